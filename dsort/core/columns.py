@@ -1,0 +1,75 @@
+"""Columns: what grows with the data is arrays, not objects (1 M records are tens of MB, not 231)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["BytesColumn", "Int32s", "Int64s", "UInt8s", "UInt64s"]
+
+Int64s = NDArray[np.int64]
+Int32s = NDArray[np.int32]
+UInt64s = NDArray[np.uint64]
+UInt8s = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BytesColumn:
+    """A column of byte strings of any length.
+
+    Row ``i`` is ``blob[offsets[i]:offsets[i + 1]]``. ``offsets`` has shape ``(n + 1,)`` and dtype
+    int64 and starts at 0; ``blob`` is a ``uint8`` array of ``offsets[-1]`` bytes.
+    """
+
+    offsets: Int64s
+    blob: UInt8s
+
+    @classmethod
+    def of(cls, values: Sequence[bytes]) -> BytesColumn:
+        """The column of ``values``."""
+        offsets = np.zeros(len(values) + 1, np.int64)
+        if values:
+            np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=offsets[1:])
+        return cls(offsets, np.frombuffer(b"".join(values), np.uint8))
+
+    @classmethod
+    def concat(cls, parts: Iterable[BytesColumn]) -> BytesColumn:
+        """The rows of all ``parts``, one after the other."""
+        parts = list(parts)
+        if len(parts) == 1:
+            return parts[0]
+        lengths = [np.diff(part.offsets) for part in parts]
+        offsets = np.zeros(1 + sum(map(len, lengths)), np.int64)
+        if lengths:
+            np.cumsum(np.concatenate(lengths), out=offsets[1:])
+        blobs = [part.blob for part in parts]
+        return cls(offsets, np.concatenate(blobs) if blobs else np.zeros(0, np.uint8))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> bytes:
+        return self.blob[self.offsets[row] : self.offsets[row + 1]].tobytes()
+
+    def tolist(self) -> list[bytes]:
+        """All rows as Python ``bytes`` (about 0.1 µs a row)."""
+        data = self.blob.tobytes()
+        bounds = self.offsets.tolist()
+        return [data[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+
+    @property
+    def lengths(self) -> Int64s:
+        """The length of each row in bytes, shape ``(n,)``."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: NDArray[np.integer]) -> BytesColumn:
+        """The rows ``rows`` in that order."""
+        lengths = self.lengths[rows]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        # Byte k of output row i comes from its source row's start + k: one arange, shifted by row.
+        shift = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
+        return BytesColumn(offsets, self.blob[np.arange(offsets[-1]) + shift])

@@ -1,0 +1,205 @@
+"""Every error dsort raises on purpose, as one tree.
+
+::
+
+    DsortError                    exit  http  who is at fault, what helps
+    ├── SpecError                   2    400  the spec or the command line: mend it
+    ├── InputError                  3    422  the data: a shard, a record, a key map
+    │   ├── MissingShardError
+    │   ├── CorruptShardError                 names shard, offset and reason
+    │   ├── ChangedInputError                 an input changed while the job ran
+    │   ├── DuplicateError                    duplicated_records / duplicate_keys: abort
+    │   ├── ContentKeyError                   a record's content key is missing or unreadable
+    │   ├── KeyMapError                       the external key map, or a record it does not place
+    │   ├── StrayMemberError                  stray_members: abort
+    │   └── VerifyError                       `dsort verify` found a difference
+    ├── StorageError                4    502  the bucket or the disk
+    │   ├── ObjectNotFoundError
+    │   ├── StorageAccessError                permission denied
+    │   └── StorageFullError                  no room left for outputs or scratch
+    ├── WorkerLostError             5    500  a worker died, again and again
+    ├── JobStoppedError       130/143    409  stopped by the user
+    └── InvariantError              1    500  a bug of dsort: please report it
+
+A message says what happened and to what (job, shard, record, field); ``hint`` says what would
+help. Exit codes are class attributes, so that the command line needs no table of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+__all__ = [
+    "ChangedInputError",
+    "ContentKeyError",
+    "CorruptShardError",
+    "DsortError",
+    "DuplicateError",
+    "InputError",
+    "InvariantError",
+    "JobStoppedError",
+    "KeyMapError",
+    "MissingShardError",
+    "ObjectNotFoundError",
+    "SpecError",
+    "SpecProblem",
+    "StorageAccessError",
+    "StorageError",
+    "StorageFullError",
+    "StrayMemberError",
+    "VerifyError",
+    "WorkerLostError",
+]
+
+
+class DsortError(Exception):
+    """Base of all errors that dsort raises on purpose.
+
+    ``message`` is one short paragraph for the user; ``hint`` (may be empty) says what would help.
+    Errors cross process borders, so every subclass must survive pickling.
+    """
+
+    exit_code: ClassVar[int] = 1
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.args, dict(self.__dict__)))
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def _rebuild(
+    cls: type[DsortError], args: tuple[object, ...], state: dict[str, object]
+) -> DsortError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, *args)
+    error.__dict__.update(state)
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class SpecProblem:
+    """One thing wrong with a spec: where (a dotted field path), what, and what would help."""
+
+    path: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.path}: " if self.path else ""
+        return where + self.message
+
+
+class SpecError(DsortError):
+    """The spec or the command line is wrong. Carries *all* problems found, not only the first."""
+
+    exit_code = 2
+    http_status = 400
+
+    def __init__(self, problems: Sequence[SpecProblem] | str, *, hint: str = "") -> None:
+        if isinstance(problems, str):
+            problems = [SpecProblem("", problems, hint)]
+        self.problems: tuple[SpecProblem, ...] = tuple(problems)
+        lines = []
+        for problem in self.problems:
+            lines.append(str(problem))
+            if problem.hint and len(self.problems) > 1:
+                lines.append(f"  hint: {problem.hint}")
+        only = self.problems[0] if len(self.problems) == 1 else None
+        super().__init__("\n".join(lines), hint=(only.hint if only else "") or hint)
+
+
+class InputError(DsortError):
+    """The input data does not allow the job to go on."""
+
+    exit_code = 3
+    http_status = 422
+
+
+class MissingShardError(InputError):
+    """An input shard that the spec names does not exist, or no input was found at all."""
+
+
+class CorruptShardError(InputError):
+    """A shard's bytes are not what its format says: ``shard``, byte ``offset`` and ``reason``."""
+
+    def __init__(self, shard: str, offset: int, reason: str, *, hint: str = "") -> None:
+        self.shard = shard
+        self.offset = offset
+        self.reason = reason
+        super().__init__(
+            f"shard {shard} is corrupt at byte {offset}: {reason}",
+            hint=hint or "mend or remove the shard, or set corrupt_shards: skip",
+        )
+
+
+class ChangedInputError(InputError):
+    """An input shard is no longer what it was when the job resolved it."""
+
+
+class DuplicateError(InputError):
+    """A record key or a member name occurs twice, and the spec says to abort."""
+
+
+class ContentKeyError(InputError):
+    """The content key of a record is missing or cannot be read as its type."""
+
+
+class KeyMapError(InputError):
+    """The external key map cannot be read, or does not place a record."""
+
+
+class StrayMemberError(InputError):
+    """A member that is no part of a record, and the spec says to abort."""
+
+
+class VerifyError(InputError):
+    """A result is not what its manifest or its inputs say."""
+
+
+class StorageError(DsortError):
+    """A bucket, a file system or an object store failed."""
+
+    exit_code = 4
+    http_status = 502
+
+
+class ObjectNotFoundError(StorageError):
+    """No such bucket or object."""
+
+
+class StorageAccessError(StorageError):
+    """Access to a bucket or an object is denied."""
+
+
+class StorageFullError(StorageError):
+    """No room is left for outputs or scratch."""
+
+
+class WorkerLostError(DsortError):
+    """Workers died more often than a job puts up with, or could not be started."""
+
+    exit_code = 5
+
+
+class JobStoppedError(DsortError):
+    """The user stopped the job. ``signal_number`` decides the exit code (128 + signal)."""
+
+    exit_code = 130
+    http_status = 409
+
+    def __init__(self, message: str, *, signal_number: int = 2, hint: str = "") -> None:
+        self.signal_number = signal_number
+        super().__init__(message, hint=hint)
+
+
+class InvariantError(DsortError):
+    """Something that must always hold does not: a bug of dsort. The job ends, nothing is shown."""
