@@ -1,19 +1,21 @@
-"""Columns: what grows with the data is arrays, not objects (1 M records are tens of MB, not 231)."""
+"""Columns: what grows with the data is arrays, not objects (1 M rows are tens of MB, not 231)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BytesColumn", "Int32s", "Int64s", "UInt8s", "UInt64s"]
+__all__ = ["Bools", "BytesColumn", "Int32s", "Int64s", "UInt8s", "UInt64s", "equal_ranges"]
 
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
 UInt64s = NDArray[np.uint64]
 UInt8s = NDArray[np.uint8]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +60,7 @@ class BytesColumn:
         """All rows as Python ``bytes`` (about 0.1 µs a row)."""
         data = self.blob.tobytes()
         bounds = self.offsets.tolist()
-        return [data[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [data[a:b] for a, b in pairwise(bounds)]
 
     @property
     def lengths(self) -> Int64s:
@@ -73,3 +75,29 @@ class BytesColumn:
         # Byte k of output row i comes from its source row's start + k: one arange, shifted by row.
         shift = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
         return BytesColumn(offsets, self.blob[np.arange(offsets[-1]) + shift])
+
+
+def equal_ranges(blob: UInt8s, first: Int64s, second: Int64s, lengths: Int64s) -> Bools:
+    """Whether ``blob[first[i]:first[i] + lengths[i]]`` equals the like range at ``second[i]``.
+
+    Compares eight bytes at a time, pairs that differ drop out: about 20 ns a pair of short ranges.
+    """
+    equal = np.ones(len(lengths), np.bool_)
+    live = np.flatnonzero(lengths > 0)
+    if len(live) == 0:
+        return equal
+    padded = np.zeros(len(blob) + 8, np.uint8)
+    padded[: len(blob)] = blob
+    words: UInt64s = np.ndarray((len(blob) + 1,), np.uint64, padded, strides=(1,))
+    done = 0
+    while len(live):
+        rest = lengths[live] - done
+        differing = words[first[live] + done] ^ words[second[live] + done]
+        short = rest < 8
+        if short.any():  # keep only the bytes that belong to the range (little-endian words)
+            spare_bits = ((8 - np.minimum(rest, 8)) * 8).astype(np.uint64)
+            differing = differing << spare_bits
+        equal[live[differing != 0]] = False
+        done += 8
+        live = live[(differing == 0) & (rest > 8)]
+    return equal

@@ -6,57 +6,6 @@ shard. It knows nothing of buckets, paths, records or jobs. New containers are n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import IntEnum
-from types import MappingProxyType
-
-from dsort.core.columns import BytesColumn, Int64s, UInt8s
+from dsort.core.members import MemberKind, MemberTable, ScanNotes
 
 __all__ = ["MemberKind", "MemberTable", "ScanNotes"]
-
-
-class MemberKind(IntEnum):
-    """What a member is, whatever its container calls it."""
-
-    FILE = 0
-    SYMLINK = 1
-    DIRECTORY = 2
-    DEVICE = 3  # character and block devices, fifos
-    HARDLINK = 4  # only if its target is not in this shard; a resolved one is a FILE
-
-
-@dataclass(frozen=True, slots=True)
-class ScanNotes:
-    """What was odd about a shard but did not stop it from being read whole."""
-
-    missing_end: bool = False  # no end-of-archive marker
-    trailing_bytes: int = 0  # bytes after the end marker that are not zero padding
-    hardlinks_resolved: int = 0
-    global_headers_folded: int = 0
-    global_headers_dropped: int = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MemberTable:
-    """The members of one shard, one row each, in shard order.
-
-    What is stored for row ``i`` in an output shard is ``literals.get(i, b"")`` followed by
-    ``shard[range_start[i] : range_start[i] + range_length[i]]``: the member's own header blocks,
-    payload and padding. Nearly all rows have no literal; it replaces headers that cannot be copied
-    as they are (a resolved hard link, a global header folded in, a new name).
-
-    Columns have shape ``(n,)``; offsets and sizes are bytes.
-    """
-
-    names: BytesColumn  # full member path, long-name and pax headers applied
-    kind: UInt8s  # MemberKind
-    payload_start: Int64s  # where the payload is in the shard
-    payload_bytes: Int64s
-    range_start: Int64s
-    range_length: Int64s
-    literals: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
-    notes: ScanNotes = ScanNotes()
-
-    def __len__(self) -> int:
-        return len(self.kind)

@@ -1,0 +1,106 @@
+"""Duplicate keys: one record key in two or more records of the job.
+
+Found by the hash column of the record key alone, whatever the sort key; told from hash collisions
+by the keys themselves. The earliest record (by input position) keeps the key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsort.core.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
+from dsort.core.hashing import hash_keys
+from dsort.core.order import stable_argsort
+
+__all__ = ["Duplicates", "find_duplicates", "new_keys", "repeated_hashes"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Duplicates:
+    """The later records of each repeated key, in the order of ``rows``.
+
+    ``rows``: row numbers of the columns that were searched; ``nth``: 1 for the second record of a
+    key, 2 for the third, …
+    """
+
+    rows: Int64s
+    nth: Int64s
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def repeated_hashes(key_hash: UInt64s) -> UInt64s:
+    """The hashes that occur more than once, sorted, shape ``(k,)``."""
+    ordered = np.sort(key_hash)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    return np.unique(twice)
+
+
+def find_duplicates(keys: BytesColumn, key_hash: UInt64s) -> Duplicates:
+    """The records, in input order, whose key an earlier one has. Exact: hashes that collide are
+    told apart by their keys."""
+    order = stable_argsort(key_hash)
+    hashes = key_hash[order]
+    same_hash = np.flatnonzero(hashes[1:] == hashes[:-1])
+    if len(same_hash) == 0:
+        return Duplicates(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    a, b = order[same_hash], order[same_hash + 1]
+    lengths = keys.lengths
+    equal = lengths[a] == lengths[b]
+    starts = keys.offsets[:-1]
+    equal &= equal_ranges(keys.blob, starts[a], starts[b], np.where(equal, lengths[a], 0))
+    if not equal.all():
+        return _by_key(keys, order)
+    continues = np.zeros(len(order), np.bool_)
+    continues[same_hash + 1] = True
+    run_start = np.maximum.accumulate(np.where(continues, 0, np.arange(len(order))))
+    later = np.flatnonzero(continues)
+    return _in_row_order(order[later], later - run_start[later])
+
+
+def _by_key(keys: BytesColumn, order: Int64s) -> Duplicates:
+    """The slow, plain way, for the day two keys have one 64-bit hash."""
+    seen: dict[bytes, int] = {}
+    rows, nth = [], []
+    for row in order.tolist():
+        times = seen.get(keys[row], 0)
+        seen[keys[row]] = times + 1
+        if times:
+            rows.append(row)
+            nth.append(times)
+    return _in_row_order(np.array(rows, np.int64), np.array(nth, np.int64))
+
+
+def _in_row_order(rows: Int64s, nth: Int64s) -> Duplicates:
+    by_row = np.argsort(rows, kind="stable")
+    return Duplicates(rows[by_row], nth[by_row])
+
+
+def new_keys(keys: list[bytes], nth: Int64s, taken: UInt64s) -> list[bytes]:
+    """A free key ``key-1``, ``key-2``, … for each duplicate, in the order given.
+
+    ``taken``: the hashes of all keys of the job, sorted. A number that is taken is passed over.
+    """
+    given: set[bytes] = set()
+    fresh = []
+    first = [key + b"-%d" % number for key, number in zip(keys, nth.tolist(), strict=True)]
+    clashes = _among(hash_keys(first, len(first)), taken).tolist()
+    for key, candidate, number, clash in zip(keys, first, nth.tolist(), clashes, strict=True):
+        while clash or candidate in given:
+            number += 1
+            candidate = key + b"-%d" % number
+            clash = bool(_among(hash_keys([candidate], 1), taken)[0])
+        given.add(candidate)
+        fresh.append(candidate)
+    return fresh
+
+
+def _among(hashes: UInt64s, taken: UInt64s) -> Bools:
+    if len(taken) == 0:
+        return np.zeros(len(hashes), np.bool_)
+    at = np.searchsorted(taken, hashes)
+    found: Bools = taken[np.minimum(at, len(taken) - 1)] == hashes
+    return found

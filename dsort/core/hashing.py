@@ -1,0 +1,63 @@
+"""The hashes that order and compare records: defined here once, portable, no library's stream.
+
+The shuffle's sort key of a record is ``mix(XXH3_64(record key) ^ shard_seed)`` where
+``shard_seed = XXH3_64(shard name, seed=XXH3_64(seed text))`` and ``mix`` is the finaliser of
+SplitMix64 (Steele, Lea, Flood 2014; a bijection of 64-bit words). The shard's name is in it because
+many datasets number their keys anew in every shard: by key alone all records of one name would sit
+side by side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+import xxhash
+
+from dsort.core.columns import BytesColumn, UInt64s
+
+__all__ = ["hash_keys", "md5_digests", "mix", "shard_seed", "shuffle_words"]
+
+_ADD = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLY_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MULTIPLY_2 = np.uint64(0x94D049BB133111EB)
+
+
+def hash_keys(keys: Iterable[bytes], count: int) -> UInt64s:
+    """XXH3 (64 bits, seed 0) of each of ``count`` byte strings, shape ``(count,)``."""
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, keys), np.uint64, count)
+
+
+def shard_seed(seed: str, shard_name: str) -> int:
+    """The 64-bit number that sets one shard's records apart from another's under ``seed``."""
+    outer = xxhash.xxh3_64_intdigest(seed.encode("utf-8", "surrogateescape"))
+    return xxhash.xxh3_64_intdigest(shard_name.encode("utf-8", "surrogateescape"), seed=outer)
+
+
+def mix(words: UInt64s) -> UInt64s:
+    """SplitMix64's output function over each word: a bijection that spreads every input bit."""
+    z = words + _ADD
+    z ^= z >> np.uint64(30)
+    z *= _MULTIPLY_1
+    z ^= z >> np.uint64(27)
+    z *= _MULTIPLY_2
+    z ^= z >> np.uint64(31)
+    return z
+
+
+def shuffle_words(key_hash: UInt64s, seed_of_shard: int) -> UInt64s:
+    """The shuffle's sort keys of one shard's records, shape ``(n,)``."""
+    return mix(key_hash ^ np.uint64(seed_of_shard))
+
+
+def md5_digests(keys: Iterable[bytes]) -> tuple[UInt64s, BytesColumn]:
+    """The MD5 digest of each key: its first 8 bytes as a big-endian number, and its last 8 bytes.
+
+    Not for security: an order that others can redo.
+    """
+    digests = [hashlib.md5(key, usedforsecurity=False).digest() for key in keys]
+    whole = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16)
+    first = np.ascontiguousarray(whole[:, :8]).view(">u8").astype(np.uint64).reshape(-1)
+    rest = np.ascontiguousarray(whole[:, 8:]).reshape(-1)
+    return first, BytesColumn(np.arange(0, 8 * len(digests) + 1, 8, dtype=np.int64), rest)

@@ -1,0 +1,138 @@
+"""The manifest: what a job has made, of what, and how. Written last: it is the commit.
+
+JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the end.
+
+=================  ================================================================================
+``manifest``       version of this format: 1
+``job_id``         as in the manifest's own path, ``.dsort/<job_id>/manifest.json``
+``created``        when it was committed, RFC 3339, UTC
+``dsort``          versions of dsort and Python
+``spec``           the spec with every default and the seed; can be run again as it is
+``inputs``         name, bytes, mtime_ns, etag and records of each input shard, in input order
+``outputs``        name, records, members, payload_bytes, file_bytes and xxh3 (XXH3-64 of the file,
+                   16 hexadecimal digits) of each output shard, in output order
+``totals``         records, members, payload_bytes, file_bytes of all outputs
+``move``           how payload moved, and why
+``phase_seconds``  seconds of each phase up to the manifest
+``reactions``      kind, count and samples of all that was dropped, kept, renamed or odd
+``index``          name of the wids index, if one was asked for
+=================  ================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = [
+    "MANIFEST_VERSION",
+    "ManifestInput",
+    "ManifestOutput",
+    "manifest_bytes",
+    "manifest_name",
+    "report_name",
+    "wids_index_bytes",
+]
+
+MANIFEST_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestInput:
+    """One input shard. ``records``: what it had once strays and the like were settled."""
+
+    name: str
+    bytes: int
+    mtime_ns: int
+    etag: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestOutput:
+    """One output shard. ``xxh3``: XXH3 (64 bits) of the file, as ``xxhsum -H3`` prints it."""
+
+    name: str
+    records: int
+    members: int
+    payload_bytes: int
+    file_bytes: int
+    xxh3: str
+
+
+def manifest_name(job_id: str) -> str:
+    """Where the manifest of a job is, in its output bucket."""
+    return f".dsort/{job_id}/manifest.json"
+
+
+def report_name(job_id: str) -> str:
+    """Where the report of an aborted job is, in its output bucket."""
+    return f".dsort/{job_id}/report.json"
+
+
+def manifest_bytes(
+    *,
+    job_id: str,
+    created: str,
+    versions: Mapping[str, str],
+    spec: Mapping[str, Any],
+    inputs: Sequence[ManifestInput],
+    outputs: Sequence[ManifestOutput],
+    move: Mapping[str, Any],
+    phase_seconds: Mapping[str, float],
+    reactions: Sequence[Mapping[str, Any]],
+    index: str | None,
+) -> bytes:
+    """The manifest as it is stored."""
+    content = {
+        "manifest": MANIFEST_VERSION,
+        "job_id": job_id,
+        "created": created,
+        "dsort": dict(versions),
+        "spec": spec,
+        "totals": {
+            "input_shards": len(inputs),
+            "output_shards": len(outputs),
+            "records": sum(shard.records for shard in outputs),
+            "members": sum(shard.members for shard in outputs),
+            "payload_bytes": sum(shard.payload_bytes for shard in outputs),
+            "file_bytes": sum(shard.file_bytes for shard in outputs),
+        },
+        "move": dict(move),
+        "phase_seconds": dict(phase_seconds),
+        "reactions": list(reactions),
+        "index": index,
+        "inputs": [asdict(shard) for shard in inputs],
+        "outputs": [asdict(shard) for shard in outputs],
+    }
+    return _json(content)
+
+
+def wids_index_bytes(name: str, outputs: Sequence[ManifestOutput], md5: Sequence[str]) -> bytes:
+    """A ``wids-shard-index-v1`` JSON (the index of the ``wids`` package): its ``url`` are relative
+    to the index file, its shards sorted by them."""
+    shards = [
+        {
+            "url": shard.name,
+            "md5sum": digest,
+            "nsamples": shard.records,
+            "filesize": shard.file_bytes,
+        }
+        for shard, digest in zip(outputs, md5, strict=True)
+    ]
+    shards.sort(key=lambda shard: str(shard["url"]).encode("utf-8", "surrogateescape"))
+    return _json(
+        {
+            "__kind__": "wids-shard-index-v1",
+            "wids_version": 1,
+            "name": name,
+            "shardlist": shards,
+        }
+    )
+
+
+def _json(content: object) -> bytes:
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    return text.encode("utf-8", "surrogateescape") + b"\n"

@@ -1,0 +1,88 @@
+"""How payload moves, decided from sizes and from the memory that the job may really use.
+
+``map`` (creators write slices of mapped inputs) is three times as fast as ``spill`` as long as the
+inputs stay in the page cache, and fifty times slower once they do not. So it is chosen only where
+they surely fit; a wrong guess the other way costs a factor of three.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Movement", "TooLittleMemoryError", "choose_movement"]
+
+PROCESS_BYTES = 72 << 20
+"""What a worker or the coordinator takes before it holds any data: Python, NumPy, our code."""
+BUFFER_BYTES_MIN = 8 << 20
+BUFFER_BYTES_MAX = 1 << 30
+BUCKETS_MAX = 4096
+MAP_SHARE = 0.5
+"""Inputs may take this share of the usable memory under ``map``: outputs are written through the
+same page cache, and the index needs room too."""
+BUFFER_SHARE = 0.4
+"""The share of a worker's memory that is its payload buffer; the rest is index columns, and dirty
+pages on their way to the disk."""
+
+
+class TooLittleMemoryError(ValueError):
+    """The memory given cannot hold the smallest working set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """``way`` is ``map`` or ``spill``; ``reason`` says why, for people.
+
+    ``buffer_bytes``: the one payload buffer of each worker. ``buckets``: how many ranges of sort
+    keys the records are spread over. ``scratch_bytes``: room that spill and index files need.
+    """
+
+    way: str
+    reason: str
+    workers: int
+    buckets: int
+    buffer_bytes: int
+    memory_bytes: int
+    scratch_bytes: int
+
+
+def choose_movement(
+    *,
+    input_bytes: int,
+    mappable: bool,
+    memory_bytes: int,
+    workers: int,
+    forced: str = "auto",
+) -> Movement:
+    """Choose for one node. ``memory_bytes`` is what the whole job may use on it."""
+    fits = mappable and input_bytes <= memory_bytes * MAP_SHARE
+    way = forced if forced != "auto" else ("map" if fits else "spill")
+    if way == "map" and not mappable:
+        raise TooLittleMemoryError(
+            "the inputs cannot be mapped: they are not files of this machine"
+        )
+    workers, buffer_bytes = _buffers(memory_bytes, workers)
+    if way == "map":
+        reason = f"inputs of {input_bytes} bytes fit in memory of {memory_bytes} bytes twice"
+        # Ordering runs one bucket a task: as many as workers keep all of them busy.
+        buckets, scratch_bytes = workers, input_bytes // 20
+    else:
+        reason = f"inputs of {input_bytes} bytes may not stay in memory of {memory_bytes} bytes"
+        # Half a buffer a bucket: a bucket of few large records varies much in size.
+        buckets = min(max(-(-input_bytes * 2 // buffer_bytes), workers), BUCKETS_MAX)
+        scratch_bytes = input_bytes + input_bytes // 20
+    if forced != "auto":
+        reason = f"asked for: {forced}"
+    return Movement(way, reason, workers, buckets, buffer_bytes, memory_bytes, scratch_bytes)
+
+
+def _buffers(memory_bytes: int, workers: int) -> tuple[int, int]:
+    """(workers that fit, payload buffer of each): fewer workers rather than tiny buffers."""
+    for count in range(workers, 0, -1):
+        share = (memory_bytes - PROCESS_BYTES) // count - PROCESS_BYTES
+        buffer_bytes = int(share * BUFFER_SHARE)
+        if buffer_bytes >= BUFFER_BYTES_MIN:
+            return count, min(buffer_bytes, BUFFER_BYTES_MAX) & ~0xFFF
+    needed = 2 * PROCESS_BYTES + int(BUFFER_BYTES_MIN / BUFFER_SHARE) + 1
+    raise TooLittleMemoryError(
+        f"{memory_bytes >> 20} MiB of memory are too little; a job needs {(needed >> 20) + 1} MiB"
+    )

@@ -1,0 +1,153 @@
+"""Order: one vectorised sort of columns, total and stable, never a loop over records.
+
+Ties break by input position. Callers hand rows in input order, so every sort here is stable.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsort.core.columns import BytesColumn, Int64s, UInt64s
+from dsort.core.record_index import SortKeys
+
+__all__ = ["float_words", "int_words", "natural_keys", "order_rows", "stable_argsort"]
+
+_SIGN = np.uint64(1 << 63)
+_ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+
+
+def order_rows(keys: SortKeys, *, decreasing: bool = False) -> Int64s:
+    """The row numbers in output order, shape ``(n,)``: ascending group, rank, then the sort key.
+
+    ``decreasing`` turns the sort key round, not groups, ranks or ties.
+    """
+    words = _comparable_words(keys, decreasing)
+    # Least significant first: each stable sort keeps the order of the ones before it.
+    order: Int64s | None = None
+    for word in reversed(words):
+        order = stable_argsort(word) if order is None else order[stable_argsort(word[order])]
+    return np.arange(keys.count, dtype=np.int64) if order is None else order
+
+
+def _comparable_words(keys: SortKeys, decreasing: bool) -> list[UInt64s]:
+    """Columns of unsigned words, most significant first, that compare as the sort keys do."""
+    words: list[UInt64s] = []
+    if keys.group is not None or keys.rank is not None:
+        group = np.zeros(keys.count, np.uint64)
+        if keys.group is not None:
+            group = (keys.group.astype(np.int64) + 1).astype(np.uint64) << np.uint64(2)
+        if keys.rank is not None:
+            group = group | keys.rank
+        words.append(group)
+    own: list[UInt64s] = [] if keys.words is None else [keys.words]
+    if keys.text is not None:
+        own += _text_words(keys.text)
+    if decreasing:
+        own = [word ^ _ALL for word in own]
+    return words + own
+
+
+def _text_words(text: BytesColumn) -> list[UInt64s]:
+    """Big-endian 8-byte words of each row, most significant first, then the row's length.
+
+    Shorter rows are padded with zeros; the length at the end puts ``a`` before ``a\\0``. A prefix
+    that all rows share is left out. Words that are equal in all rows are left out as well.
+    """
+    count = len(text)
+    lengths = text.lengths
+    if count == 0:
+        return []
+    shared = _shared_prefix_bytes(text)
+    longest = int(lengths.max())
+    words = []
+    for at in range(shared, longest, 8):
+        word = np.zeros(count, np.uint64)
+        for byte in range(at, min(at + 8, longest)):
+            has = lengths > byte
+            position = np.minimum(text.offsets[:-1] + byte, max(len(text.blob) - 1, 0))
+            value = np.where(has, text.blob[position], 0).astype(np.uint64)
+            word |= value << np.uint64(8 * (7 - (byte - at)))
+        if word.min() != word.max():
+            words.append(word)
+    if lengths.min() != lengths.max():
+        words.append(lengths.astype(np.uint64))
+    return words
+
+
+def _shared_prefix_bytes(text: BytesColumn) -> int:
+    """How many leading bytes all rows have in common."""
+    shortest = int(text.lengths.min())
+    starts = text.offsets[:-1]
+    for byte in range(shortest):
+        column = text.blob[starts + byte]
+        if (column != column[0]).any():
+            return byte
+    return shortest
+
+
+def stable_argsort(words: UInt64s) -> Int64s:
+    """A stable argsort of unsigned words.
+
+    NumPy's unstable sort is about three times as fast on distinct 64-bit words as its stable one
+    (0.67 s against 1.83 s for 10 M), so rows that tie are put right afterwards; small ranges take
+    the 16-bit radix sort, which is stable by itself.
+    """
+    if len(words) < 2:
+        return np.arange(len(words), dtype=np.int64)
+    low, high = int(words.min()), int(words.max())
+    if low == high:
+        return np.arange(len(words), dtype=np.int64)
+    if high - low < 1 << 16:
+        small = (words - np.uint64(low)).astype(np.uint16)
+        return np.argsort(small, kind="stable").astype(np.int64, copy=False)
+    order = np.argsort(words, kind="quicksort").astype(np.int64, copy=False)
+    ordered = words[order]
+    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(tied) == 0:
+        return order
+    if len(tied) > len(words) // 8:
+        return np.argsort(words, kind="stable").astype(np.int64, copy=False)
+    return _tied_rows_in_input_order(order, tied)
+
+
+def _tied_rows_in_input_order(order: Int64s, tied: NDArray[np.intp]) -> Int64s:
+    """Sort each run of equal words (``tied``: positions equal to their next) by row number."""
+    run_starts = np.flatnonzero(np.diff(tied, prepend=-2) > 1)
+    touched = np.unique(np.concatenate([tied, tied + 1]))
+    run_of = np.searchsorted(tied[run_starts], touched, side="right")
+    rows = order[touched]
+    order[touched] = rows[np.lexsort((rows, run_of))]
+    return order
+
+
+def int_words(values: Int64s) -> UInt64s:
+    """Words that compare as the signed integers do."""
+    return values.astype(np.int64).view(np.uint64) ^ _SIGN
+
+
+def float_words(values: NDArray[np.float64]) -> UInt64s:
+    """Words that compare as the floats do; -0.0 equals 0.0. NaN must have been refused before."""
+    bits = (values + 0.0).view(np.uint64)
+    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+
+
+_DIGITS = re.compile(rb"[0-9]+")
+
+
+def natural_keys(keys: list[bytes]) -> BytesColumn:
+    """Keys rewritten so that their byte order compares runs of digits as numbers.
+
+    A run becomes ``0``, the length of the number without leading zeros (as a length of lengths, so
+    that any length compares), its digits. Keys that are equal then (``a1``, ``a01``) keep the order
+    of their bytes: the key itself follows, after a zero byte.
+    """
+
+    def number(match: re.Match[bytes]) -> bytes:
+        digits = match.group().lstrip(b"0")
+        size = b"%d" % len(digits)
+        return b"0%c%b%b" % (48 + len(size), size, digits)
+
+    return BytesColumn.of([_DIGITS.sub(number, key) + b"\0" + key for key in keys])

@@ -1,0 +1,202 @@
+"""The cut: the one global order of records → output shards.
+
+Buckets are cut one after the other; what is open at the end of one goes on in the next, so the
+result never depends on how many buckets there were. Everything here is a pure function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from dsort.core.columns import Int32s, Int64s
+
+__all__ = ["CutRule", "OpenShard", "OutputShard", "Piece", "cut_bucket", "merge_pieces"]
+
+
+@dataclass(frozen=True, slots=True)
+class CutRule:
+    """When an output shard closes; exactly one of the three is set.
+
+    ``size_bytes``: once its payload is at least that. ``records``: with that many records, the last
+    one of a group with fewer. ``count``: that many shards in all whose record counts differ by at
+    most one (needs ``records_total``; no groups).
+    """
+
+    size_bytes: int | None = None
+    records: int | None = None
+    count: int | None = None
+    records_total: int = 0
+
+    def records_in(self, number: int) -> int | None:
+        """How many records shard ``number`` of a group holds, if the rule says so."""
+        if self.count is not None:
+            even, more = divmod(self.records_total, self.count)
+            return even + (1 if number < more else 0)
+        return self.records
+
+
+@dataclass(frozen=True, slots=True)
+class OpenShard:
+    """Where the cut stands: ``number`` is the shard of ``group`` that takes the next record."""
+
+    group: int = 0
+    number: int = 0
+    records: int = 0
+    payload_bytes: int = 0
+    stored_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows ``row_start:row_stop`` of one bucket, which go to ``offset`` of one output shard."""
+
+    group: int
+    number: int
+    bucket: int
+    row_start: int
+    row_stop: int
+    offset: int
+    members: int
+    payload_bytes: int
+    stored_bytes: int
+
+    @property
+    def records(self) -> int:
+        return self.row_stop - self.row_start
+
+
+@dataclass(frozen=True, slots=True)
+class OutputShard:
+    """One output shard as planned; ``ordinal`` counts over all groups. Sizes without the end."""
+
+    ordinal: int
+    group: int
+    number: int
+    records: int
+    members: int
+    payload_bytes: int
+    stored_bytes: int
+    pieces: tuple[Piece, ...]
+
+
+def cut_bucket(
+    rule: CutRule,
+    bucket: int,
+    *,
+    groups: Int32s | None,
+    payload_bytes: Int64s,
+    stored_bytes: Int64s,
+    members: Int32s,
+    state: OpenShard,
+) -> tuple[list[Piece], OpenShard]:
+    """Cut one bucket's rows, which are in output order; columns have shape ``(n,)``.
+
+    Returns the pieces and where the cut stands after them.
+    """
+    payload = _running(payload_bytes)
+    stored = _running(stored_bytes)
+    member_count = _running(members)
+    pieces: list[Piece] = []
+    for group, start, stop in _group_runs(groups, len(payload_bytes), state.group):
+        if group != state.group:
+            state = OpenShard(group=group)
+        row = start
+        while row < stop:
+            until, closes = _close_at(rule, state, payload, row, stop)
+            piece = Piece(
+                group=group,
+                number=state.number,
+                bucket=bucket,
+                row_start=row,
+                row_stop=until,
+                offset=state.stored_bytes,
+                members=int(member_count[until] - member_count[row]),
+                payload_bytes=int(payload[until] - payload[row]),
+                stored_bytes=int(stored[until] - stored[row]),
+            )
+            pieces.append(piece)
+            state = _advance(state, piece, closes)
+            row = until
+    return pieces, state
+
+
+def _running(values: Int64s | Int32s) -> Int64s:
+    total = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=total[1:], dtype=np.int64)
+    return total
+
+
+def _group_runs(groups: Int32s | None, count: int, current: int) -> Iterator[tuple[int, int, int]]:
+    """(group, first row, row after the last) of each run of rows of one group."""
+    if groups is None:
+        if count:
+            yield current, 0, count
+        return
+    bounds = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), count]
+    for start, stop in pairwise(bounds):
+        if stop > start:
+            yield int(groups[start]), start, stop
+
+
+def _close_at(
+    rule: CutRule, state: OpenShard, payload: Int64s, row: int, stop: int
+) -> tuple[int, bool]:
+    """The row after the last one that the open shard takes, and whether it closes there."""
+    if rule.size_bytes is not None:
+        wanted = payload[row] + max(rule.size_bytes, 1) - state.payload_bytes
+        closing = int(np.searchsorted(payload[row + 1 : stop + 1], wanted, side="left"))
+        until = row + 1 + closing
+        return (until, True) if until <= stop else (stop, False)
+    records = rule.records_in(state.number)
+    assert records is not None
+    assert records > state.records, (rule, state)
+    until = row + records - state.records
+    return (until, True) if until <= stop else (stop, False)
+
+
+def _advance(state: OpenShard, piece: Piece, closes: bool) -> OpenShard:
+    if closes:
+        return OpenShard(group=state.group, number=state.number + 1)
+    return replace(
+        state,
+        records=state.records + piece.records,
+        payload_bytes=state.payload_bytes + piece.payload_bytes,
+        stored_bytes=state.stored_bytes + piece.stored_bytes,
+    )
+
+
+def merge_pieces(pieces: list[Piece], *, count: int | None = None) -> list[OutputShard]:
+    """The output shards that the pieces (in cut order) make up.
+
+    ``count`` (of a count rule) adds the shards at the end that got no record.
+    """
+    shards: list[OutputShard] = []
+    begin = 0
+    for at in range(1, len(pieces) + 1):
+        first = pieces[begin]
+        if at < len(pieces) and (pieces[at].group, pieces[at].number) == (
+            first.group,
+            first.number,
+        ):
+            continue
+        own = tuple(pieces[begin:at])
+        shards.append(
+            OutputShard(
+                ordinal=len(shards),
+                group=first.group,
+                number=first.number,
+                records=sum(piece.records for piece in own),
+                members=sum(piece.members for piece in own),
+                payload_bytes=sum(piece.payload_bytes for piece in own),
+                stored_bytes=sum(piece.stored_bytes for piece in own),
+                pieces=own,
+            )
+        )
+        begin = at
+    for number in range(len(shards), count or 0):
+        shards.append(OutputShard(number, 0, number, 0, 0, 0, 0, ()))
+    return shards

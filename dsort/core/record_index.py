@@ -1,0 +1,146 @@
+"""The record index: one row a record, as columns.
+
+Rows of one shard are in input order (by the record's first member). Offsets are bytes in the
+source: the input shard, or the spill of a bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsort.core.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s
+
+__all__ = ["RecordIndex", "Segments", "SortKeys"]
+
+Rows = NDArray[np.integer]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SortKeys:
+    """What the algorithm compares, row by row: ``group``, ``rank``, ``words``, ``text``.
+
+    ``group`` is the ordinal of the record's template under an external key map (None: all one);
+    ``rank`` puts records without a content key first (0) or last (2) of all others (1). ``words``
+    are compared as unsigned numbers, ``text`` as bytes; columns that are None compare equal, and
+    rows that compare equal keep their input order.
+    """
+
+    count: int
+    group: Int32s | None = None
+    rank: UInt8s | None = None
+    words: UInt64s | None = None
+    text: BytesColumn | None = None
+
+    def take(self, rows: Rows) -> SortKeys:
+        """The sort keys of ``rows`` in that order."""
+        return SortKeys(
+            count=len(rows),
+            group=None if self.group is None else self.group[rows],
+            rank=None if self.rank is None else self.rank[rows],
+            words=None if self.words is None else self.words[rows],
+            text=None if self.text is None else self.text.take(rows),
+        )
+
+    @staticmethod
+    def concat(parts: Sequence[SortKeys]) -> SortKeys:
+        """The rows of all parts. All must have the same columns."""
+
+        def joined(name: str) -> NDArray[np.generic] | None:
+            columns = [getattr(part, name) for part in parts]
+            return None if not columns or columns[0] is None else np.concatenate(columns)
+
+        texts = [part.text for part in parts if part.text is not None]
+        return SortKeys(
+            count=sum(part.count for part in parts),
+            group=joined("group"),  # type: ignore[arg-type]
+            rank=joined("rank"),  # type: ignore[arg-type]
+            words=joined("words"),  # type: ignore[arg-type]
+            text=BytesColumn.concat(texts) if texts else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segments:
+    """The byte ranges of each record: rows ``offsets[i]:offsets[i + 1]`` of ``start``/``length``.
+
+    A negative start ``-1 - p`` means bytes ``p`` onwards of ``literals`` (headers that replace
+    those in the source) instead of the source. ``offsets`` has shape ``(n + 1,)``.
+    """
+
+    offsets: Int64s
+    start: Int64s
+    length: Int64s
+    literals: UInt8s
+
+    def take(self, rows: Rows) -> Segments:
+        """The segments of ``rows`` in that order."""
+        counts = np.diff(self.offsets)[rows]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        first = self.offsets[:-1][rows]
+        if len(counts) and int(counts.max()) == 1 == int(counts.min()):
+            picked: Rows = first
+        else:
+            picked = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], counts)
+        return Segments(offsets, self.start[picked], self.length[picked], self.literals)
+
+    @staticmethod
+    def concat(parts: Sequence[Segments]) -> Segments:
+        """The rows of all parts, literals rebased."""
+        offsets, starts, base, literal_base = [np.zeros(1, np.int64)], [], 0, 0
+        for part in parts:
+            offsets.append(part.offsets[1:] + base)
+            base += int(part.offsets[-1])
+            shifted = part.start
+            if literal_base and len(part.literals):
+                shifted = np.where(shifted < 0, shifted - literal_base, shifted)
+            starts.append(shifted)
+            literal_base += len(part.literals)
+        empty = np.zeros(0, np.int64)
+        return Segments(
+            np.concatenate(offsets),
+            np.concatenate([empty, *starts]),
+            np.concatenate([empty, *(part.length for part in parts)]),
+            np.concatenate([np.zeros(0, np.uint8), *(part.literals for part in parts)]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordIndex:
+    """The records of one input shard, columns of shape ``(n,)`` unless said otherwise."""
+
+    ordinal: Int64s  # of the record in its shard
+    keys: BytesColumn
+    key_hash: UInt64s  # XXH3 of the key; finds duplicate keys
+    sort: SortKeys
+    members: Int32s
+    payload_bytes: Int64s
+    stored_bytes: Int64s  # headers, payload, padding: what the record takes in an output shard
+    segments: Segments
+    content_hash: UInt64s | None = None  # XXH3 of the stored bytes, where the spec asks for it
+
+    def __len__(self) -> int:
+        return len(self.key_hash)
+
+    def take(self, rows: Rows) -> RecordIndex:
+        """The records ``rows`` in that order."""
+        keys = self.keys.take(rows)
+        if self.sort.text is self.keys:  # sorted by key: one column serves as both
+            sort = replace(replace(self.sort, text=None).take(rows), text=keys)
+        else:
+            sort = self.sort.take(rows)
+        return RecordIndex(
+            ordinal=self.ordinal[rows],
+            keys=keys,
+            key_hash=self.key_hash[rows],
+            sort=sort,
+            members=self.members[rows],
+            payload_bytes=self.payload_bytes[rows],
+            stored_bytes=self.stored_bytes[rows],
+            segments=self.segments.take(rows),
+            content_hash=None if self.content_hash is None else self.content_hash[rows],
+        )

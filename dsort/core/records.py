@@ -1,0 +1,257 @@
+"""Members → records: group the members that share a key, whatever their order in the shard.
+
+One pass of vectorised steps over a shard's :class:`~dsort.core.members.MemberTable`. What is odd
+(strays, repeated names, members that are not adjacent) is settled here by the spec's reactions and
+counted; the caller decides what a count means (warn or abort).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsort.core.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
+from dsort.core.hashing import hash_keys
+from dsort.core.members import MemberKind, MemberTable
+from dsort.core.record_index import Segments
+from dsort.core.record_keys import split_names
+
+__all__ = ["FormedRecords", "form_records"]
+
+STRAY_SALT = np.uint64(0x5BD1E9955BD1E995)
+"""Sets the identity of a stray ``a`` apart from that of a record with key ``a``."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FormedRecords:
+    """The records of one shard, rows ``(n,)``, and the members in them, rows ``(m,)``.
+
+    ``member_rows`` are row numbers of the member table, grouped by record in first-seen order;
+    record ``i`` has those at ``member_offsets[i]:member_offsets[i + 1]``.
+    """
+
+    keys: BytesColumn
+    key_hash: UInt64s
+    member_offsets: Int64s
+    member_rows: Int64s
+    key_bytes: Int64s  # of each row of the *member table*: how much of its name is the key
+    payload_bytes: Int64s
+    stored_bytes: Int64s
+    non_adjacent: int = 0  # pieces of records that were brought together
+    strays: tuple[int, ...] = ()  # member table rows that are strays by kind or name
+    dropped: tuple[int, ...] = ()  # those of them that were left out
+    repeated: tuple[int, ...] = ()  # member table rows left out because a later one has their name
+
+    def __len__(self) -> int:
+        return len(self.key_hash)
+
+    def segments(self, members: MemberTable) -> Segments:
+        """The byte ranges of each record in the shard, adjacent ones joined."""
+        return _segments(members, self.member_rows, self.member_offsets)
+
+
+def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
+    """Group the members of one shard into records.
+
+    ``stray_members``, for members that are no part of a record: ``keep`` keeps files and symlinks,
+    as records of their own where they have no extension, and leaves out directories and devices;
+    ``drop`` leaves out all of them; under ``abort`` they are kept, for the caller to refuse the
+    shard and name them.
+    """
+    split = split_names(members.names)
+    stray, kept = _sort_out_strays(members, split.stray, stray_members)
+    rows = np.flatnonzero(kept)
+    key_bytes = np.where(stray, members.names.lengths, split.key_bytes)
+    starts_record = _starts_record(members.names, rows, key_bytes, stray)
+    record_of = np.cumsum(starts_record) - 1
+    first_rows = rows[starts_record]
+    keys = _key_column(members.names, first_rows, key_bytes)
+    key_hash = hash_keys(keys.tolist(), len(keys))
+    key_hash = np.where(stray[first_rows], key_hash ^ STRAY_SALT, key_hash)
+
+    non_adjacent = 0
+    if _any_twice(key_hash):
+        merged = _merge_by_key(keys, key_hash)
+        non_adjacent = len(keys) - len(merged.first)
+        record_of = merged.record_of[record_of]
+        by_record = np.argsort(record_of, kind="stable")
+        rows, record_of = rows[by_record], record_of[by_record]
+        keys, key_hash = keys.take(merged.first), key_hash[merged.first]
+
+    repeated = _repeated_names(members.names, rows, record_of, key_bytes)
+    if len(repeated):
+        keep = np.ones(len(rows), np.bool_)
+        keep[repeated] = False
+        repeated_rows = rows[repeated]
+        rows, record_of = rows[keep], record_of[keep]
+    else:
+        repeated_rows = repeated
+    offsets = np.searchsorted(record_of, np.arange(len(key_hash) + 1))
+    return FormedRecords(
+        keys=keys,
+        key_hash=key_hash,
+        member_offsets=offsets.astype(np.int64),
+        member_rows=rows,
+        key_bytes=key_bytes,
+        payload_bytes=_sums(members.payload_bytes[rows], offsets),
+        stored_bytes=_sums(_stored_bytes(members, rows), offsets),
+        non_adjacent=non_adjacent,
+        strays=tuple(np.flatnonzero(stray | ~kept).tolist()),
+        dropped=tuple(np.flatnonzero(~kept).tolist()),
+        repeated=tuple(repeated_rows.tolist()),
+    )
+
+
+def _sort_out_strays(members: MemberTable, nameless: Bools, policy: str) -> tuple[Bools, Bools]:
+    """(rows that are records of their own, rows that are kept at all)."""
+    special = (members.kind == MemberKind.DIRECTORY) | (members.kind == MemberKind.DEVICE)
+    alone = nameless | special
+    if policy == "drop":
+        return alone, ~(alone | (members.kind == MemberKind.SYMLINK))
+    if policy == "abort":
+        return alone, np.ones(len(members), np.bool_)
+    return alone, ~special
+
+
+def _starts_record(names: BytesColumn, rows: Int64s, key_bytes: Int64s, stray: Bools) -> Bools:
+    """Which of the kept rows has another key than the kept row before it."""
+    starts = np.ones(len(rows), np.bool_)
+    if len(rows) < 2:
+        return starts
+    lengths = key_bytes[rows]
+    begin = names.offsets[:-1][rows]
+    same = (lengths[1:] == lengths[:-1]) & ~stray[rows[1:]] & ~stray[rows[:-1]]
+    pairs = np.flatnonzero(same)
+    same[pairs] = equal_ranges(names.blob, begin[pairs], begin[pairs + 1], lengths[pairs])
+    starts[1:] = ~same
+    return starts
+
+
+def _key_column(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> BytesColumn:
+    """The first ``key_bytes`` bytes of each named row."""
+    lengths = key_bytes[rows]
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    shift = np.repeat(names.offsets[:-1][rows] - offsets[:-1], lengths)
+    return BytesColumn(offsets, names.blob[np.arange(offsets[-1]) + shift])
+
+
+def _any_twice(values: UInt64s) -> bool:
+    ordered = np.sort(values)
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Merged:
+    first: Int64s  # the piece that each record is named after, in input order
+    record_of: Int64s  # the record of each piece
+
+
+def _merge_by_key(keys: BytesColumn, key_hash: UInt64s) -> _Merged:
+    """Bring together the pieces that have one key. Exact: equal hashes are compared by key."""
+    by_key: dict[tuple[int, bytes], int] = {}
+    record_of = np.empty(len(keys), np.int64)
+    first: list[int] = []
+    for piece, identity in enumerate(zip(key_hash.tolist(), keys.tolist(), strict=True)):
+        record = by_key.setdefault(identity, len(by_key))
+        if record == len(first):
+            first.append(piece)
+        record_of[piece] = record
+    return _Merged(np.array(first, np.int64), record_of)
+
+
+def _repeated_names(
+    names: BytesColumn, rows: Int64s, record_of: Int64s, key_bytes: Int64s
+) -> Int64s:
+    """Positions in ``rows`` whose extension comes again later in the same record."""
+    ext_length = names.lengths[rows] - key_bytes[rows]
+    ext_start = names.offsets[:-1][rows] + key_bytes[rows]
+    repeated: list[NDArray[np.intp]] = []
+    for lag in range(1, len(rows)):
+        near = np.flatnonzero(record_of[lag:] == record_of[:-lag])
+        if len(near) == 0:
+            break
+        if lag > 16:  # a record of very many members: a set is quicker than pairs
+            repeated.append(_repeated_in_large(names, rows, record_of))
+            break
+        near = near[ext_length[near] == ext_length[near + lag]]
+        same = equal_ranges(names.blob, ext_start[near], ext_start[near + lag], ext_length[near])
+        near = near[same]
+        repeated.append(near)
+    found = np.concatenate([np.zeros(0, np.intp), *repeated])
+    return np.unique(found) if len(found) else found
+
+
+def _repeated_in_large(names: BytesColumn, rows: Int64s, record_of: Int64s) -> NDArray[np.intp]:
+    later: set[tuple[int, bytes]] = set()
+    repeated = []
+    for position in range(len(rows) - 1, -1, -1):
+        identity = (int(record_of[position]), names[int(rows[position])])
+        if identity in later:
+            repeated.append(position)
+        later.add(identity)
+    return np.array(repeated, np.intp)
+
+
+def _stored_bytes(members: MemberTable, rows: Int64s) -> Int64s:
+    stored = members.range_length[rows]
+    if members.literals:
+        extra = np.zeros(len(members), np.int64)
+        for row, literal in members.literals.items():
+            extra[row] = len(literal)
+        stored = stored + extra[rows]
+    return stored
+
+
+def _sums(values: Int64s, offsets: NDArray[np.integer]) -> Int64s:
+    """The sum of ``values[offsets[i]:offsets[i + 1]]`` for each ``i``; every run has a value."""
+    if len(offsets) < 2:
+        return np.zeros(0, np.int64)
+    return np.add.reduceat(values, offsets[:-1], dtype=np.int64)
+
+
+def _segments(members: MemberTable, rows: Int64s, member_offsets: Int64s) -> Segments:
+    start, length = members.range_start[rows], members.range_length[rows]
+    begins_record = np.zeros(len(rows), np.bool_)
+    begins_record[member_offsets[:-1]] = True
+    literals: Mapping[int, bytes] = members.literals
+    blob = np.zeros(0, np.uint8)
+    if literals:
+        start, length, begins_record, blob = _with_literals(
+            rows, start, length, begins_record, literals
+        )
+    begins = begins_record.copy()
+    if len(start) > 1:
+        joined = (start[1:] == start[:-1] + length[:-1]) & (start[1:] >= 0) & (start[:-1] >= 0)
+        begins[1:] |= ~joined
+    first = np.flatnonzero(begins)
+    offsets = np.append(np.searchsorted(first, np.flatnonzero(begins_record)), len(first))
+    return Segments(
+        offsets.astype(np.int64), start[first], _sums(length, np.append(first, len(rows))), blob
+    )
+
+
+def _with_literals(
+    rows: Int64s,
+    start: Int64s,
+    length: Int64s,
+    begins_record: Bools,
+    literals: Mapping[int, bytes],
+) -> tuple[Int64s, Int64s, Bools, NDArray[np.uint8]]:
+    """Put a segment of its own before each member whose headers are replaced."""
+    has = np.array([row in literals for row in rows.tolist()], np.bool_)
+    width = 1 + has.astype(np.int64)
+    at = np.cumsum(width) - width  # where each member's first segment goes
+    total = int(width.sum())
+    new_start, new_length = np.zeros(total, np.int64), np.zeros(total, np.int64)
+    new_begins = np.zeros(total, np.bool_)
+    new_start[at + has], new_length[at + has] = start, length
+    new_begins[at] = begins_record
+    parts = [literals[row] for row in rows[has].tolist()]
+    sizes = np.array([len(part) for part in parts], np.int64)
+    new_start[at[has]] = -1 - (np.cumsum(sizes) - sizes)
+    new_length[at[has]] = sizes
+    return new_start, new_length, new_begins, np.frombuffer(b"".join(parts), np.uint8)

@@ -1,0 +1,38 @@
+"""Counting what reactions dropped, kept or renamed, with a few names each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+__all__ = ["SAMPLES_MAX", "Tally"]
+
+SAMPLES_MAX = 10
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts by kind. Merged in input order, so that the samples do not depend on workers."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    samples: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, kind: str, count: int = 1, names: Iterable[str] = ()) -> None:
+        """Count ``count`` more of ``kind``; the first names of each kind are kept."""
+        if count <= 0:
+            return
+        self.counts[kind] = self.counts.get(kind, 0) + count
+        kept = self.samples.setdefault(kind, [])
+        for name in names:
+            if len(kept) >= SAMPLES_MAX:
+                break
+            kept.append(name)
+
+    def merge(self, other: Tally) -> None:
+        """Add all of ``other``."""
+        for kind, count in other.counts.items():
+            self.add(kind, count, other.samples.get(kind, ()))
+
+    def __iter__(self) -> Iterator[tuple[str, int, tuple[str, ...]]]:
+        for kind in sorted(self.counts):
+            yield kind, self.counts[kind], tuple(self.samples.get(kind, ()))
