@@ -1,0 +1,203 @@
+"""The embedded runtime: worker processes on this machine, there at once, gone with the job.
+
+Workers are fresh interpreters (no fork of a process that may have threads, no re-import of the
+user's ``__main__``), started before the inputs are resolved so that both happen at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import dsort
+from dsort.errors import WorkerLostError
+from dsort.runtime.base import TASK_TRIES_MAX, describe
+from dsort.stopping import StopFlag
+from dsort.workers.tasks import Task, TaskDone, WorkerSetup
+
+__all__ = ["LocalRuntime"]
+
+WORKERS_LOST_MAX = 16
+"""Workers that may be lost in one job before it is given up."""
+
+
+@dataclass(slots=True)
+class _Host:
+    """One worker process. ``task``: what it is doing, or None."""
+
+    process: subprocess.Popen[bytes]
+    link: Connection
+    number: int
+    task: _Ticket | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ticket:
+    """One attempt at a task. A late answer to an older attempt has another ticket number."""
+
+    number: int
+    task: Task
+    tries: int
+
+
+class LocalRuntime:
+    """Processes on this machine."""
+
+    name = "local"
+
+    def __init__(self, workers: int, stop: StopFlag) -> None:
+        self._stop = stop
+        self._setup: WorkerSetup | None = None
+        self._hosts: list[_Host] = []
+        self._started = 0
+        self._lost = 0
+        self._tickets = 0
+        for _ in range(workers):
+            self._hosts.append(self._launch())
+
+    def workers_max(self) -> int:
+        """As many as were asked for."""
+        return len(self._hosts)
+
+    def start(self, setup: WorkerSetup, workers: int) -> None:
+        """Hand ``setup`` to the first ``workers`` processes; the others end."""
+        self._setup = setup
+        for host in self._hosts[workers:]:
+            _end(host)
+        del self._hosts[workers:]
+        for at, host in enumerate(list(self._hosts)):
+            self._greet(at, host)
+
+    def check_directory(self, path: str, token: str) -> None:
+        """One machine: what the coordinator sees, its workers see."""
+
+    def run(
+        self, tasks: Iterable[Task], *, workers_max: int | None = None
+    ) -> Iterator[tuple[Task, TaskDone]]:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        waiting = deque(self._ticket(task, 1) for task in tasks)
+        running = 0
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._stop, selectors.EVENT_READ)
+            for at, host in enumerate(self._hosts):
+                selector.register(host.link, selectors.EVENT_READ, at)
+            while waiting or running:
+                for at, host in enumerate(self._hosts[:workers_max]):
+                    if host.task is None and waiting:
+                        running += self._give(selector, at, waiting)
+                for key, _ in selector.select():
+                    self._stop.raise_if_requested()
+                    answer = self._hear(selector, key.data, waiting)
+                    running -= 1
+                    if answer is not None:
+                        yield answer
+
+    def close(self) -> None:
+        """Kill what is still running: workers hold nothing that the job's end needs."""
+        for host in self._hosts:
+            _end(host)
+        self._hosts.clear()
+
+    def _ticket(self, task: Task, tries: int) -> _Ticket:
+        self._tickets += 1
+        return _Ticket(self._tickets, task, tries)
+
+    def _launch(self) -> _Host:
+        ours, theirs = socket.socketpair()
+        package = str(Path(dsort.__file__).resolve().parent.parent)
+        path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
+        command = [sys.executable, "-m", "dsort.runtime.local_worker"]
+        with theirs:
+            process = subprocess.Popen(
+                [*command, str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C is the coordinator's to handle
+                env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            )
+        number = self._started
+        self._started += 1
+        return _Host(process, Connection(ours.detach()), number)
+
+    def _greet(self, at: int, host: _Host) -> None:
+        try:
+            host.link.send((self._setup, host.number))
+        except OSError:
+            self._replace(at, "start")
+
+    def _give(self, selector: selectors.BaseSelector, at: int, waiting: deque[_Ticket]) -> int:
+        """Send the next task to a free worker; 1 if it took it."""
+        host, ticket = self._hosts[at], waiting.popleft()
+        try:
+            host.link.send((ticket.number, ticket.task))
+        except OSError:  # it died while idle: the task was not its fault
+            waiting.appendleft(ticket)
+            selector.unregister(host.link)
+            self._replace(at, describe(ticket.task))
+            selector.register(self._hosts[at].link, selectors.EVENT_READ, at)
+            return 0
+        host.task = ticket
+        return 1
+
+    def _hear(
+        self, selector: selectors.BaseSelector, at: int, waiting: deque[_Ticket]
+    ) -> tuple[Task, TaskDone] | None:
+        """Take one worker's answer; None if it died instead and its task waits again."""
+        host = self._hosts[at]
+        ticket = host.task
+        assert ticket is not None, "only busy workers speak"
+        try:
+            number, done, error = host.link.recv()
+        except (EOFError, ConnectionError):
+            selector.unregister(host.link)
+            doing = describe(ticket.task)
+            self._replace(at, doing)
+            selector.register(self._hosts[at].link, selectors.EVENT_READ, at)
+            if ticket.tries >= TASK_TRIES_MAX:
+                raise WorkerLostError(
+                    f"{doing} ended its worker {ticket.tries} times; the last one died of "
+                    f"{_cause(host)}",
+                    hint="look at that shard, and at the memory that workers have",
+                ) from None
+            waiting.append(self._ticket(ticket.task, ticket.tries + 1))
+            return None
+        assert number == ticket.number
+        host.task = None
+        if error is not None:
+            raise error
+        return ticket.task, done
+
+    def _replace(self, at: int, doing: str) -> None:
+        """A new process in the place of one that died."""
+        host = self._hosts[at]
+        _end(host)
+        self._lost += 1
+        if self._lost > WORKERS_LOST_MAX:
+            raise WorkerLostError(
+                f"{self._lost} workers were lost, the last one while {doing}; it died of "
+                f"{_cause(host)}",
+                hint="look at the memory that workers have: --memory-max, --workers",
+            )
+        self._hosts[at] = self._launch()
+        self._greet(at, self._hosts[at])
+
+
+def _end(host: _Host) -> None:
+    host.link.close()
+    if host.process.poll() is None:
+        host.process.kill()
+    host.process.wait()
+
+
+def _cause(host: _Host) -> str:
+    code = host.process.returncode
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

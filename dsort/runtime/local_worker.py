@@ -1,0 +1,59 @@
+"""The process that hosts one worker of the local runtime: reads tasks from a socket, answers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from multiprocessing.connection import Connection
+
+from dsort.errors import DsortError, InvariantError, StorageFullError
+from dsort.workers.worker import Worker
+
+__all__ = ["main"]
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Serve the coordinator at the other end of the socket whose descriptor is ``argv[1]``."""
+    _die_with(int(sys.argv[2]))
+    link = Connection(os.dup(int(sys.argv[1])))
+    worker: Worker | None = None
+    try:
+        setup, number = link.recv()
+        worker = Worker(setup, number)
+        while True:
+            ticket, task = link.recv()
+            link.send((ticket, *_answer(worker, task)))
+    except (EOFError, ConnectionError):
+        return  # the coordinator is done with us, or gone
+    finally:
+        if worker is not None:
+            worker.close()
+
+
+def _answer(worker: Worker, task: object) -> tuple[object, DsortError | None]:
+    try:
+        return worker.do(task), None  # type: ignore[arg-type]
+    except DsortError as error:
+        return None, error
+    except MemoryError:
+        return None, StorageFullError(
+            "a worker ran out of memory", hint="give --memory-max, or fewer --workers"
+        )
+    except Exception:  # noqa: BLE001 - a bug: it goes to the coordinator whole, and ends the job
+        return None, InvariantError(f"a worker failed:\n{traceback.format_exc()}")
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel end this process with its parent, whatever happens to that."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""The creator: gathers the records of output shards in order and writes them, unseen by anybody.
+
+``map``: slices of the mapped inputs. ``spill``: the bucket is read into the worker's buffer, in the
+order it was written, and written again in output order; a bucket larger than the buffer takes
+several turns over its spill, each for the next run of records that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from dsort.core.columns import Int64s
+from dsort.core.record_index import Segments
+from dsort.errors import InvariantError
+from dsort.formats.tar import END_OF_ARCHIVE
+from dsort.storage.base import Bucket, StagedObject
+from dsort.workers.index_store import IndexStore, OrderedRows
+from dsort.workers.inputs import MappedInputs
+from dsort.workers.shard_bytes import PayloadBuffer
+from dsort.workers.slices import slices_of, slices_of_sources
+from dsort.workers.spill import SpillReader, remove_spill
+from dsort.workers.tasks import CreateDone, CreateTask, OutputPiece, WorkerSetup
+
+__all__ = ["Creator"]
+
+ROWS_AT_ONCE_MAX = 16384
+"""Slices are made for so many records at a time: a slice object takes 200 bytes."""
+
+SliceLists = Iterator[Sequence[memoryview]]
+
+
+class Creator:
+    """Writes output shards for one job, in one worker."""
+
+    def __init__(
+        self, setup: WorkerSetup, inputs: Bucket, outputs: Bucket, buffer: PayloadBuffer
+    ) -> None:
+        self._scratch = Path(setup.scratch)
+        self._spilled = setup.way == "spill"
+        self._outputs = outputs
+        self._buffer = buffer
+        self._store = IndexStore(self._scratch)
+        self._inputs = MappedInputs(inputs, self._scratch, open_max=ROWS_AT_ONCE_MAX)
+
+    def close(self) -> None:
+        """Let go of the mapped inputs."""
+        self._inputs.close()
+
+    def create(self, task: CreateTask) -> CreateDone:
+        """Write the pieces of one bucket; its spill is gone afterwards."""
+        checksums: dict[int, str] = {}
+        with ExitStack() as stack:
+            payload: _MappedPayload | _SpilledPayload | None = None
+            if task.bucket >= 0 and self._spilled:
+                rows = self._store.ordered(task.bucket)
+                reader = SpillReader(
+                    self._scratch,
+                    task.bucket,
+                    rows.block_worker,
+                    rows.block_start,
+                    rows.block_bytes,
+                )
+                stack.callback(reader.close)
+                payload = _SpilledPayload(rows, reader, self._buffer)
+            elif task.bucket >= 0:
+                payload = _MappedPayload(self._store, task.bucket, self._inputs)
+            for piece in task.pieces:
+                checksum = self._write(piece, payload)
+                if piece.whole:
+                    checksums[piece.ordinal] = checksum
+            if isinstance(payload, _SpilledPayload):
+                remove_spill(self._scratch, task.bucket, payload.workers())
+        return CreateDone(
+            bucket=task.bucket,
+            checksums=checksums,
+            records=sum(piece.row_stop - piece.row_start for piece in task.pieces),
+            bytes_written=sum(piece.stored_bytes for piece in task.pieces),
+        )
+
+    def _write(self, piece: OutputPiece, payload: _MappedPayload | _SpilledPayload | None) -> str:
+        """Write one piece; returns the XXH3 of what was written, hexadecimal."""
+        with self._outputs.stage(piece.token, size_bytes=piece.shard_bytes) as staged:
+            out = _PieceWriter(staged, piece)
+            if payload is not None:
+                for slices in payload.slices(piece.row_start, piece.row_stop):
+                    out.write(slices)
+            return out.finish()
+
+
+class _PieceWriter:
+    """Writes one piece from its offset on, and checks that it is as long as planned."""
+
+    def __init__(self, staged: StagedObject, piece: OutputPiece) -> None:
+        self._staged = staged
+        self._piece = piece
+        self._offset = piece.offset
+        self._state = xxhash.xxh3_64() if piece.whole else None
+
+    def write(self, slices: Sequence[memoryview]) -> None:
+        self._staged.write_at(self._offset, slices)
+        self._offset += sum(map(len, slices))
+        if self._state is not None:
+            update = self._state.update
+            for piece in slices:
+                update(piece)
+
+    def finish(self) -> str:
+        piece = self._piece
+        if self._offset != piece.offset + piece.stored_bytes:
+            raise InvariantError(
+                f"output shard {piece.ordinal} got {self._offset - piece.offset} bytes, "
+                f"{piece.stored_bytes} were planned"
+            )
+        if piece.last:
+            self.write([memoryview(END_OF_ARCHIVE)])
+            if self._offset != piece.shard_bytes:
+                raise InvariantError(f"output shard {piece.ordinal} has {self._offset} bytes")
+        return "" if self._state is None else self._state.hexdigest()
+
+
+class _MappedPayload:
+    """Records as slices of the mapped input shards."""
+
+    def __init__(self, store: IndexStore, bucket: int, inputs: MappedInputs) -> None:
+        self._store = store
+        self._bucket = bucket
+        self._inputs = inputs
+
+    def slices(self, start: int, stop: int) -> SliceLists:
+        """The slices of rows ``start:stop``, some records at a time."""
+        step = min(ROWS_AT_ONCE_MAX, self._inputs.open_max)
+        for at in range(start, stop, step):
+            rows = self._store.ordered(self._bucket, at, min(at + step, stop))
+            source = rows.source
+            views = self._inputs.views(np.unique(source).tolist())
+            yield slices_of_sources(views, source.tolist(), rows.segments)
+
+
+class _SpilledPayload:
+    """Records of one bucket's spill, through the worker's buffer."""
+
+    def __init__(self, rows: OrderedRows, reader: SpillReader, buffer: PayloadBuffer) -> None:
+        self._rows = rows
+        self._reader = reader
+        self._buffer = buffer
+        self._whole: memoryview | None = None
+        if reader.size_bytes <= buffer.size_bytes:
+            self._whole = buffer.view(reader.size_bytes)
+            reader.read_into(self._whole, 0)
+
+    def workers(self) -> list[int]:
+        """Those whose spill files the bucket is in."""
+        found: list[int] = self._rows.block_worker.tolist()
+        return found
+
+    def slices(self, start: int, stop: int) -> SliceLists:
+        """The slices of rows ``start:stop``, some records at a time; valid until the next step."""
+        if self._whole is not None:
+            for at in range(start, stop, ROWS_AT_ONCE_MAX):
+                rows = slice(at, min(at + ROWS_AT_ONCE_MAX, stop))
+                yield slices_of(self._whole, self._segments(rows))
+            return
+        stored = self._rows.stored_bytes
+        row = start
+        while row < stop:
+            span = np.cumsum(stored[row : min(row + ROWS_AT_ONCE_MAX, stop)])
+            run = int(np.searchsorted(span, self._buffer.size_bytes, side="right"))
+            if run == 0:
+                yield from self._streamed(row)
+            else:
+                yield self._packed(slice(row, row + run))
+            row += max(run, 1)
+
+    def _segments(self, rows: slice) -> Segments:
+        segments = self._rows.segments  # one a record: the spill holds records whole
+        return Segments(
+            np.arange(rows.stop - rows.start + 1, dtype=np.int64),
+            segments.start[rows],
+            segments.length[rows],
+            segments.literals,
+        )
+
+    def _packed(self, rows: slice) -> list[memoryview]:
+        """Read a run of records into the buffer, in the order they lie in the spill."""
+        starts: Int64s = self._rows.segments.start[rows]
+        lengths: Int64s = self._rows.segments.length[rows]
+        slices: list[memoryview] = [memoryview(b"")] * len(starts)
+        view, at = self._buffer.view(self._buffer.size_bytes), 0
+        for row in np.argsort(starts, kind="stable").tolist():
+            size = int(lengths[row])
+            slices[row] = view[at : at + size]
+            self._reader.read_into(slices[row], int(starts[row]))
+            at += size
+        return slices
+
+    def _streamed(self, row: int) -> SliceLists:
+        """A record larger than the buffer, a buffer at a time."""
+        start, length = int(self._rows.segments.start[row]), int(self._rows.segments.length[row])
+        for at in range(0, length, self._buffer.size_bytes):
+            view = self._buffer.view(min(self._buffer.size_bytes, length - at))
+            self._reader.read_into(view, start + at)
+            yield [view]

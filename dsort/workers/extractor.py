@@ -1,0 +1,271 @@
+"""The extractor: reads one input shard once, and makes its record index (and its spill)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from dsort.core.buckets import Bucketing
+from dsort.core.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.core.members import MemberKind, MemberTable
+from dsort.core.record_index import RecordIndex, Segments
+from dsort.core.records import FormedRecords, form_records
+from dsort.core.tally import SAMPLES_MAX, Tally
+from dsort.errors import CorruptShardError, DuplicateError, KeyMapError, StrayMemberError
+from dsort.storage.base import Bucket
+from dsort.workers.index_store import IndexStore
+from dsort.workers.renaming import rename_records
+from dsort.workers.shard_bytes import PayloadBuffer, ShardBytes, Window
+from dsort.workers.slices import hash_records, slices_of
+from dsort.workers.sort_keys import sort_keys
+from dsort.workers.spill import SpillWriter
+from dsort.workers.tasks import ExtractDone, ExtractTask, WorkerSetup
+
+__all__ = ["Extractor"]
+
+
+class Extractor:
+    """Extracts input shards for one job, in one worker."""
+
+    def __init__(
+        self, setup: WorkerSetup, worker: int, inputs: Bucket, buffer: PayloadBuffer
+    ) -> None:
+        self._setup = setup
+        self._worker = worker
+        self._inputs = inputs
+        self._buffer = buffer
+        self._store = IndexStore(Path(setup.scratch))
+        self._spill: SpillWriter | None = None
+
+    def extract(self, task: ExtractTask) -> ExtractDone:
+        """Do one task. ``InputError`` and its children name shard and record."""
+        mapped = self._setup.way == "map"
+        with self._inputs.open(task.name) as source:
+            shard = ShardBytes(task.name, source, self._buffer, mapped=mapped)
+            shard.check_unchanged(task.size_bytes, task.etag)
+            skipped = ""
+            try:
+                members = shard.members()
+            except CorruptShardError as error:
+                if self._setup.reactions.corrupt_shards != "skip":
+                    raise
+                members, skipped = _no_members(), error.message
+            done = self._extract_members(task, shard, members)
+            if skipped:
+                done.tally.add("corrupt_shards", 1, [skipped])
+            shard.whole = None  # let go of the mapping before it is closed
+        return done
+
+    def close(self) -> None:
+        """Close the spill files."""
+        if self._spill is not None:
+            self._spill.close()
+
+    def _extract_members(
+        self, task: ExtractTask, shard: ShardBytes, members: MemberTable
+    ) -> ExtractDone:
+        tally = _note_oddities(shard.name, members)
+        policy = self._setup.reactions.stray_members
+        records = form_records(members, policy)
+        original = records
+        if task.renames:
+            members = rename_records(self._store, task, shard, members, records)
+            records = form_records(members, policy)
+        self._react(shard.name, members, records, tally)
+        group = self._groups(shard.name, members, original, tally)
+        index = self._index(shard, members, records, group)
+        if group is not None and (group < 0).any():
+            index = index.take(np.flatnonzero(group >= 0))
+        self._store_index(task, shard, index)
+        return ExtractDone(
+            shard=task.shard,
+            worker=self._worker,
+            records=len(index),
+            members=int(index.members.sum()),
+            payload_bytes=int(index.payload_bytes.sum()),
+            stored_bytes=int(index.stored_bytes.sum()),
+            tally=tally,
+        )
+
+    def _react(
+        self, shard: str, members: MemberTable, records: FormedRecords, tally: Tally
+    ) -> None:
+        """Count what forming the records left out, and stop where the spec says so."""
+        reactions = self._setup.reactions
+        if reactions.stray_members == "abort":
+            links = np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist()
+            strays = sorted({*records.strays, *links})
+            if strays:
+                raise StrayMemberError(
+                    f"shard {shard} has {len(strays)} stray members, the first is "
+                    f"{_shown(members.names[strays[0]])}",
+                    hint="stray_members: keep or drop lets the job go on",
+                )
+        kept = len(records.strays) - len(records.dropped)
+        tally.add("stray_members_kept", kept, _names(shard, members, records.strays))
+        tally.add(
+            "stray_members_dropped",
+            len(records.dropped),
+            _names(shard, members, records.dropped),
+        )
+        tally.add("non_adjacent_records", records.non_adjacent, [shard])
+        if records.repeated:
+            names = list(_names(shard, members, records.repeated))
+            if reactions.duplicated_records == "abort":
+                raise DuplicateError(
+                    f"{names[0]} occurs more than once in its shard",
+                    hint="duplicated_records: warn keeps the last one",
+                )
+            tally.add("duplicated_records", len(records.repeated), names)
+
+    def _groups(
+        self, shard: str, members: MemberTable, records: FormedRecords, tally: Tally
+    ) -> Int32s | None:
+        """The template of each record under the external key map; -1: it is dropped."""
+        keymap = self._setup.keymap
+        if keymap is None:
+            return None
+        names = members.names.take(records.member_rows)
+        match = keymap.lookup(records.keys, names, records.member_offsets)
+        unplaced = np.flatnonzero(match.missing | match.ambiguous)
+        if len(unplaced) == 0:
+            return match.groups
+        shown = [f"{shard}: {_shown(records.keys[row])}" for row in unplaced[:SAMPLES_MAX].tolist()]
+        if self._setup.reactions.ekm_missing_key == "abort":
+            many = bool(match.ambiguous[unplaced[0]])
+            raise KeyMapError(
+                f"record {_shown(records.keys[int(unplaced[0])])} of shard {shard} matches "
+                f"{'keys of two templates' if many else 'no key'} of the external key map",
+                hint="add a key, or set ekm_missing_key: warn (and ekm_default for their place)",
+            )
+        tally.add("ekm_missing_key", len(unplaced), shown)
+        return match.groups
+
+    def _index(
+        self,
+        shard: ShardBytes,
+        members: MemberTable,
+        records: FormedRecords,
+        group: Int32s | None,
+    ) -> RecordIndex:
+        segments = records.segments(members)
+        return RecordIndex(
+            ordinal=np.arange(len(records), dtype=np.int64),
+            keys=records.keys,
+            key_hash=records.key_hash,
+            sort=sort_keys(self._setup.sort_rule, shard, members, records, group),
+            members=np.diff(records.member_offsets).astype(np.int32),
+            payload_bytes=records.payload_bytes,
+            stored_bytes=records.stored_bytes,
+            segments=segments,
+            content_hash=_content_hash(shard, segments) if self._setup.verify_content else None,
+        )
+
+    def _store_index(self, task: ExtractTask, shard: ShardBytes, index: RecordIndex) -> None:
+        splitters = self._store.splitters(task.splitters) if task.splitters else None
+        bucketing = Bucketing(task.buckets, self._setup.sort_rule.decreasing, splitters)
+        if task.buckets == 1:
+            bucket_offsets = np.array([0, len(index)], np.int64)
+            self._write(task, index, bucket_offsets, self._move(task, shard, index, None))
+            return
+        bucket = bucketing.assign(index.sort, task.shard, index.ordinal)
+        by_bucket = np.argsort(bucket, kind="stable")
+        bucket_offsets = np.searchsorted(bucket[by_bucket], np.arange(task.buckets + 1))
+        spill_starts = self._move(task, shard, index, bucket)
+        self._write(task, index.take(by_bucket), bucket_offsets.astype(np.int64), spill_starts)
+
+    def _write(
+        self,
+        task: ExtractTask,
+        index: RecordIndex,
+        bucket_offsets: Int64s,
+        spill_starts: Int64s | None,
+    ) -> None:
+        if task.spill and spill_starts is None:
+            spill_starts = np.zeros(task.buckets, np.int64)
+        self._store.write_shard(
+            task.stage,
+            task.shard,
+            index,
+            bucket_offsets,
+            worker=self._worker,
+            spill_starts=spill_starts,
+        )
+
+    def _move(
+        self, task: ExtractTask, shard: ShardBytes, index: RecordIndex, bucket: Int32s | None
+    ) -> Int64s | None:
+        """Append the payload to the spill; where each bucket's part begins, shape ``(buckets,)``.
+
+        Rows of one bucket are appended in input order, as the index file lists them.
+        """
+        if not task.spill:
+            return None
+        if self._spill is None:
+            self._spill = SpillWriter(Path(self._setup.scratch), self._worker, self._setup.buckets)
+        starts = self._spill.lengths()
+        buckets = np.zeros(len(index), np.int32) if bucket is None else bucket
+        for window in shard.windows(index.segments):
+            if window.stop == window.row:
+                row = window.row
+                for piece in shard.stream(index.segments, row):
+                    self._spill.append(int(buckets[row]), [piece], len(piece))
+                continue
+            rows = np.arange(window.row, window.stop)
+            order = np.argsort(buckets[rows], kind="stable")
+            self._append(window, index, buckets, rows[order])
+        return starts
+
+    def _append(self, window: Window, index: RecordIndex, buckets: Int32s, rows: Int64s) -> None:
+        """Append ``rows``, ordered by bucket, whose bytes are in ``window``."""
+        assert self._spill is not None
+        segments = index.segments.take(rows)
+        slices = slices_of(window.view, segments, window.base)
+        of_row = buckets[rows]
+        first = np.flatnonzero(np.diff(of_row, prepend=-1))
+        bounds = [*first.tolist(), len(rows)]
+        sizes = np.add.reduceat(index.stored_bytes[rows], first).tolist()
+        cuts = segments.offsets[bounds].tolist()
+        for at, bucket in enumerate(of_row[first].tolist()):
+            self._spill.append(bucket, slices[cuts[at] : cuts[at + 1]], sizes[at])
+
+
+def _content_hash(shard: ShardBytes, segments: Segments) -> UInt64s:
+    hashes = np.zeros(len(segments.offsets) - 1, np.uint64)
+    for window in shard.windows(segments):
+        if window.stop == window.row:
+            state = xxhash.xxh3_64()
+            for piece in shard.stream(segments, window.row):
+                state.update(piece)
+            hashes[window.row] = state.intdigest()
+            continue
+        part = segments.take(np.arange(window.row, window.stop))
+        slices = slices_of(window.view, part, window.base)
+        hashes[window.row : window.stop] = hash_records(slices, part.offsets.tolist())
+    return hashes
+
+
+def _note_oddities(shard: str, members: MemberTable) -> Tally:
+    notes, tally = members.notes, Tally()
+    tally.add("missing_end_marker", int(notes.missing_end), [shard])
+    tally.add("trailing_bytes", int(notes.trailing_bytes > 0), [shard])
+    tally.add("hardlinks_resolved", notes.hardlinks_resolved, [shard])
+    tally.add("global_headers_folded", notes.global_headers_folded, [shard])
+    tally.add("global_headers_dropped", notes.global_headers_dropped, [shard])
+    return tally
+
+
+def _names(shard: str, members: MemberTable, rows: Iterable[int]) -> Iterable[str]:
+    return (f"{shard}: {_shown(members.names[row])}" for row in rows)
+
+
+def _shown(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")
+
+
+def _no_members() -> MemberTable:
+    none = np.zeros(0, np.int64)
+    return MemberTable(BytesColumn.of([]), np.zeros(0, np.uint8), none, none, none, none)

@@ -1,0 +1,273 @@
+"""Where the record index lives while a job runs: column files in scratch, a few for each shard.
+
+``<stage>-<shard>.col``     one shard's records, ordered by bucket, in input order within each
+``ordered-<bucket>.col``    one bucket's records in output order
+``duplicates-<part>.col``   positions (shard, ordinal) of records whose key an earlier one has
+
+Rows of one bucket are read from all shards' files by slices, so that nobody ever holds more of the
+index than a bucket of it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsort.core.buckets import Splitters
+from dsort.core.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.core.record_index import RecordIndex, Segments, SortKeys
+from dsort.storage.os_errors import StorageErrors
+from dsort.workers.column_file import ColumnFile, write_columns
+
+__all__ = ["BucketRows", "IndexStore", "OrderedRows", "ShardRows"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardRows:
+    """The rows of one shard that belong to one bucket, as far as ordering needs them."""
+
+    sort: SortKeys
+    ordinal: Int64s
+    members: Int32s
+    payload_bytes: Int64s
+    stored_bytes: Int64s
+    segments: Segments | None  # map: in the input shard
+    content_hash: UInt64s | None
+    worker: int  # spill: whose spill file holds the payload
+    spill_start: int  # spill: where in it the bucket's rows of this shard begin
+
+    def __len__(self) -> int:
+        return len(self.ordinal)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BucketRows:
+    """The rows of one bucket from all shards, in input order (shard ordinal, record ordinal)."""
+
+    shards: tuple[int, ...]
+    parts: tuple[ShardRows, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrderedRows:
+    """One bucket in output order. ``source``: the input shard's ordinal (map) or 0 (spill: all
+    offsets are in the bucket's spill blocks, read one after the other)."""
+
+    source: Int32s
+    shard: Int32s
+    ordinal: Int64s
+    group: Int32s | None
+    members: Int32s
+    payload_bytes: Int64s
+    stored_bytes: Int64s
+    segments: Segments
+    content_hash: UInt64s | None
+    block_worker: Int64s  # spill blocks: whose file, where in it, how long
+    block_start: Int64s
+    block_bytes: Int64s
+
+
+class IndexStore:
+    """Reads and writes the index files of one job in its scratch directory."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+
+    def path(self, name: str) -> Path:
+        """The file ``name`` in scratch."""
+        return self._scratch / name
+
+    # -- shards ------------------------------------------------------------------------------
+
+    def write_shard(
+        self,
+        stage: str,
+        shard: int,
+        index: RecordIndex,
+        bucket_offsets: Int64s,
+        *,
+        worker: int,
+        spill_starts: Int64s | None,
+    ) -> int:
+        """Store one shard's index, rows already ordered by bucket; returns bytes written.
+
+        ``bucket_offsets`` has shape ``(buckets + 1,)``: where each bucket's rows begin.
+        """
+        sort = index.sort
+        with_segments = spill_starts is None
+        return write_columns(
+            self.path(f"{stage}-{shard}.col"),
+            {
+                "bucket_offsets": bucket_offsets,
+                "worker": np.array([worker], np.int64),
+                "spill_starts": spill_starts,
+                "ordinal": index.ordinal,
+                "keys": index.keys,
+                "key_hash": index.key_hash,
+                "group": sort.group,
+                "rank": sort.rank,
+                "words": sort.words,
+                "text": None if sort.text is index.keys else sort.text,
+                "text_is_keys": np.ones(1, np.uint8) if sort.text is index.keys else None,
+                "members": index.members,
+                "payload_bytes": index.payload_bytes,
+                "stored_bytes": index.stored_bytes,
+                "segment_offsets": index.segments.offsets if with_segments else None,
+                "segment_start": index.segments.start if with_segments else None,
+                "segment_length": index.segments.length if with_segments else None,
+                "literals": index.segments.literals if with_segments else None,
+                "content_hash": index.content_hash,
+            },
+        )
+
+    def shard_rows(self, stage: str, shard: int, bucket: int) -> ShardRows:
+        """One shard's rows of one bucket."""
+        file = ColumnFile(self.path(f"{stage}-{shard}.col"))
+        start, stop = file.array("bucket_offsets", bucket, bucket + 2).tolist()
+        spill = "spill_starts" in file
+        return ShardRows(
+            sort=_sort_keys(file, start, stop),
+            ordinal=file.array("ordinal", start, stop),
+            members=file.array("members", start, stop),
+            payload_bytes=file.array("payload_bytes", start, stop),
+            stored_bytes=file.array("stored_bytes", start, stop),
+            segments=None if spill else _segments(file, start, stop),
+            content_hash=_optional(file, "content_hash", start, stop),
+            worker=int(file.array("worker")[0]),
+            spill_start=int(file.array("spill_starts")[bucket]) if spill else 0,
+        )
+
+    def bucket_rows(self, stage: str, shards: Sequence[int], bucket: int) -> BucketRows:
+        """All rows of one bucket; shards without any are left out."""
+        parts = [(shard, self.shard_rows(stage, shard, bucket)) for shard in shards]
+        kept = [(shard, part) for shard, part in parts if len(part)]
+        return BucketRows(tuple(s for s, _ in kept), tuple(part for _, part in kept))
+
+    def key_hashes(self, stage: str, shard: int) -> tuple[UInt64s, Int64s]:
+        """(key hash, ordinal) of all of a shard's records, in no particular order."""
+        file = ColumnFile(self.path(f"{stage}-{shard}.col"))
+        return file.array("key_hash"), file.array("ordinal")
+
+    def keys(self, stage: str, shard: int, rows: NDArray[np.integer]) -> BytesColumn:
+        """The record keys of some rows of a shard's file."""
+        file = ColumnFile(self.path(f"{stage}-{shard}.col"))
+        return file.bytes_column("keys").take(rows)
+
+    def survey_sample(
+        self, stage: str, shard: int, rows_max: int
+    ) -> tuple[SortKeys, Int64s, Int64s]:
+        """(sort keys, ordinal, weight in bytes) of up to ``rows_max`` evenly spaced records."""
+        file = ColumnFile(self.path(f"{stage}-{shard}.col"))
+        stored = file.array("stored_bytes")
+        rows = np.arange(0, len(stored), max(-(-len(stored) // rows_max), 1))
+        if len(rows) == 0:
+            return _sort_keys(file, 0, 0), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        weights = np.add.reduceat(stored, rows)
+        sort = _sort_keys(file, 0, len(stored)).take(rows)
+        return sort, file.array("ordinal")[rows], weights
+
+    # -- ordered buckets ---------------------------------------------------------------------
+
+    def write_ordered(self, bucket: int, rows: OrderedRows) -> int:
+        """Store one bucket in output order; returns bytes written."""
+        return write_columns(
+            self.path(f"ordered-{bucket}.col"),
+            {
+                "source": rows.source,
+                "shard": rows.shard,
+                "ordinal": rows.ordinal,
+                "group": rows.group,
+                "members": rows.members,
+                "payload_bytes": rows.payload_bytes,
+                "stored_bytes": rows.stored_bytes,
+                "segment_offsets": rows.segments.offsets,
+                "segment_start": rows.segments.start,
+                "segment_length": rows.segments.length,
+                "literals": rows.segments.literals,
+                "content_hash": rows.content_hash,
+                "block_worker": rows.block_worker,
+                "block_start": rows.block_start,
+                "block_bytes": rows.block_bytes,
+            },
+        )
+
+    def ordered(self, bucket: int, start: int = 0, stop: int | None = None) -> OrderedRows:
+        """Rows ``start:stop`` of one bucket in output order."""
+        file = ColumnFile(self.path(f"ordered-{bucket}.col"))
+        if stop is None:
+            stop = len(file.array("source"))
+        return OrderedRows(
+            source=file.array("source", start, stop),
+            shard=file.array("shard", start, stop),
+            ordinal=file.array("ordinal", start, stop),
+            group=_optional(file, "group", start, stop),
+            members=file.array("members", start, stop),
+            payload_bytes=file.array("payload_bytes", start, stop),
+            stored_bytes=file.array("stored_bytes", start, stop),
+            segments=_segments(file, start, stop),
+            content_hash=_optional(file, "content_hash", start, stop),
+            block_worker=file.array("block_worker"),
+            block_start=file.array("block_start"),
+            block_bytes=file.array("block_bytes"),
+        )
+
+    # -- positions and splitters -------------------------------------------------------------
+
+    def write_positions(
+        self, name: str, shard: Int64s, ordinal: Int64s, nth: Int64s, keys: BytesColumn | None
+    ) -> None:
+        """Store record positions, sorted by (shard, ordinal), with what goes with them."""
+        columns = {"shard": shard, "ordinal": ordinal, "nth": nth, "keys": keys}
+        write_columns(self.path(name), columns)
+
+    def positions(self, name: str) -> ColumnFile:
+        """The columns that ``write_positions`` stored."""
+        return ColumnFile(self.path(name))
+
+    def write_splitters(self, name: str, splitters: Splitters) -> None:
+        """Store the splitters of a job."""
+        with StorageErrors(f"write {name}", str(self._scratch)):
+            self.path(name).write_bytes(pickle.dumps(splitters, protocol=5))
+
+    def splitters(self, name: str) -> Splitters:
+        """The splitters that ``write_splitters`` stored."""
+        with StorageErrors(f"read {name}", str(self._scratch)):
+            loaded = pickle.loads(self.path(name).read_bytes())  # our own scratch file
+        assert isinstance(loaded, Splitters)
+        return loaded
+
+
+def _optional(file: ColumnFile, name: str, start: int, stop: int) -> NDArray[Any] | None:
+    return file.array(name, start, stop) if name in file else None
+
+
+def _sort_keys(file: ColumnFile, start: int, stop: int) -> SortKeys:
+    text = None
+    if "text_is_keys" in file:
+        text = file.bytes_column("keys", start, stop)
+    elif "text" in file:
+        text = file.bytes_column("text", start, stop)
+    return SortKeys(
+        count=stop - start,
+        group=_optional(file, "group", start, stop),
+        rank=_optional(file, "rank", start, stop),
+        words=_optional(file, "words", start, stop),
+        text=text,
+    )
+
+
+def _segments(file: ColumnFile, start: int, stop: int) -> Segments:
+    offsets = file.array("segment_offsets", start, stop + 1)
+    first, last = int(offsets[0]), int(offsets[-1])
+    return Segments(
+        offsets - first,
+        file.array("segment_start", first, last),
+        file.array("segment_length", first, last),
+        file.array("literals"),
+    )

@@ -1,0 +1,115 @@
+"""The sealer: makes a staged output shard durable, and checks it before it gets its name."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import xxhash
+
+from dsort.core.columns import Int64s
+from dsort.errors import InvariantError, StorageError
+from dsort.storage.base import Bucket, StagedObject
+from dsort.workers.index_store import IndexStore
+from dsort.workers.shard_bytes import PayloadBuffer
+from dsort.workers.tasks import SealDone, SealTask
+
+__all__ = ["Sealer"]
+
+WINDOW_BYTES = 8 << 20
+ROWS_AT_ONCE_MAX = 65536
+
+
+class Sealer:
+    """Seals output shards for one job, in one worker."""
+
+    def __init__(self, store: IndexStore, outputs: Bucket, buffer: PayloadBuffer) -> None:
+        self._store = store
+        self._outputs = outputs
+        self._buffer = buffer
+
+    def seal(self, task: SealTask) -> SealDone:
+        """Sync, then check length, checksum and content as far as the task asks."""
+        with self._outputs.stage(task.token) as staged:
+            size = staged.size_bytes()
+            if size != task.shard_bytes:
+                raise InvariantError(
+                    f"output shard {task.ordinal} has {size} bytes, {task.shard_bytes} were planned"
+                )
+            checksum, md5 = task.checksum, ""
+            # Read back before the sync, while the pages are still in memory.
+            if not checksum or task.want_md5:
+                checksum, md5 = self._digest(staged, size, want_md5=task.want_md5)
+                if task.checksum and checksum != task.checksum:
+                    raise StorageError(
+                        f"output shard {task.ordinal} reads back other bytes than were written",
+                        hint="check the disk and its file system",
+                    )
+            if task.pieces:
+                self._check_content(task, staged)
+            staged.sync()
+        return SealDone(task.ordinal, checksum, md5)
+
+    def _digest(self, staged: StagedObject, size: int, *, want_md5: bool) -> tuple[str, str]:
+        state, md5 = xxhash.xxh3_64(), hashlib.md5(usedforsecurity=False)
+        step = min(WINDOW_BYTES, self._buffer.size_bytes)
+        for at in range(0, size, step):
+            window = self._buffer.view(min(step, size - at))
+            staged.read_into(window, at)
+            state.update(window)
+            if want_md5:
+                md5.update(window)
+        return state.hexdigest(), md5.hexdigest() if want_md5 else ""
+
+    def _check_content(self, task: SealTask, staged: StagedObject) -> None:
+        """Each record's bytes hash to what they hashed to when they were extracted."""
+        at = 0
+        for bucket, start, stop in task.pieces:
+            rows = self._store.ordered(bucket, start, stop)
+            if rows.content_hash is None:
+                raise InvariantError("the index has no content hashes to verify against")
+            found = self._record_hashes(staged, at, rows.stored_bytes)
+            wrong = np.flatnonzero(found != rows.content_hash)
+            if len(wrong):
+                row = int(wrong[0])
+                raise StorageError(
+                    f"record {int(rows.ordinal[row])} of input shard number "
+                    f"{int(rows.shard[row])} does not read back as it was read, in output shard "
+                    f"number {task.ordinal}",
+                    hint="check memory and disks; nothing was published",
+                )
+            at += int(rows.stored_bytes.sum())
+
+    def _record_hashes(
+        self, staged: StagedObject, offset: int, stored_bytes: Int64s
+    ) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+        hashes = np.zeros(len(stored_bytes), np.uint64)
+        row = 0
+        while row < len(stored_bytes):
+            span = np.cumsum(stored_bytes[row : row + ROWS_AT_ONCE_MAX])
+            run = int(np.searchsorted(span, self._buffer.size_bytes, side="right"))
+            if run == 0:
+                hashes[row] = self._large_record_hash(staged, offset, int(stored_bytes[row]))
+                offset += int(stored_bytes[row])
+                row += 1
+                continue
+            window = self._buffer.view(int(span[run - 1]))
+            staged.read_into(window, offset)
+            ends = span[:run].tolist()
+            starts = [0, *ends[:-1]]
+            hashes[row : row + run] = np.fromiter(
+                (xxhash.xxh3_64_intdigest(window[a:b]) for a, b in zip(starts, ends, strict=True)),
+                np.uint64,
+                run,
+            )
+            offset += ends[-1]
+            row += run
+        return hashes
+
+    def _large_record_hash(self, staged: StagedObject, offset: int, size: int) -> int:
+        state = xxhash.xxh3_64()
+        for at in range(0, size, self._buffer.size_bytes):
+            window = self._buffer.view(min(self._buffer.size_bytes, size - at))
+            staged.read_into(window, offset + at)
+            state.update(window)
+        return state.intdigest()

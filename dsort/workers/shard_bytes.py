@@ -1,0 +1,146 @@
+"""The bytes of one input shard, read once and in order, whatever its size.
+
+A shard that can be mapped or that fits in the worker's buffer is there as one view. A larger one is
+scanned window by window and read a second time, in order, when its payload is moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsort.core.columns import Int64s
+from dsort.core.members import MemberTable
+from dsort.core.record_index import Segments
+from dsort.errors import ChangedInputError, CorruptShardError
+from dsort.formats.tar import TarScanner, scan
+from dsort.storage.base import ReadObject
+
+__all__ = ["PayloadBuffer", "ShardBytes", "Window"]
+
+WINDOW_ROWS_MAX = 65536
+
+
+class PayloadBuffer:
+    """The one large buffer of a worker, allocated once: fresh memory costs more than the copy."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self._array: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None
+
+    def view(self, size_bytes: int) -> memoryview:
+        """The first ``size_bytes`` of the buffer, writable."""
+        if self._array is None:
+            self._array = np.empty(self.size_bytes, np.uint8)
+        return self._array.data[:size_bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Rows ``row:stop`` lie in ``view``, whose first byte is byte ``base`` of the shard."""
+
+    row: int
+    stop: int
+    view: memoryview
+    base: int
+
+
+class ShardBytes:
+    """One opened input shard."""
+
+    def __init__(self, name: str, source: ReadObject, buffer: PayloadBuffer, *, mapped: bool):
+        self.name = name
+        self.size_bytes = source.info.size_bytes
+        self._source = source
+        self._buffer = buffer
+        self.whole: memoryview | None = source.mapping() if mapped else None
+        if self.whole is None and self.size_bytes <= buffer.size_bytes:
+            self.whole = buffer.view(self.size_bytes)
+            source.read_into(self.whole, 0)
+
+    def check_unchanged(self, size_bytes: int, etag: str) -> None:
+        """``ChangedInputError`` unless the shard is what the job resolved."""
+        info = self._source.info
+        if (info.size_bytes, info.etag) != (size_bytes, etag):
+            raise ChangedInputError(
+                f"input shard {self.name} changed while the job ran",
+                hint="start the job again once nothing writes to its inputs",
+            )
+
+    def members(self) -> MemberTable:
+        """The members of the shard; ``CorruptShardError`` if it cannot be read whole."""
+        if self.whole is not None:
+            return scan(self.name, self.whole)
+        scanner = TarScanner(self.name, self.size_bytes)
+        while not scanner.done:
+            offset = scanner.next_offset
+            size = min(self._buffer.size_bytes, self.size_bytes - offset)
+            if size <= 0:
+                break
+            window = self._buffer.view(size)
+            self._source.read_into(window, offset)
+            scanner.feed(window, offset)
+            if not scanner.done and scanner.next_offset == offset:
+                raise CorruptShardError(
+                    self.name, offset, "a member's headers are larger than the job's buffer"
+                )
+        return scanner.finish()
+
+    def at(self, start: int, length: int) -> bytes:
+        """A few bytes of the shard."""
+        if self.whole is not None:
+            return bytes(self.whole[start : start + length])
+        data = bytearray(length)
+        self._source.read_into(memoryview(data), start)
+        return bytes(data)
+
+    def windows(self, segments: Segments) -> Iterator[Window]:
+        """Views that between them hold every record of ``segments``, in row order. Each is valid
+        until the next. A record too large for the buffer comes as a window without rows and is to
+        be read by :meth:`stream`."""
+        count = len(segments.offsets) - 1
+        if self.whole is not None:
+            if count:
+                yield Window(0, count, self.whole, 0)
+            return
+        low, high = _extents(segments)
+        row = 0
+        while row < count:
+            span = slice(row, row + WINDOW_ROWS_MAX)
+            lowest = np.minimum.accumulate(low[span])
+            highest = np.maximum.accumulate(high[span])
+            fits = highest - lowest <= self._buffer.size_bytes
+            run = len(fits) if fits.all() else int(np.argmin(fits))
+            base = int(lowest[run - 1]) if run else 0
+            view = self._buffer.view(int(highest[run - 1]) - base if run else 0)
+            self._source.read_into(view, base)
+            yield Window(row, row + run, view, base)
+            row += max(run, 1)
+
+    def stream(self, segments: Segments, row: int) -> Iterator[memoryview]:
+        """The bytes of one record, a buffer at a time."""
+        literals = np.ascontiguousarray(segments.literals).data
+        for i in range(int(segments.offsets[row]), int(segments.offsets[row + 1])):
+            start, length = int(segments.start[i]), int(segments.length[i])
+            if start < 0:
+                yield literals[-1 - start : -1 - start + length]
+                continue
+            for at in range(start, start + length, self._buffer.size_bytes):
+                size = min(self._buffer.size_bytes, start + length - at)
+                window = self._buffer.view(size)
+                self._source.read_into(window, at)
+                yield window
+
+
+def _extents(segments: Segments) -> tuple[Int64s, Int64s]:
+    """For each record, the first byte in the shard and the byte after its last; literals apart."""
+    if len(segments.offsets) < 2:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    real = segments.start >= 0
+    first = np.where(real, segments.start, np.iinfo(np.int64).max)
+    end = np.where(real, segments.start + segments.length, 0)
+    low = np.minimum.reduceat(first, segments.offsets[:-1])
+    high = np.maximum.reduceat(end, segments.offsets[:-1])
+    return np.minimum(low, high), high

@@ -1,0 +1,132 @@
+"""Spill: a record's bytes, appended to the file of its bucket, one file a worker and bucket.
+
+What a worker that died had appended stays in its files, unread: index files name the ranges that
+count. A bucket is read back as *blocks* (one for each shard that put records in it).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dsort.core.columns import Int64s
+from dsort.errors import InvariantError
+from dsort.storage.base import Buffer
+from dsort.storage.local_objects import LocalStagedObject
+from dsort.storage.os_errors import StorageErrors
+
+__all__ = ["SpillReader", "SpillWriter", "remove_spill", "spill_path"]
+
+
+def spill_path(scratch: Path, worker: int, bucket: int) -> Path:
+    """The spill file of one worker and bucket."""
+    return scratch / f"spill-{worker}-{bucket}"
+
+
+def remove_spill(scratch: Path, bucket: int, workers: Sequence[int]) -> None:
+    """Free the room of a bucket whose records are written."""
+    for worker in sorted(set(workers)):
+        spill_path(scratch, worker, bucket).unlink(missing_ok=True)
+
+
+class SpillWriter:
+    """Appends to the spill files of one worker; knows how long each of them is."""
+
+    def __init__(self, scratch: Path, worker: int, buckets: int) -> None:
+        self._scratch = scratch
+        self._worker = worker
+        self._files: dict[int, LocalStagedObject] = {}
+        self._lengths = np.zeros(buckets, np.int64)
+        _allow_open_files(buckets + 64)
+
+    def lengths(self) -> Int64s:
+        """The length of each bucket's file, shape ``(buckets,)``."""
+        return self._lengths.copy()
+
+    def append(self, bucket: int, slices: Sequence[Buffer], size_bytes: int) -> None:
+        """Append ``slices``, ``size_bytes`` in all, to a bucket."""
+        file = self._files.get(bucket)
+        if file is None:
+            file = self._files[bucket] = self._create(bucket)
+        file.write_at(int(self._lengths[bucket]), slices)
+        self._lengths[bucket] += size_bytes
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _create(self, bucket: int) -> LocalStagedObject:
+        path = spill_path(self._scratch, self._worker, bucket)
+        with StorageErrors(f"write {path.name}", str(self._scratch)):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            return LocalStagedObject(os.open(path, flags, 0o600), path.name, str(self._scratch))
+
+
+class SpillReader:
+    """One bucket's spill, its blocks one after the other as if they were one file."""
+
+    def __init__(
+        self, scratch: Path, bucket: int, worker: Int64s, start: Int64s, size_bytes: Int64s
+    ) -> None:
+        self._scratch = scratch
+        self._bucket = bucket
+        self._worker = worker
+        self._start = start
+        self._offsets = np.zeros(len(size_bytes) + 1, np.int64)
+        np.cumsum(size_bytes, out=self._offsets[1:])
+        self._files: dict[int, int] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """All blocks together."""
+        return int(self._offsets[-1])
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset``."""
+        done = 0
+        block = int(np.searchsorted(self._offsets, offset, side="right")) - 1
+        with StorageErrors(f"read the spill of bucket {self._bucket}", str(self._scratch)):
+            while done < len(buffer):
+                inside = offset + done - int(self._offsets[block])
+                room = int(self._offsets[block + 1] - self._offsets[block]) - inside
+                size = min(room, len(buffer) - done)
+                if size > 0:
+                    self._read_block(block, inside, buffer[done : done + size])
+                done += size
+                block += 1
+
+    def _read_block(self, block: int, inside: int, buffer: memoryview) -> None:
+        file, at, done = self._file(int(self._worker[block])), int(self._start[block]) + inside, 0
+        while done < len(buffer):
+            got = os.preadv(file, [buffer[done:]], at + done)
+            if got == 0:
+                raise InvariantError(f"spill of bucket {self._bucket} ends at byte {at + done}")
+            done += got
+
+    def _file(self, worker: int) -> int:
+        file = self._files.get(worker)
+        if file is None:
+            path = spill_path(self._scratch, worker, self._bucket)
+            file = self._files[worker] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        return file
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+
+
+def _allow_open_files(wanted: int) -> None:
+    """Raise this process's own limit of open files as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        room = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, room), hard))

@@ -1,0 +1,216 @@
+"""What the coordinator asks of workers, and what they answer: small frozen values, no payload.
+
+Every task can be done again, by another worker, with the same result. A runtime moves these
+between processes or nodes; it looks into none of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dsort.core.keymap import KeyMap
+from dsort.core.plan import CutRule, OpenShard, Piece
+from dsort.core.sort_rule import SortRule
+from dsort.core.tally import Tally
+
+__all__ = [
+    "CreateDone",
+    "CreateTask",
+    "CutDone",
+    "CutTask",
+    "DuplicatesDone",
+    "DuplicatesTask",
+    "ExtractDone",
+    "ExtractTask",
+    "OrderDone",
+    "OrderTask",
+    "OutputPiece",
+    "ReactionRules",
+    "SealDone",
+    "SealTask",
+    "Task",
+    "TaskDone",
+    "WorkerSetup",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ReactionRules:
+    """The reactions that workers apply themselves."""
+
+    duplicated_records: str  # ignore | warn | abort
+    corrupt_shards: str  # abort | skip
+    stray_members: str  # keep | drop | abort
+    ekm_missing_key: str  # ignore | warn | abort
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSetup:
+    """What every worker of a job is told once, at its start."""
+
+    job_id: str
+    input_uri: str
+    output_uri: str
+    root: str
+    scratch: str  # a directory that all workers and the coordinator see
+    way: str  # map | spill
+    sort_rule: SortRule
+    reactions: ReactionRules
+    keymap: KeyMap | None
+    buckets: int
+    buffer_bytes: int
+    verify_content: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractTask:
+    """Read one input shard: write its record index and, with ``spill``, its payload, to scratch.
+
+    ``stage`` names the index files: ``survey`` (one bucket, no payload) or ``index``. ``renames``:
+    a column file with the new keys of this job's records, or "" (see ``index_store``).
+    """
+
+    shard: int  # ordinal of the input
+    name: str
+    size_bytes: int
+    etag: str
+    stage: str
+    spill: bool
+    buckets: int
+    splitters: str = ""  # name of a pickled Splitters in scratch; "": hashes, split evenly
+    renames: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractDone:
+    """Facts about one extracted shard; one left out as corrupt has no records."""
+
+    shard: int
+    worker: int
+    records: int
+    members: int
+    payload_bytes: int
+    stored_bytes: int
+    tally: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicatesTask:
+    """Find duplicate keys among the hashes ``low <= hash < high`` (high 0: no upper end).
+
+    ``want_rows``: write the later records' positions to scratch as ``duplicates-<part>``.
+    """
+
+    part: int
+    low: int
+    high: int
+    shards: tuple[int, ...]
+    stage: str
+    want_rows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicatesDone:
+    """How many records repeat a key, and the first of them: (shard, record ordinal, key)."""
+
+    part: int
+    count: int
+    samples: tuple[tuple[int, int, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTask:
+    """Put one bucket's records in output order. ``drop``: name of a column file of positions to
+    leave out, or ""."""
+
+    bucket: int
+    shards: tuple[int, ...]
+    drop: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderDone:
+    """Totals of one ordered bucket."""
+
+    bucket: int
+    records: int
+    dropped: int
+    payload_bytes: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CutTask:
+    """Cut one ordered bucket; ``state`` is where the bucket before it ended."""
+
+    bucket: int
+    rule: CutRule
+    state: OpenShard
+
+
+@dataclass(frozen=True, slots=True)
+class CutDone:
+    """The pieces of one bucket."""
+
+    bucket: int
+    pieces: list[Piece]
+    state: OpenShard
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPiece:
+    """One piece and where it goes. ``last``: the end marker follows it; ``whole``: it is all."""
+
+    token: str
+    ordinal: int
+    shard_bytes: int  # the finished output shard, with its end marker
+    row_start: int
+    row_stop: int
+    offset: int
+    stored_bytes: int
+    last: bool
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTask:
+    """Write pieces of one bucket (its number; -1: none, for shards without records)."""
+
+    bucket: int
+    pieces: tuple[OutputPiece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDone:
+    """``checksums``: XXH3 of the output shards that were written whole, by ordinal."""
+
+    bucket: int
+    checksums: dict[int, str]
+    records: int
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealTask:
+    """Make one staged output shard durable and check it: length, checksum if it is not known yet,
+    and, where the spec asks for it, the content of each record (``pieces``: bucket, rows)."""
+
+    ordinal: int
+    token: str
+    shard_bytes: int
+    checksum: str  # "": to be computed
+    pieces: tuple[tuple[int, int, int], ...] = ()
+    want_md5: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SealDone:
+    """One output shard that is ready to be given its name."""
+
+    ordinal: int
+    checksum: str
+    md5: str = ""
+
+
+Task = ExtractTask | DuplicatesTask | OrderTask | CutTask | CreateTask | SealTask
+TaskDone = ExtractDone | DuplicatesDone | OrderDone | CutDone | CreateDone | SealDone

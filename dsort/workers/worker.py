@@ -1,0 +1,61 @@
+"""The worker: one process (or actor) that does any task of its job. A plain class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dsort.storage.addresses import open_bucket
+from dsort.workers.creator import Creator
+from dsort.workers.extractor import Extractor
+from dsort.workers.index_store import IndexStore
+from dsort.workers.orderer import Orderer
+from dsort.workers.sealer import Sealer
+from dsort.workers.shard_bytes import PayloadBuffer
+from dsort.workers.tasks import (
+    CreateTask,
+    CutTask,
+    DuplicatesTask,
+    ExtractTask,
+    OrderTask,
+    Task,
+    TaskDone,
+    WorkerSetup,
+)
+
+__all__ = ["Worker"]
+
+
+class Worker:
+    """Does tasks one at a time. ``number`` is unique in the job; replacements get a new one."""
+
+    def __init__(self, setup: WorkerSetup, number: int) -> None:
+        root = Path(setup.root)
+        inputs = open_bucket(setup.input_uri, root=root)
+        outputs = open_bucket(setup.output_uri, root=root)
+        store = IndexStore(Path(setup.scratch))
+        buffer = PayloadBuffer(setup.buffer_bytes)
+        self._extractor = Extractor(setup, number, inputs, buffer)
+        self._orderer = Orderer(store, setup.sort_rule, spill=setup.way == "spill")
+        self._creator = Creator(setup, inputs, outputs, buffer)
+        self._sealer = Sealer(store, outputs, buffer)
+
+    def do(self, task: Task) -> TaskDone:
+        """Do ``task``; its errors are ``DsortError`` and its children."""
+        match task:
+            case ExtractTask():
+                return self._extractor.extract(task)
+            case DuplicatesTask():
+                return self._orderer.duplicates(task)
+            case OrderTask():
+                return self._orderer.order(task)
+            case CutTask():
+                return self._orderer.cut(task)
+            case CreateTask():
+                return self._creator.create(task)
+            case _:
+                return self._sealer.seal(task)
+
+    def close(self) -> None:
+        """Let go of files and mappings."""
+        self._extractor.close()
+        self._creator.close()
