@@ -1,1 +1,36 @@
-"""PLACEHOLDER"""
+"""dsort shuffles, sorts and reshards sharded training data inside a bucket.
+
+import dsort
+report = dsort.run(dsort.load_spec("spec.json"))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dsort.api import load_spec, plan, run
+    from dsort.reports import JobReport, PlanReport, RunOptions
+    from dsort.spec.model import JobSpec
+
+__all__ = ["JobReport", "JobSpec", "PlanReport", "RunOptions", "load_spec", "plan", "run"]
+
+_HOMES = {
+    "JobReport": ("dsort.reports", "JobReport"),
+    "JobSpec": ("dsort.spec.model", "JobSpec"),
+    "PlanReport": ("dsort.reports", "PlanReport"),
+    "RunOptions": ("dsort.reports", "RunOptions"),
+    "load_spec": ("dsort.api", "load_spec"),
+    "plan": ("dsort.api", "plan"),
+    "run": ("dsort.api", "run"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used: ``dsort --help`` needs none of them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)

@@ -1,0 +1,230 @@
+"""The phases that write: create the output shards, seal them, give them their names, commit.
+
+Names appear last: until every output shard is stored and checked, nothing of the result can be
+seen. The manifest is written after all of them; it is the commit.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+
+from dsort.core.manifest import (
+    ManifestInput,
+    ManifestOutput,
+    manifest_bytes,
+    manifest_name,
+    wids_index_bytes,
+)
+from dsort.errors import ChangedInputError, InvariantError, ObjectNotFoundError, StorageError
+from dsort.formats.tar import END_OF_ARCHIVE
+from dsort.job import Job
+from dsort.planning import Plan
+from dsort.workers.tasks import (
+    CreateDone,
+    CreateTask,
+    OutputPiece,
+    SealDone,
+    SealTask,
+    Task,
+)
+
+__all__ = ["commit", "create", "dsort_version", "file_bytes", "refuse_existing", "seal", "staged"]
+
+INDEX_NAME = "{job_id}-index.json"
+
+
+def dsort_version() -> str:
+    """The version of the installed package."""
+    try:
+        return version("dsort")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0+source"
+
+
+def staged(job_id: str) -> str:
+    """The prefix of the job's staged objects."""
+    return f".dsort/{job_id}/staged/"
+
+
+def file_bytes(stored_bytes: int) -> int:
+    """The size of an output shard whose records take ``stored_bytes``."""
+    return stored_bytes + len(END_OF_ARCHIVE)
+
+
+def refuse_existing(job: Job, names: list[str], *, overwrite: bool) -> None:
+    """``StorageError`` if an output name is taken, unless the job may replace it."""
+    if overwrite:
+        return
+    existing = []
+    for name in names:
+        try:
+            job.outputs_bucket.stat(name)
+        except ObjectNotFoundError:
+            continue
+        existing.append(name)
+    if existing:
+        shown = ", ".join(existing[:3]) + (", …" if len(existing) > 3 else "")
+        raise StorageError(
+            f"{len(existing)} output names are taken in {job.outputs_bucket.uri}: {shown}",
+            hint="remove them, use another output_bck or output_format, or allow it: --overwrite",
+        )
+
+
+def create(job: Job, plan: Plan) -> dict[int, str]:
+    """Write all output shards, staged; the checksums of those written in one piece."""
+    checksums: dict[int, str] = {}
+    tasks = _create_tasks(job, plan)
+    workers_max = job.spec.create_concurrency_max_limit or None
+    for task, done in job.runtime.run(tasks, workers_max=workers_max):
+        assert isinstance(done, CreateDone)
+        assert isinstance(task, CreateTask)
+        checksums.update(done.checksums)
+        finished = sum(piece.last for piece in task.pieces)
+        job.advance(shards=finished, records=done.records, bytes_done=done.bytes_written)
+    return checksums
+
+
+def _create_tasks(job: Job, plan: Plan) -> Iterator[Task]:
+    """``spill``: one task a bucket, for its spill is read once. ``map``: one task a piece."""
+    by_bucket: dict[int, list[OutputPiece]] = {}
+    for shard in plan.shards:
+        size = file_bytes(shard.stored_bytes)
+        token = f"{staged(job.job_id)}{shard.ordinal}"
+        if not shard.pieces:
+            piece = OutputPiece(token, shard.ordinal, size, 0, 0, 0, 0, last=True, whole=True)
+            yield CreateTask(-1, (piece,))
+        for part in shard.pieces:
+            piece = OutputPiece(
+                token=token,
+                ordinal=shard.ordinal,
+                shard_bytes=size,
+                row_start=part.row_start,
+                row_stop=part.row_stop,
+                offset=part.offset,
+                stored_bytes=part.stored_bytes,
+                last=part is shard.pieces[-1],
+                whole=len(shard.pieces) == 1,
+            )
+            if job.moving.way == "map":
+                yield CreateTask(part.bucket, (piece,))
+            else:
+                by_bucket.setdefault(part.bucket, []).append(piece)
+    for bucket, pieces in by_bucket.items():
+        yield CreateTask(bucket, tuple(pieces))
+
+
+def seal(job: Job, plan: Plan, checksums: dict[int, str]) -> tuple[list[ManifestOutput], list[str]]:
+    """Make all staged shards durable and check them; (outputs, their MD5 if a wids index is
+    asked for)."""
+    check_content = job.spec.verify == "content"
+    tasks: Iterator[Task] = (
+        SealTask(
+            ordinal=shard.ordinal,
+            token=f"{staged(job.job_id)}{shard.ordinal}",
+            shard_bytes=file_bytes(shard.stored_bytes),
+            checksum=checksums.get(shard.ordinal, ""),
+            pieces=tuple((p.bucket, p.row_start, p.row_stop) for p in shard.pieces)
+            if check_content
+            else (),
+            want_md5=job.spec.index == "wids",
+        )
+        for shard in plan.shards
+    )
+    sealed: dict[int, SealDone] = {}
+    for _, done in job.runtime.run(tasks):
+        assert isinstance(done, SealDone)
+        sealed[done.ordinal] = done
+        shard = plan.shards[done.ordinal]
+        job.advance(shards=1, records=shard.records, bytes_done=file_bytes(shard.stored_bytes))
+    outputs = [
+        ManifestOutput(
+            name=name,
+            records=shard.records,
+            members=shard.members,
+            payload_bytes=shard.payload_bytes,
+            file_bytes=file_bytes(shard.stored_bytes),
+            xxh3=sealed[shard.ordinal].checksum,
+        )
+        for shard, name in zip(plan.shards, plan.names, strict=True)
+    ]
+    return outputs, [sealed[shard.ordinal].md5 for shard in plan.shards]
+
+
+def commit(
+    job: Job, plan: Plan, outputs: list[ManifestOutput], md5: list[str], *, overwrite: bool
+) -> str:
+    """Name the shards and write the manifest; returns its name. All or nothing is visible."""
+    _refuse_changed_inputs(job)
+    if sum(shard.records for shard in outputs) != plan.records:
+        raise InvariantError("the manifest would not list every record of the plan")
+    bucket = job.outputs_bucket
+    index = None
+    if job.spec.index == "wids":
+        index = INDEX_NAME.format(job_id=job.job_id)
+    named: list[str] = []
+    try:
+        for shard, name in zip(plan.shards, plan.names, strict=True):
+            bucket.publish(f"{staged(job.job_id)}{shard.ordinal}", name, overwrite=overwrite)
+            named.append(name)
+        bucket.settle()
+        if index:
+            bucket.write(index, wids_index_bytes(job.job_id, outputs, md5))
+            named.append(index)
+        name = manifest_name(job.job_id)
+        bucket.write(name, _manifest(job, outputs, index))
+    except StorageError:
+        for name in named:
+            bucket.delete(name)
+        raise
+    return name
+
+
+def _manifest(job: Job, outputs: list[ManifestOutput], index: str | None) -> bytes:
+    moving = job.moving
+    return manifest_bytes(
+        job_id=job.job_id,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions={"dsort": dsort_version(), "python": platform.python_version()},
+        spec=job.spec.canonical(),
+        inputs=[
+            ManifestInput(
+                shard.name,
+                shard.size_bytes,
+                shard.mtime_ns,
+                shard.etag,
+                job.input_records.get(ordinal, 0),
+            )
+            for ordinal, shard in enumerate(job.inputs)
+        ],
+        outputs=outputs,
+        move={
+            "way": moving.way,
+            "reason": moving.reason,
+            "runtime": job.runtime.name,
+            "workers": moving.workers,
+            "buckets": moving.buckets,
+            "memory_bytes": moving.memory_bytes,
+        },
+        phase_seconds=job.state.seconds(),
+        reactions=[asdict(reaction) for reaction in job.reactions()],
+        index=index,
+    )
+
+
+def _refuse_changed_inputs(job: Job) -> None:
+    """An input that changed while it was read may have been read half old, half new."""
+    for shard in job.inputs:
+        try:
+            info = job.inputs_bucket.stat(shard.name)
+        except ObjectNotFoundError:
+            info = None
+        if info is None or (info.size_bytes, info.etag) != (shard.size_bytes, shard.etag):
+            gone = "is gone" if info is None else "changed"
+            raise ChangedInputError(
+                f"input shard {shard.name} {gone} since the job began",
+                hint="start the job again once nothing writes to its inputs",
+            )

@@ -1,0 +1,144 @@
+"""The live handle of one running job: its buckets, runtime and state, and who listens to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dsort.core.job import Advanced, JobState, Noted, PhaseBegan, PhaseEnded
+from dsort.core.keymap import KeyMap
+from dsort.core.movement import Movement
+from dsort.core.outputs import OutputNames
+from dsort.core.tally import Tally
+from dsort.reports import Event, JobWarning, PhaseDone, Progress, ReactionCount, RunOptions
+from dsort.runtime.base import Runtime
+from dsort.spec.model import JobSpec
+from dsort.stopping import StopFlag
+from dsort.storage.base import Bucket
+from dsort.workers.inputs import InputShard
+
+__all__ = ["Job"]
+
+QUIET_KINDS = frozenset({"hardlinks_resolved", "global_headers_dropped", "stray_members_kept"})
+"""Counted in the manifest, but nothing that a user has to be warned of."""
+
+WARNING_TEXTS = {
+    "missing_shards": "{count} input shards are missing: {names}",
+    "duplicated_records": "{count} members occur again in their record; the last one was kept: "
+    "{names}",
+    "duplicate_keys": "{count} records have the key of an earlier record: {names}",
+    "duplicate_keys_dropped": "{count} records were dropped, an earlier one has their key: {names}",
+    "duplicate_keys_renamed": "{count} records were renamed, an earlier one has their key: {names}",
+    "corrupt_shards": "{count} corrupt shards were left out: {names}",
+    "stray_members_dropped": "{count} stray members were dropped: {names}",
+    "non_adjacent_records": "{count} pieces of records were not adjacent and were brought "
+    "together, in {names}",
+    "missing_end_marker": "{count} shards have no end-of-archive marker (all members were read): "
+    "{names}",
+    "trailing_bytes": "{count} shards have bytes after their end marker, which were left out: "
+    "{names}",
+    "global_headers_folded": "{count} global pax headers were folded into the members they govern, "
+    "in {names}",
+    "ekm_missing_key": "{count} records have no place in the external key map: {names}",
+    "ekm_malformed_line": "{count} lines of the external key map are malformed: {names}",
+}
+
+
+@dataclass(slots=True)
+class Job:
+    """One job while it runs. ``on_event`` is called in the thread that runs the job."""
+
+    job_id: str
+    spec: JobSpec
+    options: RunOptions
+    inputs_bucket: Bucket
+    outputs_bucket: Bucket
+    runtime: Runtime
+    stop: StopFlag
+    on_event: Callable[[Event], None]
+    names: OutputNames
+    keymap: KeyMap | None = None
+    state: JobState = field(default_factory=JobState)
+    inputs: list[InputShard] = field(default_factory=list)
+    movement: Movement | None = None
+    scratch: Path | None = None
+    warnings: list[str] = field(default_factory=list)
+    input_records: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def moving(self) -> Movement:
+        """How payload moves; only after it was chosen."""
+        assert self.movement is not None
+        return self.movement
+
+    @property
+    def scratch_path(self) -> Path:
+        """The scratch directory; only after it was made."""
+        assert self.scratch is not None
+        return self.scratch
+
+    @contextmanager
+    def phase(self, name: str, *, shards: int = 0, bytes_total: int = 0) -> Iterator[None]:
+        """The body is one phase: timed, and told to the listener when it begins and ends."""
+        self.state.apply(PhaseBegan(name, time.monotonic(), shards, bytes_total))
+        self._tell_progress(name)
+        yield
+        self.state.apply(PhaseEnded(time.monotonic()))
+        totals = self.state.phases[name]
+        self.on_event(
+            PhaseDone(
+                self.job_id, name, totals.seconds, totals.shards, totals.records, totals.bytes
+            )
+        )
+
+    def expect(self, *, shards: int, bytes_total: int) -> None:
+        """The totals of the current phase, once they are known."""
+        assert self.state.phase is not None
+        totals = self.state.phases[self.state.phase]
+        totals.shards_total, totals.bytes_total = shards, bytes_total
+
+    def advance(self, *, shards: int = 0, records: int = 0, bytes_done: int = 0) -> None:
+        """Some more of the current phase is done."""
+        self.state.apply(Advanced(shards, records, bytes_done))
+        assert self.state.phase is not None
+        self._tell_progress(self.state.phase)
+
+    def note(self, tally: Tally) -> None:
+        """Count, and warn of what a user should know."""
+        self.state.apply(Noted(tally))
+        for kind, count, samples in tally:
+            if kind not in QUIET_KINDS and not self._ignored(kind):
+                self._warn(kind, count, samples)
+
+    def reactions(self) -> tuple[ReactionCount, ...]:
+        """All that was counted so far."""
+        return tuple(ReactionCount(kind, count, names) for kind, count, names in self.state.tally)
+
+    def _ignored(self, kind: str) -> bool:
+        base = "duplicate_keys" if kind.startswith("duplicate_keys") else kind
+        return getattr(self.spec.config, base, None) == "ignore"
+
+    def _warn(self, kind: str, count: int, samples: tuple[str, ...]) -> None:
+        shown = ", ".join(samples[:3]) + (", …" if count > min(len(samples), 3) else "")
+        text = WARNING_TEXTS.get(kind, kind + ": {count}: {names}")
+        text = text.format(count=count, names=shown)
+        self.warnings.append(text)
+        self.on_event(JobWarning(self.job_id, kind, text))
+
+    def _tell_progress(self, phase: str) -> None:
+        totals = self.state.phases[phase]
+        self.on_event(
+            Progress(
+                self.job_id,
+                phase,
+                totals.shards,
+                totals.shards_total,
+                totals.records,
+                totals.bytes,
+                totals.bytes_total,
+                time.monotonic() - totals.began_s,
+            )
+        )

@@ -1,0 +1,103 @@
+"""From a spec to a job: its id, its memory, its rules, its key map. Everything decided once."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Sequence
+
+from dsort.core.keymap import KeyMap
+from dsort.core.outputs import OutputNames
+from dsort.core.sizes import Percent
+from dsort.core.sort_rule import SortRule
+from dsort.core.tally import Tally
+from dsort.errors import KeyMapError
+from dsort.keymap_source import read_keymap_text
+from dsort.reports import RunOptions
+from dsort.spec.model import JobSpec
+from dsort.storage.memory_limits import usable_memory_bytes
+from dsort.workers.tasks import ReactionRules
+
+__all__ = [
+    "cores",
+    "job_memory_bytes",
+    "load_keymap",
+    "new_job_id",
+    "output_names",
+    "reaction_rules",
+    "sort_rule",
+    "with_seed",
+]
+
+
+def new_job_id() -> str:
+    """An id that sorts by time and is a safe directory name: ``20260131-235959-4f2a9c``."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def with_seed(spec: JobSpec) -> JobSpec:
+    """The spec with a seed if it shuffles: one is drawn where it has none."""
+    if spec.algorithm.kind != "shuffle" or spec.algorithm.seed is not None:
+        return spec
+    return spec.with_seed(str(secrets.randbits(63)))
+
+
+def job_memory_bytes(spec: JobSpec, options: RunOptions) -> int:
+    """What the whole job may use on this node, in bytes.
+
+    The smallest of: the spec's share (or amount) of what this container may use, what is free
+    there, and the user's ``memory_max_bytes``.
+    """
+    limits = usable_memory_bytes()
+    wanted = spec.memory_limit
+    if isinstance(wanted, Percent):
+        allowed = int(limits.limit_bytes * wanted.percent / 100)
+    else:
+        allowed = wanted.bytes
+    allowed = min(allowed, limits.available_bytes)
+    return allowed if options.memory_max_bytes is None else min(allowed, options.memory_max_bytes)
+
+
+def sort_rule(spec: JobSpec) -> SortRule:
+    """The spec's algorithm as workers need it."""
+    algorithm = spec.algorithm
+    return SortRule(
+        kind=algorithm.kind,
+        seed=algorithm.seed or "",
+        decreasing=algorithm.decreasing,
+        natural=algorithm.natural,
+        content_extension=algorithm.extension or "",
+        content_type=algorithm.content_key_type or "string",
+        content_missing=algorithm.content_key_missing or "abort",
+        json_field=algorithm.json_field,
+    )
+
+
+def reaction_rules(spec: JobSpec) -> ReactionRules:
+    """The reactions that workers apply."""
+    config = spec.config
+    return ReactionRules(
+        duplicated_records=config.duplicated_records,
+        corrupt_shards=config.corrupt_shards,
+        stray_members=config.stray_members,
+        ekm_missing_key=config.ekm_missing_key,
+    )
+
+
+def load_keymap(spec: JobSpec, tally: Tally) -> KeyMap | None:
+    """The external key map of the spec, read and parsed; malformed lines are counted."""
+    if not spec.has_key_map:
+        return None
+    raise NotImplementedError(read_keymap_text, KeyMapError, tally)
+
+
+def output_names(spec: JobSpec, keymap: KeyMap | None) -> OutputNames:
+    """The names of the job's output shards."""
+    texts: Sequence[str] = [spec.output_format or ""] if keymap is None else keymap.templates
+    return OutputNames.of(texts, spec.output_extension)

@@ -1,0 +1,146 @@
+"""Resolve: names and sizes of the inputs, and every refusal that needs no reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from dsort.core.globs import glob_prefix, glob_regex
+from dsort.core.input_templates import expand_inputs
+from dsort.core.outputs import OutputNames
+from dsort.core.tally import Tally
+from dsort.errors import MissingShardError, ObjectNotFoundError, SpecError, SpecProblem
+from dsort.spec.model import JobSpec
+from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
+from dsort.workers.inputs import InputShard
+
+__all__ = ["refuse_collisions", "refuse_early_collisions", "resolve_inputs"]
+
+NAMES_CHECKED_EARLY_MAX = 10_000
+"""So many names of an output template are compared with the inputs before anything is read; the
+names that are really used are compared, all of them, before anything is written."""
+
+
+def resolve_inputs(spec: JobSpec, bucket: Bucket, tally: Tally) -> list[InputShard]:
+    """The input shards in input order; missing ones are counted, or refused as the spec says."""
+    if not bucket.exists():
+        raise MissingShardError(
+            f"the input bucket {spec.input_bck.uri} does not exist ({bucket.uri})",
+            hint="a bare name is a directory under the data root: --root or DSORT_ROOT",
+        )
+    found: list[InputShard] = []
+    missing: list[str] = []
+    for name, info in _candidates(spec, bucket):
+        if info is None:
+            missing.append(name)
+        else:
+            found.append(InputShard(name, info.size_bytes, info.mtime_ns, info.etag))
+    reaction = spec.config.missing_shards
+    if missing and reaction == "abort":
+        raise MissingShardError(
+            f"{len(missing)} input shards are missing from {bucket.uri}: {_some(missing)}",
+            hint="missing_shards: warn goes on without them",
+        )
+    if not found and reaction is None:
+        raise MissingShardError(
+            f"no input shard was found in {bucket.uri}{_tried(spec, missing)}",
+            hint="check input_format and input_extension; `dsort ls` shows what is there",
+        )
+    if missing:
+        tally.add("missing_shards", len(missing), missing)
+    return found
+
+
+def _candidates(spec: JobSpec, bucket: Bucket) -> Iterator[tuple[str, ObjectInfo | None]]:
+    """(name, info or None if it is missing) of everything that the spec's inputs name."""
+    wanted = spec.input_format
+    names: Iterable[str] | None = None
+    if wanted.template is not None:
+        names = expand_inputs(wanted.template, spec.input_extension)
+    elif wanted.objnames is not None:
+        names = wanted.objnames
+    if names is not None:
+        for name in names:
+            try:
+                yield name, bucket.stat(name)
+            except ObjectNotFoundError:
+                yield name, None
+        return
+    prefix, pattern = wanted.prefix or "", None
+    if wanted.glob is not None:
+        prefix, pattern = glob_prefix(wanted.glob), glob_regex(wanted.glob)
+    for info in bucket.list(prefix):
+        if info.name.startswith(INTERNAL_PREFIX) or not info.name.endswith(spec.input_extension):
+            continue
+        if pattern is None or pattern.fullmatch(info.name):
+            yield info.name, info
+
+
+def _tried(spec: JobSpec, missing: list[str]) -> str:
+    wanted = spec.input_format
+    if missing:
+        return f": none of {len(missing)} names exists ({_some(missing)})"
+    if wanted.prefix is not None:
+        return f" under the prefix {wanted.prefix}"
+    if wanted.glob is not None:
+        return f" that matches {wanted.glob}"
+    return f" that ends in {spec.input_extension}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+
+
+def refuse_early_collisions(
+    inputs: Iterable[InputShard], source: Bucket, names: OutputNames, target: Bucket
+) -> None:
+    """:func:`refuse_collisions` for the first names of a template, before anything is read."""
+    if source.uri != target.uri:
+        return
+    template = names.templates[0]
+    count = NAMES_CHECKED_EARLY_MAX if template.count is None else template.count
+    first = (names.name(0, number) for number in range(min(count, NAMES_CHECKED_EARLY_MAX)))
+    taken = {shard.name for shard in inputs}
+    refuse_collisions(inputs, source, [name for name in first if name in taken], target)
+
+
+def refuse_collisions(
+    inputs: Iterable[InputShard], source: Bucket, outputs: Iterable[str], target: Bucket
+) -> None:
+    """``SpecError`` if an output would have the name of an input, or of another output."""
+    real: dict[Path, Path] = {}
+    taken = {_identity(source, shard.name, real): shard.name for shard in inputs}
+    seen: set[str] = set()
+    for name in outputs:
+        if name in seen:
+            raise SpecError(
+                [
+                    SpecProblem(
+                        "ekm",
+                        f"two output shards would be named {name}",
+                        "templates of a key map must not produce the same names",
+                    )
+                ]
+            )
+        seen.add(name)
+        clash = taken.get(_identity(target, name, real))
+        if clash is not None:
+            raise SpecError(
+                [
+                    SpecProblem(
+                        "output_format",
+                        f"the output shard {name} would replace the input shard {clash}",
+                        "use another output_format or another output_bck",
+                    )
+                ]
+            )
+
+
+def _identity(bucket: Bucket, name: str, real: dict[Path, Path]) -> str:
+    """One text for one object, however its bucket is written. ``real``: directories resolved."""
+    path = bucket.local_path(name)
+    if path is None:
+        return f"{bucket.uri}/{name}"
+    if path.parent not in real:
+        real[path.parent] = path.parent.resolve()
+    return str(real[path.parent] / path.name)
