@@ -1,1 +1,23 @@
-"""PLACEHOLDER"""
+"""Job specs: what a user writes, what it means, and what is wrong with it."""
+
+from __future__ import annotations
+
+from dsort.spec.buckets import BucketRef, parse_bucket
+from dsort.spec.load import SPEC_BYTES_MAX, LoadedSpec, load_spec, parse_spec
+from dsort.spec.model import Algorithm, InputFormat, JobConfig, JobSpec, Reaction
+from dsort.spec.schema import schema
+
+__all__ = [
+    "SPEC_BYTES_MAX",
+    "Algorithm",
+    "BucketRef",
+    "InputFormat",
+    "JobConfig",
+    "JobSpec",
+    "LoadedSpec",
+    "Reaction",
+    "load_spec",
+    "parse_bucket",
+    "parse_spec",
+    "schema",
+]

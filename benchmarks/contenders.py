@@ -1,0 +1,186 @@
+"""The contenders: how each is started on a task, and how its own account of the run is read."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.data import DataSet
+from benchmarks.process import Finished
+
+__all__ = ["CONTENDERS", "SHARD_BYTES", "Account", "Contender", "Task", "cp_script", "read_report"]
+
+SCRIPTS = Path(__file__).parent / "scripts"
+# What 64MB means in a spec.
+SHARD_BYTES = 64 * 1024**2
+# The phases in which payload moves; resolve and the start of workers come before them.
+PHASES = ("extract", "plan", "create", "commit")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One shuffle of ``data`` into ``output``, an empty directory beside the data's shards."""
+
+    data: DataSet
+    output: Path
+    scratch: Path
+    workers: int
+    cores: int
+    cp: tuple[str, ...] = ("cp",)
+    memory_bytes_max: int | None = None
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a contender says of its run. ``work_seconds`` is what rates are made from."""
+
+    work_seconds: float
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A whole command. ``is_slow`` ones get fewer rounds; ``modules`` are what it imports."""
+
+    name: str
+    command: Callable[[Task], list[str]]
+    account: Callable[[Finished], Account]
+    is_slow: bool = False
+    modules: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> str:
+        """Why it cannot run here; empty when it can."""
+        lost = [module for module in self.modules if find_spec(module) is None]
+        return f"not installed: {', '.join(lost)}" if lost else ""
+
+
+def read_report(stdout: str) -> dict[str, Any]:
+    """The one JSON object that a command printed, on all of its output or on its last line.
+
+    ``ValueError`` when there is none.
+    """
+    text = stdout.strip()
+    for candidate in (text, text.splitlines()[-1] if text else ""):
+        try:
+            report = json.loads(candidate)
+        except ValueError:
+            continue
+        if isinstance(report, dict):
+            return report
+    raise ValueError("the command printed no JSON report")
+
+
+def spec_of(task: Task) -> dict[str, Any]:
+    """dsort's job spec for ``task``; buckets are directories beside each other under the root."""
+    return {
+        "input_bck": "shards",
+        "output_bck": task.output.name,
+        "input_format": {"template": task.data.template},
+        "input_extension": ".tar",
+        "output_format": "out-%06d",
+        "output_shard_size": f"{SHARD_BYTES // 1024**2}MB",
+        "algorithm": {"kind": "shuffle", "seed": str(task.seed)},
+        "description": "benchmark",
+    }
+
+
+def _dsort(move: str | None) -> Callable[[Task], list[str]]:
+    def command(task: Task) -> list[str]:
+        spec = task.scratch / "spec.json"
+        spec.write_text(json.dumps(spec_of(task)))
+        line = [sys.executable, "-m", "dsort", "start", "-f", str(spec)]
+        line += ["--root", str(task.data.root), "--json", "--progress", "none"]
+        line += ["--workers", str(task.workers)]
+        if move:
+            line += ["--move", move]
+        if task.memory_bytes_max:
+            line += ["--memory-max", f"{task.memory_bytes_max // 1024**2}MB"]
+        return line
+
+    return command
+
+
+def _dsort_account(finished: Finished) -> Account:
+    report = read_report(finished.stdout)
+    phases: dict[str, float] = report["phase_seconds"]
+    kept = ("phase_seconds", "move", "workers", "records", "payload_bytes")
+    details = {name: report[name] for name in kept if name in report}
+    return Account(sum(phases[phase] for phase in PHASES), details)
+
+
+def cp_script(task: Task) -> str:
+    """Shell text that deals the shards out to as many ``cp`` as dsort has workers."""
+    shards = [str(path) for path in task.data.paths]
+    count = min(task.workers, len(shards))
+    lines = []
+    for worker in range(count):
+        copy = shlex.join([*task.cp, "--", *shards[worker::count], str(task.output)])
+        lines.append(f"{copy} & p{worker}=$!")
+    waits = [f"wait $p{worker} || failed=1" for worker in range(count)]
+    return "\n".join(["failed=0", *lines, *waits, "exit $failed"])
+
+
+def _cp(task: Task) -> list[str]:
+    return ["/bin/sh", "-c", cp_script(task)]
+
+
+def _script(name: str, task: Task, *options: str) -> list[str]:
+    line = [sys.executable, str(SCRIPTS / name), "--output", str(task.output)]
+    line += ["--seed", str(task.seed), *options, "--"]
+    return line + [str(path) for path in task.data.paths]
+
+
+def _webdataset(task: Task) -> list[str]:
+    return _script("with_webdataset.py", task, "--shard-bytes", str(SHARD_BYTES))
+
+
+def _tarfile(task: Task) -> list[str]:
+    return _script("with_tarfile.py", task, "--shard-bytes", str(SHARD_BYTES))
+
+
+def _ray(is_tuned: bool) -> Callable[[Task], list[str]]:
+    def command(task: Task) -> list[str]:
+        options = ["--cores", str(task.cores), "--scratch", str(task.scratch)]
+        if is_tuned:
+            blocks = max(1, math.ceil(task.data.total_bytes / SHARD_BYTES))
+            options += ["--blocks", str(blocks)]
+        return _script("with_ray_data.py", task, *options)
+
+    return command
+
+
+def _script_account(finished: Finished) -> Account:
+    report = read_report(finished.stdout)
+    return Account(float(report["work_seconds"]), report)
+
+
+def _whole_account(finished: Finished) -> Account:
+    return Account(finished.wall_seconds)
+
+
+_RAY = ("ray", "pandas", "pyarrow")
+
+CONTENDERS = {
+    contender.name: contender
+    for contender in (
+        Contender("cp", _cp, _whole_account),
+        Contender("dsort", _dsort(None), _dsort_account),
+        Contender("dsort-map", _dsort("map"), _dsort_account),
+        Contender("dsort-spill", _dsort("spill"), _dsort_account),
+        Contender("tarfile", _tarfile, _script_account, is_slow=True),
+        Contender(
+            "webdataset", _webdataset, _script_account, is_slow=True, modules=("webdataset",)
+        ),
+        Contender("ray", _ray(False), _script_account, is_slow=True, modules=_RAY),
+        Contender("ray-tuned", _ray(True), _script_account, is_slow=True, modules=_RAY),
+    )
+}

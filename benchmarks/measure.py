@@ -1,0 +1,145 @@
+"""One run of one contender, measured the same way for all of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.contenders import Account, Contender, Task
+from benchmarks.data import DataSet, read_through, require_room
+from benchmarks.memory import MemoryLimit, drop_caches
+from benchmarks.process import Finished, Sampler, run_tree
+from benchmarks.results import Run
+
+__all__ = ["Bench", "round_robin"]
+
+REPOSITORY = Path(__file__).parent.parent
+# The output, as much again for a spill, and a little.
+ROOM_FACTOR = 2.2
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Runs contenders; ``workers`` is both dsort's workers and the number of ``cp``."""
+
+    workers: int
+    timeout_seconds: float
+    cp: tuple[str, ...]
+
+    def run(
+        self,
+        contender: Contender,
+        data: DataSet,
+        *,
+        suite: str,
+        number: int,
+        is_cold: bool = False,
+        limit: MemoryLimit | None = None,
+        sampler: Sampler | None = None,
+        memory_bytes_max: int | None = None,
+    ) -> Run:
+        """Run ``contender`` once on ``data`` into a fresh directory, which is removed again.
+
+        The page cache holds all inputs before (``is_cold``: nothing of them), and nothing is
+        left to be written back. Raises `NoRoomError`, `NotPermittedError`.
+        """
+        require_room(data.root, int(ROOM_FACTOR * data.total_bytes))
+        output = Path(tempfile.mkdtemp(prefix="out-", dir=data.root))
+        # In /tmp, because Ray's sockets need a short path.
+        scratch = Path(tempfile.mkdtemp(prefix="dsb-"))
+        task = Task(
+            data, output, scratch, self.workers, machine.core_count(), self.cp, memory_bytes_max
+        )
+        try:
+            if is_cold:
+                drop_caches()
+            else:
+                os.sync()
+                read_through(data)
+            command = contender.command(task)
+            finished = run_tree(
+                limit.wrap(command) if limit else command,
+                cwd=REPOSITORY,
+                timeout_seconds=self.timeout_seconds,
+                sampler=sampler,
+            )
+            sync_start = time.perf_counter()
+            os.sync()
+            sync_seconds = time.perf_counter() - sync_start
+            account, failure = _account_of(contender, finished, task)
+        finally:
+            shutil.rmtree(output, ignore_errors=True)
+            shutil.rmtree(scratch, ignore_errors=True)
+        return Run(
+            suite,
+            data.request.profile,
+            contender.name,
+            number,
+            data.total_bytes,
+            account.work_seconds,
+            finished.wall_seconds,
+            sync_seconds,
+            finished.cpu_seconds,
+            finished.other_cpu_seconds,
+            dict(account.details),
+            failure,
+        )
+
+
+def _account_of(contender: Contender, finished: Finished, task: Task) -> tuple[Account, str]:
+    """The contender's account, or why its run does not count."""
+    nothing = Account(0.0)
+    if finished.timed_out:
+        return nothing, f"did not end in {finished.wall_seconds:.0f} s"
+    if finished.exit_code < 0:
+        return nothing, f"ended by {signal.Signals(-finished.exit_code).name}"
+    if finished.exit_code != 0:
+        last = finished.stderr.strip().splitlines()[-1:]
+        return nothing, f"exit code {finished.exit_code}: {' '.join(last)}"
+    files = list(task.output.rglob("*.tar"))
+    written_bytes = sum(path.stat().st_size for path in files)
+    if written_bytes < task.data.member_bytes_min:
+        return nothing, f"wrote {written_bytes} of {task.data.member_bytes_min} bytes"
+    try:
+        account = contender.account(finished)
+    except (ValueError, KeyError) as error:
+        return nothing, f"gave no account of itself: {error!r}"
+    details: dict[str, Any] = dict(account.details)
+    details |= {"output_files": len(files), "output_bytes": written_bytes}
+    return Account(account.work_seconds, details), ""
+
+
+def round_robin(
+    entries: Sequence[tuple[Contender, int]], one: Callable[[Contender, int], Run]
+) -> Iterator[Run]:
+    """Each contender in turn, round after round, as many as it has; one that failed is left out.
+
+    Slow drifts of the machine then meet all contenders alike.
+    """
+    failed: set[str] = set()
+    for number in range(max((rounds for _, rounds in entries), default=0)):
+        for contender, rounds in entries:
+            if number < rounds and contender.name not in failed:
+                run = one(contender, number)
+                _tell(run)
+                if run.failure:
+                    failed.add(contender.name)
+                yield run
+
+
+def _tell(run: Run) -> None:
+    what = run.failure or (
+        f"{run.megabytes_per_second:.0f} MB/s, work {run.work_seconds:.2f} s, "
+        f"sync {run.sync_seconds:.2f} s, whole {run.whole_seconds:.2f} s"
+    )
+    line = f"{run.suite} {run.profile} round {run.round + 1} {run.contender}: {what}"
+    print(line, file=sys.stderr, flush=True)

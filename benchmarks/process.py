@@ -1,0 +1,201 @@
+"""Runs one command in a process tree of its own, and leaves nothing of the tree behind.
+
+This process becomes the subreaper of what it starts: a daemon that a command leaves behind (Ray
+starts several) turns up as a child here, is waited for and, if it stays, ended by its id.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
+
+import psutil
+
+__all__ = ["Finished", "Sampler", "run_tree"]
+
+PR_SET_CHILD_SUBREAPER = 36
+MARK = "DSORT_BENCH_RUN"
+STAY_SECONDS_MAX = 10.0
+STDERR_CHARS_MAX = 2_000
+
+
+class Sampler(Protocol):
+    """Looks at a running tree from outside, again and again."""
+
+    interval_seconds: float
+
+    def sample(self, pid: int) -> None:
+        """Note what the tree under ``pid`` uses now; the tree may be gone already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a command ended. ``cpu_seconds`` is of the whole tree, ``other_cpu_seconds`` what the
+    machine's processors did besides in that time (the kernel's writing back included)."""
+
+    exit_code: int
+    wall_seconds: float
+    cpu_seconds: float
+    other_cpu_seconds: float
+    stdout: str
+    stderr: str
+    timed_out: bool
+
+
+def run_tree(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    timeout_seconds: float,
+    sampler: Sampler | None = None,
+) -> Finished:
+    """Run ``command`` to its end, or to ``timeout_seconds``, and wait for its whole tree."""
+    mark = f"{MARK}={uuid.uuid4().hex}"
+    before = psutil.Process().children()
+    _adopt_orphans(True)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        cpu, busy, start = _cpu_seconds(), _busy_seconds(), time.perf_counter()
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=dict(os.environ) | dict([mark.split("=")]),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        expired = threading.Event()
+        done = threading.Event()
+        threads = [threading.Thread(target=_expire, args=(process, timeout_seconds, done, expired))]
+        if sampler is not None:
+            threads.append(threading.Thread(target=_sample, args=(process.pid, sampler, done)))
+        for thread in threads:
+            thread.start()
+        try:
+            # A blocking wait: waiting with a timeout polls, and would blur short runs by 50 ms.
+            exit_code = process.wait()
+            wall = time.perf_counter() - start
+            busy = _busy_seconds() - busy
+        except BaseException:
+            _end_tree(process.pid)
+            raise
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+            _settle(mark, before, time.monotonic() + STAY_SECONDS_MAX)
+            _adopt_orphans(False)
+        cpu = _cpu_seconds() - cpu
+        return Finished(
+            exit_code,
+            wall,
+            cpu,
+            max(0.0, busy - cpu),
+            _text(out),
+            _text(err)[-STDERR_CHARS_MAX:],
+            expired.is_set(),
+        )
+
+
+def _adopt_orphans(adopt: bool) -> None:
+    """Linux only; elsewhere a left-behind daemon is not seen, and nothing else changes."""
+    prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
+    if prctl is not None:
+        prctl(PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
+
+
+def _expire(
+    process: subprocess.Popen[bytes],
+    timeout_seconds: float,
+    done: threading.Event,
+    expired: threading.Event,
+) -> None:
+    if not done.wait(timeout_seconds):
+        expired.set()
+        _end_tree(process.pid)
+
+
+def _sample(pid: int, sampler: Sampler, done: threading.Event) -> None:
+    sampler.sample(pid)
+    while not done.wait(sampler.interval_seconds):
+        sampler.sample(pid)
+
+
+def _end_tree(pid: int) -> None:
+    """End ``pid`` and all below it. The root is not reaped here, so its id stays its own."""
+    try:
+        root = psutil.Process(pid)
+        tree = [*root.children(recursive=True), root]
+    except psutil.NoSuchProcess:
+        return
+    for process in tree:
+        _kill(process)
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.send_signal(signal.SIGKILL)
+    except psutil.NoSuchProcess:
+        return
+
+
+def _settle(mark: str, before: Sequence[psutil.Process], deadline: float) -> None:
+    """Wait for orphans of the command, then end those that stay.
+
+    ``before`` were our children already; ``mark`` is in the environment of all that the command
+    started, so nothing else is ever waited for or ended.
+    """
+    while left := [child for child in psutil.Process().children() if child not in before]:
+        orphans = [child for child in left if _is_marked(child, mark)]
+        if not orphans:
+            return
+        if time.monotonic() > deadline:
+            for child in orphans:
+                _end_tree(child.pid)
+        for child in orphans:
+            _reap(child.pid)
+        time.sleep(0.02)
+
+
+def _is_marked(process: psutil.Process, mark: str) -> bool:
+    """Whether the command started it. A zombie has no environment left and only needs reaping."""
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return True
+        name, value = mark.split("=")
+        return process.environ().get(name) == value
+    except psutil.Error:
+        return False
+
+
+def _reap(pid: int) -> None:
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _busy_seconds() -> float:
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")

@@ -1,0 +1,225 @@
+"""What is measured: five suites, each a list of runs and of what had to be left out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.contenders import CONTENDERS, Contender, read_report
+from benchmarks.data import PROFILES, DataSet, Request, make_data
+from benchmarks.measure import REPOSITORY, Bench, round_robin
+from benchmarks.memory import LimitedSampler, MemoryLimit, NotPermittedError, TreeSampler
+from benchmarks.process import run_tree
+from benchmarks.results import Run, Skip
+
+__all__ = ["SUITES", "Measured", "Settings", "warm_entries"]
+
+LIMITED_DATA_FACTOR = 3
+FLATNESS_SCALES = (1, 4)
+FLATNESS_MEMORY_BYTES_MAX = 512 * 1024**2
+SLOW = tuple(name for name, contender in CONTENDERS.items() if contender.is_slow)
+SMALL_BYTES, SMALL_SHARDS = 10_000_000, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How much is measured. ``contenders`` empty: those that each suite and profile is for."""
+
+    directory: Path
+    is_quick: bool
+    total_bytes: int
+    shards: int
+    limited_total_bytes: int
+    rounds: int
+    slow_rounds: int
+    workers: int
+    planning_rows: int
+    timeout_seconds: float
+    profiles: tuple[str, ...] = tuple(PROFILES)
+    contenders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a suite gave."""
+
+    runs: list[Run]
+    skips: list[Skip]
+
+
+def _data(settings: Settings, profile: str, total_bytes: int, shards: int) -> DataSet:
+    request = Request(profile, total_bytes, shards)
+    print(f"data {request.directory_name}", file=sys.stderr, flush=True)
+    return make_data(settings.directory, request)
+
+
+def _shards_for(settings: Settings, total_bytes: int) -> int:
+    """As many shards as keep the size of a shard, whatever the size of the data."""
+    return max(1, round(settings.shards * total_bytes / settings.total_bytes))
+
+
+def warm_entries(settings: Settings, profile: str) -> list[tuple[Contender, int]]:
+    """Who runs on ``profile`` with a warm cache, and how many rounds.
+
+    The slow ones only meet 100 KB records unless they are asked for by name.
+    """
+    names: tuple[str, ...] = ("cp", "dsort-map")
+    if not settings.is_quick:
+        names += ("dsort-spill",)
+    if profile == "100k":
+        names += ("tarfile", "webdataset", "ray") if settings.is_quick else SLOW
+    return [
+        (contender, settings.slow_rounds if contender.is_slow else settings.rounds)
+        for contender in _chosen(settings, names)
+    ]
+
+
+def _chosen(settings: Settings, names: Sequence[str]) -> list[Contender]:
+    return [CONTENDERS[name] for name in settings.contenders or names]
+
+
+def _able(
+    suite: str, entries: Sequence[tuple[Contender, int]]
+) -> tuple[list[tuple[Contender, int]], list[Skip]]:
+    able = [(contender, rounds) for contender, rounds in entries if not contender.missing]
+    skips = [Skip(suite, each.name, each.missing) for each, _ in entries if each.missing]
+    return able, skips
+
+
+def warm(bench: Bench, settings: Settings) -> Measured:
+    """Inputs in the page cache, sync after every run."""
+    measured = Measured([], [])
+    for profile in settings.profiles:
+        data = _data(settings, profile, settings.total_bytes, settings.shards)
+        entries, skips = _able("warm", warm_entries(settings, profile))
+        measured.skips.extend(skips)
+
+        def one(contender: Contender, number: int, data: DataSet = data) -> Run:
+            return bench.run(contender, data, suite="warm", number=number)
+
+        measured.runs.extend(round_robin(entries, one))
+    return measured
+
+
+def limited(bench: Bench, settings: Settings) -> Measured:
+    """Data three times as large as the memory that the whole tree may use, caches dropped."""
+    chosen = [(each, settings.slow_rounds) for each in _chosen(settings, ("cp", "dsort"))]
+    entries, skips = _able("limited", chosen)
+    measured = Measured([], skips)
+    total_bytes = settings.limited_total_bytes
+    for profile in settings.profiles[:1] if settings.is_quick else settings.profiles:
+        data = _data(settings, profile, total_bytes, _shards_for(settings, total_bytes))
+
+        def one(contender: Contender, number: int, data: DataSet = data) -> Run:
+            return _limited_run(bench, contender, data, number)
+
+        try:
+            measured.runs.extend(round_robin(entries, one))
+        except NotPermittedError as error:
+            measured.skips.append(Skip("limited", profile, str(error)))
+    return measured
+
+
+def _limited_run(bench: Bench, contender: Contender, data: DataSet, number: int) -> Run:
+    limit_bytes = data.total_bytes // LIMITED_DATA_FACTOR
+    with MemoryLimit(limit_bytes) as limit:
+        sampler = LimitedSampler(limit)
+        run = bench.run(
+            contender,
+            data,
+            suite="limited",
+            number=number,
+            is_cold=True,
+            limit=limit,
+            sampler=sampler,
+        )
+        run.details["limit_bytes"] = limit_bytes
+        run.details["group_peak_bytes"] = limit.peak_bytes
+        run.details["own_peak_bytes"] = sampler.own_bytes_peak
+        run.details["kill_count"] = limit.kill_count
+    return run
+
+
+def flatness(bench: Bench, settings: Settings) -> Measured:
+    """Peak memory of dsort's workers on data of one and four times the size."""
+    if settings.is_quick:
+        return Measured([], [Skip("flatness", "all", "left out of --quick")])
+    measured = Measured([], [])
+    names = ("dsort-map", "dsort-spill")
+    for profile in [name for name in settings.profiles if name in ("100k", "1k")]:
+        for scale in FLATNESS_SCALES:
+            total_bytes = settings.total_bytes * scale
+            data = _data(settings, profile, total_bytes, settings.shards * scale)
+
+            def one(
+                contender: Contender, number: int, data: DataSet = data, scale: int = scale
+            ) -> Run:
+                return _sampled_run(bench, contender, data, number, scale)
+
+            entries = [(CONTENDERS[name], 1) for name in names]
+            measured.runs.extend(round_robin(entries, one))
+    return measured
+
+
+def _sampled_run(bench: Bench, contender: Contender, data: DataSet, number: int, scale: int) -> Run:
+    sampler = TreeSampler()
+    run = bench.run(
+        contender,
+        data,
+        suite="flatness",
+        number=number,
+        sampler=sampler,
+        memory_bytes_max=FLATNESS_MEMORY_BYTES_MAX if contender.name == "dsort-spill" else None,
+    )
+    run.details["profile"] = data.request.profile
+    run.details["scale"] = scale
+    run.details["worker"] = asdict(sampler.worker)
+    run.details["coordinator"] = asdict(sampler.first)
+    return run
+
+
+def small(bench: Bench, settings: Settings) -> Measured:
+    """A job of 10 MB: what it costs to start."""
+    data = _data(settings, "100k", SMALL_BYTES, SMALL_SHARDS)
+    entries = [(each, settings.rounds) for each in _chosen(settings, ("cp", "dsort"))]
+    able, skips = _able("small", entries)
+
+    def one(contender: Contender, number: int) -> Run:
+        return bench.run(contender, data, suite="small", number=number)
+
+    return Measured(list(round_robin(able, one)), skips)
+
+
+def planning(bench: Bench, settings: Settings) -> Measured:
+    """Planning alone, in a process of its own, on synthetic index rows."""
+    command = [sys.executable, "-m", "benchmarks.planning", "--rows", str(settings.planning_rows)]
+    finished = run_tree(command, cwd=REPOSITORY, timeout_seconds=settings.timeout_seconds)
+    profile = f"{settings.planning_rows / 1e6:g} M rows"
+    if finished.exit_code != 0:
+        last = " ".join(finished.stderr.strip().splitlines()[-1:])
+        return Measured([Run("planning", profile, "dsort", 0, 0, failure=last)], [])
+    report = read_report(finished.stdout)
+    run = Run(
+        "planning",
+        profile,
+        "dsort",
+        0,
+        0,
+        float(report["plan_seconds"]),
+        finished.wall_seconds,
+        cpu_seconds=finished.cpu_seconds,
+        other_cpu_seconds=finished.other_cpu_seconds,
+        details=report,
+    )
+    return Measured([run], [])
+
+
+SUITES: dict[str, Callable[[Bench, Settings], Measured]] = {
+    "warm": warm,
+    "limited": limited,
+    "small": small,
+    "planning": planning,
+    "flatness": flatness,
+}

@@ -1,0 +1,156 @@
+"""The result as plain text of at most 100 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from statistics import median
+
+from benchmarks.results import Row, Run, Skip, Target, summarise, targets_of
+
+__all__ = ["render"]
+
+WIDTH = 96
+PHASES = ("resolve", "extract", "plan", "create", "commit")
+TITLES = {
+    "warm": "warm page cache",
+    "limited": "memory limited to a third of the data, caches dropped",
+    "small": "small job, 10 MB",
+}
+
+
+def render(machine: dict[str, str], runs: Sequence[Run], skips: Sequence[Skip]) -> str:
+    """Header, one table for each suite and profile, targets, and what was left out."""
+    parts = [_header(machine)]
+    rows = summarise(runs)
+    for suite, title in TITLES.items():
+        for profile in dict.fromkeys(row.profile for row in rows if row.suite == suite):
+            chosen = [row for row in rows if (row.suite, row.profile) == (suite, profile)]
+            group = [run for run in runs if (run.suite, run.profile) == (suite, profile)]
+            size = group[0].input_bytes / 1e9
+            parts.append(f"{title}: {profile} records, {size:.2f} GB\n" + _rates(chosen))
+            parts.extend(_phases(group))
+            if suite == "limited":
+                parts.append(_limited(group))
+    parts.extend(_flatness(runs))
+    parts.append("targets\n" + _targets(targets_of(runs)))
+    parts.append(_notes(runs, skips))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _header(machine: dict[str, str]) -> str:
+    width = max(map(len, machine))
+    lines = []
+    for name, value in machine.items():
+        first, *more = textwrap.wrap(value, WIDTH - width - 2) or [""]
+        lines.append(f"{name:{width}}  {first}")
+        lines += [" " * (width + 2) + line for line in more]
+    return "\n".join(lines)
+
+
+def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """The first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+    return "\n".join(
+        "  ".join(
+            f"{cell:{'<' if place == 0 else '>'}{width}}"
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [head, *body]
+    )
+
+
+def _rates(rows: Sequence[Row]) -> str:
+    head = ("contender", "rounds", "MB/s", "min", "max", "x cp", "work s", "sync s", "whole s")
+    body = []
+    for row in rows:
+        ratio = "-" if row.cp_ratio is None else f"{row.cp_ratio:.2f}"
+        rates = (row.megabytes_per_second, row.megabytes_per_second_min)
+        seconds = (row.work_seconds, row.sync_seconds, row.whole_seconds)
+        cells = [f"{rate:.0f}" for rate in (*rates, row.megabytes_per_second_max)]
+        if row.rounds == 0:
+            body.append([row.contender, "failed", *["-"] * 7])
+            continue
+        body.append(
+            [row.contender, str(row.rounds), *cells, ratio, *(f"{each:.2f}" for each in seconds)]
+        )
+    return _table(head, body)
+
+
+def _phases(runs: Sequence[Run]) -> list[str]:
+    """Where dsort's time goes: the median seconds of each phase."""
+    by_name: dict[str, list[dict[str, float]]] = {}
+    for run in runs:
+        if "phase_seconds" in run.details:
+            by_name.setdefault(run.contender, []).append(run.details["phase_seconds"])
+    if not by_name:
+        return []
+    body = [
+        [name, *(f"{median(each.get(phase, 0.0) for each in found):.3f}" for phase in PHASES)]
+        for name, found in by_name.items()
+    ]
+    return [_table(["seconds of each phase", *PHASES], body)]
+
+
+def _limited(runs: Sequence[Run]) -> str:
+    by_name: dict[str, list[Run]] = {}
+    for run in runs:
+        by_name.setdefault(run.contender, []).append(run)
+    body = [
+        [
+            name,
+            str(found[0].details.get("move", "-")),
+            *(
+                f"{max(run.details[kind] for run in found) / 1e6:.0f}"
+                for kind in ("limit_bytes", "group_peak_bytes", "own_peak_bytes")
+            ),
+            str(sum(run.details["kill_count"] for run in found)),
+        ]
+        for name, found in by_name.items()
+    ]
+    head = ("memory, MB", "move", "limit", "peak with cache", "peak without", "killed")
+    return _table(head, body)
+
+
+def _flatness(runs: Sequence[Run]) -> list[str]:
+    body = []
+    for run in runs:
+        if run.suite != "flatness" or run.failure:
+            continue
+        worker, coordinator = run.details["worker"], run.details["coordinator"]
+        kinds = ("rss_bytes", "pss_bytes", "own_bytes")
+        body.append(
+            [
+                f"{run.contender}, {run.profile}, {run.input_bytes / 1e9:.1f} GB",
+                *(f"{worker[kind] / 1e6:.0f}" for kind in kinds),
+                f"{coordinator['own_bytes'] / 1e6:.0f}",
+            ]
+        )
+    head = ("peak memory, MB", "worker RSS", "PSS", "own", "coordinator own")
+    return [_table(head, body)] if body else []
+
+
+def _targets(targets: Sequence[Target]) -> str:
+    body = []
+    for target in targets:
+        sign = ">=" if target.is_least else "<="
+        reached = "-" if target.reached is None else f"{target.reached:.2f} {target.unit}"
+        wanted = f"{sign} {target.wanted:.2f} {target.unit}"
+        body.append([target.text, wanted, reached, target.outcome, target.note])
+    return _table(("target", "wanted", "reached", "outcome", ""), body)
+
+
+def _notes(runs: Sequence[Run], skips: Sequence[Skip]) -> str:
+    lines = [f"not measured: {skip.suite} {skip.what}: {skip.reason}" for skip in skips]
+    lines += [
+        f"failed: {run.suite} {run.profile} {run.contender}: {run.failure}"
+        for run in runs
+        if run.failure
+    ]
+    shares = [run.other_cpu_seconds / run.whole_seconds for run in runs if run.whole_seconds]
+    if shares:
+        lines.append(
+            "others on this machine, the kernel's writing back included, used "
+            f"{median(shares):.2f} cores in the middle run and {max(shares):.2f} in the worst"
+        )
+    return "\n".join(line for text in lines for line in textwrap.wrap(text, WIDTH))

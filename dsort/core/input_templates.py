@@ -1,0 +1,199 @@
+"""Templates that name inputs: everything an output template can say, and what WebDataset's users
+write besides.
+
+``a-{00..09}::b-{00..19}`` joins templates with ``::``. A brace group that is no range of numbers is
+read as bash and WebDataset read it: alternatives ``{train,val}`` and letters ``{a..c}``. Number
+ranges follow AIStore's rules everywhere, also beside such a group. Braces cannot be nested.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, product
+from math import prod
+from typing import Final, NoReturn
+
+from braceexpand import braceexpand
+
+from dsort.core.names import archive_extension, shortened, with_extension
+from dsort.core.templates import NumberRange, ShardTemplate, parse_bash_range, parse_template
+
+__all__ = ["NAMES_MAX", "InputTemplate", "expand_inputs", "parse_input_template"]
+
+NAMES_MAX: Final = 10_000_000
+"""An input template stands for at most this many names (AIStore's limit)."""
+
+_GROUP = re.compile(r"\{([^{}]*)\}")
+_LETTERS = re.compile(r"[A-Za-z]\.\.[A-Za-z](\.\.[0-9]+)?")
+_GLOB_SIGNS = re.compile(r"[*?\[\]]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """One name without any range."""
+
+    text: str
+
+    @property
+    def count(self) -> int:
+        return 1
+
+    def name(self, index: int) -> str:
+        return (self.text,)[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((self.text,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Braces:
+    """Literal texts, alternatives and number ranges in a row: all combinations of them."""
+
+    pools: tuple[Sequence[str] | NumberRange, ...]
+
+    @property
+    def count(self) -> int:
+        return prod(_size(pool) for pool in self.pools)
+
+    def name(self, index: int) -> str:
+        pieces = []
+        for pool in reversed(self.pools):
+            index, digit = divmod(index, _size(pool))
+            pieces.append(pool.number(digit) if isinstance(pool, NumberRange) else pool[digit])
+        return "".join(reversed(pieces))
+
+    def __iter__(self) -> Iterator[str]:
+        return map("".join, product(*map(_texts, self.pools)))
+
+
+@dataclass(frozen=True, slots=True)
+class InputTemplate:
+    """A parsed input template. Iterating gives its names in order, as written (no extension)."""
+
+    text: str
+    parts: tuple[ShardTemplate | _Braces | _Name, ...]
+
+    @property
+    def count(self) -> int:
+        """How many names there are, at most ``NAMES_MAX``."""
+        return sum(part.count or 0 for part in self.parts)
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self.parts)
+
+    @property
+    def first_names(self) -> tuple[str, ...]:
+        """The first name of each of the ``::``-joined parts: enough to judge the shape of all."""
+        return tuple(part.name(0) for part in self.parts)
+
+
+def parse_input_template(text: str) -> InputTemplate:
+    """The input template that ``text`` writes.
+
+    ``ValueError``: a broken template, one without end (``%d``), one that names more than
+    ``NAMES_MAX`` shards, or a text without any range that is no shard's name either.
+    """
+    template = InputTemplate(text, tuple(_parse_part(part, text) for part in text.split("::")))
+    if template.count > NAMES_MAX:
+        raise ValueError(
+            f"too many values in template {shortened(text)!r} (more than {NAMES_MAX} max)"
+        )
+    return template
+
+
+def expand_inputs(text: str, extension: str) -> list[str]:
+    """All names of the input template ``text``, in order, with ``extension`` appended to those that
+    have no archive suffix. ``ValueError`` as :func:`parse_input_template`, and for a name that
+    comes twice: its records would be in the job twice."""
+    template = parse_input_template(text)
+    names = [with_extension(name, extension) for name in template]
+    if len(template.parts) > 1 or not _is_injective(template.parts[0]):
+        _check_no_repeats(names, text)
+    return names
+
+
+def _is_injective(part: ShardTemplate | _Braces | _Name) -> bool:
+    # One counter cannot name a shard twice; {0..11}{0..11} can (1 and 11, 11 and 1).
+    return isinstance(part, _Name) or (isinstance(part, ShardTemplate) and len(part.ranges) == 1)
+
+
+def _check_no_repeats(names: Sequence[str], text: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"template {shortened(text)!r} names the shard {name!r} twice")
+        seen.add(name)
+
+
+def _parse_part(part: str, text: str) -> ShardTemplate | _Braces | _Name:
+    if not part:
+        raise ValueError(
+            f"template {shortened(text)!r} has an empty part" if text else "empty range template"
+        )
+    groups = _GROUP.findall(part)
+    if any(_is_word_group(inside) for inside in groups):
+        return _parse_braces(part)
+    if not any(sign in part for sign in "{}@%"):
+        return _parse_name(part)
+    template = parse_template(part)
+    if template.count is None:
+        raise ValueError(
+            f"template {shortened(part)!r} has no end: an input template must be bounded "
+            "(expecting e.g. 'prefix-{000000..000999}')"
+        )
+    return template
+
+
+def _is_word_group(inside: str) -> bool:
+    return "," in inside or _LETTERS.fullmatch(inside) is not None
+
+
+def _parse_name(part: str) -> _Name:
+    if _GLOB_SIGNS.search(part):
+        raise ValueError(
+            f'{shortened(part)!r} looks like a glob: write {{"glob": "{shortened(part)}"}}'
+        )
+    if archive_extension(part) is None:
+        raise ValueError(
+            f"no range in template {shortened(part)!r}: "
+            f'write {{"prefix": "{shortened(part)}"}} for every shard whose name begins so'
+        )
+    return _Name(part)
+
+
+def _parse_braces(part: str) -> _Braces:
+    pools: list[Sequence[str] | NumberRange] = []
+    position = 0
+    for match in _GROUP.finditer(part):
+        pools.append((part[position : match.start()],))
+        pools.append(_parse_group(match[1], part))
+        position = match.end()
+    pools.append((part[position:],))
+    if any(sign in pool[0] for pool in pools[::2] if isinstance(pool, tuple) for sign in "{}"):
+        _refuse(part, "braces are nested or without partner")
+    return _Braces(tuple(pools))
+
+
+def _parse_group(inside: str, part: str) -> Sequence[str] | NumberRange:
+    if not _is_word_group(inside):
+        return parse_bash_range(inside, "", part)
+    if "," in inside and ".." in inside:
+        _refuse(part, f"{{{shortened(inside)}}} mixes alternatives with a range")
+    return tuple(braceexpand(f"{{{inside}}}", escape=False))
+
+
+def _size(pool: Sequence[str] | NumberRange) -> int:
+    return (pool.count or 0) if isinstance(pool, NumberRange) else len(pool)
+
+
+def _texts(pool: Sequence[str] | NumberRange) -> Sequence[str]:
+    return pool if not isinstance(pool, NumberRange) else [*map(pool.number, range(_size(pool)))]
+
+
+def _refuse(part: str, reason: str) -> NoReturn:
+    raise ValueError(
+        f"invalid 'bash' template {shortened(part)!r}: {reason} (join templates with '::' instead, "
+        "expecting e.g. 'train-{000..099}::val-{00..09}')"
+    )

@@ -1,0 +1,117 @@
+"""Names of shards: archive suffixes, and which names an output may have."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "ARCHIVE_EXTENSIONS",
+    "INTERNAL_PART",
+    "SUPPORTED_EXTENSIONS",
+    "archive_extension",
+    "check_object_name",
+    "check_output_name",
+    "check_supported",
+    "normalize_extension",
+    "shortened",
+    "with_extension",
+]
+
+ARCHIVE_EXTENSIONS: Final = (".tar", ".tgz", ".tar.gz", ".zip", ".tar.lz4")
+"""The suffixes that say of a name that it is a shard's (the containers AIStore knows)."""
+
+SUPPORTED_EXTENSIONS: Final = (".tar",)
+"""Those of them that dsort can read and write."""
+
+INTERNAL_PART: Final = ".dsort"
+"""The first part of names that are dsort's own; no input and no output may have it."""
+
+_SHOWN_CHARS_MAX = 100
+_PART_BYTES_MAX = 255
+"""No common file system stores a longer name part."""
+
+
+def shortened(text: str) -> str:
+    """``text``, or its beginning and ``...`` if it is too long for a message."""
+    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
+
+
+def archive_extension(name: str) -> str | None:
+    """The known archive suffix that ``name`` ends in (``"a/b.tar.gz"``: ``".tar.gz"``), or None."""
+    if not name.endswith(ARCHIVE_EXTENSIONS):
+        return None
+    return next(known for known in ARCHIVE_EXTENSIONS if name.endswith(known))
+
+
+def normalize_extension(text: str) -> str:
+    """``text`` as one of ``ARCHIVE_EXTENSIONS``: ``"tar"`` and ``" .tar"`` are ``".tar"``.
+
+    ``ValueError`` for anything else. Compared as a whole: AIStore looks for the suffix anywhere in
+    the text and so takes ``gzip`` for ``.zip``.
+    """
+    stripped = text.strip()
+    extension = stripped if stripped.startswith(".") else f".{stripped}"
+    if extension not in ARCHIVE_EXTENSIONS:
+        known = " ".join(ARCHIVE_EXTENSIONS)
+        raise ValueError(f"{text!r} is no archive extension (known ones: {known})")
+    return extension
+
+
+def check_supported(extension: str) -> None:
+    """``ValueError`` for a known extension whose container dsort cannot read and write yet."""
+    if extension not in SUPPORTED_EXTENSIONS:
+        usable = " ".join(SUPPORTED_EXTENSIONS)
+        raise ValueError(f"{extension} shards are not yet supported (usable now: {usable})")
+
+
+def with_extension(name: str, extension: str) -> str:
+    """``name`` with ``extension`` at its end, unless it has a known archive suffix already."""
+    return name if archive_extension(name) else name + extension
+
+
+def check_object_name(name: str) -> None:
+    """``ValueError`` unless ``name`` is a relative ``/``-separated name that stays in its bucket.
+
+    Refused: the empty name, a leading ``/``, empty, ``.`` and ``..`` parts, NUL, what UTF-8 cannot
+    say, parts longer than file systems store, and everything under dsort's own ``.dsort/``.
+    """
+    if not name:
+        raise ValueError("a name must not be empty")
+    if name.startswith("/"):
+        raise ValueError(f"{shortened(name)!r} is absolute: names are relative to their bucket")
+    if "\0" in name:
+        raise ValueError(f"{shortened(name)!r} contains a NUL character")
+    for part in name.split("/"):
+        if not part:
+            raise ValueError(
+                f"{shortened(name)!r} has an empty part (two slashes in a row, or one at its end)"
+            )
+        if part in (".", ".."):
+            raise ValueError(f"{shortened(name)!r} has a {part!r} part")
+        if _length_bytes(part, name) > _PART_BYTES_MAX:
+            raise ValueError(f"{shortened(name)!r} has a part of more than {_PART_BYTES_MAX} bytes")
+    if name.split("/", 1)[0] == INTERNAL_PART:
+        raise ValueError(
+            f"{shortened(name)!r} is under {INTERNAL_PART}/, where dsort keeps its own files"
+        )
+
+
+def check_output_name(name: str) -> None:
+    """``ValueError`` unless ``name`` may be an output shard's.
+
+    Besides what :func:`check_object_name` refuses: ``#`` and ``?`` (readers that take names for
+    URLs, as WebDataset's do, cut them there).
+    """
+    check_object_name(name)
+    for sign in "#?":
+        if sign in name:
+            raise ValueError(
+                f"{shortened(name)!r} contains {sign!r}, which readers of URLs cut off"
+            )
+
+
+def _length_bytes(part: str, name: str) -> int:
+    try:
+        return len(part.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{shortened(name)!r} cannot be written as UTF-8") from None

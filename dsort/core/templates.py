@@ -1,0 +1,220 @@
+"""Templates: one text that stands for a range of shard names.
+
+========  ============================  =================================================
+style     example                       names
+========  ============================  =================================================
+``bash``  ``s-{00..18}``                ``s-00`` to ``s-18``; step: ``{0010..0013..2}``
+``at``    ``s-@099``                    ``s-000`` to ``s-099``: from 0 up to the number
+``fmt``   ``s-%06d``                    ``s-000000`` and on, without end
+========  ============================  =================================================
+
+The styles are tried in this order. Numbers of a ``bash`` range are as wide as the *shorter* of its
+two bounds; several ranges are combined, the last one varying fastest. All of this is AIStore's
+(cmn/cos/template.go), whose users must get the names they know. Different on purpose: a brace
+without its partner is an error here, where AIStore would take the text for a prefix.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from math import prod
+from typing import Final, Literal, NoReturn
+
+from dsort.core.names import shortened
+
+__all__ = [
+    "COUNT_MAX",
+    "NumberRange",
+    "ShardTemplate",
+    "Style",
+    "parse_bash_range",
+    "parse_template",
+]
+
+Style = Literal["bash", "at", "fmt"]
+
+COUNT_MAX: Final = 2**63 - 1
+"""Numbers in a template, and how many names it may stand for, fit in 64 bits with a sign."""
+
+_WIDTH_MAX = 255  # digits; no file name is longer
+_EXAMPLES: dict[Style, str] = {
+    "bash": "prefix-{0001..0010..1}-suffix",
+    "at": "prefix-@00100-gap-@100-suffix",
+    "fmt": "prefix-%06d-suffix",
+}
+_INTEGER = re.compile(r"-?[0-9]+")
+_AT = re.compile(r"@([0-9]*)")
+_FMT = re.compile(r"%(?:0([0-9]+))?d")
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRange:
+    """One counter of a template: ``count`` numbers ``start``, ``start + step``, ..., each padded
+    with zeros to ``width`` digits, and the literal text ``gap`` up to the next counter."""
+
+    start: int
+    step: int
+    count: int | None  # None: without end
+    width: int
+    gap: str
+
+    def number(self, index: int) -> str:
+        """The ``index``-th number, padded."""
+        return f"{self.start + index * self.step:0{self.width}d}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTemplate:
+    """A parsed template: ``prefix``, then for each range its number and its gap.
+
+    Iterating gives all names in order (without end if ``count`` is None).
+    """
+
+    text: str
+    style: Style
+    prefix: str
+    ranges: tuple[NumberRange, ...]
+
+    @property
+    def count(self) -> int | None:
+        """How many names there are; None for ``fmt`` templates, which have no end."""
+        counts = [each.count for each in self.ranges]
+        return prod(n for n in counts if n is not None) if None not in counts else None
+
+    def name(self, index: int) -> str:
+        """The ``index``-th name, from 0 on, without making the others. ``IndexError`` outside."""
+        total = self.count
+        if index < 0 or (total is not None and index >= total):
+            raise IndexError(
+                f"template {shortened(self.text)!r} has {total} names, none at index {index}"
+            )
+        pieces = []
+        for each in reversed(self.ranges):
+            digit = index
+            if each.count is not None:
+                index, digit = divmod(index, each.count)
+            pieces.append(each.number(digit) + each.gap)
+        pieces.append(self.prefix)
+        return "".join(reversed(pieces))
+
+    def __iter__(self) -> Iterator[str]:
+        total = self.count
+        if len(self.ranges) > 1 and total is not None:
+            return map(self.name, range(total))
+        # Nearly all templates have one counter; this is four times as fast for them.
+        each = self.ranges[0]
+        step, spec = each.step, f"0{each.width}d"
+        numbers = (
+            count(each.start, step)
+            if total is None
+            else range(each.start, each.start + total * step, step)
+        )
+        return (f"{self.prefix}{number:{spec}}{each.gap}" for number in numbers)
+
+
+def parse_template(text: str) -> ShardTemplate:
+    """The template that ``text`` writes; ``ValueError`` if it is none, or a broken one."""
+    if not text:
+        raise ValueError("empty range template")
+    if "{" in text or "}" in text:
+        return _parse_bash(text)
+    if "@" in text:
+        return _parse_at(text)
+    if "%" in text:
+        return _parse_fmt(text)
+    raise ValueError(
+        f"no range in template {shortened(text)!r} (expecting e.g. {_EXAMPLES['bash']!r})"
+    )
+
+
+def _parse_bash(text: str) -> ShardTemplate:
+    prefix, brace, rest = text.partition("{")
+    if not brace:
+        _refuse("bash", text, "'}' without a '{' before it")
+    if "}" in prefix:
+        _refuse("bash", text, "'}' before the first '{'")
+    ranges = []
+    while brace:
+        inside, closing, after = rest.partition("}")
+        if not closing:
+            _refuse("bash", text, "'{' without a '}' after it")
+        if "{" in inside:
+            _refuse("bash", text, "braces are nested, or a '}' is missing")
+        gap, brace, rest = after.partition("{")
+        if brace and "}" in gap:
+            _refuse("bash", text, "'}' without a '{' before it")
+        ranges.append(parse_bash_range(inside, gap, text))
+    return _checked(ShardTemplate(text, "bash", prefix, tuple(ranges)))
+
+
+def parse_bash_range(inside: str, gap: str, text: str) -> NumberRange:
+    """The range ``{inside}`` of the template ``text``, with the ``gap`` after it."""
+    parts = inside.split("..")
+    if not 2 <= len(parts) <= 3 or not all(map(_INTEGER.fullmatch, parts)):
+        _refuse("bash", text, f"{{{shortened(inside)}}} is not a range of numbers")
+    start, end, *steps = (_integer("bash", part, text) for part in parts)
+    step = steps[0] if steps else 1
+    if start < 0:
+        _refuse("bash", text, "'start' is negative")
+    if start > end:
+        _refuse("bash", text, "'start' cannot be greater than 'end'")
+    if step <= 0:
+        _refuse("bash", text, "'step' is non-positive")
+    width = _width("bash", min(len(parts[0]), len(parts[1])), text)
+    return NumberRange(start, step, (end - start) // step + 1, width, gap)
+
+
+def _parse_at(text: str) -> ShardTemplate:
+    prefix = text.partition("@")[0]
+    ranges = []
+    for match in _AT.finditer(text):
+        digits = match[1]
+        if not digits:
+            _refuse("at", text, "'@' without a number after it")
+        gap = text[match.end() :].partition("@")[0]
+        end = _integer("at", digits, text)
+        ranges.append(NumberRange(0, 1, end + 1, _width("at", len(digits), text), gap))
+    return _checked(ShardTemplate(text, "at", prefix, tuple(ranges)))
+
+
+def _parse_fmt(text: str) -> ShardTemplate:
+    if text.count("%") > 1:
+        _refuse("fmt", text, "more than one '%'")
+    match = _FMT.search(text)
+    if match is None:
+        _refuse("fmt", text, "only %d and %0Nd are numbers")
+    width = _width("fmt", _integer("fmt", match[1] or "0", text), text)
+    counter = NumberRange(0, 1, None, width, text[match.end() :])
+    return ShardTemplate(text, "fmt", text[: match.start()], (counter,))
+
+
+def _integer(style: Style, digits: str, text: str) -> int:
+    # Very long rows of digits are refused by int() itself, with a text of its own.
+    value = int(digits) if len(digits) <= _WIDTH_MAX else COUNT_MAX + 1
+    if abs(value) > COUNT_MAX:
+        _refuse(style, text, f"{shortened(digits)} is too large a number")
+    return value
+
+
+def _width(style: Style, width: int, text: str) -> int:
+    if width > _WIDTH_MAX:
+        _refuse(style, text, f"numbers of {width} digits are too wide for a name")
+    return width
+
+
+def _checked(template: ShardTemplate) -> ShardTemplate:
+    total = template.count
+    if total is not None and total > COUNT_MAX:
+        what = "combined ranges are" if len(template.ranges) > 1 else "the range is"
+        raise ValueError(f"template {shortened(template.text)!r}: {what} too large to expand")
+    return template
+
+
+def _refuse(style: Style, text: str, reason: str) -> NoReturn:
+    raise ValueError(
+        f"invalid {style!r} template {shortened(text)!r}: {reason} (expecting e.g. "
+        f"{_EXAMPLES[style]!r})"
+    )

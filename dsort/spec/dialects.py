@@ -1,0 +1,169 @@
+"""Older ways to write a spec, turned into today's, each with one warning.
+
+AIStore has renamed and moved fields over the years, its documentation shows all generations of
+them, and its YAML decoder knows names of its own. What they mean is clear, so it is accepted; what
+contradicts a field of today's name is a problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dsort.errors import SpecProblem
+from dsort.spec.hints import describe
+
+__all__ = ["OLDER_NAMES", "PARTS", "Translation", "translate"]
+
+PARTS: Final = ("input_format", "algorithm", "Config")
+"""The fields of a spec that are objects with fields of their own."""
+
+OLDER_NAMES: Final[Mapping[str, str]] = {
+    "bck": "input_bck",
+    "extension": "input_extension",
+    "order_file": "ekm_file",
+    "order_file_sep": "ekm_file_sep",
+    "ekm_sep": "ekm_file_sep",
+    "dryrun": "dry_run",
+    "dsortertype": "dsorter_type",
+    "config": "Config",
+    "algorithm.format_type": "algorithm.content_key_type",
+    "algorithm.contentkeytype": "algorithm.content_key_type",
+    "algorithm.ext": "algorithm.extension",
+    "Config.duplicatedrecords": "Config.duplicated_records",
+    "Config.missingshards": "Config.missing_shards",
+    "Config.ekmmalformedline": "Config.ekm_malformed_line",
+    "Config.ekmmissingkey": "Config.ekm_missing_key",
+    "Config.defaultmaxmemusage": "Config.default_max_mem_usage",
+    "Config.dsortermemthreshold": "Config.dsorter_mem_threshold",
+    "Config.calltimeout": "Config.call_timeout",
+    "Config.sbundle_mult": "Config.bundle_multiplier",
+    "Config.sbundlemult": "Config.bundle_multiplier",
+}
+"""Today's path of every older one. Lower-case names without ``_`` are those that AIStore's YAML
+decoder really reads."""
+
+_IGNORED_CONFIG: Final = (
+    "dsorter_mem_threshold",
+    "call_timeout",
+    "compression",
+    "bundle_multiplier",
+    "burst_buffer",
+)
+_OLDER_PLACES: Final = (
+    "missing_shards",
+    "duplicated_records",
+    "ekm_malformed_line",
+    "ekm_missing_key",
+    "default_max_mem_usage",
+    *_IGNORED_CONFIG,
+)
+"""Fields of ``Config`` that were once at the top level."""
+
+_EITHER_PLACE: Final = ("duplicate_keys", "corrupt_shards", "stray_members")
+"""Fields of ``Config`` that never were AIStore's, and may be at the top level as well."""
+
+_REMOVED: Final = ("stream_multiplier", "extended_metrics")
+
+
+@dataclass(slots=True)
+class Translation:
+    """A spec in today's words, still unchecked.
+
+    ``written`` maps today's paths to the ones that the user wrote, where they differ.
+    """
+
+    fields: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+    problems: list[SpecProblem] = field(default_factory=list)
+    written: dict[str, str] = field(default_factory=dict)
+
+    def as_written(self, path: str) -> str:
+        """``path`` as the user wrote it."""
+        for today in sorted(self.written, key=len, reverse=True):
+            if path == today or path.startswith((f"{today}.", f"{today}[")):
+                return self.written[today] + path[len(today) :]
+        return path
+
+
+def translate(mapping: Mapping[str, Any]) -> Translation:
+    """``mapping`` with today's names, and without what is not given (null and empty texts, which is
+    how AIStore's clients write that). ``mapping`` itself stays as it is."""
+    result = Translation(_without_empty(mapping))
+    if "config" in result.fields:
+        _move(result, "config", "Config")
+    for part in PARTS:
+        if isinstance(result.fields.get(part), Mapping):
+            result.fields[part] = _without_empty(result.fields[part])
+    for older, today in OLDER_NAMES.items():
+        _move(result, older, today)
+    for name in (*_OLDER_PLACES, *_EITHER_PLACE):
+        _move(result, name, f"Config.{name}", quiet=name in _IGNORED_CONFIG + _EITHER_PLACE)
+    for name in _REMOVED:
+        if result.fields.pop(name, None) is not None:
+            result.warnings.append(f'"{name}" has no effect: AIStore has dropped it, too')
+    _translate_input_format(result)
+    return result
+
+
+def _without_empty(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in mapping.items() if value is not None and value != ""}
+
+
+def _move(result: Translation, older: str, today: str, *, quiet: bool = False) -> None:
+    """Take the value at the path ``older`` to the path ``today``, if there is one."""
+    source, source_name = _place(result, older)
+    if source is None or source_name not in source:
+        return
+    target, target_name = _place(result, today)
+    value = source.pop(source_name)
+    if target is None:
+        return  # the part that should hold it is no object, and that is said of the part
+    if not quiet:
+        result.warnings.append(_warning(older, today))
+    if target_name not in target:
+        target[target_name] = value
+        result.written[today] = older
+    elif not _same(target[target_name], value):
+        result.problems.append(
+            SpecProblem(
+                older,
+                f'says {describe(value)}, but "{today}" says {describe(target[target_name])}',
+                f'keep "{today}" only',
+            )
+        )
+
+
+def _place(result: Translation, path: str) -> tuple[dict[str, Any] | None, str]:
+    owner, _, name = path.rpartition(".")
+    if not owner:
+        return result.fields, name
+    part = result.fields.setdefault(owner, {})
+    return (part if isinstance(part, dict) else None), name
+
+
+def _warning(older: str, today: str) -> str:
+    if today == f"Config.{older}":
+        return f'"{older}" at the top level is the older place: write it in "Config"'
+    more = ' (and "output_extension", where it differs)' if older == "extension" else ""
+    return f'"{older}" is an older name: write "{today}"{more}'
+
+
+def _same(one: object, other: object) -> bool:
+    return type(one) is type(other) and one == other
+
+
+def _translate_input_format(result: Translation) -> None:
+    inputs = result.fields.get("input_format")
+    for form, name in ((str, "template"), (list, "objnames")):
+        if isinstance(inputs, form):
+            kind = "a text" if form is str else "a list"
+            result.fields["input_format"] = {name: inputs}
+            result.written[f"input_format.{name}"] = "input_format"
+            result.warnings.append(
+                f'{kind} as "input_format" is an older form: write {{"{name}": ...}}'
+            )
+    inputs = result.fields.get("input_format")
+    if isinstance(inputs, dict) and inputs.get("template") == "*":
+        del inputs["template"]  # AIStore's way to say: everything

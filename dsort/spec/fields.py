@@ -1,0 +1,191 @@
+"""The types of a spec's fields: what each accepts, what it becomes, and its JSON Schema."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    Strict,
+    WithJsonSchema,
+)
+
+from dsort.core.input_templates import parse_input_template
+from dsort.core.names import (
+    check_object_name,
+    check_output_name,
+    check_supported,
+    normalize_extension,
+)
+from dsort.core.sizes import parse_quantity, parse_size_bytes
+from dsort.core.templates import parse_template
+from dsort.spec.buckets import BucketRef, parse_bucket
+from dsort.spec.hints import FieldError, describe
+
+__all__ = [
+    "ArchiveExtension",
+    "Bucket",
+    "ContentExtension",
+    "Count",
+    "Glob",
+    "InputText",
+    "JsonPath",
+    "KeyMapLocation",
+    "Keys",
+    "Limit",
+    "MemoryAmount",
+    "NamePrefix",
+    "ObjectNames",
+    "OutputTemplate",
+    "Seed",
+    "SizeBytes",
+]
+
+_INT_MAX: Final = 2**63 - 1
+_NULL: Final = {"type": "null"}  # null says "not given"
+
+
+def _size(value: object) -> object:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise FieldError(f'must be a size such as "100MB", not {describe(value)}')
+    return parse_size_bytes(value) or None
+
+
+def _seed(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if value is None or isinstance(value, str):
+        return value
+    raise FieldError(f"must be a whole number or text, not {describe(value)}")
+
+
+def _quantity(value: object) -> str:
+    if not isinstance(value, str):
+        raise FieldError(f'must be a share or an amount ("80%", "10GB"), not {describe(value)}')
+    parse_quantity(value)
+    return "".join(value.split())
+
+
+def _archive_extension(text: str) -> str:
+    extension = normalize_extension(text)
+    check_supported(extension)
+    return extension
+
+
+def _content_extension(text: str) -> str:
+    extension = text.strip()
+    if not extension.startswith(".") or extension == "." or "/" in extension:
+        raise FieldError(
+            f'"{text}" is no member extension', 'it begins with a dot, e.g. ".cls" or ".meta.json"'
+        )
+    return extension
+
+
+def _json_path(text: str) -> str:
+    if not all(text.split(".")):
+        raise FieldError(f'"{text}" has an empty part', 'names with dots between, e.g. "a.b"')
+    return text
+
+
+def _input_text(text: str) -> str:
+    for name in parse_input_template(text).first_names:
+        check_object_name(name)
+    return text
+
+
+def _output_template(text: str) -> str:
+    check_output_name(parse_template(text).name(0))
+    return text
+
+
+def _not_empty(items: tuple[str, ...]) -> tuple[str, ...]:
+    # Pydantic's own min_length counts the right items only: a list of wrong ones would be empty.
+    if not items:
+        raise FieldError("must not be empty")
+    return items
+
+
+def _object_name(text: str) -> str:
+    check_object_name(text)
+    return text
+
+
+def _name_prefix(text: str) -> str:
+    check_object_name(text.removesuffix("/"))
+    return text
+
+
+def _key_map_location(text: str) -> str:
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", text)
+    scheme = match[1].lower() if match else "file"
+    if scheme not in ("file", "http", "https"):
+        raise FieldError(
+            f'"{text}": {scheme}:// is not supported yet by this version',
+            "give a path, or a file://, http:// or https:// URL",
+        )
+    if "\0" in text:
+        raise FieldError(f"{text!r} contains a NUL character")
+    return text
+
+
+Bucket = Annotated[
+    BucketRef,
+    BeforeValidator(parse_bucket),
+    PlainSerializer(lambda bucket: bucket.uri, return_type=str),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {
+                    "type": "object",
+                    "properties": {
+                        "name": {"type": "string", "minLength": 1},
+                        "provider": {"type": "string", "enum": ["", "ais", "file"]},
+                        "namespace": {"type": "object"},
+                    },
+                    "required": ["name"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+SizeBytes = Annotated[
+    int | None,
+    BeforeValidator(_size),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0}, _NULL]}),
+]
+Seed = Annotated[
+    str | None,
+    BeforeValidator(_seed),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}, _NULL]}),
+]
+MemoryAmount = Annotated[str, BeforeValidator(_quantity)]
+ArchiveExtension = Annotated[str, AfterValidator(_archive_extension)]
+ContentExtension = Annotated[str, AfterValidator(_content_extension)]
+JsonPath = Annotated[str, AfterValidator(_json_path)]
+InputText = Annotated[str, AfterValidator(_input_text)]
+OutputTemplate = Annotated[str, AfterValidator(_output_template)]
+ObjectNames = Annotated[
+    tuple[Annotated[str, AfterValidator(_object_name)], ...],
+    Strict(False),
+    AfterValidator(_not_empty),
+    Field(json_schema_extra={"minItems": 1}),
+]
+NamePrefix = Annotated[str, AfterValidator(_name_prefix)]
+Glob = Annotated[str, AfterValidator(_object_name)]
+KeyMapLocation = Annotated[str, AfterValidator(_key_map_location)]
+Keys = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    Strict(False),
+    AfterValidator(_not_empty),
+    Field(json_schema_extra={"minItems": 1}),
+]
+Count = Annotated[int, Field(ge=1, le=_INT_MAX)]
+Limit = Annotated[int, Field(ge=0, le=_INT_MAX)]

@@ -1,0 +1,138 @@
+"""Plain words for what is wrong with a spec, and what would help.
+
+Pydantic says ``Input should be a valid string [type=string_type] ... https://...``; one table here
+says the same to somebody who wrote a spec and never heard of pydantic.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dsort.core.names import shortened
+from dsort.errors import SpecProblem
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+__all__ = [
+    "PLAIN_WORDS",
+    "FieldError",
+    "closest",
+    "describe",
+    "path_of",
+    "plain_problem",
+    "shortened",
+]
+
+
+class FieldError(ValueError):
+    """What is wrong with the value of one field, with a ``hint`` (may be empty)."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The one of ``known`` that ``name`` is most likely meant to be, or None."""
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[near[0]] if near else None
+
+
+def describe(value: object) -> str:
+    """``value`` as its writer would name it: ``the text "x"``, ``the number 5``, ``a list``."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return f"the number {shortened(repr(value))}"
+    if isinstance(value, str):
+        return f"the text {shortened(json.dumps(value, ensure_ascii=False))}"
+    if isinstance(value, Mapping):
+        return "an object"
+    return "a list" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
+
+
+def path_of(location: Iterable[int | str]) -> str:
+    """A pydantic location as a field path: ``algorithm.kind``, ``input_format.objnames[3]``."""
+    path = ""
+    for step in location:
+        if step == "[key]":
+            continue
+        if isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            path += f".{step}" if path else step
+    return path
+
+
+def _not(what: str) -> Callable[[ErrorDetails], str]:
+    return lambda error: f"must be {what}, not {describe(error['input'])}"
+
+
+def _limit(what: str, key: str) -> Callable[[ErrorDetails], str]:
+    return lambda error: f"must be at {what} {_context(error)[key]}, not {error['input']}"
+
+
+def _context(error: ErrorDetails) -> dict[str, Any]:
+    return error.get("ctx", {})
+
+
+def _choices(error: ErrorDetails) -> list[str]:
+    # Pydantic lists the choices as one text: 'a', 'b' or 'c'.
+    return [
+        each.strip().strip("'")
+        for each in _context(error)["expected"].replace(" or ", ", ").split(", ")
+    ]
+
+
+def _not_a_choice(error: ErrorDetails) -> str:
+    *most, last = _choices(error)
+    names = f"{', '.join(most)} or {last}" if most else last
+    return f"must be {names}, not {describe(error['input'])}"
+
+
+PLAIN_WORDS: Mapping[str, Callable[[ErrorDetails], str]] = {
+    "bool_type": _not("true or false"),
+    "dict_type": _not("an object"),
+    "extra_forbidden": lambda error: "unknown field",
+    "greater_than_equal": _limit("least", "ge"),
+    "int_type": _not("a whole number"),
+    "less_than_equal": _limit("most", "le"),
+    "literal_error": _not_a_choice,
+    "missing": lambda error: "is required",
+    "model_type": _not("an object"),
+    "string_too_short": lambda error: "must not be empty",
+    "string_type": _not("text"),
+    "tuple_type": _not("a list"),
+    "value_error": lambda error: str(_context(error)["error"]),
+}
+"""What each kind of error that a spec can cause means, by pydantic's name for it."""
+
+
+def plain_problem(error: ErrorDetails) -> SpecProblem:
+    """One error of pydantic's as a problem of the spec. Unknown fields get their hint from the
+    loader, which knows all names."""
+    words = PLAIN_WORDS[error["type"]](error)
+    return SpecProblem(path_of(error["loc"]), words, _hint(error))
+
+
+def _hint(error: ErrorDetails) -> str:
+    value = error["input"]
+    if error["type"] == "value_error":
+        return str(getattr(_context(error)["error"], "hint", ""))
+    if error["type"] == "missing":  # input_bck: there is no other required field
+        return 'e.g. "images" or "file:///data/images"'
+    if error["type"] == "literal_error" and isinstance(value, str):
+        near = closest(value, _choices(error))
+        return f'did you mean "{near}"?' if near else ""
+    if error["type"] == "string_type" and isinstance(value, (bool, int, float)):
+        return "put it in quotes"
+    if error["type"] == "bool_type" and isinstance(value, str):
+        return "write it without quotes"
+    return ""

@@ -1,0 +1,264 @@
+"""From a file, standard input, a text or a mapping to a ``JobSpec``, or to all its problems."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from dsort.core.names import shortened
+from dsort.core.sizes import format_bytes
+from dsort.errors import SpecError, SpecProblem
+from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
+from dsort.spec.hints import closest, describe, path_of, plain_problem
+from dsort.spec.model import Algorithm, Draft, InputFormat, JobConfig, JobSpec
+from dsort.spec.syntax import parse_json, parse_yaml
+
+__all__ = ["SPEC_BYTES_MAX", "LoadedSpec", "load_spec", "parse_spec"]
+
+SPEC_BYTES_MAX: Final = 1024 * 1024
+
+_DEPTH_MAX: Final = 8  # a spec has four levels
+_STAND_IN_BUCKET: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSpec:
+    """A spec, and what to tell its writer about it (older names, fields without effect)."""
+
+    spec: JobSpec
+    warnings: tuple[str, ...]
+
+
+def load_spec(
+    source: str | Path,
+    *,
+    stdin: TextIO | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> LoadedSpec:
+    """The spec at ``source``: a path, ``-`` for ``stdin``, or the text itself if it begins with
+    ``{``.
+
+    Files named ``.json`` are JSON, ``.yaml`` and ``.yml`` are YAML; anything else is JSON if it
+    begins with ``{`` or ``[``, and YAML otherwise. A relative ``ekm_file`` in a spec file is meant
+    relative to that file. ``overrides`` are fields by today's names that replace the spec's (the
+    buckets of a command line). ``SpecError`` with every problem at once.
+    """
+    path: Path | None = None
+    if isinstance(source, str) and source.lstrip().startswith("{"):
+        name, text = "spec", source
+    elif str(source) == "-":
+        name, text = "standard input", _read_stdin(stdin)
+    else:
+        path = Path(source)
+        name, text = str(path), _read_file(path)
+    _check_size(len(text.encode(errors="surrogatepass")), name)
+    value = _parse_text(text, name, path.suffix.lower() if path else "")
+    if not isinstance(value, Mapping):
+        raise SpecError(f"{name}: a spec is an object of fields, not {describe(value)}")
+    return _parse(value, overrides or {}, path.parent if path else None)
+
+
+def parse_spec(
+    mapping: Mapping[str, Any], *, overrides: Mapping[str, Any] | None = None
+) -> LoadedSpec:
+    """The spec that ``mapping`` (as from JSON) holds; ``SpecError`` with every problem at once."""
+    if not isinstance(mapping, Mapping):
+        raise SpecError(f"a spec is an object of fields, not {describe(mapping)}")
+    return _parse(mapping, overrides or {}, None)
+
+
+# --- text ----------------------------------------------------------------------------------------
+
+
+def _read_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(SPEC_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        hint = "a spec is a path, - for standard input, or a text that begins with {"
+        raise SpecError(
+            f"cannot read the spec {shortened(str(path))}: {reason}", hint=hint
+        ) from None
+    _check_size(len(data), str(path))
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: not UTF-8 at byte {error.start}") from None
+
+
+def _read_stdin(stdin: TextIO | None) -> str:
+    if stdin is None:
+        raise SpecError("there is no standard input to read the spec from")
+    try:
+        return stdin.read(SPEC_BYTES_MAX + 1).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise SpecError(f"standard input: not UTF-8 at byte {error.start}") from None
+
+
+def _check_size(size_bytes: int, name: str) -> None:
+    if size_bytes > SPEC_BYTES_MAX:
+        raise SpecError(
+            f"{name}: too big for a spec (max {format_bytes(SPEC_BYTES_MAX)})",
+            hint="put a large key map into a file of its own: ekm_file",
+        )
+
+
+def _parse_text(text: str, name: str, suffix: str) -> Any:
+    is_json = suffix == ".json" or (
+        suffix not in (".yaml", ".yml") and text.lstrip().startswith(("{", "["))
+    )
+    return parse_json(text, name) if is_json else parse_yaml(text, name)
+
+
+# --- fields --------------------------------------------------------------------------------------
+
+
+def _parse(
+    mapping: Mapping[str, Any], overrides: Mapping[str, Any], directory: Path | None
+) -> LoadedSpec:
+    odd = [*_shape_problems(mapping, ())]
+    if odd:
+        raise SpecError(odd)
+    translation = translate(mapping)
+    for name, value in overrides.items():
+        translation.fields[name] = value
+        translation.written.pop(name, None)
+    if directory is not None:
+        _anchor_key_map(translation.fields, directory)
+    draft = Draft()
+    spec, problems = _validate(translation.fields, draft)
+    problems = translation.problems + [
+        replace(each, path=translation.as_written(each.path)) for each in problems
+    ]
+    if spec is None or problems:
+        raise SpecError(list(dict.fromkeys(problems)))
+    return LoadedSpec(spec, (*translation.warnings, *draft.warnings))
+
+
+def _shape_problems(value: object, place: tuple[int | str, ...]) -> Iterator[SpecProblem]:
+    """What no later step could work with: names that are no text, texts that UTF-8 cannot say, and
+    values nested beyond all reason."""
+    if len(place) > _DEPTH_MAX:
+        yield SpecProblem(path_of(place), "nested too deeply")
+    elif isinstance(value, str) and not _is_utf8(value):
+        yield SpecProblem(path_of(place), f"{value!a} cannot be written as UTF-8")
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            if isinstance(key, str) and _is_utf8(key):
+                yield from _shape_problems(each, (*place, key))
+            else:
+                yield SpecProblem(path_of(place), f"the field name {key!a} is no text")
+    elif isinstance(value, (list, tuple)):
+        for index, each in enumerate(value):
+            yield from _shape_problems(each, (*place, index))
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _anchor_key_map(fields: dict[str, Any], directory: Path) -> None:
+    location = fields.get("ekm_file")
+    if isinstance(location, str) and not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", location):
+        fields["ekm_file"] = str((directory / location).absolute())
+
+
+def _validate(fields: dict[str, Any], draft: Draft) -> tuple[JobSpec | None, list[SpecProblem]]:
+    try:
+        return JobSpec.model_validate(fields, context=draft), []
+    except SpecError as error:
+        return None, list(error.problems)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+    return None, _field_problems(errors) + _rule_problems(fields, errors)
+
+
+def _field_problems(errors: Sequence[ErrorDetails]) -> list[SpecProblem]:
+    meant = _meant_by_unknown(errors)
+    problems = []
+    for error in errors:
+        problem = plain_problem(error)
+        if error["type"] == "extra_forbidden":
+            problem = replace(problem, hint=_unknown_hint(problem.path))
+        # A required field that is only misspelt is there: one problem, not two.
+        if error["type"] != "missing" or problem.path not in meant:
+            problems.append(problem)
+    return problems
+
+
+def _rule_problems(fields: dict[str, Any], errors: Sequence[ErrorDetails]) -> list[SpecProblem]:
+    """What is wrong between the fields that are right by themselves: the others are left out, and
+    so are the rules that look at them."""
+    fields = copy.deepcopy(fields)
+    unusable = set(_meant_by_unknown(errors))
+    for error in errors:
+        location = error["loc"]
+        steps = location[: 2 if location[0] in PARTS else 1]
+        owner: dict[Any, Any] = fields if len(steps) == 1 else fields[str(steps[0])]
+        owner.pop(steps[-1], None)
+        unusable.add(path_of(steps))
+    if "input_bck" in unusable:
+        fields["input_bck"] = _STAND_IN_BUCKET
+    try:
+        JobSpec.model_validate(fields, context=Draft(frozenset(unusable)))
+    except SpecError as error:
+        return list(error.problems)
+    return []
+
+
+# --- unknown fields ------------------------------------------------------------------------------
+
+
+def _names_of(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+_FIELDS: Final[Mapping[str, list[str]]] = {
+    "": _names_of(JobSpec),
+    "input_format": _names_of(InputFormat),
+    "algorithm": _names_of(Algorithm),
+    "Config": _names_of(JobConfig),
+}
+
+
+def _meant(path: str) -> str | None:
+    """The path of the field that the unknown ``path`` most likely means."""
+    owner, _, name = path.rpartition(".")
+    for other, names in _FIELDS.items():
+        if other != owner and name in names:
+            return f"{other}.{name}" if other else name
+    known = {each: f"{owner}.{each}" if owner else each for each in _FIELDS[owner]}
+    for older, today in OLDER_NAMES.items():
+        older_owner, _, older_name = older.rpartition(".")
+        if older_owner == owner:
+            known.setdefault(older_name, today)
+    near = closest(name, known)
+    return known[near] if near else None
+
+
+def _meant_by_unknown(errors: Sequence[ErrorDetails]) -> set[str]:
+    unknown = [path_of(error["loc"]) for error in errors if error["type"] == "extra_forbidden"]
+    return {meant for meant in map(_meant, unknown) if meant is not None}
+
+
+def _unknown_hint(path: str) -> str:
+    meant = _meant(path)
+    if meant is None:
+        return ""
+    owner = path.rpartition(".")[0]
+    meant_owner, _, meant_name = meant.rpartition(".")
+    if meant_owner == owner:
+        return f'did you mean "{meant_name}"?'
+    return f'it belongs in "{meant_owner}"' if meant_owner else "it belongs at the top level"

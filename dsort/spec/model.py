@@ -1,0 +1,329 @@
+"""``JobSpec``: what a job is asked to do. Frozen, complete, and never wrong: whoever holds one may
+trust every field and every combination of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+
+from dsort.core.sizes import Bytes, Percent, parse_quantity
+from dsort.errors import SpecError
+from dsort.spec import rules
+from dsort.spec.buckets import BucketRef
+from dsort.spec.fields import (
+    ArchiveExtension,
+    Bucket,
+    ContentExtension,
+    Count,
+    Glob,
+    InputText,
+    JsonPath,
+    KeyMapLocation,
+    Keys,
+    Limit,
+    MemoryAmount,
+    NamePrefix,
+    ObjectNames,
+    OutputTemplate,
+    Seed,
+    SizeBytes,
+)
+
+__all__ = ["Algorithm", "Draft", "InputFormat", "JobConfig", "JobSpec", "Reaction"]
+
+Reaction = Literal["ignore", "warn", "abort"]
+
+_NO_EFFECT = "Accepted for AIStore's sake; has no effect, draws a warning and is not kept."
+
+
+def _ignored(description: str) -> Any:
+    return Field(
+        default=None,
+        exclude=True,
+        description=f"{description} {_NO_EFFECT}",
+        json_schema_extra=_deprecate,
+    )
+
+
+def _deprecate(schema: dict[str, Any]) -> None:
+    schema["deprecated"] = True
+
+
+@dataclass(slots=True)
+class Draft:
+    """What the loader tells the model about a spec in which some fields are already known to be
+    wrong (``unusable``: their paths), and where the model leaves its ``warnings``."""
+
+    unusable: frozenset[str] = frozenset()
+    warnings: list[str] = field(default_factory=list)
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class InputFormat(_Part):
+    """Which shards go in: at most one of these. None of them: every object of the bucket whose
+    name ends in the input extension, in byte order of the names."""
+
+    template: InputText | None = Field(
+        default=None,
+        description="A bounded range of names, e.g. 'samples-{000..099}', 'samples-@099', or "
+        "several joined with '::'. '{train,val}' and '{a..c}' are read as bash reads them. Order "
+        "of inputs = order of the template. The input extension is appended to names that have no "
+        "archive extension.",
+        examples=["samples-{000..099}", "train-{00..09}::extra-{00..04}"],
+    )
+    objnames: ObjectNames | None = Field(
+        default=None, description="The names themselves, used as they are and in this order."
+    )
+    prefix: NamePrefix | None = Field(
+        default=None,
+        description="Every object whose name begins so and ends in the input extension, in byte "
+        "order of the names.",
+        examples=["train/"],
+    )
+    glob: Glob | None = Field(
+        default=None,
+        description="Every object whose name matches this pattern and ends in the input extension, "
+        "in byte order of the names. '*' and '?' stay within one part of a name, '**' does not.",
+        examples=["train/**/part-*.tar"],
+    )
+
+
+class Algorithm(_Part):
+    """How records are ordered. Every algorithm is a sort; ties keep the order of the input."""
+
+    kind: Literal["none", "alphanumeric", "shuffle", "md5", "content"] = Field(
+        default="alphanumeric",
+        description="none: as they come in. alphanumeric: by record key. shuffle: by a hash of "
+        "seed, shard name and record key. md5: by the MD5 digest of the record key. content: by "
+        "what one member of each record says.",
+    )
+    decreasing: bool = Field(
+        default=False, description="Largest first. For alphanumeric, md5 and content only."
+    )
+    seed: Seed = Field(
+        default=None,
+        description="Of a shuffle: any whole number or text; 42 and '42' are the same seed. "
+        "Absent: one is drawn, and recorded in the manifest.",
+    )
+    extension: ContentExtension | None = Field(
+        default=None,
+        description="Of content: the member that holds the key, by its full extension with the "
+        "dot.",
+        examples=[".cls"],
+    )
+    content_key_type: Literal["int", "float", "string"] | None = Field(
+        default=None, description="Of content: what the key is and how keys compare."
+    )
+    content_key_missing: Literal["abort", "first", "last"] | None = Field(
+        default=None,
+        description="Of content: where a record without that member goes; abort (the default) "
+        "fails the job and names the record.",
+    )
+    json_field: JsonPath | None = Field(
+        default=None,
+        description="Of content: the member is JSON, and the key is its field of this name.",
+        examples=["meta.score"],
+    )
+    natural: bool = Field(
+        default=False,
+        description="Of alphanumeric: runs of digits compare as numbers, so a9 comes before a10.",
+    )
+
+
+class JobConfig(_Part):
+    """How the job reacts to what it meets, and limits. Reactions may be at the top level, too."""
+
+    missing_shards: Reaction | None = Field(
+        default=None,
+        description="An input shard does not exist. Default: warn; but it is an error if no input "
+        "is found at all, unless this is set to ignore or warn.",
+    )
+    duplicated_records: Reaction = Field(
+        default="warn",
+        description="A record has two members of one extension in one shard. The last one wins.",
+    )
+    ekm_malformed_line: Reaction = Field(
+        default="abort", description="A line of the external key map is no key and template."
+    )
+    ekm_missing_key: Reaction = Field(
+        default="abort",
+        description="A record matches no template of the external key map, or several. ignore and "
+        "warn: it goes to ekm_default if there is one, else it is dropped and counted.",
+    )
+    duplicate_keys: Literal["ignore", "warn", "abort", "drop", "rename"] = Field(
+        default="warn",
+        description="Two records of the job have one key. drop keeps the first; rename makes the "
+        "later ones key-1, key-2, ...",
+    )
+    corrupt_shards: Literal["abort", "skip"] = Field(
+        default="abort",
+        description="An input shard cannot be read whole. skip leaves it out and says so.",
+    )
+    stray_members: Literal["keep", "drop", "abort"] = Field(
+        default="keep",
+        description="Members that are no part of a record: no extension, hidden, links, devices, "
+        "directories. keep: files and links stay as records of their own, directories and "
+        "devices are dropped and counted.",
+    )
+    default_max_mem_usage: MemoryAmount = Field(
+        default="80%", description="Used where max_mem_usage is not set."
+    )
+    dsorter_mem_threshold: SizeBytes = _ignored("Memory from which AIStore sorts in memory.")
+    call_timeout: str | None = _ignored("How long AIStore's nodes wait for one another.")
+    compression: str | None = _ignored("Compression between AIStore's nodes.")
+    bundle_multiplier: Limit | None = _ignored("Streams between AIStore's nodes.")
+    burst_buffer: Limit | None = _ignored("Buffer of the streams between AIStore's nodes.")
+
+
+class JobSpec(_Part):
+    """A dsort job: read shards from a bucket, order their records, write new shards."""
+
+    input_bck: Bucket = Field(
+        description="The bucket to read: the name of a directory under the data root, a URI "
+        "(file:///data/images), or an object with name and provider.",
+        examples=["images", "file:///data/images", {"name": "images"}],
+    )
+    output_bck: Bucket = Field(
+        default_factory=lambda: BucketRef("", ""),
+        description="The bucket to write. Default: input_bck.",
+    )
+    input_format: InputFormat = Field(
+        default_factory=InputFormat, description="Which shards of the bucket go in."
+    )
+    input_extension: ArchiveExtension = Field(
+        default_factory=str,
+        description="The container of the inputs, as a suffix. Default: that of input_format's "
+        "names, else .tar.",
+        examples=[".tar"],
+    )
+    output_format: OutputTemplate | None = Field(
+        default=None,
+        description="The range of names of the outputs: 'shard-{0000..9999}', 'shard-@9999' or "
+        "'shard-%06d'. Required unless there is an external key map. The output extension is "
+        "appended to names that have no archive extension.",
+        examples=["shuffled-%06d"],
+    )
+    output_extension: ArchiveExtension = Field(
+        default_factory=str,
+        description="The container of the outputs, as a suffix. Default: that of output_format, "
+        "else input_extension.",
+        examples=[".tar"],
+    )
+    output_shard_size: SizeBytes = Field(
+        default=None,
+        description="An output shard closes once its payload has this many bytes: 100MB = "
+        "100 x 1024 x 1024. At most one of output_shard_size, _records and _count; with none of "
+        "them and a bounded template, the size is total / number of names.",
+        examples=["100MB"],
+    )
+    output_shard_records: Count | None = Field(
+        default=None,
+        description="Every output shard has exactly so many records, the last one fewer.",
+    )
+    output_shard_count: Count | None = Field(
+        default=None,
+        description="Exactly so many output shards; their record counts differ by at most one.",
+    )
+    algorithm: Algorithm = Field(default_factory=Algorithm, description="How records are ordered.")
+    ekm_file: KeyMapLocation | None = Field(
+        default=None,
+        description="External key map: which output template each record goes to. A path (relative "
+        "to the spec file, if the spec is one) or an http(s) URL; JSON {template: [key, ...]} or "
+        "lines of key, separator, template.",
+    )
+    ekm_file_sep: str = Field(
+        default="\t",
+        min_length=1,
+        description="The separator in a key map of lines. Default: a tab.",
+    )
+    ekm: Mapping[OutputTemplate, Keys] | None = Field(
+        default=None,
+        description="The external key map itself: {template: [key, ...]}. A key is a record key, "
+        "a member's name, or a regular expression.",
+        examples=[{"cats-%04d": ["^cat"], "dogs-%04d": ["^dog"]}],
+    )
+    ekm_default: OutputTemplate | None = Field(
+        default=None,
+        description="The template of records that the external key map does not place; needs "
+        "Config.ekm_missing_key: ignore or warn.",
+    )
+    description: str = Field(default="", description="Free text, kept in the manifest.")
+    max_mem_usage: MemoryAmount = Field(
+        default_factory=str,
+        description="How much memory the job may use: a share of what it is allowed to ('80%') or "
+        "an amount ('10GB'). Default: Config.default_max_mem_usage.",
+        examples=["80%", "10GB"],
+    )
+    extract_concurrency_max_limit: Limit = Field(
+        default=0, description="At most so many extractors at a time; 0: one a core."
+    )
+    create_concurrency_max_limit: Limit = Field(
+        default=0, description="At most so many creators at a time; 0: one a core."
+    )
+    dsorter_type: Literal["dsort_general", "dsort_mem"] | None = _ignored(
+        "How AIStore moves records."
+    )
+    dry_run: bool = Field(
+        default=False, description="Resolve, extract and plan; write nothing and print the plan."
+    )
+    verify: Literal["none", "content"] = Field(
+        default="none",
+        description="content: checksum every record's bytes on the way in and compare them on the "
+        "way out; costs one more pass over the bytes.",
+    )
+    index: Literal["none", "wids"] = Field(
+        default="none",
+        description="wids: also write a wids-shard-index-v1 JSON beside the shards; its md5 sums "
+        "cost one more pass over the outputs.",
+    )
+    overwrite: bool = Field(
+        default=False,
+        description="Replace objects that have an output's name. False: refuse to start if there "
+        "is one. Inputs are never replaced.",
+    )
+    config: JobConfig = Field(
+        default_factory=JobConfig, alias="Config", description="Reactions and limits."
+    )
+
+    @model_validator(mode="after")
+    def _settle(self, info: ValidationInfo) -> Self:
+        draft = info.context if isinstance(info.context, Draft) else Draft()
+        self._put(rules.derived(self))
+        problems = rules.check(self, draft.unusable)
+        if problems:
+            raise SpecError(problems)
+        kept, warnings = rules.without_effect(self)
+        self._put(kept)
+        draft.warnings.extend(warnings)
+        return self
+
+    def _put(self, values: Mapping[str, object]) -> None:
+        # A frozen model refuses assignment, but what depends on other fields is only known now.
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def memory_limit(self) -> Percent | Bytes:
+        """``max_mem_usage``, parsed."""
+        return parse_quantity(self.max_mem_usage)
+
+    @property
+    def has_key_map(self) -> bool:
+        """Whether an external key map says where records go, and not ``output_format``."""
+        return self.ekm is not None or self.ekm_file is not None
+
+    def with_seed(self, seed: str) -> JobSpec:
+        """This spec with ``seed``: what a shuffle without one becomes once a seed is drawn."""
+        algorithm = self.algorithm.model_copy(update={"seed": seed})
+        return self.model_copy(update={"algorithm": algorithm})
+
+    def canonical(self) -> dict[str, Any]:
+        """The whole spec as JSON-able values: today's names, every default written out. Parsing it
+        gives an equal spec, and no warning."""
+        return self.model_dump(mode="json", by_alias=True)

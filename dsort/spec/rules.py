@@ -1,0 +1,335 @@
+"""What holds between the fields of a spec: the rules, the values that follow from other fields, and
+the fields that have no effect beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dsort.core.input_templates import parse_input_template
+from dsort.core.names import archive_extension, check_supported
+from dsort.core.templates import parse_template
+from dsort.errors import SpecProblem
+
+if TYPE_CHECKING:
+    from dsort.spec.model import JobSpec
+
+__all__ = ["check", "derived", "without_effect"]
+
+_Check = Callable[["JobSpec"], Iterator[SpecProblem]]
+
+_COUNT_UNSIZED_MAX: Final = 2**31 - 1  # AIStore's border between bounded and unbounded templates
+_SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
+_SIZE_NEEDED = "output shard size must be set (cannot be 0 and cannot be omitted)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    fields: tuple[str, ...]
+    problems: _Check
+
+
+_RULES: list[_Rule] = []
+
+
+def _rule(*fields: str) -> Callable[[_Check], _Check]:
+    """Register a rule about ``fields``. It is left out where one of them is already known to be
+    wrong: a problem is said once, at its root."""
+
+    def register(problems: _Check) -> _Check:
+        _RULES.append(_Rule(fields, problems))
+        return problems
+
+    return register
+
+
+def check(spec: JobSpec, unusable: Collection[str]) -> list[SpecProblem]:
+    """Every rule that ``spec`` breaks, leaving out rules about the field paths ``unusable``."""
+    return [
+        problem
+        for rule in _RULES
+        if not any(_touches(one, other) for one in rule.fields for other in unusable)
+        for problem in rule.problems(spec)
+    ]
+
+
+def _touches(one: str, other: str) -> bool:
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+
+
+# --- input ---------------------------------------------------------------------------------------
+
+
+@_rule("input_format")
+def _one_way_to_name_inputs(spec: JobSpec) -> Iterator[SpecProblem]:
+    given = [name for name, value in spec.input_format if value is not None]
+    if len(given) > 1:
+        yield SpecProblem(
+            "input_format", f"has {_and(given)}: only one of them can say which shards go in"
+        )
+
+
+@_rule("input_format.objnames")
+def _no_name_twice(spec: JobSpec) -> Iterator[SpecProblem]:
+    seen: set[str] = set()
+    for index, name in enumerate(spec.input_format.objnames or ()):
+        if name in seen:
+            yield SpecProblem(
+                f"input_format.objnames[{index}]",
+                f'"{name}" is named twice',
+                "its records would be in the job twice",
+            )
+        seen.add(name)
+
+
+@_rule("input_format", "input_extension")
+def _inputs_have_the_extension(spec: JobSpec) -> Iterator[SpecProblem]:
+    said: set[str] = set()
+    for path, name in _input_names(spec):
+        problem = _suffix_problem(path, name, "input_extension", spec.input_extension)
+        if problem is not None and problem.message not in said:
+            said.add(problem.message)
+            yield problem
+
+
+def _input_names(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    inputs = spec.input_format
+    if inputs.template is not None:
+        for name in parse_input_template(inputs.template).first_names:
+            yield "input_format.template", name
+    for index, name in enumerate(inputs.objnames or ()):
+        yield f"input_format.objnames[{index}]", name
+    if inputs.glob is not None:
+        yield "input_format.glob", inputs.glob
+
+
+def _suffix_problem(
+    path: str, name: str, extension_field: str, extension: str
+) -> SpecProblem | None:
+    suffix = archive_extension(name)
+    if suffix is None:
+        return None
+    unsupported = ""
+    try:
+        check_supported(suffix)
+    except ValueError as error:
+        unsupported = str(error)
+    if suffix != extension:
+        message = f'ends in "{suffix}", but {extension_field} is "{extension}"'
+        return SpecProblem(path, message, unsupported)
+    return SpecProblem(path, unsupported) if unsupported else None
+
+
+# --- output --------------------------------------------------------------------------------------
+
+
+@_rule("output_format", "ekm", "ekm_file")
+def _outputs_have_names(spec: JobSpec) -> Iterator[SpecProblem]:
+    if spec.ekm is not None and spec.ekm_file is not None:
+        yield SpecProblem("ekm", "there is an ekm_file, too: only one of them can place records")
+    if spec.output_format is None and not spec.has_key_map:
+        yield SpecProblem(
+            "output_format", "is required", 'e.g. "shard-%06d" (or an external key map: ekm)'
+        )
+
+
+@_rule(*_SIZES)
+def _one_size(spec: JobSpec) -> Iterator[SpecProblem]:
+    given = _sizes_given(spec)
+    if len(given) > 1:
+        yield SpecProblem(given[1], f"only one of {_and(given)} can say where shards end")
+
+
+@_rule("output_format", "ekm", "ekm_file", *_SIZES)
+def _shards_end_somewhere(spec: JobSpec) -> Iterator[SpecProblem]:
+    given = _sizes_given(spec)
+    if spec.has_key_map:
+        if "output_shard_count" in given:
+            yield SpecProblem(
+                "output_shard_count",
+                "does not go with an external key map",
+                "use output_shard_size or output_shard_records",
+            )
+        elif not given:
+            hint = 'with an external key map, set it (e.g. "100MB") or output_shard_records'
+            yield SpecProblem("output_shard_size", _SIZE_NEEDED, hint)
+    elif spec.output_format is not None and not given:
+        total = parse_template(spec.output_format).count
+        if total is None or total > _COUNT_UNSIZED_MAX:
+            hint = (
+                'set it (e.g. "100MB"), output_shard_records or output_shard_count, or give '
+                'output_format an end: "shard-{0000..0099}"'
+            )
+            yield SpecProblem("output_shard_size", _SIZE_NEEDED, hint)
+
+
+def _sizes_given(spec: JobSpec) -> list[str]:
+    return [name for name in _SIZES if getattr(spec, name) is not None]
+
+
+@_rule("output_format", "ekm", "ekm_file", "output_shard_count")
+def _enough_names(spec: JobSpec) -> Iterator[SpecProblem]:
+    if spec.output_format is None or spec.output_shard_count is None or spec.has_key_map:
+        return
+    names = parse_template(spec.output_format).count
+    if names is not None and names < spec.output_shard_count:
+        yield SpecProblem(
+            "output_format",
+            f"number of shards to be created ({spec.output_shard_count}) exceeds the number of "
+            f"names ({names})",
+        )
+
+
+@_rule("output_format", "output_extension", "ekm", "ekm_file", "ekm_default")
+def _outputs_have_the_extension(spec: JobSpec) -> Iterator[SpecProblem]:
+    templates = {f"ekm.{template}": template for template in spec.ekm or ()}
+    if spec.ekm_default is not None:
+        templates["ekm_default"] = spec.ekm_default
+    if spec.output_format is not None and not spec.has_key_map:
+        templates["output_format"] = spec.output_format
+    for path, template in templates.items():
+        problem = _suffix_problem(path, template, "output_extension", spec.output_extension)
+        if problem is not None:
+            yield problem
+
+
+# --- algorithm -----------------------------------------------------------------------------------
+
+
+@_rule("algorithm.kind", "algorithm.extension", "algorithm.content_key_type")
+def _content_says_what_it_reads(spec: JobSpec) -> Iterator[SpecProblem]:
+    if spec.algorithm.kind != "content":
+        return
+    if spec.algorithm.extension is None:
+        yield SpecProblem(
+            "algorithm.extension", "is required for content", 'the member with the key: ".cls"'
+        )
+    if spec.algorithm.content_key_type is None:
+        yield SpecProblem(
+            "algorithm.content_key_type", "is required for content", "int, float or string"
+        )
+
+
+_ONLY_FOR: Final = {
+    "extension": ("content",),
+    "content_key_type": ("content",),
+    "content_key_missing": ("content",),
+    "json_field": ("content",),
+    "natural": ("alphanumeric",),
+    "decreasing": ("alphanumeric", "md5", "content"),
+}
+
+
+def _register_option(option: str, kinds: tuple[str, ...]) -> None:
+    @_rule("algorithm.kind", f"algorithm.{option}")
+    def _option_fits_the_algorithm(spec: JobSpec) -> Iterator[SpecProblem]:
+        kind = spec.algorithm.kind
+        if kind not in kinds and getattr(spec.algorithm, option) not in (None, False):
+            hint = f"it goes with {_and(kinds)}"
+            yield SpecProblem(f"algorithm.{option}", f"does not go with {kind}", hint)
+
+
+for _option, _kinds in _ONLY_FOR.items():
+    _register_option(_option, _kinds)
+
+
+# --- external key map ----------------------------------------------------------------------------
+
+
+@_rule("ekm")
+def _key_map_is_clear(spec: JobSpec) -> Iterator[SpecProblem]:
+    if spec.ekm is None:
+        return
+    if not spec.ekm:
+        yield SpecProblem("ekm", "must not be empty")
+    owners: dict[str, str] = {}
+    for template, keys in spec.ekm.items():
+        for index, key in enumerate(keys):
+            if key in owners:
+                yield SpecProblem(
+                    f"ekm.{template}[{index}]",
+                    f'duplicated key "{key}": it is under "{owners[key]}" already',
+                )
+            owners.setdefault(key, template)
+
+
+@_rule("ekm", "ekm_file", "ekm_default", "Config.ekm_missing_key")
+def _default_can_be_reached(spec: JobSpec) -> Iterator[SpecProblem]:
+    if spec.ekm_default is None:
+        return
+    if not spec.has_key_map:
+        yield SpecProblem("ekm_default", "needs an external key map", "set ekm or ekm_file")
+    elif spec.config.ekm_missing_key == "abort":
+        yield SpecProblem(
+            "ekm_default",
+            "no record can go there: a record that the key map does not place aborts the job",
+            'set Config.ekm_missing_key to "warn" or "ignore"',
+        )
+
+
+def _and(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+# --- what follows from other fields --------------------------------------------------------------
+
+
+def derived(spec: JobSpec) -> dict[str, object]:
+    """The fields whose defaults depend on others, as far as they were not given."""
+    values: dict[str, object] = {}
+    given = spec.model_fields_set
+    if "output_bck" not in given:
+        values["output_bck"] = spec.input_bck
+    input_extension = spec.input_extension
+    if "input_extension" not in given:
+        suffixes = (archive_extension(name) for _, name in _input_names(spec))
+        input_extension = next(filter(None, suffixes), ".tar")
+        values["input_extension"] = input_extension
+    if "output_extension" not in given:
+        templates = [spec.output_format] if not spec.has_key_map else [*(spec.ekm or ())]
+        suffixes = (archive_extension(template or "") for template in templates)
+        values["output_extension"] = next(filter(None, suffixes), input_extension)
+    if "max_mem_usage" not in given:
+        values["max_mem_usage"] = spec.config.default_max_mem_usage
+    if spec.algorithm.kind == "content" and spec.algorithm.content_key_missing is None:
+        update = {"content_key_missing": "abort"}
+        values["algorithm"] = spec.algorithm.model_copy(update=update)
+    return values
+
+
+# --- what has no effect --------------------------------------------------------------------------
+
+_IGNORED: Final = {
+    "dsorter_type": "how records move is chosen from sizes and memory",
+    "Config.dsorter_mem_threshold": "how records move is chosen from sizes and memory",
+    "Config.call_timeout": "workers do not wait for one another's calls",
+    "Config.compression": "nothing is compressed on its way between workers",
+    "Config.bundle_multiplier": "there are no streams between nodes to multiply",
+    "Config.burst_buffer": "there are no streams between nodes to buffer",
+}
+
+
+def without_effect(spec: JobSpec) -> tuple[dict[str, object], list[str]]:
+    """The fields that change nothing, back at their defaults, and a warning for each."""
+    values: dict[str, object] = {}
+    reasons: dict[str, str] = {}
+    config: dict[str, object] = {}
+    for path, reason in _IGNORED.items():
+        owner, _, name = path.rpartition(".")
+        if getattr(spec.config if owner else spec, name) is not None:
+            reasons[path] = reason
+            (config if owner else values)[name] = None
+    if config:
+        values["config"] = spec.config.model_copy(update=config)
+    if spec.output_format is not None and spec.has_key_map:
+        reasons["output_format"] = "the external key map names the outputs"
+        values["output_format"] = None
+    if spec.ekm_file_sep != "\t" and spec.ekm_file is None:
+        reasons["ekm_file_sep"] = "there is no ekm_file"
+        values["ekm_file_sep"] = "\t"
+    if spec.algorithm.seed is not None and spec.algorithm.kind != "shuffle":
+        reasons["algorithm.seed"] = f"{spec.algorithm.kind} is not random"
+        values["algorithm"] = spec.algorithm.model_copy(update={"seed": None})
+    return values, [f'"{path}" has no effect: {reason}' for path, reason in reasons.items()]

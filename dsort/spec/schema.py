@@ -1,0 +1,48 @@
+"""The JSON Schema of a spec, for editors and for clients in other languages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from dsort.spec.model import JobSpec
+
+__all__ = ["schema"]
+
+_EXAMPLES: list[dict[str, Any]] = [
+    {
+        "input_bck": "images",
+        "input_format": {"template": "samples-{00..18}"},
+        "output_format": "shuffled-shard-%d",
+        "output_shard_size": "100MB",
+        "algorithm": {"kind": "shuffle", "seed": 42},
+    },
+    {
+        "input_bck": "file:///data/images",
+        "output_bck": "file:///data/sorted",
+        "output_format": "by-class-%04d",
+        "output_shard_records": 1000,
+        "algorithm": {"kind": "content", "extension": ".cls", "content_key_type": "int"},
+    },
+]
+
+
+class _Generator(GenerateJsonSchema):
+    """Without a title on every field: it only repeats the field's name."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a spec in today's names. What holds between fields is not
+    in it: ``dsort validate`` checks that, too."""
+    body = JobSpec.model_json_schema(by_alias=True, schema_generator=_Generator)
+    body.pop("title")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "dsort job spec",
+        **body,
+        "examples": _EXAMPLES,
+    }

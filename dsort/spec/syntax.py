@@ -1,0 +1,155 @@
+"""Text to plain values: JSON, and the YAML that means the same.
+
+A bare word in YAML is what it would be in JSON, or text: ``yes``, ``010``, ``1:30`` and
+``2024-01-01`` are texts, since a shard may be named so. No tags, no key twice (in JSON neither),
+and aliases only as far as they do not blow the document up.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, NoReturn
+
+import yaml
+
+from dsort.errors import SpecError
+
+__all__ = ["parse_json", "parse_yaml"]
+
+_DIGITS_MAX: Final = 40
+_TAG: Final = "tag:yaml.org,2002:"
+_DEPTH_HINT = "a spec has four levels"
+
+
+def parse_json(text: str, source: str) -> Any:
+    """The value that the JSON ``text`` writes; ``SpecError`` with line and column if it is none.
+
+    Stricter than Python: no NaN and Infinity, and no key twice in an object.
+    """
+
+    def refuse_constant(name: str) -> NoReturn:
+        raise SpecError(f"{source}: {name} is no JSON value")
+
+    def parse_int(digits: str) -> int:
+        return _integer(digits, source)
+
+    def parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise SpecError(f'{source}: "{twice}" is in one object twice')
+        return fields
+
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=parse_object,
+            parse_constant=refuse_constant,
+            parse_int=parse_int,
+        )
+    except json.JSONDecodeError as error:
+        reason = error.msg[:1].lower() + error.msg[1:]
+        raise _syntax_error(source, "JSON", error.lineno, error.colno, reason) from None
+    except RecursionError:
+        raise SpecError(f"{source}: nested too deeply", hint=_DEPTH_HINT) from None
+
+
+def _integer(digits: str, source: str) -> int:
+    if len(digits) > _DIGITS_MAX:
+        raise SpecError(f"{source}: the number {digits[:_DIGITS_MAX]}... is too long")
+    return int(digits)
+
+
+def _syntax_error(source: str, language: str, line: int, column: int, reason: str) -> SpecError:
+    return SpecError(f"{source}: not valid {language} at line {line}, column {column}: {reason}")
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader with JSON's idea of what a bare word is (YAML 1.2's core schema, less octals,
+    hexadecimals and NaN)."""
+
+
+_Loader.yaml_implicit_resolvers = {}  # else SafeLoader's are copied, with yes, 010 and 1:30
+for _name, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"-?(?:0|[1-9][0-9]*)", list("-0123456789")),
+    ("float", r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?", list("-0123456789")),
+):
+    _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"(?:{_pattern})$"), _first)
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """The value that the YAML ``text`` writes; ``SpecError`` with line and column if it is none."""
+    try:
+        root = _Loader(text).get_single_node()
+        return _Values(source, nodes_max=4 * len(text) + 100).of(root)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        reason = error.problem or error.context or "broken"
+        raise _syntax_error(source, "YAML", line, column, reason) from None
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        line, column = before.count("\n") + 1, error.position - before.rfind("\n")
+        raise _syntax_error(source, "YAML", line, column, "unprintable character") from None
+    except RecursionError:
+        raise SpecError(f"{source}: nested too deeply", hint=_DEPTH_HINT) from None
+
+
+class _Values:
+    """Turns YAML nodes into values. A document has fewer nodes than characters; one that has more
+    than ``nodes_max`` is made of aliases of aliases, to use up memory."""
+
+    def __init__(self, source: str, *, nodes_max: int) -> None:
+        self._source = source
+        self._nodes_left = nodes_max
+
+    def of(self, node: yaml.Node | None) -> Any:
+        if node is None:
+            return None
+        self._nodes_left -= 1
+        if self._nodes_left < 0:
+            raise SpecError(f"{self._source}: too many aliases")
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            return self._mapping(node)
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            return [self.of(each) for each in node.value]
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node)
+        raise self._tag_error(node)
+
+    def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise self._error(key, "a field's name must be text")
+            if key.value in fields:
+                raise self._error(key, f'"{key.value}" is in one object twice')
+            fields[key.value] = self.of(value)
+        return fields
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        text: str = node.value
+        match node.tag.removeprefix(_TAG):
+            case "str":
+                return text
+            case "null":
+                return None
+            case "bool" if text.lower() in ("true", "false"):
+                return text.lower() == "true"
+            case "int" if re.fullmatch(r"-?[0-9]+", text):
+                return _integer(text, self._source)
+            case "float" if len(text) <= _DIGITS_MAX and re.fullmatch(r"[-+0-9.eE]+", text):
+                return float(text)
+        raise self._tag_error(node)
+
+    def _tag_error(self, node: yaml.Node) -> SpecError:
+        tag = node.tag.replace(_TAG, "!!")
+        return self._error(node, f"the tag {tag} is not supported here")
+
+    def _error(self, node: yaml.Node, reason: str) -> SpecError:
+        mark = node.start_mark
+        return _syntax_error(self._source, "YAML", mark.line + 1, mark.column + 1, reason)

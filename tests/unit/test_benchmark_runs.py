@@ -1,0 +1,187 @@
+"""Running contenders: each is timed, checked and ended whole, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks import process
+from benchmarks.__main__ import main, settings_of, size_bytes
+from benchmarks.contenders import CONTENDERS, Contender
+from benchmarks.data import PROFILES, Request, make_data
+from benchmarks.measure import Bench, round_robin
+from benchmarks.memory import (
+    LimitedSampler,
+    MemoryLimit,
+    NotPermittedError,
+    TreeSampler,
+    group_parent,
+)
+from benchmarks.planning import make_rows
+from benchmarks.process import run_tree
+from benchmarks.results import Run
+from benchmarks.suites import warm_entries
+
+SMALL = Request("100k", 2_000_000, 2)
+
+
+@pytest.mark.parametrize("name", ["cp", "tarfile", "webdataset"])
+def test_a_run_is_timed_checked_and_leaves_nothing(name: str, tmp_path: Path) -> None:
+    if CONTENDERS[name].missing:
+        pytest.skip(CONTENDERS[name].missing)
+    data = make_data(tmp_path, SMALL)
+    bench = Bench(workers=2, timeout_seconds=60, cp=("cp",))
+    run = bench.run(CONTENDERS[name], data, suite="warm", number=0)
+    assert run.failure == ""
+    assert run.details["output_bytes"] >= data.member_bytes_min
+    assert run.details.get("records", data.records) == data.records
+    assert 0 < run.work_seconds <= run.whole_seconds
+    assert run.megabytes_per_second > 0
+    assert sorted(path.name for path in data.root.iterdir()) == ["data.json", "shards"]
+
+
+def test_a_contender_that_loses_data_has_failed(tmp_path: Path) -> None:
+    cp = CONTENDERS["cp"]
+    lossy = Contender("lossy", lambda task: ["true"], cp.account)
+    broken = Contender("broken", lambda task: ["sh", "-c", "echo no >&2; exit 3"], cp.account)
+    data = make_data(tmp_path, SMALL)
+    bench = Bench(workers=1, timeout_seconds=60, cp=("cp",))
+    run = bench.run(lossy, data, suite="warm", number=0)
+    assert run.failure == f"wrote 0 of {data.member_bytes_min} bytes"
+    run = bench.run(broken, data, suite="warm", number=0)
+    assert run.failure == "exit code 3: no"
+
+
+def test_contenders_take_turns_and_one_that_failed_is_left_out() -> None:
+    names: list[str] = []
+
+    def one(contender: Contender, number: int) -> Run:
+        names.append(f"{contender.name}{number}")
+        failure = "no" if contender.name == "ray" else ""
+        return Run("warm", "100k", contender.name, number, 10**8, 1.0, failure=failure)
+
+    entries = [(CONTENDERS[name], rounds) for name, rounds in [("cp", 3), ("ray", 3), ("dsort", 2)]]
+    assert len(list(round_robin(entries, one))) == 6
+    assert names == ["cp0", "ray0", "dsort0", "cp1", "dsort1", "cp2"]
+
+
+def test_slow_contenders_only_meet_100_kb_records(tmp_path: Path) -> None:
+    settings, _, _ = settings_of(["--data", str(tmp_path)])
+    names = {p: [each.name for each, _ in warm_entries(settings, p)] for p in PROFILES}
+    assert names["1k"] == names["4m"] == ["cp", "dsort-map", "dsort-spill"]
+    assert names["100k"][3:] == ["tarfile", "webdataset", "ray", "ray-tuned"]
+
+
+def test_the_command_line_measures_and_writes_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = tmp_path / "result.json"
+    line = f"--data {tmp_path}/data --total 2MB --shards 2 --rounds 2 --suites warm,small"
+    code = main([*line.split(), "--profiles", "1k", "--contenders", "cp", "--json", str(result)])
+    assert code == 0
+    assert "warm page cache: 1k records" in capsys.readouterr().out
+    written = json.loads(result.read_text())
+    assert [run["suite"] for run in written["runs"]] == ["warm", "warm", "small", "small"]
+    assert str(tmp_path) not in result.read_text()
+
+
+def test_sizes_are_powers_of_ten() -> None:
+    assert [size_bytes(text) for text in ("1.1GB", "300mb", "20KB", "7")] == [
+        1_100_000_000,
+        300_000_000,
+        20_000,
+        7,
+    ]
+    with pytest.raises(SystemExit):
+        settings_of(["--total", "much"])
+    with pytest.raises(SystemExit):
+        settings_of(["--suites", "warm,hot"])
+
+
+def test_planning_rows_are_seeded_and_lie_one_after_the_other() -> None:
+    rows = make_rows(2_500, seed=1)
+    assert rows.shards[[0, 999, 1000, 2499]].tolist() == [0, 0, 1, 2]
+    assert rows.offsets[[0, 1000, 2000]].tolist() == [0, 0, 0]
+    same = rows.shards[1:] == rows.shards[:-1]
+    assert (rows.offsets[1:] == rows.offsets[:-1] + rows.record_bytes[:-1])[same].all()
+    assert make_rows(2_500, seed=1).sort_keys.tolist() == rows.sort_keys.tolist()
+
+
+# --- process trees and memory
+
+
+def test_a_tree_that_does_not_end_is_ended_whole(tmp_path: Path) -> None:
+    command = ["sh", "-c", "tail -f /dev/null & echo $!; wait"]
+    finished = run_tree(command, cwd=tmp_path, timeout_seconds=0.3)
+    assert finished.timed_out
+    assert finished.exit_code == -9
+    assert not psutil.pid_exists(int(finished.stdout))
+
+
+def test_a_daemon_left_behind_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "STAY_SECONDS_MAX", 0.1)
+    command = ["sh", "-c", "setsid tail -f /dev/null >/dev/null 2>&1 & echo $!"]
+    finished = run_tree(command, cwd=tmp_path, timeout_seconds=60)
+    assert (finished.exit_code, finished.timed_out) == (0, False)
+    assert not psutil.pid_exists(int(finished.stdout))
+
+
+def test_children_that_were_there_before_are_left_alone(tmp_path: Path) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
+        assert run_tree(["true"], cwd=tmp_path, timeout_seconds=60).exit_code == 0
+        assert other.poll() is None
+        other.communicate()
+    assert other.returncode == 0
+
+
+def test_memory_of_workers_is_told_from_that_of_the_first_process() -> None:
+    code = (
+        "import subprocess, sys\n"
+        "hold = 'import sys; b = bytearray(b\"x\") * 60_000_000; print(1, flush=True); input()'\n"
+        "child = subprocess.Popen([sys.executable, '-c', hold], stdin=0)\n"
+        "child.wait()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as root:
+        assert root.stdout is not None
+        assert root.stdout.readline() == b"1\n"
+        sampler = TreeSampler()
+        sampler.sample(root.pid)
+        root.communicate(b"\n")
+    worker, first = sampler.worker, sampler.first
+    assert 60_000_000 <= worker.own_bytes <= worker.pss_bytes <= worker.rss_bytes < 120_000_000
+    assert 0 < first.own_bytes < 50_000_000
+
+
+def test_the_place_of_a_memory_group_follows_the_cgroup_version(tmp_path: Path) -> None:
+    (tmp_path / "memory/a/b").mkdir(parents=True)
+    (tmp_path / "user/session").mkdir(parents=True)
+    old = "8:pids:/x\n4:cpu,memory:/a/b\n0::/\n"
+    assert group_parent(old, tmp_path) == (tmp_path / "memory/a/b", 1)
+    in_container = "4:memory:/docker/123\n0::/\n"
+    assert group_parent(in_container, tmp_path) == (tmp_path / "memory", 1)
+    assert group_parent("0::/user/session\n", tmp_path) == (tmp_path / "user", 2)
+    assert group_parent("0::/\n", tmp_path) == (tmp_path, 2)
+    with pytest.raises(NotPermittedError):
+        group_parent("3:cpuset:/\n", tmp_path)
+
+
+def test_a_memory_limit_holds_and_is_removed(tmp_path: Path) -> None:
+    try:
+        with MemoryLimit(64 * 1024**2) as limit:
+            sampler = LimitedSampler(limit)
+            code = "x = bytearray(b'x') * 300_000_000"
+            command = limit.wrap([sys.executable, "-c", code])
+            finished = run_tree(command, cwd=tmp_path, timeout_seconds=60, sampler=sampler)
+            assert finished.exit_code == -9
+            assert limit.kill_count >= 1
+            assert 0 < limit.peak_bytes <= limit.limit_bytes
+    except NotPermittedError as error:
+        pytest.skip(str(error))
+    assert not limit.path.exists()

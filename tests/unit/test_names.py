@@ -1,0 +1,113 @@
+"""Archive suffixes are known as wholes, and no name leaves its bucket or dsort's own corner."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsort.core.names import (
+    ARCHIVE_EXTENSIONS,
+    INTERNAL_PART,
+    SUPPORTED_EXTENSIONS,
+    archive_extension,
+    check_object_name,
+    check_output_name,
+    check_supported,
+    normalize_extension,
+    with_extension,
+)
+from dsort.storage.base import INTERNAL_PREFIX
+
+
+@pytest.mark.parametrize(
+    ("name", "extension"),
+    [
+        ("a.tar", ".tar"),
+        ("dir.zip/a.tgz", ".tgz"),
+        ("a.tar.gz", ".tar.gz"),
+        ("a.tar.lz4", ".tar.lz4"),
+        ("a.gz", None),
+        ("a.TAR", None),
+        ("tar", None),
+        ("a.tar.part", None),
+    ],
+)
+def test_the_suffix_of_a_name(name: str, extension: str | None) -> None:
+    assert archive_extension(name) == extension
+
+
+def test_the_extension_is_appended_only_where_there_is_none() -> None:
+    assert with_extension("a-001", ".tar") == "a-001.tar"
+    assert with_extension("a-001.tar", ".tar") == "a-001.tar"
+    assert with_extension("a-001.tgz", ".tar") == "a-001.tgz"
+    assert with_extension("a-0.5", ".tar") == "a-0.5.tar"
+
+
+@pytest.mark.parametrize(
+    ("text", "extension"), [("tar", ".tar"), (" .tar ", ".tar"), ("tar.gz", ".tar.gz")]
+)
+def test_extensions_may_lack_their_dot(text: str, extension: str) -> None:
+    assert normalize_extension(text) == extension
+
+
+@pytest.mark.parametrize("text", [".jpg", "gzip", ".tar.gz.old", "", ".", ".TAR"])
+def test_unknown_extensions_are_refused_and_never_guessed(text: str) -> None:
+    with pytest.raises(ValueError) as error:
+        normalize_extension(text)
+    assert str(error.value) == (
+        f"{text!r} is no archive extension (known ones: .tar .tgz .tar.gz .zip .tar.lz4)"
+    )
+
+
+def test_known_containers_that_cannot_be_used_yet_are_told_from_unknown_ones() -> None:
+    for extension in set(ARCHIVE_EXTENSIONS) - set(SUPPORTED_EXTENSIONS):
+        with pytest.raises(ValueError, match=r"shards are not yet supported \(usable now: \.tar\)"):
+            check_supported(extension)
+    for extension in SUPPORTED_EXTENSIONS:
+        check_supported(extension)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("", "a name must not be empty"),
+        ("/etc/a.tar", "'/etc/a.tar' is absolute"),
+        ("a/../b.tar", "has a '..' part"),
+        ("..", "has a '..' part"),
+        ("./a.tar", "has a '.' part"),
+        ("a//b.tar", "has an empty part"),
+        ("a/", "has an empty part"),
+        ("a\0.tar", "contains a NUL character"),
+        ("a\ud800.tar", "cannot be written as UTF-8"),
+        ("x" * 256, "has a part of more than 255 bytes"),
+        ("é" * 128, "has a part of more than 255 bytes"),
+        (".dsort/a.tar", "is under .dsort/, where dsort keeps its own files"),
+        (".dsort", "is under .dsort/"),
+    ],
+)
+def test_names_that_leave_their_bucket_or_cannot_be_stored_are_refused(
+    name: str, reason: str
+) -> None:
+    for check in (check_object_name, check_output_name):
+        with pytest.raises(ValueError) as error:
+            check(name)
+        assert reason in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["a#1.tar", "a?b.tar", "dir?/a.tar"])
+def test_outputs_have_no_sign_that_url_readers_cut_at_but_inputs_may(name: str) -> None:
+    check_object_name(name)
+    with pytest.raises(ValueError, match="which readers of URLs cut off"):
+        check_output_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.tar", "train/a-000.tar", "..a", "a..b.tar", "...", ".hidden/a", "é ü.tar", "x" * 255],
+)
+def test_ordinary_names_pass(name: str) -> None:
+    check_object_name(name)
+    check_output_name(name)
+
+
+def test_the_internal_corner_is_the_one_that_storage_keeps() -> None:
+    assert f"{INTERNAL_PART}/" == INTERNAL_PREFIX

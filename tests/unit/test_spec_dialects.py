@@ -1,0 +1,185 @@
+"""Older names mean what today's mean, draw one warning each, and may not contradict them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from spec_cases import BLOG_POST, CONTENT, problem_of, problems_of, small, spec_of
+
+from dsort.spec import parse_spec
+from dsort.spec.dialects import OLDER_NAMES
+
+CONTENT_OLD = {"kind": "content", "extension": ".cls"}
+KEY_MAP = {"output_format": ..., "ekm_file": "map"}
+
+
+def test_the_spec_of_the_blog_post_runs_word_for_word() -> None:
+    loaded = parse_spec(BLOG_POST)
+    assert loaded.spec == spec_of(
+        input_bck="images",
+        input_extension=".tar",
+        input_format={"template": "samples-{00..18}"},
+        output_format="shuffled-shard-%d",
+        output_shard_size="100MB",
+        description="Create new shuffled shards",
+        algorithm={"kind": "shuffle"},
+    )
+    assert loaded.warnings == (
+        '"bck" is an older name: write "input_bck"',
+        '"extension" is an older name: write "input_extension" (and "output_extension", where it '
+        "differs)",
+        'a text as "input_format" is an older form: write {"template": ...}',
+    )
+
+
+@pytest.mark.parametrize(
+    ("older", "today", "warning"),
+    [
+        ({"input_bck": ..., "bck": {"name": "b"}}, {"input_bck": {"name": "b"}},
+         '"bck" is an older name: write "input_bck"'),
+        ({"extension": ".tar"}, {"input_extension": ".tar", "output_extension": ".tar"},
+         '"extension" is an older name: write "input_extension"'),
+        ({"output_format": ..., "order_file": "m"}, {"output_format": ..., "ekm_file": "m"},
+         '"order_file" is an older name: write "ekm_file"'),
+        ({**KEY_MAP, "order_file_sep": "|"}, {**KEY_MAP, "ekm_file_sep": "|"},
+         '"order_file_sep" is an older name: write "ekm_file_sep"'),
+        ({**KEY_MAP, "ekm_sep": "|"}, {**KEY_MAP, "ekm_file_sep": "|"},
+         '"ekm_sep" is an older name: write "ekm_file_sep"'),
+        ({"dryrun": True}, {"dry_run": True}, '"dryrun" is an older name: write "dry_run"'),
+        ({"algorithm": {**CONTENT_OLD, "format_type": "int"}}, {"algorithm": CONTENT},
+         '"algorithm.format_type" is an older name: write "algorithm.content_key_type"'),
+        ({"algorithm": {**CONTENT_OLD, "contentkeytype": "int"}}, {"algorithm": CONTENT},
+         '"algorithm.contentkeytype" is an older name: write "algorithm.content_key_type"'),
+        ({"algorithm": {"kind": "content", "ext": ".cls", "content_key_type": "int"}},
+         {"algorithm": CONTENT},
+         '"algorithm.ext" is an older name: write "algorithm.extension"'),
+        ({"config": {"missing_shards": "warn"}}, {"Config": {"missing_shards": "warn"}},
+         '"config" is an older name: write "Config"'),
+        ({"Config": {"missingshards": "warn"}}, {"Config": {"missing_shards": "warn"}},
+         '"Config.missingshards" is an older name: write "Config.missing_shards"'),
+        ({"input_format": "a-{0..9}"}, {"input_format": {"template": "a-{0..9}"}},
+         'a text as "input_format" is an older form: write {"template": ...}'),
+        ({"input_format": ["a", "b"]}, {"input_format": {"objnames": ["a", "b"]}},
+         'a list as "input_format" is an older form: write {"objnames": ...}'),
+        ({"default_max_mem_usage": "60%"}, {"Config": {"default_max_mem_usage": "60%"}},
+         '"default_max_mem_usage" at the top level is the older place: write it in "Config"'),
+    ],
+)  # fmt: skip
+def test_an_older_way_means_the_same_and_draws_one_warning(
+    older: dict[str, Any], today: dict[str, Any], warning: str
+) -> None:
+    loaded = parse_spec(small(**older))
+    assert loaded.spec == spec_of(**today)
+    assert len(loaded.warnings) == 1
+    assert loaded.warnings[0].startswith(warning)
+
+
+REACTIONS = {
+    "missing_shards": "abort",
+    "duplicated_records": "ignore",
+    "ekm_malformed_line": "warn",
+    "ekm_missing_key": "warn",
+}
+OURS = {"duplicate_keys": "rename", "corrupt_shards": "skip", "stray_members": "drop"}
+
+
+@pytest.mark.parametrize(("name", "value"), REACTIONS.items())
+def test_aistores_reactions_at_the_top_level_are_in_the_older_place(name: str, value: str) -> None:
+    loaded = parse_spec(small(**{name: value}))
+    assert loaded.spec == spec_of(Config={name: value})
+    assert loaded.warnings == (
+        f'"{name}" at the top level is the older place: write it in "Config"',
+    )
+
+
+@pytest.mark.parametrize(("name", "value"), OURS.items())
+def test_our_own_reactions_may_be_in_either_place(name: str, value: str) -> None:
+    assert spec_of(**{name: value}) == spec_of(Config={name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("call_timeout", "10m"), ("compression", "never"), ("bundle_multiplier", 4),
+     ("burst_buffer", 128), ("dsorter_mem_threshold", "100GB")],
+)  # fmt: skip
+def test_a_field_without_effect_in_an_older_place_draws_one_warning_only(
+    name: str, value: object
+) -> None:
+    (warning,) = parse_spec(small(**{name: value})).warnings
+    assert warning.startswith(f'"Config.{name}" has no effect: ')
+
+
+@pytest.mark.parametrize("name", ["stream_multiplier", "extended_metrics"])
+def test_fields_that_aistore_dropped_are_ignored_with_a_warning(name: str) -> None:
+    loaded = parse_spec(small(**{name: 4}))
+    assert loaded.spec == spec_of()
+    assert loaded.warnings == (f'"{name}" has no effect: AIStore has dropped it, too',)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "message", "hint"),
+    [
+        ({"bck": "a", "input_bck": "b"}, "bck",
+         'says the text "a", but "input_bck" says the text "b"', 'keep "input_bck" only'),
+        ({"missing_shards": "warn", "Config": {"missing_shards": "abort"}}, "missing_shards",
+         'says the text "warn", but "Config.missing_shards" says the text "abort"',
+         'keep "Config.missing_shards" only'),
+        ({"duplicate_keys": "warn", "Config": {"duplicate_keys": "drop"}}, "duplicate_keys",
+         'but "Config.duplicate_keys" says the text "drop"', 'keep "Config.duplicate_keys" only'),
+        ({"dryrun": True, "dry_run": False}, "dryrun", 'says true, but "dry_run" says false',
+         'keep "dry_run" only'),
+        ({"ekm_sep": "a", "order_file_sep": "b", **KEY_MAP}, "ekm_sep",
+         'says the text "a", but "ekm_file_sep" says the text "b"', 'keep "ekm_file_sep" only'),
+    ],
+)  # fmt: skip
+def test_an_older_and_todays_name_must_not_differ(
+    fields: dict[str, Any], path: str, message: str, hint: str
+) -> None:
+    problem = problem_of(**fields)
+    assert (problem.path, problem.hint) == (path, hint)
+    assert message in problem.message
+
+
+def test_an_older_and_todays_name_may_say_the_same() -> None:
+    loaded = parse_spec(small(bck="samples"))
+    assert loaded.spec == spec_of()
+    assert loaded.warnings == ('"bck" is an older name: write "input_bck"',)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"input_bck": ..., "bck": {"name": "../x"}}, "bck"),
+        ({"extension": ".jpg"}, "extension"),
+        ({"input_format": "a-%d"}, "input_format"),
+        ({"input_format": ["a", 5]}, "input_format[1]"),
+        ({"missing_shards": "stop"}, "missing_shards"),
+        ({"duplicate_keys": "stop"}, "duplicate_keys"),
+        ({"config": {"missing_shards": "stop"}}, "config.missing_shards"),
+        ({"algorithm": {"kind": "content", "ext": "cls", "format_type": "int"}}, "algorithm.ext"),
+        ({"Config": 5, "missing_shards": "warn"}, "Config"),
+    ],
+)
+def test_problems_are_told_where_the_user_wrote_them(fields: dict[str, Any], path: str) -> None:
+    assert problem_of(**fields).path == path
+
+
+def test_todays_paths_of_older_names_exist() -> None:
+    """Each of them is a field that a spec may have: nothing is translated into the void."""
+    unknown = problems_of(dict.fromkeys((name.split(".")[0] for name in OLDER_NAMES), ()))
+    assert not any("unknown field" in problem.message for problem in unknown.values())
+    paths = set()
+    for part, fields in _canonical_and_ignored().items():
+        paths |= {f"{part}.{name}" if part else name for name in fields}
+    assert set(OLDER_NAMES.values()) <= paths
+
+
+def _canonical_and_ignored() -> dict[str, set[str]]:
+    whole = spec_of().canonical()
+    return {
+        "": set(whole) | {"dsorter_type"},
+        "algorithm": set(whole["algorithm"]),
+        "Config": set(whole["Config"])
+        | {"dsorter_mem_threshold", "call_timeout", "bundle_multiplier"},
+    }

@@ -1,0 +1,51 @@
+"""The example specs are in order, keep to today's names, and are in their table."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from spec_cases import BLOG_POST
+
+from dsort.spec import load_spec, parse_spec, schema
+from dsort.spec.syntax import parse_json, parse_yaml
+
+SPECS = Path(__file__).parents[2] / "specs"
+EXAMPLES = sorted(path for path in SPECS.iterdir() if path.suffix in (".json", ".yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_loads_with_the_warnings_that_it_is_there_for(path: Path) -> None:
+    loaded = load_spec(path)
+    expected = {"blog-post.json": 3, "mend.yaml": 1}
+    assert len(loaded.warnings) == expected.get(path.name, 0), loaded.warnings
+    assert loaded.spec.description
+    assert parse_spec(loaded.spec.canonical()).spec == loaded.spec
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_in_todays_names_fits_the_schema(path: Path) -> None:
+    parse = parse_json if path.suffix == ".json" else parse_yaml
+    is_valid = Draft202012Validator(schema()).is_valid(parse(path.read_text(), path.name))
+    assert is_valid == (path.name not in ("blog-post.json", "mend.yaml"))
+
+
+def test_the_blog_post_is_verbatim() -> None:
+    assert parse_json((SPECS / "blog-post.json").read_text(), "blog-post.json") == BLOG_POST
+
+
+def test_the_examples_but_the_blog_posts_share_their_input_and_no_output() -> None:
+    specs = [load_spec(path).spec for path in EXAMPLES if path.name != "blog-post.json"]
+    assert {spec.input_bck.uri for spec in specs} == {"samples"}
+    outputs = [spec.output_bck.uri for spec in specs]
+    assert len(set(outputs)) == len(outputs)
+
+
+def test_every_example_is_in_the_table_and_the_files_they_need_are_there() -> None:
+    named = re.findall(r"^\| \[([^]]+)\]\(\1\)", (SPECS / "README.md").read_text(), re.MULTILINE)
+    assert sorted(named) == [path.name for path in EXAMPLES]
+    for path in EXAMPLES:
+        key_map = load_spec(path).spec.ekm_file
+        assert key_map is None or Path(key_map).is_file()
