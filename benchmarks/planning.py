@@ -1,59 +1,87 @@
-"""Planning alone: orders and cuts synthetic index rows, and prints seconds and peak memory.
+"""Planning alone: from the index files of synthetic shards to output shards, in one process.
 
-Run as ``python -m benchmarks.planning --rows 10000000``; one JSON object on stdout. Nothing is
-read or written. The clock and the peak cover planning only, the memory of the rows included.
+Run as ``python -m benchmarks.planning --rows 10000000``; one JSON object on stdout. The index files
+are made first, in a temporary directory, as extractors leave them; the clock and the peak cover
+what workers then do with them: look for duplicate keys, order every bucket, cut.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from dsort.core.columns import Int64s, UInt64s
+from dsort.core.columns import BytesColumn, Int64s, UInt64s
+from dsort.core.hashing import shard_seed, shuffle_words
+from dsort.core.plan import CutRule, OpenShard, Piece, merge_pieces
+from dsort.core.record_index import RecordIndex, Segments, SortKeys
+from dsort.core.sort_rule import SortRule
+from dsort.workers.index_store import IndexStore
+from dsort.workers.orderer import Orderer
+from dsort.workers.tasks import CutTask, DuplicatesTask, OrderTask
 
-__all__ = ["IndexRows", "make_rows", "plan_rows"]
+__all__ = ["make_index", "plan_index"]
 
-RECORDS_PER_SHARD = 1_000
+RECORDS_PER_SHARD = 10_000
 SHARD_BYTES = 64 * 1024**2
+BUCKETS = 4
+PARTS = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IndexRows:
-    """What extract would give for ``n`` records of about 100 KB, as columns of shape ``(n,)``.
-
-    ``sort_keys`` and ``key_hashes`` are even over 64 bits, as hashes are; ``shards`` is the
-    ordinal of each record's input shard, ``record_bytes`` its range there.
-    """
-
-    sort_keys: UInt64s
-    key_hashes: UInt64s
-    shards: Int64s
-    offsets: Int64s
-    record_bytes: Int64s
+def make_index(store: IndexStore, rows: int, seed: int) -> int:
+    """Write the index of ``rows`` records of about 100 KB; returns how many shards they are in."""
+    stream = np.random.Generator(np.random.SFC64(seed))
+    shards = -(-rows // RECORDS_PER_SHARD)
+    for shard in range(shards):
+        count = min(RECORDS_PER_SHARD, rows - shard * RECORDS_PER_SHARD)
+        _write_shard(store, shard, count, stream)
+    return shards
 
 
-def make_rows(rows: int, seed: int) -> IndexRows:
-    """Seeded rows; 40 bytes each."""
-    stream = np.random.SFC64(seed)
-    blocks = (178 + stream.random_raw(rows) % 40).astype(np.int64)
-    record_bytes = blocks * 512
-    ordinals = np.arange(rows, dtype=np.int64)
-    shards = ordinals // RECORDS_PER_SHARD
-    offsets = np.cumsum(record_bytes)
-    offsets -= record_bytes
-    offsets -= offsets[shards * RECORDS_PER_SHARD]
-    keys, hashes = stream.random_raw(rows), stream.random_raw(rows)
-    return IndexRows(keys, hashes, shards, offsets, record_bytes)
+def _write_shard(store: IndexStore, shard: int, count: int, stream: np.random.Generator) -> None:
+    key_hash: UInt64s = stream.integers(0, 1 << 64, count, np.uint64)
+    stored: Int64s = stream.integers(178, 218, count, np.int64) * 512
+    words = shuffle_words(key_hash, shard_seed("1", f"shard-{shard:06d}.tar"))
+    bucket = ((words >> np.uint64(32)) * np.uint64(BUCKETS)) >> np.uint64(32)
+    one_each = np.arange(count + 1, dtype=np.int64)
+    digits = np.frombuffer(b"%09d" * count % tuple(range(count)), np.uint8)
+    index = RecordIndex(
+        ordinal=one_each[:-1],
+        keys=BytesColumn(one_each * 9, digits),
+        key_hash=key_hash,
+        sort=SortKeys(count, words=words),
+        members=np.full(count, 2, np.int32),
+        payload_bytes=stored - 1024,
+        stored_bytes=stored,
+        segments=Segments(one_each, np.cumsum(stored) - stored, stored, np.zeros(0, np.uint8)),
+    )
+    order = np.argsort(bucket, kind="stable")
+    offsets = np.searchsorted(bucket[order], np.arange(BUCKETS + 1)).astype(np.int64)
+    store.write_shard("index", shard, index.take(order), offsets, worker=0, spill_starts=None)
 
 
-def plan_rows(rows: IndexRows, shard_bytes: int) -> int:
-    """Plan a shuffle of ``rows`` into shards of ``shard_bytes``; the number of output shards."""
-    raise NotImplementedError("dsort.core has no planner yet")
+def plan_index(store: IndexStore, shards: int, shard_bytes: int) -> int:
+    """Plan a shuffle of all records into shards of ``shard_bytes``; how many output shards."""
+    every = tuple(range(shards))
+    orderer = Orderer(store, SortRule("shuffle", seed="1"), spill=False)
+    bounds = [part * (1 << 64) // PARTS for part in range(PARTS)] + [0]
+    for part in range(PARTS):
+        orderer.duplicates(
+            DuplicatesTask(part, bounds[part], bounds[part + 1], every, "index", want_rows=False)
+        )
+    pieces: list[Piece] = []
+    state = OpenShard()
+    for bucket in range(BUCKETS):
+        orderer.order(OrderTask(bucket, every))
+    for bucket in range(BUCKETS):
+        cut = orderer.cut(CutTask(bucket, CutRule(size_bytes=shard_bytes), state))
+        pieces.extend(cut.pieces)
+        state = cut.state
+    return len(merge_pieces(pieces))
 
 
 def _memory_bytes(field: str) -> int:
@@ -64,22 +92,23 @@ def _memory_bytes(field: str) -> int:
 
 
 def main() -> None:
-    """Make the rows, plan them, print the report."""
+    """Make the index, plan, print the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-
-    rows = make_rows(arguments.rows, arguments.seed)
-    # Forget the peak of making the rows: what follows is planning's own.
-    Path("/proc/self/clear_refs").write_text("5")
-    before_bytes = _memory_bytes("VmRSS")
-    start = time.perf_counter()
-    shards = plan_rows(rows, SHARD_BYTES)
-    seconds = time.perf_counter() - start
+    with tempfile.TemporaryDirectory(prefix="dsort-bench-") as directory:
+        store = IndexStore(Path(directory))
+        shards = make_index(store, arguments.rows, arguments.seed)
+        # Forget the peak of making the index: what follows is planning's own.
+        Path("/proc/self/clear_refs").write_text("5")
+        before_bytes = _memory_bytes("VmRSS")
+        start = time.perf_counter()
+        outputs = plan_index(store, shards, SHARD_BYTES)
+        seconds = time.perf_counter() - start
     report = {
         "rows": arguments.rows,
-        "shards": shards,
+        "shards": outputs,
         "plan_seconds": seconds,
         "before_bytes": before_bytes,
         "peak_bytes": _memory_bytes("VmHWM"),

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Sequence
 
-from dsort.core.keymap import KeyMap
+from dsort.core.keymap import KeyMap, entries_of_mapping, parse_keymap
 from dsort.core.outputs import OutputNames
 from dsort.core.sizes import Percent
 from dsort.core.sort_rule import SortRule
-from dsort.core.tally import Tally
+from dsort.core.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError
 from dsort.keymap_source import read_keymap_text
 from dsort.reports import RunOptions
@@ -91,13 +90,37 @@ def reaction_rules(spec: JobSpec) -> ReactionRules:
 
 
 def load_keymap(spec: JobSpec, tally: Tally) -> KeyMap | None:
-    """The external key map of the spec, read and parsed; malformed lines are counted."""
+    """The external key map of the spec, read and parsed; malformed lines are counted.
+
+    ``KeyMapError`` if it cannot be had, or as the reactions of the spec say.
+    """
     if not spec.has_key_map:
         return None
-    raise NotImplementedError(read_keymap_text, KeyMapError, tally)
+    if spec.ekm is not None:
+        return KeyMap.of(entries_of_mapping(spec.ekm), spec.ekm_default)
+    source = spec.ekm_file or ""
+    entries, malformed = parse_keymap(
+        read_keymap_text(source), separator=spec.ekm_file_sep, source_name=source
+    )
+    if malformed:
+        if spec.config.ekm_malformed_line == "abort":
+            raise KeyMapError(
+                f"external key map {source} has {len(malformed)} malformed lines: {malformed[0]}",
+                hint="a line is a key, ekm_file_sep (a tab, if it is not set), and a template; "
+                "ekm_malformed_line: warn leaves such lines out",
+            )
+        tally.add("ekm_malformed_line", len(malformed), map(str, malformed[:SAMPLES_MAX]))
+    keymap = KeyMap.of(entries, spec.ekm_default)
+    if not keymap.templates:
+        raise KeyMapError(f"external key map {source} has no keys")
+    return keymap
 
 
 def output_names(spec: JobSpec, keymap: KeyMap | None) -> OutputNames:
     """The names of the job's output shards."""
-    texts: Sequence[str] = [spec.output_format or ""] if keymap is None else keymap.templates
-    return OutputNames.of(texts, spec.output_extension)
+    if keymap is None:
+        return OutputNames.of([spec.output_format or ""], spec.output_extension)
+    try:
+        return OutputNames.of(keymap.templates, spec.output_extension)
+    except ValueError as error:
+        raise KeyMapError(f"a template of the external key map is none: {error}") from None

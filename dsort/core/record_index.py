@@ -88,6 +88,16 @@ class Segments:
             picked = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], counts)
         return Segments(offsets, self.start[picked], self.length[picked], self.literals)
 
+    def run(self, start: int, stop: int) -> Segments:
+        """The segments of rows ``start:stop``; arrays are views."""
+        first, last = int(self.offsets[start]), int(self.offsets[stop])
+        return Segments(
+            self.offsets[start : stop + 1] - first,
+            self.start[first:last],
+            self.length[first:last],
+            self.literals,
+        )
+
     @staticmethod
     def concat(parts: Sequence[Segments]) -> Segments:
         """The rows of all parts, literals rebased."""

@@ -75,6 +75,8 @@ class LocalRuntime:
         del self._hosts[workers:]
         for at, host in enumerate(list(self._hosts)):
             self._greet(at, host)
+        for at in range(len(self._hosts)):
+            self._await_ready(at)
 
     def check_directory(self, path: str, token: str) -> None:
         """One machine: what the coordinator sees, its workers see."""
@@ -95,8 +97,9 @@ class LocalRuntime:
                         running += self._give(selector, at, waiting)
                 for key, _ in selector.select():
                     self._stop.raise_if_requested()
+                    host = self._hosts[key.data]
+                    running -= host.task is not None
                     answer = self._hear(selector, key.data, waiting)
-                    running -= 1
                     if answer is not None:
                         yield answer
 
@@ -134,6 +137,24 @@ class LocalRuntime:
         except OSError:
             self._replace(at, "start")
 
+    def _await_ready(self, at: int) -> None:
+        """Wait until a worker has loaded; one that dies on the way is replaced."""
+        while True:
+            host = self._hosts[at]
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._stop, selectors.EVENT_READ)
+                selector.register(host.link, selectors.EVENT_READ)
+                selector.select()
+            self._stop.raise_if_requested()
+            try:
+                error = host.link.recv()
+            except (EOFError, ConnectionError):
+                self._replace(at, "starting")
+                continue
+            if error is not None:
+                raise error
+            return
+
     def _give(self, selector: selectors.BaseSelector, at: int, waiting: deque[_Ticket]) -> int:
         """Send the next task to a free worker; 1 if it took it."""
         host, ticket = self._hosts[at], waiting.popleft()
@@ -143,6 +164,7 @@ class LocalRuntime:
             waiting.appendleft(ticket)
             selector.unregister(host.link)
             self._replace(at, describe(ticket.task))
+            self._await_ready(at)
             selector.register(self._hosts[at].link, selectors.EVENT_READ, at)
             return 0
         host.task = ticket
@@ -154,14 +176,16 @@ class LocalRuntime:
         """Take one worker's answer; None if it died instead and its task waits again."""
         host = self._hosts[at]
         ticket = host.task
-        assert ticket is not None, "only busy workers speak"
         try:
             number, done, error = host.link.recv()
         except (EOFError, ConnectionError):
             selector.unregister(host.link)
-            doing = describe(ticket.task)
+            doing = describe(ticket.task) if ticket else "waiting"
             self._replace(at, doing)
+            self._await_ready(at)
             selector.register(self._hosts[at].link, selectors.EVENT_READ, at)
+            if ticket is None:
+                return None
             if ticket.tries >= TASK_TRIES_MAX:
                 raise WorkerLostError(
                     f"{doing} ended its worker {ticket.tries} times; the last one died of "
@@ -170,7 +194,8 @@ class LocalRuntime:
                 ) from None
             waiting.append(self._ticket(ticket.task, ticket.tries + 1))
             return None
-        assert number == ticket.number
+        assert ticket is not None, "only busy workers answer"
+        assert number == ticket.number, "one task at a time"
         host.task = None
         if error is not None:
             raise error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -20,11 +21,19 @@ PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Serve the coordinator at the other end of the socket whose descriptor is ``argv[1]``."""
     _die_with(int(sys.argv[2]))
+    # Slices by the hundred thousand set off one collection after another, of objects that form no
+    # cycles: 10 % of the time of a job of small records.
+    gc.disable()
     link = Connection(os.dup(int(sys.argv[1])))
     worker: Worker | None = None
     try:
         setup, number = link.recv()
-        worker = Worker(setup, number)
+        try:
+            worker = Worker(setup, number)
+        except DsortError as error:
+            link.send(error)
+            return
+        link.send(None)
         while True:
             ticket, task = link.recv()
             link.send((ticket, *_answer(worker, task)))

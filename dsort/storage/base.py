@@ -67,6 +67,10 @@ class StagedObject(Protocol):
         """Write ``slices`` one after the other from byte ``offset`` on, whole. Writing the same
         bytes again is harmless."""
 
+    def start_sync(self, offset: int, size_bytes: int) -> None:
+        """Begin to make a written range durable, and return at once: a hint, so that ``sync`` finds
+        less to do."""
+
     def sync(self) -> None:
         """Return once what was written survives a power cut."""
 

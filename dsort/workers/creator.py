@@ -15,7 +15,6 @@ import numpy as np
 import xxhash
 
 from dsort.core.columns import Int64s
-from dsort.core.record_index import Segments
 from dsort.errors import InvariantError
 from dsort.formats.tar import END_OF_ARCHIVE
 from dsort.storage.base import Bucket, StagedObject
@@ -28,8 +27,12 @@ from dsort.workers.tasks import CreateDone, CreateTask, OutputPiece, WorkerSetup
 
 __all__ = ["Creator"]
 
-ROWS_AT_ONCE_MAX = 16384
-"""Slices are made for so many records at a time: a slice object takes 200 bytes."""
+ROWS_AT_ONCE_MAX = 2048
+"""Slices are made for so many records at a time: small records are then still in the processor's
+cache when their checksum is taken, and a slice object takes 200 bytes."""
+INPUTS_OPEN_MAX = 16384
+
+FLUSH_BYTES = 16 << 20
 
 SliceLists = Iterator[Sequence[memoryview]]
 
@@ -45,7 +48,7 @@ class Creator:
         self._outputs = outputs
         self._buffer = buffer
         self._store = IndexStore(self._scratch)
-        self._inputs = MappedInputs(inputs, self._scratch, open_max=ROWS_AT_ONCE_MAX)
+        self._inputs = MappedInputs(inputs, self._scratch, open_max=INPUTS_OPEN_MAX)
 
     def close(self) -> None:
         """Let go of the mapped inputs."""
@@ -98,16 +101,23 @@ class _PieceWriter:
     def __init__(self, staged: StagedObject, piece: OutputPiece) -> None:
         self._staged = staged
         self._piece = piece
-        self._offset = piece.offset
+        self._offset = self._flushed = piece.offset
         self._state = xxhash.xxh3_64() if piece.whole else None
 
     def write(self, slices: Sequence[memoryview]) -> None:
         self._staged.write_at(self._offset, slices)
         self._offset += sum(map(len, slices))
+        if self._offset - self._flushed >= FLUSH_BYTES:
+            self._flush()
         if self._state is not None:
             update = self._state.update
             for piece in slices:
                 update(piece)
+
+    def _flush(self) -> None:
+        """Let the disk work while the next records are gathered."""
+        self._staged.start_sync(self._flushed, self._offset - self._flushed)
+        self._flushed = self._offset
 
     def finish(self) -> str:
         piece = self._piece
@@ -120,6 +130,7 @@ class _PieceWriter:
             self.write([memoryview(END_OF_ARCHIVE)])
             if self._offset != piece.shard_bytes:
                 raise InvariantError(f"output shard {piece.ordinal} has {self._offset} bytes")
+        self._flush()
         return "" if self._state is None else self._state.hexdigest()
 
 
@@ -133,12 +144,13 @@ class _MappedPayload:
 
     def slices(self, start: int, stop: int) -> SliceLists:
         """The slices of rows ``start:stop``, some records at a time."""
+        rows = self._store.ordered(self._bucket, start, stop)
         step = min(ROWS_AT_ONCE_MAX, self._inputs.open_max)
-        for at in range(start, stop, step):
-            rows = self._store.ordered(self._bucket, at, min(at + step, stop))
-            source = rows.source
+        for at in range(0, stop - start, step):
+            some = slice(at, min(at + step, stop - start))
+            source = rows.source[some]
             views = self._inputs.views(np.unique(source).tolist())
-            yield slices_of_sources(views, source.tolist(), rows.segments)
+            yield slices_of_sources(views, source, rows.segments.run(some.start, some.stop))
 
 
 class _SpilledPayload:
@@ -163,7 +175,7 @@ class _SpilledPayload:
         if self._whole is not None:
             for at in range(start, stop, ROWS_AT_ONCE_MAX):
                 rows = slice(at, min(at + ROWS_AT_ONCE_MAX, stop))
-                yield slices_of(self._whole, self._segments(rows))
+                yield slices_of(self._whole, self._rows.segments.run(rows.start, rows.stop))
             return
         stored = self._rows.stored_bytes
         row = start
@@ -175,15 +187,6 @@ class _SpilledPayload:
             else:
                 yield self._packed(slice(row, row + run))
             row += max(run, 1)
-
-    def _segments(self, rows: slice) -> Segments:
-        segments = self._rows.segments  # one a record: the spill holds records whole
-        return Segments(
-            np.arange(rows.stop - rows.start + 1, dtype=np.int64),
-            segments.start[rows],
-            segments.length[rows],
-            segments.literals,
-        )
 
     def _packed(self, rows: slice) -> list[memoryview]:
         """Read a run of records into the buffer, in the order they lie in the spill."""

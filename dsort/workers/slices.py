@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xxhash
 
-from dsort.core.columns import UInt64s
+from dsort.core.columns import Int32s, UInt64s
 from dsort.core.record_index import Segments
 
 __all__ = ["hash_records", "slices_of", "slices_of_sources"]
@@ -25,11 +25,11 @@ def slices_of(view: memoryview, segments: Segments, base: int = 0) -> list[memor
 
 
 def slices_of_sources(
-    views: Mapping[int, memoryview], source: Sequence[int], segments: Segments
+    views: Mapping[int, memoryview], source: Int32s, segments: Segments
 ) -> list[memoryview]:
     """One slice a segment; record ``i``'s segments are in ``views[source[i]]``."""
     counts = np.diff(segments.offsets)
-    of_segment = np.repeat(np.asarray(source), counts).tolist()
+    of_segment = np.repeat(source, counts).tolist()
     if len(segments.literals) == 0:
         ends = segments.start + segments.length
         return [

@@ -22,10 +22,11 @@ from benchmarks.memory import (
     TreeSampler,
     group_parent,
 )
-from benchmarks.planning import make_rows
+from benchmarks.planning import make_index, plan_index
 from benchmarks.process import run_tree
 from benchmarks.results import Run
 from benchmarks.suites import warm_entries
+from dsort.workers.index_store import IndexStore
 
 SMALL = Request("100k", 2_000_000, 2)
 
@@ -103,13 +104,14 @@ def test_sizes_are_powers_of_ten() -> None:
         settings_of(["--suites", "warm,hot"])
 
 
-def test_planning_rows_are_seeded_and_lie_one_after_the_other() -> None:
-    rows = make_rows(2_500, seed=1)
-    assert rows.shards[[0, 999, 1000, 2499]].tolist() == [0, 0, 1, 2]
-    assert rows.offsets[[0, 1000, 2000]].tolist() == [0, 0, 0]
-    same = rows.shards[1:] == rows.shards[:-1]
-    assert (rows.offsets[1:] == rows.offsets[:-1] + rows.record_bytes[:-1])[same].all()
-    assert make_rows(2_500, seed=1).sort_keys.tolist() == rows.sort_keys.tolist()
+def test_planning_cuts_every_row_of_a_seeded_index(tmp_path: Path) -> None:
+    rows, shard_bytes = 25_000, 1 << 40
+    store = IndexStore(tmp_path)
+    assert make_index(store, rows, seed=1) == 3
+    assert plan_index(store, 3, shard_bytes) == 1
+    ordered = [len(store.ordered(bucket).source) for bucket in range(4)]
+    assert sum(ordered) == rows
+    assert plan_index(store, 3, 64 << 20) == 38  # seeded: 25,000 records of about 98 KB
 
 
 # --- process trees and memory
