@@ -7,6 +7,7 @@ seen. The manifest is written after all of them; it is the commit.
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -19,10 +20,12 @@ from dsort.core.manifest import (
     manifest_name,
     wids_index_bytes,
 )
+from dsort.core.plan import OutputShard
 from dsort.errors import ChangedInputError, InvariantError, ObjectNotFoundError, StorageError
 from dsort.formats.tar import END_OF_ARCHIVE
 from dsort.job import Job
 from dsort.planning import Plan
+from dsort.workers.spill import remove_spill
 from dsort.workers.tasks import (
     CreateDone,
     CreateTask,
@@ -34,6 +37,7 @@ from dsort.workers.tasks import (
 
 __all__ = ["commit", "create", "dsort_version", "file_bytes", "refuse_existing", "seal", "staged"]
 
+RUNS_A_WORKER = 4
 INDEX_NAME = "{job_id}-index.json"
 
 
@@ -74,47 +78,66 @@ def refuse_existing(job: Job, names: list[str], *, overwrite: bool) -> None:
         )
 
 
-def create(job: Job, plan: Plan) -> dict[int, str]:
-    """Write all output shards, staged; the checksums of those written in one piece."""
+def create(job: Job, plan: Plan, spilled_by: set[int]) -> dict[int, str]:
+    """Write all output shards, staged; their checksums.
+
+    ``spilled_by``: the workers that have spill files. A bucket's spill goes once all of its records
+    are written, so that scratch shrinks as the outputs grow.
+    """
     checksums: dict[int, str] = {}
-    tasks = _create_tasks(job, plan)
+    runs = _create_runs(job, plan)
+    readers = Counter(bucket for run in runs for bucket in {piece.bucket for piece in run})
     workers_max = job.spec.create_concurrency_max_limit or None
-    for task, done in job.runtime.run(tasks, workers_max=workers_max):
+    for task, done in job.runtime.run(map(CreateTask, runs), workers_max=workers_max):
         assert isinstance(done, CreateDone)
         assert isinstance(task, CreateTask)
         checksums.update(done.checksums)
+        for bucket in {piece.bucket for piece in task.pieces}:
+            readers[bucket] -= 1
+            if not readers[bucket]:
+                remove_spill(job.scratch_path, bucket, spilled_by)
         finished = sum(piece.last for piece in task.pieces)
         job.advance(shards=finished, records=done.records, bytes_done=done.bytes_written)
     return checksums
 
 
-def _create_tasks(job: Job, plan: Plan) -> Iterator[Task]:
-    """``spill``: one task a bucket, for its spill is read once. ``map``: one task a piece."""
-    by_bucket: dict[int, list[OutputPiece]] = {}
+def _create_runs(job: Job, plan: Plan) -> list[tuple[OutputPiece, ...]]:
+    """Output shards that one worker writes one after the other; no shard is in two runs.
+
+    ``map``: one shard a run. ``spill``: neighbours, because they share buckets, and a bucket is
+    read whole; a bucket that lies across two runs is read twice. Enough runs that all workers are
+    busy to the end.
+    """
+    if job.moving.way == "map":
+        return [tuple(_pieces(job, shard)) for shard in plan.shards]
+    runs_max = job.moving.workers * RUNS_A_WORKER
+    runs: list[list[OutputPiece]] = []
+    written = 0
     for shard in plan.shards:
-        size = file_bytes(shard.stored_bytes)
-        token = f"{staged(job.job_id)}{shard.ordinal}"
-        if not shard.pieces:
-            piece = OutputPiece(token, shard.ordinal, size, 0, 0, 0, 0, last=True, whole=True)
-            yield CreateTask(-1, (piece,))
-        for part in shard.pieces:
-            piece = OutputPiece(
-                token=token,
-                ordinal=shard.ordinal,
-                shard_bytes=size,
-                row_start=part.row_start,
-                row_stop=part.row_stop,
-                offset=part.offset,
-                stored_bytes=part.stored_bytes,
-                last=part is shard.pieces[-1],
-                whole=len(shard.pieces) == 1,
-            )
-            if job.moving.way == "map":
-                yield CreateTask(part.bucket, (piece,))
-            else:
-                by_bucket.setdefault(part.bucket, []).append(piece)
-    for bucket, pieces in by_bucket.items():
-        yield CreateTask(bucket, tuple(pieces))
+        if written * runs_max >= len(runs) * max(plan.stored_bytes, 1):
+            runs.append([])
+        runs[-1].extend(_pieces(job, shard))
+        written += shard.stored_bytes
+    return [tuple(run) for run in runs]
+
+
+def _pieces(job: Job, shard: OutputShard) -> Iterator[OutputPiece]:
+    token = f"{staged(job.job_id)}{shard.ordinal}"
+    size = file_bytes(shard.stored_bytes)
+    for part in shard.pieces:
+        yield OutputPiece(
+            token=token,
+            ordinal=shard.ordinal,
+            shard_bytes=size,
+            bucket=part.bucket,
+            row_start=part.row_start,
+            row_stop=part.row_stop,
+            offset=part.offset,
+            stored_bytes=part.stored_bytes,
+            last=part is shard.pieces[-1],
+        )
+    if not shard.pieces:
+        yield OutputPiece(token, shard.ordinal, size, -1, 0, 0, 0, 0, last=True)
 
 
 def seal(job: Job, plan: Plan, checksums: dict[int, str]) -> tuple[list[ManifestOutput], list[str]]:
@@ -126,7 +149,7 @@ def seal(job: Job, plan: Plan, checksums: dict[int, str]) -> tuple[list[Manifest
             ordinal=shard.ordinal,
             token=f"{staged(job.job_id)}{shard.ordinal}",
             shard_bytes=file_bytes(shard.stored_bytes),
-            checksum=checksums.get(shard.ordinal, ""),
+            checksum=checksums[shard.ordinal],
             pieces=tuple((p.bucket, p.row_start, p.row_stop) for p in shard.pieces)
             if check_content
             else (),
@@ -147,7 +170,7 @@ def seal(job: Job, plan: Plan, checksums: dict[int, str]) -> tuple[list[Manifest
             members=shard.members,
             payload_bytes=shard.payload_bytes,
             file_bytes=file_bytes(shard.stored_bytes),
-            xxh3=sealed[shard.ordinal].checksum,
+            xxh3=checksums[shard.ordinal],
         )
         for shard, name in zip(plan.shards, plan.names, strict=True)
     ]

@@ -46,7 +46,7 @@ def run_job(job: Job, tally: Tally) -> JobReport:
             plan = make_plan(job, extracted)
             _refuse_outputs(job, plan, overwrite=overwrite)
         with job.phase("create", shards=len(plan.shards), bytes_total=plan.stored_bytes):
-            checksums = create(job, plan)
+            checksums = create(job, plan, {facts.worker for facts in extracted})
         total = sum(file_bytes(shard.stored_bytes) for shard in plan.shards)
         with job.phase("commit", shards=len(plan.shards), bytes_total=total):
             outputs, md5 = seal(job, plan, checksums)
@@ -193,6 +193,7 @@ def _start_workers(job: Job) -> None:
         keymap=job.keymap,
         buckets=moving.buckets,
         buffer_bytes=moving.buffer_bytes,
+        mapped_shard_bytes_max=moving.mapped_shard_bytes_max,
         verify_content=job.spec.verify == "content",
     )
     job.runtime.start(setup, moving.workers)

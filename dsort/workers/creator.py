@@ -8,8 +8,8 @@ several turns over its spill, each for the next run of records that fits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import xxhash
@@ -18,11 +18,11 @@ from dsort.core.columns import Int64s
 from dsort.errors import InvariantError
 from dsort.formats.tar import END_OF_ARCHIVE
 from dsort.storage.base import Bucket, StagedObject
-from dsort.workers.index_store import IndexStore, OrderedRows
+from dsort.workers.index_store import IndexStore
 from dsort.workers.inputs import MappedInputs
 from dsort.workers.shard_bytes import PayloadBuffer
 from dsort.workers.slices import slices_of, slices_of_sources
-from dsort.workers.spill import SpillReader, remove_spill
+from dsort.workers.spill import SpillReader
 from dsort.workers.tasks import CreateDone, CreateTask, OutputPiece, WorkerSetup
 
 __all__ = ["Creator"]
@@ -31,8 +31,8 @@ ROWS_AT_ONCE_MAX = 2048
 """Slices are made for so many records at a time: small records are then still in the processor's
 cache when their checksum is taken, and a slice object takes 200 bytes."""
 INPUTS_OPEN_MAX = 16384
-
 FLUSH_BYTES = 16 << 20
+"""The disk is set to work each time so much has been written."""
 
 SliceLists = Iterator[Sequence[memoryview]]
 
@@ -55,96 +55,114 @@ class Creator:
         self._inputs.close()
 
     def create(self, task: CreateTask) -> CreateDone:
-        """Write the pieces of one bucket; its spill is gone afterwards."""
+        """Write the pieces of a task, all of a shard's through one open output."""
         checksums: dict[int, str] = {}
-        with ExitStack() as stack:
-            payload: _MappedPayload | _SpilledPayload | None = None
-            if task.bucket >= 0 and self._spilled:
-                rows = self._store.ordered(task.bucket)
-                reader = SpillReader(
-                    self._scratch,
-                    task.bucket,
-                    rows.block_worker,
-                    rows.block_start,
-                    rows.block_bytes,
-                )
-                stack.callback(reader.close)
-                payload = _SpilledPayload(rows, reader, self._buffer)
-            elif task.bucket >= 0:
-                payload = _MappedPayload(self._store, task.bucket, self._inputs)
+        payload: _Payload | None = None
+        out: _ShardWriter | None = None
+        try:
             for piece in task.pieces:
-                checksum = self._write(piece, payload)
-                if piece.whole:
+                if out is None or out.ordinal != piece.ordinal:
+                    if out is not None:
+                        out.close()
+                    staged = self._outputs.stage(piece.token, size_bytes=piece.shard_bytes)
+                    out = _ShardWriter(staged, piece)
+                if piece.bucket >= 0 and (payload is None or payload.bucket != piece.bucket):
+                    if payload is not None:
+                        payload.close()
+                    payload = self._payload(piece.bucket)
+                checksum = out.write_piece(piece, payload)
+                if checksum:
                     checksums[piece.ordinal] = checksum
-            if isinstance(payload, _SpilledPayload):
-                remove_spill(self._scratch, task.bucket, payload.workers())
+        finally:
+            for held in (out, payload):
+                if held is not None:
+                    held.close()
         return CreateDone(
-            bucket=task.bucket,
             checksums=checksums,
             records=sum(piece.row_stop - piece.row_start for piece in task.pieces),
             bytes_written=sum(piece.stored_bytes for piece in task.pieces),
         )
 
-    def _write(self, piece: OutputPiece, payload: _MappedPayload | _SpilledPayload | None) -> str:
-        """Write one piece; returns the XXH3 of what was written, hexadecimal."""
-        with self._outputs.stage(piece.token, size_bytes=piece.shard_bytes) as staged:
-            out = _PieceWriter(staged, piece)
-            if payload is not None:
-                for slices in payload.slices(piece.row_start, piece.row_stop):
-                    out.write(slices)
-            return out.finish()
+    def _payload(self, bucket: int) -> _Payload:
+        if self._spilled:
+            return _SpilledPayload(self._store, self._scratch, bucket, self._buffer)
+        return _MappedPayload(self._store, bucket, self._inputs)
 
 
-class _PieceWriter:
-    """Writes one piece from its offset on, and checks that it is as long as planned."""
+class _ShardWriter:
+    """Writes one output shard, piece by piece, and checks that each is as long as planned."""
 
-    def __init__(self, staged: StagedObject, piece: OutputPiece) -> None:
+    def __init__(self, staged: StagedObject, first: OutputPiece) -> None:
+        self.ordinal = first.ordinal
         self._staged = staged
-        self._piece = piece
-        self._offset = self._flushed = piece.offset
-        self._state = xxhash.xxh3_64() if piece.whole else None
+        self._offset = self._flushed = 0
+        self._state = xxhash.xxh3_64()
 
-    def write(self, slices: Sequence[memoryview]) -> None:
+    def write_piece(self, piece: OutputPiece, payload: _Payload | None) -> str:
+        """Write one piece; the XXH3 of the shard (hexadecimal) if that ends it, else ""."""
+        if self._offset != piece.offset:
+            raise InvariantError(f"output shard {piece.ordinal} is written with a gap")
+        if payload is not None and piece.row_stop > piece.row_start:
+            for slices in payload.slices(piece.row_start, piece.row_stop):
+                self._write(slices)
+        if self._offset != piece.offset + piece.stored_bytes:
+            raise InvariantError(
+                f"output shard {piece.ordinal} got {self._offset - piece.offset} bytes, "
+                f"{piece.stored_bytes} were planned"
+            )
+        if not piece.last:
+            return ""
+        self._write([memoryview(END_OF_ARCHIVE)])
+        if self._offset != piece.shard_bytes:
+            raise InvariantError(f"output shard {piece.ordinal} has {self._offset} bytes")
+        return self._state.hexdigest()
+
+    def close(self) -> None:
+        """Nothing more comes: let the disk take the rest."""
+        self._flush()
+        self._staged.close()
+
+    def _write(self, slices: Sequence[memoryview]) -> None:
         self._staged.write_at(self._offset, slices)
         self._offset += sum(map(len, slices))
         if self._offset - self._flushed >= FLUSH_BYTES:
             self._flush()
-        if self._state is not None:
-            update = self._state.update
-            for piece in slices:
-                update(piece)
+        update = self._state.update
+        for piece in slices:
+            update(piece)
 
     def _flush(self) -> None:
         """Let the disk work while the next records are gathered."""
         self._staged.start_sync(self._flushed, self._offset - self._flushed)
         self._flushed = self._offset
 
-    def finish(self) -> str:
-        piece = self._piece
-        if self._offset != piece.offset + piece.stored_bytes:
-            raise InvariantError(
-                f"output shard {piece.ordinal} got {self._offset - piece.offset} bytes, "
-                f"{piece.stored_bytes} were planned"
-            )
-        if piece.last:
-            self.write([memoryview(END_OF_ARCHIVE)])
-            if self._offset != piece.shard_bytes:
-                raise InvariantError(f"output shard {piece.ordinal} has {self._offset} bytes")
-        self._flush()
-        return "" if self._state is None else self._state.hexdigest()
+
+class _Payload(Protocol):
+    """Where the records of one bucket come from."""
+
+    bucket: int
+
+    def slices(self, start: int, stop: int) -> SliceLists:
+        """The slices of rows ``start:stop``, some records at a time; valid until the next step."""
+
+    def close(self) -> None:
+        """Release files."""
 
 
 class _MappedPayload:
     """Records as slices of the mapped input shards."""
 
     def __init__(self, store: IndexStore, bucket: int, inputs: MappedInputs) -> None:
+        self.bucket = bucket
         self._store = store
-        self._bucket = bucket
         self._inputs = inputs
+
+    def close(self) -> None:
+        """The mappings stay for the next bucket."""
 
     def slices(self, start: int, stop: int) -> SliceLists:
         """The slices of rows ``start:stop``, some records at a time."""
-        rows = self._store.ordered(self._bucket, start, stop)
+        rows = self._store.ordered(self.bucket, start, stop)
         step = min(ROWS_AT_ONCE_MAX, self._inputs.open_max)
         for at in range(0, stop - start, step):
             some = slice(at, min(at + step, stop - start))
@@ -156,19 +174,23 @@ class _MappedPayload:
 class _SpilledPayload:
     """Records of one bucket's spill, through the worker's buffer."""
 
-    def __init__(self, rows: OrderedRows, reader: SpillReader, buffer: PayloadBuffer) -> None:
-        self._rows = rows
-        self._reader = reader
+    def __init__(
+        self, store: IndexStore, scratch: Path, bucket: int, buffer: PayloadBuffer
+    ) -> None:
+        self.bucket = bucket
+        self._rows = rows = store.ordered(bucket)
+        self._reader = SpillReader(
+            scratch, bucket, rows.block_worker, rows.block_start, rows.block_bytes
+        )
         self._buffer = buffer
         self._whole: memoryview | None = None
-        if reader.size_bytes <= buffer.size_bytes:
-            self._whole = buffer.view(reader.size_bytes)
-            reader.read_into(self._whole, 0)
+        if self._reader.size_bytes <= buffer.size_bytes:
+            self._whole = buffer.view(self._reader.size_bytes)
+            self._reader.read_into(self._whole, 0)
 
-    def workers(self) -> list[int]:
-        """Those whose spill files the bucket is in."""
-        found: list[int] = self._rows.block_worker.tolist()
-        return found
+    def close(self) -> None:
+        """Close the spill files."""
+        self._reader.close()
 
     def slices(self, start: int, stop: int) -> SliceLists:
         """The slices of rows ``start:stop``, some records at a time; valid until the next step."""

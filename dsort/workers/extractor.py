@@ -42,7 +42,8 @@ class Extractor:
 
     def extract(self, task: ExtractTask) -> ExtractDone:
         """Do one task. ``InputError`` and its children name shard and record."""
-        mapped = self._setup.way == "map"
+        spills = self._setup.way == "spill"
+        mapped = not spills or task.size_bytes <= self._setup.mapped_shard_bytes_max
         with self._inputs.open(task.name) as source:
             shard = ShardBytes(task.name, source, self._buffer, mapped=mapped)
             shard.check_unchanged(task.size_bytes, task.etag)

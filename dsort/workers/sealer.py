@@ -36,30 +36,28 @@ class Sealer:
                 raise InvariantError(
                     f"output shard {task.ordinal} has {size} bytes, {task.shard_bytes} were planned"
                 )
-            checksum, md5 = task.checksum, ""
             # Read back before the sync, while the pages are still in memory.
-            if not checksum or task.want_md5:
-                checksum, md5 = self._digest(staged, size, want_md5=task.want_md5)
-                if task.checksum and checksum != task.checksum:
-                    raise StorageError(
-                        f"output shard {task.ordinal} reads back other bytes than were written",
-                        hint="check the disk and its file system",
-                    )
+            md5 = self._md5(staged, task) if task.want_md5 else ""
             if task.pieces:
                 self._check_content(task, staged)
             staged.sync()
-        return SealDone(task.ordinal, checksum, md5)
+        return SealDone(task.ordinal, md5)
 
-    def _digest(self, staged: StagedObject, size: int, *, want_md5: bool) -> tuple[str, str]:
+    def _md5(self, staged: StagedObject, task: SealTask) -> str:
+        """The MD5 that a wids index wants; what is read for it is checked as well."""
         state, md5 = xxhash.xxh3_64(), hashlib.md5(usedforsecurity=False)
         step = min(WINDOW_BYTES, self._buffer.size_bytes)
-        for at in range(0, size, step):
-            window = self._buffer.view(min(step, size - at))
+        for at in range(0, task.shard_bytes, step):
+            window = self._buffer.view(min(step, task.shard_bytes - at))
             staged.read_into(window, at)
             state.update(window)
-            if want_md5:
-                md5.update(window)
-        return state.hexdigest(), md5.hexdigest() if want_md5 else ""
+            md5.update(window)
+        if state.hexdigest() != task.checksum:
+            raise StorageError(
+                f"output shard {task.ordinal} reads back other bytes than were written",
+                hint="check the disk and its file system",
+            )
+        return md5.hexdigest()
 
     def _check_content(self, task: SealTask, staged: StagedObject) -> None:
         """Each record's bytes hash to what they hashed to when they were extracted."""

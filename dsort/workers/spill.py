@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +22,19 @@ from dsort.storage.os_errors import StorageErrors
 __all__ = ["SpillReader", "SpillWriter", "remove_spill", "spill_path"]
 
 
+FLUSH_BYTES = 1 << 20
+"""Dirty pages are sent on their way in such pieces: under a memory limit they would otherwise fill
+it, and everybody waits."""
+
+
 def spill_path(scratch: Path, worker: int, bucket: int) -> Path:
     """The spill file of one worker and bucket."""
     return scratch / f"spill-{worker}-{bucket}"
 
 
-def remove_spill(scratch: Path, bucket: int, workers: Sequence[int]) -> None:
+def remove_spill(scratch: Path, bucket: int, workers: Iterable[int]) -> None:
     """Free the room of a bucket whose records are written."""
-    for worker in sorted(set(workers)):
+    for worker in workers:
         spill_path(scratch, worker, bucket).unlink(missing_ok=True)
 
 
@@ -41,6 +46,7 @@ class SpillWriter:
         self._worker = worker
         self._files: dict[int, LocalStagedObject] = {}
         self._lengths = np.zeros(buckets, np.int64)
+        self._started = np.zeros(buckets, np.int64)  # so much is on its way to the disk
         _allow_open_files(buckets + 64)
 
     def lengths(self) -> Int64s:
@@ -54,6 +60,10 @@ class SpillWriter:
             file = self._files[bucket] = self._create(bucket)
         file.write_at(int(self._lengths[bucket]), slices)
         self._lengths[bucket] += size_bytes
+        unsynced = int(self._lengths[bucket] - self._started[bucket])
+        if unsynced >= FLUSH_BYTES:
+            file.start_sync(int(self._started[bucket]), unsynced)
+            self._started[bucket] = self._lengths[bucket]
 
     def close(self) -> None:
         """Close all files."""

@@ -59,6 +59,7 @@ class WorkerSetup:
     keymap: KeyMap | None
     buckets: int
     buffer_bytes: int
+    mapped_shard_bytes_max: int  # spill: a larger shard is read through the buffer
     verify_content: bool
 
 
@@ -159,32 +160,33 @@ class CutDone:
 
 @dataclass(frozen=True, slots=True)
 class OutputPiece:
-    """One piece and where it goes. ``last``: the end marker follows it; ``whole``: it is all."""
+    """Rows of one bucket, and where in which output shard they go.
+
+    All pieces of an output shard are in one task. ``last``: the end marker follows.
+    """
 
     token: str
     ordinal: int
     shard_bytes: int  # the finished output shard, with its end marker
+    bucket: int  # -1: no rows, a shard without records
     row_start: int
     row_stop: int
     offset: int
     stored_bytes: int
     last: bool
-    whole: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTask:
-    """Write pieces of one bucket (its number; -1: none, for shards without records)."""
+    """Write output shards: their pieces, shard by shard and in the order they are to have."""
 
-    bucket: int
     pieces: tuple[OutputPiece, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CreateDone:
-    """``checksums``: XXH3 of the output shards that were written whole, by ordinal."""
+    """``checksums``: XXH3 of each output shard, by ordinal."""
 
-    bucket: int
     checksums: dict[int, str]
     records: int
     bytes_written: int
@@ -192,13 +194,13 @@ class CreateDone:
 
 @dataclass(frozen=True, slots=True)
 class SealTask:
-    """Make one staged output shard durable and check it: length, checksum if it is not known yet,
-    and, where the spec asks for it, the content of each record (``pieces``: bucket, rows)."""
+    """Make one staged output shard durable and check it: its length, and where the spec asks for it
+    the content of each record (``pieces``: bucket, rows)."""
 
     ordinal: int
     token: str
     shard_bytes: int
-    checksum: str  # "": to be computed
+    checksum: str
     pieces: tuple[tuple[int, int, int], ...] = ()
     want_md5: bool = False
 
@@ -208,8 +210,7 @@ class SealDone:
     """One output shard that is ready to be given its name."""
 
     ordinal: int
-    checksum: str
-    md5: str = ""
+    md5: str
 
 
 Task = ExtractTask | DuplicatesTask | OrderTask | CutTask | CreateTask | SealTask
