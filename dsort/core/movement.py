@@ -34,7 +34,9 @@ class TooLittleMemoryError(ValueError):
 class Movement:
     """``way`` is ``map`` or ``spill``; ``reason`` says why, for people.
 
-    ``buffer_bytes``: the one payload buffer of each worker. ``mapped_shard_bytes_max``: under
+    ``buffer_bytes``: the one payload buffer of each worker. ``mapped_shard_bytes_max``: ``spill``
+    maps an input shard of at most this size while it is extracted, for it surely stays in memory
+    that long, and reads a larger one window by window, twice. ``buckets``: how many ranges of sort
     keys the records are spread over. ``scratch_bytes``: room that spill and index files need.
     """
 
