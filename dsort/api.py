@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dsort.coordinator import plan_job, run_job
+from dsort.coordinator import plan_job, planned, run_job
 from dsort.core.tally import Tally
 from dsort.errors import SpecError
 from dsort.job import Job
@@ -44,13 +44,15 @@ def run(
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
 ) -> JobReport:
-    """Run a job to its end and say what it did.
+    """Run a job to its end and say what it did. A spec with ``dry_run`` is only planned.
 
     ``on_event`` is called in this thread with every :data:`~dsort.reports.Event`. ``stop`` lets a
     signal handler or another thread end the job. Raises ``DsortError``: nothing of the result is
     visible then, and the bucket holds a report of the job at most.
     """
     with _job(spec, options, on_event, stop) as (job, tally):
+        if spec.dry_run:
+            return planned(plan_job(job, tally), job.outputs_bucket.uri)
         return run_job(job, tally)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from dsort.core.manifest import report_name
 from dsort.core.movement import TooLittleMemoryError, choose_movement
 from dsort.core.sizes import format_bytes
 from dsort.core.tally import Tally
-from dsort.errors import DsortError, SpecError, SpecProblem, StorageError, StorageFullError
+from dsort.errors import SpecError, SpecProblem, StorageError, StorageFullError
 from dsort.job import Job
 from dsort.job_setup import job_memory_bytes, reaction_rules, sort_rule
 from dsort.planning import Plan, extract, make_plan
@@ -27,7 +28,7 @@ from dsort.resolve import refuse_collisions, refuse_early_collisions, resolve_in
 from dsort.workers.inputs import write_inputs
 from dsort.workers.tasks import WorkerSetup
 
-__all__ = ["plan_job", "run_job"]
+__all__ = ["plan_job", "planned", "run_job"]
 
 DRY_SCRATCH_PREFIX = "dsort-plan-"
 
@@ -38,6 +39,7 @@ def run_job(job: Job, tally: Tally) -> JobReport:
     Raises what went wrong, after removing all but the job's report.
     """
     overwrite = job.options.overwrite if job.options.overwrite is not None else job.spec.overwrite
+    committed = False
     try:
         _resolve(job, tally, dry=False)
         with job.phase("extract"):
@@ -52,12 +54,10 @@ def run_job(job: Job, tally: Tally) -> JobReport:
             outputs, md5 = seal(job, plan, checksums)
             job.stop.raise_if_requested()
             manifest = commit(job, plan, outputs, md5, overwrite=overwrite)
-    except DsortError as error:
-        _abort(job, error)
-        raise
-    except KeyboardInterrupt:
-        _abort(job, None)
-        raise
+        committed = True
+    finally:
+        if not committed:  # whatever it was, a bug of ours included
+            _abort(job, sys.exception())
     _clean(job)
     return _report(job, plan, state="finished", manifest=manifest)
 
@@ -94,6 +94,29 @@ def plan_job(job: Job, tally: Tally) -> PlanReport:
         seed=job.spec.algorithm.seed,
         reactions=job.reactions(),
         warnings=tuple(job.warnings),
+    )
+
+
+def planned(plan: PlanReport, output_uri: str) -> JobReport:
+    """The report of a dry run."""
+    return JobReport(
+        job_id=plan.job_id,
+        state="planned",
+        output_uri=output_uri,
+        manifest_name=None,
+        move=plan.move,
+        workers=plan.workers,
+        input_shards=plan.input_shards,
+        output_shards=len(plan.shards),
+        records=plan.records,
+        members=plan.members,
+        payload_bytes=plan.payload_bytes,
+        file_bytes=plan.file_bytes,
+        seed=plan.seed,
+        phase_seconds={},
+        reactions=plan.reactions,
+        warnings=plan.warnings,
+        error=None,
     )
 
 
@@ -218,13 +241,15 @@ def _remove_scratch(job: Job) -> None:
         shutil.rmtree(job.scratch, ignore_errors=True)
 
 
-def _abort(job: Job, error: DsortError | None) -> None:
+def _abort(job: Job, error: BaseException | None) -> None:
     """Remove everything of the job but a report of how far it came."""
     job.runtime.close()
     if job.scratch is None:
         return  # nothing was begun
     _remove_scratch(job)
-    report = replace(_report(job, None, state="aborted", manifest=None), error=str(error or ""))
+    report = replace(
+        _report(job, None, state="aborted", manifest=None), error=str(error) or type(error).__name__
+    )
     data = json.dumps(report.to_dict(), indent=2, ensure_ascii=False).encode(
         "utf-8", "surrogateescape"
     )

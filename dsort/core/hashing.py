@@ -4,7 +4,8 @@ The shuffle's sort key of a record is ``mix(XXH3_64(record key) ^ shard_seed)`` 
 ``shard_seed = XXH3_64(shard name, seed=XXH3_64(seed text))`` and ``mix`` is the finaliser of
 SplitMix64 (Steele, Lea, Flood 2014; a bijection of 64-bit words). The shard's name is in it because
 many datasets number their keys anew in every shard: by key alone all records of one name would sit
-side by side.
+side by side. A stray (a member that is no part of a record, see ``records``) has its hash salted,
+so that a lone ``a`` is another record than ``a.jpg``.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ WORKER_BYTES = 32 << 20
 """What a process takes before it holds any data: Python, NumPy, our code (measured: 34 and 19 MB of
 its own; shared libraries are counted once)."""
 BUFFER_BYTES_MIN = 8 << 20
-BUFFER_BYTES_MAX = 1 << 30
+BUFFER_BYTES_MAX = 4 << 30
 BUCKETS_MAX = 4096
 MAP_SHARE = 0.5
 """Inputs may take this share of the usable memory under ``map``: outputs are written through the

@@ -6,6 +6,7 @@ user's ``__main__``), started before the inputs are resolved so that both happen
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import socket
@@ -15,15 +16,19 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 
-import dsort
 from dsort.errors import WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, describe
 from dsort.stopping import StopFlag
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 
 __all__ = ["LocalRuntime"]
+
+BOOTSTRAP = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "from dsort.runtime.local_worker import main; main()"
+)
+"""A worker imports what its coordinator would import, from wherever that was started."""
 
 WORKERS_LOST_MAX = 16
 """Workers that may be lost in one job before it is given up."""
@@ -115,9 +120,7 @@ class LocalRuntime:
 
     def _launch(self) -> _Host:
         ours, theirs = socket.socketpair()
-        package = str(Path(dsort.__file__).resolve().parent.parent)
-        path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
-        command = [sys.executable, "-m", "dsort.runtime.local_worker"]
+        command = [sys.executable, "-P", "-c", BOOTSTRAP, json.dumps(sys.path)]
         with theirs:
             process = subprocess.Popen(
                 [*command, str(theirs.fileno()), str(os.getpid())],
@@ -125,7 +128,7 @@ class LocalRuntime:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is the coordinator's to handle
-                env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+                env={**os.environ, "OMP_NUM_THREADS": "1"},  # no threads for algebra we do not do
             )
         number = self._started
         self._started += 1
