@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dsort.core.sizes import format_bytes
+
 __all__ = ["Movement", "TooLittleMemoryError", "choose_movement"]
 
 COORDINATOR_BYTES = 48 << 20
@@ -66,12 +68,13 @@ def choose_movement(
             "the inputs cannot be mapped: they are not files of this machine"
         )
     workers, buffer_bytes = _buffers(memory_bytes, workers)
+    size, memory = format_bytes(input_bytes), format_bytes(memory_bytes)
     if way == "map":
-        reason = f"inputs of {input_bytes} bytes fit in memory of {memory_bytes} bytes twice"
+        reason = f"{size} of inputs fit twice in the {memory} that the job may use"
         # Ordering runs one bucket a task: as many as workers keep all of them busy.
         buckets, scratch_bytes = workers, input_bytes // 20
     else:
-        reason = f"inputs of {input_bytes} bytes may not stay in memory of {memory_bytes} bytes"
+        reason = f"{size} of inputs do not fit twice in the {memory} that the job may use"
         # Half a buffer a bucket: a bucket of few large records varies much in size.
         buckets = min(max(-(-input_bytes * 2 // buffer_bytes), workers), BUCKETS_MAX)
         scratch_bytes = input_bytes + input_bytes // 20
