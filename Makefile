@@ -1,0 +1,84 @@
+# dsort: everything here works on a fresh machine that has Python 3.11 or newer.
+# Another Python than the one found: make PYTHON=/path/to/python3 ...
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+BENCH_INSTALLED := $(VENV)/.bench-installed
+
+DEMO_SPEC := {"input_bck": "images", "output_bck": "shuffled", \
+	"input_format": {"template": "samples-{00..18}"}, "output_format": "shuffled-shard-%02d", \
+	"output_shard_size": "10MB", "description": "Create new shuffled shards", \
+	"algorithm": {"kind": "shuffle"}}
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench lock clean
+
+help:
+	@echo "make demo    make some shards, shuffle them, say where the result is (in demo/)"
+	@echo "make test    run all tests"
+	@echo "make check   formatting, lint, types, architecture"
+	@echo "make format  put the formatting right"
+	@echo "make bench   measure dsort against others (in bench-data/)"
+	@echo "make lock    choose new versions of what development needs (takes uv)"
+	@echo "make clean   remove all that these commands made, $(VENV) too"
+
+demo: $(INSTALLED)
+	rm -rf demo
+	$(BIN)/dsort gen-shards --root demo 'images/samples-{00..18}.tar' \
+	    --fcount 100 --fsize 50KB --fext jpg,cls
+	$(BIN)/dsort start --root demo -f '$(DEMO_SPEC)'
+	$(BIN)/dsort ls --root demo shuffled
+	$(BIN)/dsort inspect demo/shuffled/shuffled-shard-00.tar
+	@echo
+	@echo "The shuffled shards are in demo/shuffled, the shards they were made of in demo/images."
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+check: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_architecture.py
+
+format: $(INSTALLED)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(BENCH_INSTALLED)
+	$(BIN)/python -m benchmarks
+
+lock:
+	uv pip compile --upgrade --generate-hashes --universal --python-version 3.11 --extra dev \
+	    --no-emit-index-url --custom-compile-command "make lock" --quiet \
+	    --output-file requirements-dev.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) demo bench-data dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml requirements-dev.lock
+	@for python in $(or $(PYTHON),python3.13 python3.12 python3.11 python3); do \
+	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        echo "$$python -m venv $(VENV)"; \
+	        $$python -m venv $(VENV) && exit 0; \
+	        echo "make: $$python cannot make a virtual environment;" \
+	            "on Debian and Ubuntu the package python3-venv is missing" >&2; \
+	        exit 1; \
+	    fi; \
+	done; \
+	echo "make: dsort needs Python 3.11 or newer, but found none (looked for:" \
+	    "$(or $(PYTHON),python3.13 python3.12 python3.11 python3));" \
+	    "name yours with make PYTHON=/path/to/python3" >&2; \
+	exit 1
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	    --requirement requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	    --no-build-isolation --editable .
+	@touch $@
+
+$(BENCH_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --no-build-isolation --editable '.[bench]'
+	@touch $@

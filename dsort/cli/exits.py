@@ -1,0 +1,110 @@
+"""How a command ends: exit codes, and errors in words. The error classes are the table."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from types import TracebackType
+
+from dsort.cli import output
+from dsort.errors import DsortError, InvariantError, JobStoppedError, SpecError
+
+__all__ = ["exit_code", "exit_table", "report_bug", "report_error", "report_usage"]
+
+BUG_HINT = (
+    "this is a bug of dsort, not a mistake of yours: please report it, "
+    "with what `--debug` adds to this message"
+)
+
+
+def exit_code(error: DsortError) -> int:
+    """The code of the process that ends with ``error``."""
+    if isinstance(error, JobStoppedError):
+        return 128 + error.signal_number
+    return error.exit_code
+
+
+def exit_table() -> list[tuple[str, str]]:
+    """All exit codes with their meanings, read off the error tree."""
+    rows = {"0": "done"}
+    for kind in sorted(DsortError.__subclasses__(), key=lambda kind: kind.exit_code):
+        code = "130, 143" if kind is JobStoppedError else str(kind.exit_code)
+        meaning = " ".join((kind.__doc__ or kind.__name__).split()).partition(". ")[0].rstrip(".")
+        rows[code] = meaning[0].lower() + meaning[1:]
+    return list(rows.items())
+
+
+def report_error(error: DsortError, *, as_json: bool, debug: bool) -> int:
+    """Tell the user about ``error``; the exit code."""
+    if debug:
+        output.inform("".join(traceback.format_exception(error)).rstrip())
+    problems = error.problems if isinstance(error, SpecError) else ()
+    if len(problems) > 1:
+        output.inform(f"error: {len(problems)} problems:")
+        for problem in problems:
+            output.inform(f"  {problem}")
+            if problem.hint:
+                output.inform(f"    hint: {problem.hint}")
+    else:
+        output.inform(f"error: {_short(error, debug)}")
+    hints = [error.hint] if error.hint else []
+    if isinstance(error, InvariantError):
+        hints.append(BUG_HINT)
+    for hint in hints:
+        output.inform(f"hint: {hint}")
+    code = exit_code(error)
+    if as_json:
+        details = [
+            {"path": each.path, "message": each.message, "hint": each.hint} for each in problems
+        ]
+        _write_error(type(error).__name__, code, error.message, " ".join(hints), details)
+    return code
+
+
+def report_usage(message: str, *, command: str, as_json: bool) -> int:
+    """Tell the user that the command line itself is wrong; the exit code."""
+    message = message.replace(": Value error, ", ": ").rstrip(".")
+    message = message[:1].lower() + message[1:]
+    hint = f"see `{command} --help`"
+    output.inform(f"error: {message}")
+    output.inform(f"hint: {hint}")
+    if as_json:
+        _write_error("UsageError", SpecError.exit_code, message, hint, [])
+    return SpecError.exit_code
+
+
+def report_bug(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Tell the user about an exception that nobody expected. Fits ``sys.excepthook``; the process
+    then ends with 1."""
+    if "--debug" in sys.argv:
+        output.inform("".join(traceback.format_exception(kind, error, trace)).rstrip())
+    last = traceback.extract_tb(trace)[-1:] if trace else []
+    where = f" ({last[0].name}, line {last[0].lineno})" if last else ""
+    message = f"dsort failed unexpectedly: {kind.__name__}: {error}{where}"
+    output.inform(f"error: {message}")
+    output.inform(f"hint: {BUG_HINT}")
+    if "--json" in sys.argv:
+        _write_error(kind.__name__, InvariantError.exit_code, message, BUG_HINT, [])
+
+
+def _short(error: DsortError, debug: bool) -> str:
+    """The message; of one that carries a traceback its first and its last line, which say it."""
+    lines = error.message.strip().splitlines()
+    if debug or not isinstance(error, InvariantError) or len(lines) < 2:
+        return error.message
+    return f"{lines[0]} {lines[-1]}"
+
+
+def _write_error(kind: str, code: int, message: str, hint: str, problems: Sequence[object]) -> None:
+    error: dict[str, object] = {
+        "kind": kind,
+        "exit_code": code,
+        "message": message,
+        "hint": hint,
+    }
+    if problems:
+        error["problems"] = problems
+    output.write_json({"error": error})

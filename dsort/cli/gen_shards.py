@@ -1,0 +1,153 @@
+"""``dsort gen-shards``: shards to try things with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from dsort.cli import options, output
+from dsort.cli.buckets import open_argument
+from dsort.cli.progress import make_reporter
+from dsort.core.sizes import parse_size_bytes
+from dsort.errors import SpecError, SpecProblem
+
+__all__ = ["gen_shards"]
+
+SHARDS_MAX = 100_000
+TarFormat = Literal["ustar", "gnu", "pax"]
+
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="BUCKET/TEMPLATE.tar",
+        help="Where and under which names, as in 'images/samples-{00..18}.tar'.",
+        show_default=False,
+    ),
+]
+Records = Annotated[
+    int, typer.Option("--fcount", metavar="N", min=0, help="Records in each shard.")
+]
+MemberSize = Annotated[
+    str, typer.Option("--fsize", metavar="SIZE", help="Size of each member, as in 100KB.")
+]
+Extensions = Annotated[
+    str,
+    typer.Option(
+        "--fext",
+        metavar="EXT,..",
+        help="Extensions, as in jpg,cls; each record has one member for each of them.",
+    ),
+]
+Dialect = Annotated[
+    TarFormat,
+    typer.Option(
+        "--tform",
+        metavar="FORM",
+        case_sensitive=False,
+        help="Tar dialect: ustar, gnu or pax.",
+    ),
+]
+Seed = Annotated[
+    str, typer.Option("--seed", metavar="TEXT", help="The same seed gives the same bytes.")
+]
+
+
+def gen_shards(
+    target: Target,
+    records: Records = 5,
+    member_size: MemberSize = "1024",
+    extensions: Extensions = ".test",
+    tar_format: Dialect = "ustar",
+    seed: Seed = "0",
+    overwrite: options.Overwrite = False,
+    root: options.Root = Path(),
+    progress: options.ProgressOption = "auto",
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Write test shards: random payload under unique keys."""
+    from dsort.synthetic import ShardRecipe, generate_shards
+
+    bucket_uri, names = _split_target(target)
+    recipe = ShardRecipe(
+        records=records,
+        member_bytes=_member_bytes(member_size),
+        extensions=_extensions(extensions),
+        tar_format=tar_format,
+        seed=seed,
+    )
+    bucket = open_argument(bucket_uri, root=root)
+    with make_reporter(progress) as reporter:
+        written = generate_shards(bucket, names, recipe, overwrite=overwrite, on_event=reporter)
+    if as_json:
+        members = recipe.records * len(recipe.extensions) * len(names)
+        output.write_json(
+            {
+                "bucket": bucket.uri,
+                "shards": names,
+                "records": recipe.records * len(names),
+                "members": members,
+                "file_bytes": written,
+                "seed": seed,
+            }
+        )
+        return
+    shards = output.count(len(names), "shard")
+    total = output.count(recipe.records * len(names), "record")
+    output.write(f"wrote {shards}, {total}, {output.size(written)} to {output.place(bucket.uri)}")
+
+
+def _split_target(target: str) -> tuple[str, list[str]]:
+    """(bucket, names): the bucket ends at the last slash before the template's first range."""
+    from dsort.core.names import check_output_name
+    from dsort.core.templates import parse_template
+
+    first_range = re.search(r"[{%]|@[0-9]", target)
+    cut = target.rfind("/", 0, first_range.start() if first_range else None)
+    bucket, text = target[: max(cut, 0)], target[cut + 1 :]
+    if not bucket:
+        raise SpecError(
+            f"{target!r} names no bucket",
+            hint="write BUCKET/TEMPLATE.tar, as in 'images/samples-{00..18}.tar'",
+        )
+    if not text.endswith(".tar"):
+        raise SpecError(f"{target!r} must end in .tar, the container that gen-shards writes")
+    names = [text]
+    try:
+        if first_range:
+            template = parse_template(text)
+            if template.count is None or template.count > SHARDS_MAX:
+                raise SpecError(
+                    f"template {text!r} stands for more than {SHARDS_MAX:,} shards",
+                    hint="give it an end, as in 'samples-{00..18}.tar'",
+                )
+            names = list(template)
+        check_output_name(names[0])
+    except ValueError as error:
+        raise SpecError(str(error)) from error
+    return bucket, names
+
+
+def _member_bytes(text: str) -> int:
+    try:
+        return parse_size_bytes(text)
+    except ValueError as error:
+        raise SpecError([SpecProblem("--fsize", str(error))]) from error
+
+
+def _extensions(text: str) -> tuple[str, ...]:
+    extensions = tuple("." + each.strip().lstrip(".") for each in text.split(","))
+    for each in extensions:
+        if each == "." or "/" in each or extensions.count(each) > 1:
+            raise SpecError(
+                [
+                    SpecProblem(
+                        "--fext", f"{text!r} is no list of different extensions", "as in jpg,cls"
+                    )
+                ]
+            )
+    return extensions

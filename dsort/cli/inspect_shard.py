@@ -1,0 +1,111 @@
+"""``dsort inspect``: what is in one shard, and what is odd about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dsort.cli import options, output
+from dsort.cli.buckets import open_argument
+from dsort.errors import ObjectNotFoundError
+
+if TYPE_CHECKING:
+    from dsort.inspection import RecordSummary, ShardSummary
+
+__all__ = ["inspect_shard"]
+
+ROWS_SHOWN = 10
+
+
+def inspect_shard(
+    shard: Annotated[
+        str,
+        typer.Argument(
+            metavar="SHARD",
+            help="A tar file, or BUCKET/NAME under the data root.",
+            show_default=False,
+        ),
+    ],
+    show_all: options.ShowAll = False,
+    root: options.Root = Path(),
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Show a shard's records, keys, extensions, sizes, and what is odd about it."""
+    from dsort.inspection import inspect_object
+
+    path = _find(shard, root)
+    summary = inspect_object(open_argument(str(path.parent), root=root), path.name)
+    if as_json:
+        output.write_json(summary.to_dict())
+        return
+    output.write(_overview(summary))
+    shown = summary.records if show_all else summary.records[:ROWS_SHOWN]
+    if shown:
+        output.write("\n" + _records(shown))
+    hidden = len(summary.records) - len(shown)
+    if hidden:
+        output.write(f"... and {output.count(hidden, 'more record')} (--all lists them)")
+
+
+def _find(shard: str, root: Path) -> Path:
+    """The shard as a path from here, else under the data root."""
+    text = shard.removeprefix("file://")
+    for path in (Path(text), root / text):
+        if path.is_file():
+            return path.resolve()
+    raise ObjectNotFoundError(
+        f"there is no shard {shard}", hint="give a path, or BUCKET/NAME under the data root"
+    )
+
+
+def _overview(summary: ShardSummary) -> str:
+    sizes = [record.payload_bytes for record in summary.records]
+    record_sizes = ""
+    if sizes:
+        average = output.size(sum(sizes) // len(sizes))
+        record_sizes = (
+            f"{output.size(min(sizes))} to {output.size(max(sizes))}, {average} on average"
+        )
+    extensions = sorted(summary.extensions.items(), key=lambda item: (-item[1], item[0]))
+    pairs = [
+        ("shard", output.printable(summary.shard)),
+        (
+            "size",
+            f"{output.size(summary.file_bytes)}, {output.size(summary.payload_bytes)} payload",
+        ),
+        ("records", output.number(len(summary.records))),
+        ("record size", record_sizes),
+        ("members", output.number(summary.members)),
+        ("extensions", _list(f"{_named(ext)} {many:,}" for ext, many in extensions)),
+    ]
+    if not summary.oddities:
+        pairs.append(("odd", "nothing"))
+    for oddity in summary.oddities:
+        names = f": {_list(oddity.samples)}" if oddity.samples else ""
+        pairs.append(("odd", f"{oddity.count:,} {oddity.text}{names}"))
+    return output.fields(pairs)
+
+
+def _records(records: Iterable[RecordSummary]) -> str:
+    rows = [
+        (
+            output.printable(record.key),
+            output.size(record.payload_bytes),
+            _list(_named(extension) for extension in record.extensions),
+        )
+        for record in records
+    ]
+    return output.table(("KEY", "SIZE", "EXTENSIONS"), rows, right="lrl")
+
+
+def _named(extension: str) -> str:
+    return output.printable(extension) or "(none)"
+
+
+def _list(texts: Iterable[str]) -> str:
+    shown = [output.printable(text) for text in texts]
+    return ", ".join(shown[:ROWS_SHOWN]) + (", ..." if len(shown) > ROWS_SHOWN else "")

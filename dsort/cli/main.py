@@ -1,0 +1,116 @@
+"""``dsort``: the verbs put together, and how any of them ends."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from dsort.cli import exits, gen_shards, inspect_shard, ls, output, plan, schema, show, start
+from dsort.cli import validate as validate_verb
+from dsort.cli import verify as verify_verb
+from dsort.errors import DsortError, JobStoppedError
+
+__all__ = ["app", "main"]
+
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
+
+
+def _help_epilog() -> str:
+    # \b keeps the lines of a paragraph as they are.
+    lines = []
+    for code, meaning in exits.exit_table():
+        first, *rest = textwrap.wrap(meaning, 60)
+        lines += [f"  {code:<9} {first}", *(f"  {'':<9} {line}" for line in rest)]
+    return "\b\nExit codes:\n" + "\n".join(lines)
+
+
+app = typer.Typer(
+    name="dsort",
+    add_completion=False,
+    no_args_is_help=False,
+    rich_markup_mode=None,
+    context_settings=CONTEXT_SETTINGS,
+    epilog=_help_epilog(),
+)
+
+
+@app.callback(invoke_without_command=True)
+def dsort(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Shuffle, sort and reshard tar shards (WebDataset and alike).
+
+    \b
+    Try it:
+      dsort gen-shards "images/samples-{00..18}.tar" --fcount 100
+      dsort start images shuffled -f '{"output_format": "shuffled-%d",
+          "output_shard_size": "100KB", "algorithm": {"kind": "shuffle"}}'
+      dsort ls shuffled
+    """
+    if version:
+        from dsort.commit import dsort_version
+
+        output.write(f"dsort {dsort_version()}")
+    elif context.invoked_subcommand is None:
+        output.write(context.get_help())
+
+
+for _name, _verb, _in_short in (
+    ("start", start.start, "Run a job: shuffle, sort or reshard a bucket."),
+    ("plan", plan.plan, "Show what a job would do; write nothing."),
+    ("validate", validate_verb.validate, "Check a job spec."),
+    ("schema", schema.schema, "Print the JSON Schema of a job spec."),
+    ("show", show.show, "Show what a job did."),
+    ("verify", verify_verb.verify, "Check a job's result against its inputs."),
+    ("ls", ls.ls, "List a bucket: names and sizes."),
+    ("inspect", inspect_shard.inspect_shard, "Show what is in a shard, and what is odd about it."),
+    ("gen-shards", gen_shards.gen_shards, "Write test shards."),
+):
+    app.command(_name, short_help=_in_short, context_settings=CONTEXT_SETTINGS)(_verb)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv`` (default: the process's own); the exit code."""
+    if argv is None:
+        argv = sys.argv[1:]
+        sys.excepthook = exits.report_bug
+    output.prepare_streams()
+    # An error may come before any option is parsed, so these two are looked up by hand.
+    as_json, debug = "--json" in argv, "--debug" in argv
+    try:
+        return _run(argv)
+    except typer.TyperException as mistake:
+        context = getattr(mistake, "ctx", None)
+        command = context.command_path if context else "dsort"
+        return exits.report_usage(mistake.format_message(), command=command, as_json=as_json)
+    except DsortError as failure:
+        return exits.report_error(failure, as_json=as_json, debug=debug)
+    except KeyboardInterrupt:
+        stopped = JobStoppedError("stopped by SIGINT", signal_number=signal.SIGINT)
+        return exits.report_error(stopped, as_json=as_json, debug=debug)
+    except BrokenPipeError:
+        if not output.reader_gone(sys.stdout):
+            raise
+        output.abandon_stdout()  # whoever read it has enough
+        return 128 + signal.SIGPIPE
+
+
+def _run(argv: Sequence[str]) -> int:
+    name, args = "dsort", list(argv)
+    command = typer.main.get_command(app)
+    verb = getattr(command, "commands", {}).get(args[0]) if args else None
+    if verb is not None:
+        # Straight to the verb: on its way through the group typer loads pydantic, only for --help.
+        name, args, command = f"dsort {args[0]}", args[1:], verb
+    try:
+        with command.make_context(name, args) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    return 0

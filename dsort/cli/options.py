@@ -1,0 +1,160 @@
+"""The options that several verbs share, each with one name and one meaning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from dsort.cli.progress import ProgressStyle
+
+__all__ = [
+    "AsJson",
+    "BucketUri",
+    "Debug",
+    "Destination",
+    "JobBucket",
+    "JobOrManifest",
+    "MemoryMax",
+    "Move",
+    "MoveChoice",
+    "Overwrite",
+    "ProgressOption",
+    "Ray",
+    "RayAddress",
+    "Root",
+    "Scratch",
+    "ShowAll",
+    "Source",
+    "SpecSource",
+    "Verbose",
+    "Workers",
+]
+
+MoveChoice = Literal["auto", "map", "spill"]
+
+Source = Annotated[
+    str | None,
+    typer.Argument(metavar="SRC", help="Input bucket, in place of the spec's.", show_default=False),
+]
+Destination = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="DST", help="Output bucket, in place of the spec's.", show_default=False
+    ),
+]
+SpecSource = Annotated[
+    str,
+    typer.Option(
+        "--spec",
+        "-f",
+        metavar="SPEC",
+        help="The job spec: a JSON or YAML file, `-` for stdin, or the text itself.",
+        show_default=False,
+    ),
+]
+Root = Annotated[
+    Path,
+    typer.Option(
+        "--root",
+        metavar="DIR",
+        envvar="DSORT_ROOT",
+        help="Data root: bare bucket names are directories in it.",
+    ),
+]
+Scratch = Annotated[
+    Path | None,
+    typer.Option(
+        "--scratch",
+        metavar="DIR",
+        help="Where to put temporary files.  [default: beside the output]",
+        show_default=False,
+    ),
+]
+MemoryMax = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-max",
+        metavar="SIZE",
+        help="Memory for the whole job on a node, as in 8GB.  [default: what is there]",
+        show_default=False,
+    ),
+]
+Move = Annotated[
+    MoveChoice,
+    typer.Option(
+        "--move",
+        metavar="WAY",
+        help="How payload moves: map (inputs fit in memory), spill (through scratch), or auto.",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=1,
+        help="Worker processes.  [default: one a core]",
+        show_default=False,
+    ),
+]
+Ray = Annotated[
+    bool, typer.Option("--ray", help="Run on Ray: one started here, unless --ray-address is given.")
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        metavar="ADDR",
+        help="Run on this Ray cluster: auto, ray://HOST:PORT, or HOST:PORT.",
+        show_default=False,
+    ),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace shards that exist under output names.")
+]
+ProgressOption = Annotated[
+    ProgressStyle,
+    typer.Option(
+        "--progress",
+        metavar="STYLE",
+        help="On stderr: bar, plain, json (one object a line), none, or auto (bar on a terminal).",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="With an error, show where in dsort it arose.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show the spec with all its defaults first.")
+]
+BucketUri = Annotated[
+    str,
+    typer.Argument(
+        metavar="BUCKET",
+        help="A directory under the data root, or file:///dir.",
+        show_default=False,
+    ),
+]
+JobOrManifest = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB|MANIFEST",
+        help="A job id (its beginning is enough), the path of a manifest.json, or a bucket: "
+        "its newest job.",
+        show_default=False,
+    ),
+]
+JobBucket = Annotated[
+    str | None,
+    typer.Option(
+        "--bucket",
+        metavar="BUCKET",
+        help="The job's output bucket.  [default: every directory in the data root]",
+        show_default=False,
+    ),
+]
+ShowAll = Annotated[
+    bool, typer.Option("--all", "-a", help="List everything, not only the first ten.")
+]

@@ -1,0 +1,156 @@
+"""Writing for people and programs: stdout for data, stderr for messages, and how figures look."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import select
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TextIO
+from urllib.parse import unquote
+
+from dsort.core.sizes import format_bytes
+from dsort.errors import StorageError
+
+__all__ = [
+    "abandon_stdout",
+    "count",
+    "duration",
+    "fields",
+    "inform",
+    "number",
+    "place",
+    "prepare_streams",
+    "printable",
+    "rate",
+    "reader_gone",
+    "size",
+    "table",
+    "warn",
+    "write",
+    "write_json",
+]
+
+
+def prepare_streams() -> None:
+    """Let names that are not UTF-8 pass through to stdout and stderr as the bytes they are."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="surrogateescape")
+
+
+def write(text: str) -> None:
+    """Put ``text`` and a line end on stdout. ``StorageError`` if there is no room, and so on;
+    ``BrokenPipeError`` if nobody reads it."""
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        abandon_stdout()
+        raise StorageError(f"cannot write to standard output: {error.strerror}") from error
+
+
+def abandon_stdout() -> None:
+    """Send what is still to be flushed to stdout nowhere, or Python would fail at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def write_json(value: object) -> None:
+    """Put one JSON document on stdout."""
+    write(json.dumps(value, indent=2, default=str))
+
+
+def inform(text: str) -> None:
+    """Put a message on stderr. That nobody reads it is no reason to fail."""
+    with contextlib.suppress(BrokenPipeError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+def warn(text: str) -> None:
+    """Put a warning on stderr."""
+    inform(f"warning: {text}")
+
+
+def reader_gone(stream: TextIO) -> bool:
+    """Whether ``stream`` is a pipe that nobody reads any more, as in ``dsort ls B | head``."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def size(size_bytes: float) -> str:
+    """A number of bytes for people, in binary units: ``512 B``, ``1.4 GiB``."""
+    return format_bytes(int(size_bytes))
+
+
+def number(value: int) -> str:
+    """A count with thousands marked: ``1,234,567``."""
+    return f"{value:,}"
+
+
+def count(value: int, noun: str) -> str:
+    """A count with its noun: ``1 record``, ``1,234 records``."""
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
+def rate(size_bytes: float, elapsed_s: float) -> str:
+    """Bytes a second for people; empty where there is nothing to tell."""
+    if elapsed_s <= 0 or size_bytes <= 0:
+        return ""
+    return f"{size(size_bytes / elapsed_s)}/s"
+
+
+def duration(elapsed_s: float) -> str:
+    """A time span for people: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 10 min``."""
+    if elapsed_s < 9.995:
+        return f"{elapsed_s:.2f} s"
+    if elapsed_s < 59.95:
+        return f"{elapsed_s:.1f} s"
+    whole = round(elapsed_s)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def place(uri: str) -> str:
+    """Where a bucket is, as a path if it is a directory of this machine: easier to copy."""
+    return unquote(uri.removeprefix("file://")) if uri.startswith("file:///") else uri
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters shown as escapes, so that a name cannot steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or "\udc80" <= c <= "\udcff" else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def fields(pairs: Iterable[tuple[str, str]]) -> str:
+    """``name  value`` lines with the values aligned; pairs without a value are left out."""
+    kept = [(name, value) for name, value in pairs if value]
+    width = max((len(name) for name, _ in kept), default=0)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in kept)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "") -> str:
+    """Aligned columns with a header line. ``right`` holds ``r`` for each column set to the right
+    and ``l`` for the others; the last column is not padded."""
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    sides = right.ljust(len(header), "l")
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if side == "r" else cell.ljust(width)
+            for cell, width, side in zip(line, widths, sides, strict=True)
+        ).rstrip()
+        for line in lines
+    )

@@ -1,0 +1,64 @@
+"""``dsort plan``: what a job would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dsort.cli import options, output, summary
+from dsort.cli.jobs import RunArguments, read_spec, run_options, show_spec, stoppable
+from dsort.cli.progress import Reporter, make_reporter
+from dsort.reports import RunOptions
+
+if TYPE_CHECKING:
+    from dsort.spec.model import JobSpec
+
+__all__ = ["plan", "show_plan"]
+
+
+def plan(
+    spec: options.SpecSource,
+    src: options.Source = None,
+    dst: options.Destination = None,
+    root: options.Root = Path(),
+    show_all: options.ShowAll = False,
+    overwrite: options.Overwrite = False,
+    workers: options.Workers = None,
+    memory_max: options.MemoryMax = None,
+    scratch: options.Scratch = None,
+    move: options.Move = "auto",
+    ray: options.Ray = False,
+    ray_address: options.RayAddress = None,
+    progress: options.ProgressOption = "auto",
+    as_json: options.AsJson = False,
+    verbose: options.Verbose = False,
+    debug: options.Debug = False,
+) -> None:
+    """Show what a job would do: read and plan, but write nothing."""
+    run = run_options(
+        RunArguments(root, scratch, memory_max, move, workers, ray, ray_address, overwrite)
+    )
+    with make_reporter(progress) as reporter:
+        job = read_spec(spec, src, dst, warn=reporter.warn)
+        if verbose:
+            show_spec(job)
+        show_plan(job, run, reporter, as_json=as_json, show_all=show_all)
+
+
+def show_plan(
+    job: JobSpec,
+    run: RunOptions,
+    reporter: Reporter,
+    *,
+    as_json: bool,
+    show_all: bool = False,
+) -> None:
+    """Plan ``job`` and print the result."""
+    from dsort import api
+
+    with reporter, stoppable() as stop:
+        report = api.plan(job, options=run, on_event=reporter, stop=stop)
+    if as_json:
+        output.write_json(report.to_dict())
+    else:
+        output.write(summary.plan(report, show_all=show_all))

@@ -1,0 +1,260 @@
+"""Telling how far a job is, on stderr: bars on a terminal, lines elsewhere, JSON for programs.
+
+A reporter is called with every event of a job, in the order things happen, and decides itself how
+much of it to show. It never raises because its reader went away: the job matters more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self, TextIO
+
+from dsort.cli import output
+from dsort.reports import Event, JobStarted, JobWarning, PhaseDone, Progress
+
+if TYPE_CHECKING:
+    from dsort.cli.bars import Bars
+
+__all__ = [
+    "BarReporter",
+    "JsonReporter",
+    "PlainReporter",
+    "ProgressStyle",
+    "QuietReporter",
+    "Reporter",
+    "make_reporter",
+]
+
+ProgressStyle = Literal["auto", "bar", "plain", "json", "none"]
+Clock = Callable[[], float]
+
+PLAIN_INTERVAL_S = 5.0
+JSON_INTERVAL_S = 1.0
+MOVING_PHASES = frozenset({"create", "extract", "generate", "verify"})
+WARNINGS_OF_A_KIND_MAX = 10
+"""A thousand missing shards are ten lines and a count: the report has them all."""
+
+
+class Reporter:
+    """Base of all reporters: warnings as text, bounded; a dead reader ends the telling."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._warnings: Counter[str] = Counter()
+        self._reader_gone = False
+
+    def __call__(self, event: Event) -> None:
+        """Show ``event``, or not."""
+        if self._reader_gone:
+            return
+        try:
+            self.show(event)
+        except BrokenPipeError:
+            self._reader_gone = True
+
+    def show(self, event: Event) -> None:
+        """Show ``event``; ``BrokenPipeError`` may escape."""
+        if isinstance(event, JobWarning):
+            self._warnings[event.kind] += 1
+            if self._warnings[event.kind] <= WARNINGS_OF_A_KIND_MAX:
+                self.line(f"warning: {output.printable(event.text)}")
+
+    def warn(self, text: str) -> None:
+        """Tell a warning from before the job, about its spec."""
+        self(JobWarning(job_id="", kind="spec", text=text))
+
+    def line(self, text: str) -> None:
+        """Write one line."""
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Say what is left to say, and leave the terminal as it was. May be called twice."""
+        for kind, seen in sorted(self._warnings.items()):
+            if seen > WARNINGS_OF_A_KIND_MAX and not self._reader_gone:
+                more = output.count(seen - WARNINGS_OF_A_KIND_MAX, "more warning")
+                with contextlib.suppress(BrokenPipeError):
+                    self.line(f"warning: {more} of {kind}; the report has them all")
+        self._warnings.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class QuietReporter(Reporter):
+    """Warnings only."""
+
+
+class PlainReporter(Reporter):
+    """Lines for a log: the begin and the end of each phase, and between them one every 5 s."""
+
+    def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
+        super().__init__(stream)
+        self._clock = clock
+        self._phase = ""
+        self._told_at = 0.0
+
+    def show(self, event: Event) -> None:
+        super().show(event)
+        if isinstance(event, JobStarted):
+            self.line(started_text(event))
+        elif isinstance(event, PhaseDone):
+            self._phase = ""
+            self.line(f"{event.phase}: done, {done_text(event)}")
+        elif isinstance(event, Progress):
+            self._show_progress(event)
+
+    def _show_progress(self, event: Progress) -> None:
+        now = self._clock()
+        if event.phase != self._phase:
+            self._phase, self._told_at = event.phase, now
+            self.line(f"{event.phase}: {begin_text(event)}")
+        elif now - self._told_at >= PLAIN_INTERVAL_S:
+            self._told_at = now
+            self.line(f"{event.phase}: {progress_text(event)}")
+
+
+class JsonReporter(Reporter):
+    """One JSON object a line: every event with its fields and its class as ``event``. Progress
+    within a phase comes at most once a second."""
+
+    def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
+        super().__init__(stream)
+        self._clock = clock
+        self._phase = ""
+        self._told_at = 0.0
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, Progress):
+            now = self._clock()
+            if event.phase == self._phase and now - self._told_at < JSON_INTERVAL_S:
+                return
+            self._phase, self._told_at = event.phase, now
+        self.line(json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}))
+
+
+class BarReporter(Reporter):
+    """One bar a phase, drawn by rich."""
+
+    def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
+        super().__init__(stream)
+        self._clock = clock
+        self._bars: Bars | None = None
+
+    def show(self, event: Event) -> None:
+        super().show(event)
+        if isinstance(event, JobStarted):
+            self.line(started_text(event))
+        elif isinstance(event, Progress | PhaseDone):
+            self._open().update(event)
+
+    def line(self, text: str) -> None:
+        if self._bars is None:
+            super().line(text)
+        else:
+            self._bars.line(text)
+
+    def close(self) -> None:
+        super().close()
+        if self._bars is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._bars.close()
+            self._bars = None
+
+    def _open(self) -> Bars:
+        if self._bars is None:
+            from dsort.cli.bars import Bars
+
+            self._bars = Bars(self._stream, self._clock)
+        return self._bars
+
+
+def make_reporter(style: ProgressStyle, stream: TextIO | None = None) -> Reporter:
+    """The reporter for ``style``; ``auto`` draws bars on a terminal that can move its cursor."""
+    stream = stream or sys.stderr
+    if style == "auto":
+        able = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        style = "bar" if able else "plain"
+    if style == "bar":
+        return BarReporter(stream)
+    if style == "plain":
+        return PlainReporter(stream)
+    return JsonReporter(stream) if style == "json" else QuietReporter(stream)
+
+
+def started_text(event: JobStarted) -> str:
+    """The line that opens a job."""
+    return (
+        f"job {event.job_id}: {output.count(event.input_shards, 'shard')}, "
+        f"{output.size(event.input_bytes)}, {event.move}, {output.count(event.workers, 'worker')}"
+    )
+
+
+def begin_text(event: Progress) -> str:
+    """What a phase has before it."""
+    parts = []
+    if event.shards_total:
+        parts.append(output.count(event.shards_total, "shard"))
+    if event.bytes_total:
+        parts.append(output.size(event.bytes_total))
+    return ", ".join(parts) or "begins"
+
+
+def progress_text(event: Progress) -> str:
+    """How far a phase is, in one line: ``34/100 shards, 1,234 records, 512 MiB, ...``."""
+    parts = []
+    if event.shards_total:
+        parts.append(f"{event.shards_done:,}/{event.shards_total:,} shards")
+    if event.records_done:
+        parts.append(output.count(event.records_done, "record"))
+    if event.bytes_done:
+        parts.append(output.size(event.bytes_done))
+        parts.append(speed_text(event.phase, event.bytes_done, event.elapsed_s))
+    left_s = time_left_s(event)
+    if left_s is not None:
+        parts.append(f"about {output.duration(left_s)} left")
+    return ", ".join(part for part in parts if part) or output.duration(event.elapsed_s)
+
+
+def done_text(event: PhaseDone) -> str:
+    """What a phase did."""
+    parts = [output.duration(event.elapsed_s)]
+    if event.shards:
+        parts.append(output.count(event.shards, "shard"))
+    if event.records:
+        parts.append(output.count(event.records, "record"))
+    if event.bytes:
+        parts.append(output.size(event.bytes))
+        parts.append(speed_text(event.phase, event.bytes, event.elapsed_s))
+    return ", ".join(part for part in parts if part)
+
+
+def speed_text(phase: str, bytes_done: int, elapsed_s: float) -> str:
+    """Bytes a second, for phases that move payload; empty for the others."""
+    return output.rate(bytes_done, elapsed_s) if phase in MOVING_PHASES else ""
+
+
+def time_left_s(event: Progress) -> float | None:
+    """Seconds until the phase is over if it goes on as it did; None while nobody can tell."""
+    done, total = event.bytes_done, event.bytes_total
+    if not total:
+        done, total = event.shards_done, event.shards_total
+    if not done or total <= done or event.elapsed_s < 1:
+        return None
+    return event.elapsed_s * (total - done) / done

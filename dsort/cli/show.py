@@ -1,0 +1,112 @@
+"""``dsort show``: what a job did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dsort.cli import options, output
+from dsort.cli.find_job import FoundJob, find_job
+from dsort.cli.summary import bytes_line, reaction_lines, records_line
+from dsort.errors import InputError
+from dsort.reports import ReactionCount
+
+__all__ = ["show"]
+
+SHARDS_SHOWN = 10
+
+
+def show(
+    job: options.JobOrManifest,
+    bucket: options.JobBucket = None,
+    show_all: options.ShowAll = False,
+    root: options.Root = Path(),
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Show what a job did: its result, its figures, and what it met."""
+    found = find_job(job, bucket=bucket, root=root)
+    document = _parsed(found)
+    if as_json:
+        output.write_json(document)
+        return
+    try:
+        output.write(_finished(found, document) if found.finished else _aborted(found, document))
+        if found.finished:
+            output.write("\n" + _shards(document["outputs"], show_all))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{_where(found)} is no manifest of a dsort job: {error} is missing or of another type",
+            hint="`dsort show --json` prints it as it is",
+        ) from error
+
+
+def _parsed(found: FoundJob) -> Any:
+    try:
+        return json.loads(found.bucket.read(found.document))
+    except ValueError as error:
+        raise InputError(f"{_where(found)} is no JSON document: {error}") from error
+
+
+def _where(found: FoundJob) -> str:
+    return f"{found.document} in bucket {found.bucket.uri}"
+
+
+def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
+    spec, totals, move = manifest["spec"], manifest["totals"], manifest["move"]
+    phases = manifest["phase_seconds"]
+    shards = f"{totals['input_shards']:,} in, {totals['output_shards']:,} out"
+    algorithm = spec["algorithm"]
+    return output.fields(
+        [
+            ("job", f"{manifest['job_id']} finished {manifest['created']}"),
+            ("what", output.printable(spec.get("description") or "")),
+            ("from", output.printable(str(spec["input_bck"]))),
+            ("to", output.printable(output.place(found.bucket.uri))),
+            ("algorithm", algorithm["kind"] + (", decreasing" * bool(algorithm["decreasing"]))),
+            ("seed", str(algorithm.get("seed") or "")),
+            ("shards", shards),
+            ("records", records_line(totals["records"], totals["members"])),
+            ("bytes", bytes_line(totals["payload_bytes"], totals["file_bytes"])),
+            ("moved by", str(move.get("way", ""))),
+            ("took", ", ".join(f"{name} {output.duration(s)}" for name, s in phases.items())),
+            ("index", manifest.get("index") or ""),
+            *reaction_lines(_reactions(manifest["reactions"])),
+        ]
+    )
+
+
+def _aborted(found: FoundJob, report: Mapping[str, Any]) -> str:
+    return output.fields(
+        [
+            ("job", f"{report['job_id']} {report['state']}"),
+            ("why", report.get("error") or ""),
+            ("to", output.printable(output.place(found.bucket.uri))),
+            ("shards", f"{report['input_shards']:,} in, no result"),
+            *reaction_lines(_reactions(report["reactions"])),
+        ]
+    )
+
+
+def _reactions(entries: Sequence[Mapping[str, Any]]) -> list[ReactionCount]:
+    return [ReactionCount(each["kind"], each["count"], tuple(each["samples"])) for each in entries]
+
+
+def _shards(outputs: Sequence[Mapping[str, Any]], show_all: bool) -> str:
+    shown = outputs if show_all else outputs[:SHARDS_SHOWN]
+    rows = [
+        (
+            output.printable(each["name"]),
+            output.number(each["records"]),
+            output.size(each["file_bytes"]),
+            each["xxh3"],
+        )
+        for each in shown
+    ]
+    text = output.table(("SHARD", "RECORDS", "SIZE", "XXH3"), rows, right="lrrl")
+    hidden = len(outputs) - len(shown)
+    return text + (
+        f"\n... and {output.count(hidden, 'more shard')} (--all lists them)" * (hidden > 0)
+    )

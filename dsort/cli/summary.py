@@ -1,0 +1,121 @@
+"""Reports in words: what a person wants to know once a job, a plan or a check is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dsort.cli import output
+from dsort.reports import JobReport, PlannedShard, PlanReport, ReactionCount, VerifyReport
+
+__all__ = ["bytes_line", "job", "plan", "reaction_lines", "records_line", "verification"]
+
+SHARDS_SHOWN = 10
+SAMPLES_SHOWN = 3
+
+
+def job(report: JobReport) -> str:
+    """What a job did and where its result is."""
+    took_s = sum(report.phase_seconds.values())
+    speed = output.rate(report.file_bytes, took_s)
+    return output.fields(
+        [
+            ("job", f"{report.job_id} {report.state} in {output.duration(took_s)}"),
+            ("result", output.printable(output.place(report.output_uri))),
+            ("manifest", output.printable(report.manifest_name or "")),
+            ("shards", f"{report.input_shards:,} in, {report.output_shards:,} out"),
+            ("records", records_line(report.records, report.members)),
+            ("bytes", bytes_line(report.payload_bytes, report.file_bytes)),
+            ("rate", speed),
+            ("how", f"{report.move}, {output.count(report.workers, 'worker')}"),
+            ("seed", report.seed or ""),
+            *reaction_lines(report.reactions),
+            ("warnings", _warnings(report.warnings)),
+        ]
+    )
+
+
+def plan(report: PlanReport, *, show_all: bool) -> str:
+    """What a job would do."""
+    head = output.fields(
+        [
+            ("plan", "nothing was written"),
+            ("shards", f"{report.input_shards:,} in, {len(report.shards):,} out"),
+            ("records", records_line(report.records, report.members)),
+            ("bytes", bytes_line(report.payload_bytes, report.file_bytes)),
+            ("how", f"{report.move}: {report.move_reason}"),
+            ("workers", output.number(report.workers)),
+            ("memory", output.size(report.memory_bytes)),
+            ("scratch", output.size(report.scratch_bytes)),
+            ("seed", report.seed or ""),
+            *reaction_lines(report.reactions),
+            ("warnings", _warnings(report.warnings)),
+        ]
+    )
+    return "\n\n".join(part for part in (head, _shards(report.shards, show_all)) if part)
+
+
+def verification(report: VerifyReport) -> str:
+    """What a check of a result found."""
+    verdict = "as it should be" if report.ok else output.count(report.problem_count, "difference")
+    head = output.fields(
+        [
+            ("job", f"{report.job_id}: {verdict}"),
+            ("result", output.printable(output.place(report.output_uri))),
+            ("shards", f"{report.input_shards:,} in, {report.output_shards:,} out"),
+            ("records", records_line(report.records, report.members)),
+            ("read", f"{output.size(report.bytes_read)} in {output.duration(report.elapsed_s)}"),
+            ("warnings", _warnings(report.warnings)),
+        ]
+    )
+    rows = [
+        (each.kind, output.printable(each.shard), output.printable(each.record), each.text)
+        for each in report.problems
+    ]
+    if not rows:
+        return head
+    found = output.table(("WHAT", "SHARD", "RECORD", "DETAILS"), rows)
+    hidden = report.problem_count - len(rows)
+    return f"{head}\n\n{found}" + (f"\n... and {hidden:,} more" if hidden else "")
+
+
+def records_line(records: int, members: int) -> str:
+    """How many records there are, and members in them."""
+    return f"{records:,}, {output.count(members, 'member')}"
+
+
+def bytes_line(payload_bytes: int, file_bytes: int) -> str:
+    """How much is stored, and how much of that is not headers and padding."""
+    return f"{output.size(file_bytes)}, {output.size(payload_bytes)} of them payload"
+
+
+def reaction_lines(reactions: Iterable[ReactionCount]) -> Iterable[tuple[str, str]]:
+    """A field for each kind; only the first of them has a name."""
+    for row, each in enumerate(reactions):
+        names = ", ".join(output.printable(name) for name in each.samples[:SAMPLES_SHOWN])
+        more = ", ..." if each.count > SAMPLES_SHOWN and names else ""
+        text = f"{each.count:,} {each.kind}" + (f": {names}{more}" if names else "")
+        yield ("reactions" if row == 0 else " ", text)
+
+
+def _warnings(warnings: Sequence[str]) -> str:
+    return f"{len(warnings):,}, told above" if warnings else ""
+
+
+def _shards(shards: Sequence[PlannedShard], show_all: bool) -> str:
+    shown = shards if show_all else shards[:SHARDS_SHOWN]
+    if not shown:
+        return ""
+    rows = [
+        (
+            output.printable(each.name),
+            output.number(each.records),
+            output.size(each.payload_bytes),
+            output.size(each.file_bytes),
+        )
+        for each in shown
+    ]
+    text = output.table(("SHARD", "RECORDS", "PAYLOAD", "SIZE"), rows, right="lrrr")
+    hidden = len(shards) - len(shown)
+    if hidden:
+        text += f"\n... and {output.count(hidden, 'more shard')} (`dsort plan --all` lists them)"
+    return text

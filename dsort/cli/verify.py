@@ -1,0 +1,54 @@
+"""``dsort verify``: is a result what its manifest and its inputs say?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from dsort.cli import exits, options, output, summary
+from dsort.cli.find_job import find_job
+from dsort.cli.jobs import stoppable
+from dsort.cli.progress import make_reporter
+from dsort.errors import InputError, VerifyError
+from dsort.reports import RunOptions
+
+__all__ = ["verify"]
+
+
+def verify(
+    job: options.JobOrManifest,
+    bucket: options.JobBucket = None,
+    root: options.Root = Path(),
+    workers: options.Workers = None,
+    progress: options.ProgressOption = "auto",
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Read inputs and outputs again and compare: every record once, bytes equal, checksums equal,
+    duplicates and order as the spec says."""
+    from dsort import api
+
+    found = find_job(job, bucket=bucket, root=root)
+    if not found.finished:
+        raise InputError(
+            f"job {found.job_id} did not finish: it has no result",
+            hint=f"see what it did with `dsort show {found.job_id}`",
+        )
+    run = RunOptions(root=root, workers=workers)
+    with stoppable() as stop, make_reporter(progress) as reporter:
+        report = api.verify(
+            found.bucket.read(found.document),
+            output_uri=found.bucket.uri if found.in_place else None,
+            options=run,
+            on_event=reporter,
+            stop=stop,
+        )
+    if as_json:
+        output.write_json(report.to_dict())
+    else:
+        output.write(summary.verification(report))
+    if not report.ok:
+        differences = output.count(report.problem_count, "difference")
+        error = VerifyError(f"the result of job {report.job_id} has {differences}")
+        raise typer.Exit(exits.report_error(error, as_json=False, debug=debug))

@@ -1,0 +1,165 @@
+"""What is in one shard: its records, and whatever is odd about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from dsort.core.members import MemberKind, MemberTable, ScanNotes
+from dsort.core.record_keys import split_name
+from dsort.core.records import FormedRecords, form_records
+
+if TYPE_CHECKING:
+    from dsort.storage.base import Bucket
+
+__all__ = ["Oddity", "RecordSummary", "ShardSummary", "inspect_object", "summarise"]
+
+SAMPLES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSummary:
+    """One record: its key, the extensions of its members in order, the bytes of their payload."""
+
+    key: str
+    extensions: tuple[str, ...]
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Oddity:
+    """Something about a shard that a plain one does not have. ``count`` is members, pieces or
+    bytes, as ``text`` says."""
+
+    kind: str
+    count: int
+    text: str
+    samples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSummary:
+    """One shard. Names that are not UTF-8 carry surrogate escapes."""
+
+    shard: str
+    file_bytes: int
+    members: int
+    payload_bytes: int
+    records: tuple[RecordSummary, ...]
+    extensions: dict[str, int]  # how many members have each; "" are those without one
+    oddities: tuple[Oddity, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """The summary in JSON types."""
+        return asdict(self)
+
+
+def inspect_object(bucket: Bucket, name: str) -> ShardSummary:
+    """Summarise the shard ``name``, mapped where it can be, else read whole.
+
+    ``StorageError`` if it cannot be read, ``CorruptShardError`` if it is no whole tar.
+    """
+    from dsort.formats import tar
+
+    with bucket.open(name) as stored:
+        mapped = stored.mapping()
+        if mapped is None:
+            mapped = memoryview(bytearray(stored.info.size_bytes))
+            stored.read_into(mapped, 0)
+        return summarise(name, stored.info.size_bytes, tar.scan(name, mapped))
+
+
+def summarise(shard: str, file_bytes: int, members: MemberTable) -> ShardSummary:
+    """Summarise a shard whose members are known. Directories and devices are no records."""
+    formed = form_records(members, "keep")
+    names = [_text(name) for name in members.names.tolist()]
+    extensions = [_extension(name) for name in names]
+    strays = set(formed.strays)
+    rows = formed.member_rows.tolist()
+    bounds = formed.member_offsets.tolist()
+    sizes = formed.payload_bytes.tolist()
+    records = tuple(
+        RecordSummary(
+            _text(key),
+            tuple("" if row in strays else extensions[row] for row in rows[first:last]),
+            payload,
+        )
+        for key, first, last, payload in zip(
+            formed.keys.tolist(), bounds, bounds[1:], sizes, strict=False
+        )
+    )
+    return ShardSummary(
+        shard=shard,
+        file_bytes=file_bytes,
+        members=len(members),
+        payload_bytes=int(members.payload_bytes.sum()),
+        records=records,
+        extensions=dict(
+            Counter("" if row in strays else extensions[row] for row in range(len(members)))
+        ),
+        oddities=(
+            *_container_oddities(members.notes),
+            *_kind_oddities(members, names),
+            *_record_oddities(formed, members, names),
+        ),
+    )
+
+
+def _container_oddities(notes: ScanNotes) -> Iterable[Oddity]:
+    if notes.missing_end:
+        yield Oddity("missing_end", 1, "the end-of-archive marker is missing")
+    if notes.trailing_bytes:
+        yield Oddity("trailing_bytes", notes.trailing_bytes, "bytes after the end marker")
+    if notes.hardlinks_resolved:
+        yield Oddity(
+            "hard_links", notes.hardlinks_resolved, "hard links to other members of the shard"
+        )
+    globals_seen = notes.global_headers_folded + notes.global_headers_dropped
+    if globals_seen:
+        yield Oddity("global_headers", globals_seen, "global pax headers")
+
+
+def _kind_oddities(members: MemberTable, names: list[str]) -> Iterable[Oddity]:
+    texts = {
+        MemberKind.SYMLINK: ("symlinks", "symbolic links"),
+        MemberKind.DIRECTORY: ("directories", "directories"),
+        MemberKind.DEVICE: ("devices", "devices or fifos"),
+        MemberKind.HARDLINK: ("broken_hard_links", "hard links to members that are not here"),
+    }
+    kinds = members.kind.tolist()
+    for kind, (label, text) in texts.items():
+        rows = [row for row, value in enumerate(kinds) if value == kind]
+        if rows:
+            yield Oddity(label, len(rows), text, _samples(names, rows))
+
+
+def _record_oddities(
+    formed: FormedRecords, members: MemberTable, names: list[str]
+) -> Iterable[Oddity]:
+    kinds = members.kind
+    rows = [row for row in formed.strays if kinds[row] in (MemberKind.FILE, MemberKind.SYMLINK)]
+    if rows:
+        text = "members that are no part of a record (no extension, or a hidden file)"
+        yield Oddity("stray_members", len(rows), text, _samples(names, rows))
+    if formed.repeated:
+        text = "members that a later one of the same name replaces"
+        samples = _samples(names, formed.repeated)
+        yield Oddity("duplicated_records", len(formed.repeated), text, samples)
+    if formed.non_adjacent:
+        text = "pieces of records that are apart from the rest of their record"
+        yield Oddity("non_adjacent", formed.non_adjacent, text)
+
+
+def _samples(names: list[str], rows: Iterable[int]) -> tuple[str, ...]:
+    return tuple(names[row] for row, _ in zip(rows, range(SAMPLES_MAX), strict=False))
+
+
+def _extension(name: str) -> str:
+    extension = split_name(name.encode(errors="surrogateescape"))[1]
+    return "." + _text(extension) if extension else ""
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="surrogateescape")

@@ -1,0 +1,196 @@
+"""What a job tells while it runs (events) and when it is over (reports): plain values, no engine.
+
+Events go to the ``on_event`` callback of ``dsort.run`` and ``dsort.plan``, in the caller's thread,
+in the order things happen. Reports are returned. Everything is frozen, picklable and made of JSON
+types once passed through ``dataclasses.asdict`` or their ``to_dict``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+__all__ = [
+    "Event",
+    "JobReport",
+    "JobStarted",
+    "JobWarning",
+    "PhaseDone",
+    "PlanReport",
+    "PlannedShard",
+    "Progress",
+    "ReactionCount",
+    "RunOptions",
+    "VerifyProblem",
+    "VerifyReport",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """The inputs are known and the way payload moves is chosen; workers start now."""
+
+    job_id: str
+    move: str  # map | spill
+    workers: int
+    input_shards: int
+    input_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one phase is. A total of 0 means that it is not known (yet)."""
+
+    job_id: str
+    phase: str  # resolve | extract | plan | create | commit
+    shards_done: int
+    shards_total: int
+    records_done: int
+    bytes_done: int
+    bytes_total: int
+    elapsed_s: float  # since this phase began
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseDone:
+    """One phase is over; its totals."""
+
+    job_id: str
+    phase: str
+    elapsed_s: float
+    shards: int
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobWarning:
+    """Something the user should know that does not stop the job."""
+
+    job_id: str
+    kind: str  # the reaction's or the note's name, for example "missing_shards"
+    text: str
+
+
+Event = Progress | PhaseDone | JobWarning | JobStarted
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How to run a job: everything that must not change its result."""
+
+    root: Path  # the directory that bare bucket names are under
+    scratch: Path | None = None  # where spill files go; None = beside the output
+    memory_max_bytes: int | None = None  # for the whole job on one node; None = what is there
+    move: str = "auto"  # auto | map | spill
+    workers: int | None = None  # None = one a core
+    overwrite: bool | None = None  # None = as the spec says
+    runtime: str = "local"  # local | ray
+    ray_address: str | None = None  # None = a Ray of its own on this machine
+
+
+@dataclass(frozen=True, slots=True)
+class ReactionCount:
+    """How often a reaction was needed, with a few of the names it was about."""
+
+    kind: str
+    count: int
+    samples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What a job did."""
+
+    job_id: str
+    state: str  # finished | aborted | planned
+    output_uri: str
+    manifest_name: str | None  # in the output bucket; None where nothing was committed
+    move: str
+    workers: int
+    input_shards: int
+    output_shards: int
+    records: int
+    members: int
+    payload_bytes: int  # of all members, without headers and padding
+    file_bytes: int  # of all output shards
+    seed: str | None
+    phase_seconds: dict[str, float]
+    reactions: tuple[ReactionCount, ...]
+    warnings: tuple[str, ...]
+    error: str | None
+
+    def to_dict(self) -> dict[str, object]:
+        """The report in JSON types."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedShard:
+    """One output shard as it would be written."""
+
+    name: str
+    records: int
+    payload_bytes: int
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """What a job would do; nothing was written."""
+
+    job_id: str
+    input_shards: int
+    records: int
+    members: int
+    payload_bytes: int
+    file_bytes: int
+    shards: tuple[PlannedShard, ...]  # all of them, in order
+    move: str
+    move_reason: str
+    workers: int
+    memory_bytes: int
+    scratch_bytes: int
+    seed: str | None
+    reactions: tuple[ReactionCount, ...]
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """The report in JSON types."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyProblem:
+    """One difference between a result and what its manifest or its inputs say."""
+
+    kind: str  # missing_record | doubled_record | changed_bytes | checksum | order | ...
+    shard: str
+    record: str  # "" where it is about the shard as a whole
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What ``dsort verify`` found. ``problem_count`` counts all, ``problems`` holds the first."""
+
+    job_id: str
+    output_uri: str
+    input_shards: int
+    output_shards: int
+    records: int
+    members: int
+    bytes_read: int
+    elapsed_s: float
+    problem_count: int
+    problems: tuple[VerifyProblem, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the result is what it should be."""
+        return self.problem_count == 0
+
+    def to_dict(self) -> dict[str, object]:
+        """The report in JSON types."""
+        return {"ok": self.ok, **asdict(self)}

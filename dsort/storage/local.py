@@ -1,0 +1,230 @@
+"""A bucket that is a directory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from dsort.errors import (
+    InvariantError,
+    ObjectNotFoundError,
+    StorageAccessError,
+    StorageError,
+)
+from dsort.storage.base import INTERNAL_PREFIX, ObjectInfo
+from dsort.storage.linux import rename_to_free_name, reserve_room, sync_directories
+from dsort.storage.local_listing import info_of, list_files
+from dsort.storage.local_objects import LocalReadObject, LocalStagedObject
+from dsort.storage.local_removal import remove_below, remove_if_empty
+from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
+from dsort.storage.os_errors import StorageErrors
+
+__all__ = ["LocalBucket"]
+
+_OPEN_TRIES_MAX = 10  # another process may remove the directory while it is still empty
+
+
+class LocalBucket:
+    """The files under one directory (see :class:`~dsort.storage.base.Bucket`).
+
+    Names are paths relative to it. Links are followed when files are read and listed, never when
+    they are removed. Instances may be pickled and used in several processes at once; what
+    ``settle`` has to do is remembered by the instance that published.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        absolute = directory.absolute()
+        self.uri: str = absolute.as_uri()
+        self._root = absolute
+        self._internal = absolute / INTERNAL_PREFIX
+        self._unsettled: set[Path] = set()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (LocalBucket, (self._root,))
+
+    def __repr__(self) -> str:
+        return f"LocalBucket({self.uri})"
+
+    def exists(self) -> bool:
+        """Whether the directory is there."""
+        with self._doing("look for the directory"):
+            return self._root.is_dir()
+
+    def create(self) -> None:
+        """Make the directory, and those above it, if there is none."""
+        with self._doing("create the directory"):
+            self._root.mkdir(parents=True, exist_ok=True)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """The files whose names begin with ``prefix``, in byte order; see ``list_files``."""
+        encoded = encoded_prefix(prefix)
+        with self._doing(f"list {prefix}*"):
+            yield from list_files(os.fsencode(self._root), encoded)
+
+    def stat(self, name: str) -> ObjectInfo:
+        """Size, time and etag of a file; ``ObjectNotFoundError`` if there is none."""
+        path = self._path(name)
+        with self._doing(f"find {name}"):
+            status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ObjectNotFoundError(f"{name} in bucket {self.uri} is not a file")
+        return info_of(name, status)
+
+    def open(self, name: str) -> LocalReadObject:
+        """Open a file for reading; ``ObjectNotFoundError`` if there is none."""
+        path = self._path(name)
+        with self._doing(f"read {name}"):
+            # Not blocking: what turns out to be a pipe must not keep us waiting.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            return LocalReadObject(fd, name, self.uri)
+
+    def read(self, name: str) -> bytes:
+        """A small file whole."""
+        with self.open(name) as opened:
+            data = bytearray(opened.info.size_bytes)
+            opened.read_into(memoryview(data), 0)
+            return bytes(data)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Store a small file under ``name``: whole or not at all, and safe from power cuts."""
+        path = self._path(name)
+        is_internal = name.startswith(INTERNAL_PREFIX)
+        # What dsort keeps for a job stays in the job's directory, so that `discard` finds it.
+        holder = path.parent if is_internal else self._internal
+        temporary = holder / f"write-{uuid.uuid4().hex}"
+        with self._doing(f"write {name}", needed_bytes=len(data)):
+            touched = self._make_directories(path.parent)
+            fd = self._open_to_fill(temporary, os.O_EXCL)
+            try:
+                with LocalStagedObject(fd, name, self.uri) as staged:
+                    staged.write_at(0, [data])
+                    staged.sync()
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+                if not is_internal:
+                    remove_if_empty(self._internal)
+            sync_directories(touched)
+
+    def delete(self, name: str) -> None:
+        """Remove a file (or a link, not what it leads to); no error if there is none."""
+        path = self._path(name)
+        with (
+            self._doing(f"remove {name}"),
+            contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        ):
+            path.unlink()
+
+    def stage(self, token: str, *, size_bytes: int | None = None) -> LocalStagedObject:
+        """Open the file ``token``, making it if need be, and reserve room for ``size_bytes``."""
+        path = self._token_path(token)
+        with self._doing(f"make room for {token}", needed_bytes=size_bytes):
+            fd = self._open_to_fill(path, 0)
+            try:
+                reserve_room(fd, size_bytes or 0)
+            except OSError:
+                os.close(fd)
+                raise
+        return LocalStagedObject(fd, token, self.uri)
+
+    def publish(self, token: str, name: str, *, overwrite: bool) -> None:
+        """Rename a staged file to ``name`` in one step, making the directories that it needs.
+
+        Without ``overwrite`` an existing ``name`` is a ``StorageError`` and stays as it is.
+        Publishing again what a killed process had begun to publish ends its work.
+        """
+        source = self._token_path(token)
+        target = self._path(name)
+        with self._doing(f"publish {name}"):
+            touched = self._make_directories(target.parent)
+            try:
+                if overwrite:
+                    source.replace(target)
+                else:
+                    rename_to_free_name(source, target)
+            except (FileExistsError, IsADirectoryError) as error:
+                raise StorageError(
+                    f"{name} in bucket {self.uri} exists already", hint="remove it or rename it"
+                ) from error
+            self._unsettled |= touched
+
+    def settle(self) -> None:
+        """Return once all names that this instance published survive a power cut."""
+        with self._doing("write published names to disk"):
+            sync_directories(self._unsettled)
+        self._unsettled.clear()
+
+    def discard(self, token_prefix: str) -> None:
+        """Remove dsort's own files whose names begin with ``token_prefix``, and directories that
+        this leaves empty, ``.dsort/`` too. Links are removed, not followed."""
+        if not token_prefix.startswith(INTERNAL_PREFIX):
+            raise InvariantError(f"discard of {token_prefix!r}, not under {INTERNAL_PREFIX}")
+        encoded_prefix(token_prefix)
+        *parts, last = token_prefix.split("/")
+        with self._doing(f"remove {token_prefix}*"), contextlib.suppress(FileNotFoundError):
+            remove_below(self._root, parts, last)
+
+    def free_bytes(self) -> int:
+        """Room that is left for us on the file system that holds, or will hold, the directory."""
+        path = self._root
+        with self._doing("find the room left"):
+            while not path.is_dir():
+                path = path.parent
+            status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    def local_path(self, name: str) -> Path:
+        """Where ``name`` is or would be."""
+        return self._path(name)
+
+    def _path(self, name: str) -> Path:
+        encoded_name(name)  # nothing that leads out of the directory
+        return self._root / name
+
+    def _token_path(self, token: str) -> Path:
+        encoded_token(token)
+        return self._root / token
+
+    def _doing(self, action: str, *, needed_bytes: int | None = None) -> StorageErrors:
+        return StorageErrors(action, self.uri, needed_bytes=needed_bytes)
+
+    def _open_to_fill(self, path: Path, more_flags: int) -> int:
+        """Open ``path``, made with its directories if need be, for reading and writing."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | more_flags
+        for _ in range(_OPEN_TRIES_MAX - 1):
+            self._make_directories(path.parent)
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(path, flags, 0o666)
+        return os.open(path, flags, 0o666)
+
+    def _make_directories(self, directory: Path) -> set[Path]:
+        """Make ``directory`` and what is missing above it, up to the bucket's own.
+
+        Returns the directories whose entries this changes, or a file put into ``directory`` will.
+        """
+        if not self._root.is_dir():
+            raise ObjectNotFoundError(f"there is no bucket {self.uri}", hint="make the directory")
+        if self._internal.is_symlink():
+            raise StorageAccessError(
+                f"{self._internal} is a symbolic link",
+                hint="dsort removes nothing behind links, so it has to be a real directory",
+            )
+        touched = {directory}
+        missing = []
+        while not directory.is_dir():
+            taken = directory.exists() or directory.is_symlink()
+            if taken and not directory.is_dir():  # asked again: made by another process just now?
+                raise StorageError(
+                    f"{directory} is in the way: a directory is needed there",
+                    hint="remove or rename it",
+                )
+            missing.append(directory)
+            directory = directory.parent
+            touched.add(directory)
+        for directory in reversed(missing):
+            directory.mkdir(exist_ok=True)  # another process may be faster
+        return touched

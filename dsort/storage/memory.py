@@ -1,0 +1,205 @@
+"""A bucket in the memory of this process, for tests of whatever works on buckets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from dsort.errors import InvariantError, ObjectNotFoundError, StorageError, StorageFullError
+from dsort.storage.base import INTERNAL_PREFIX, Buffer, ObjectInfo
+from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
+
+__all__ = ["MemoryBucket"]
+
+
+class _Memory:
+    """What readers and staged objects share."""
+
+    def __init__(self, name: str, bucket: str) -> None:
+        self._name = name
+        self._bucket = bucket
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _copy(self, data: bytes | bytearray, buffer: memoryview, offset: int) -> None:
+        buffer = buffer.cast("B")
+        piece = data[offset : offset + len(buffer)]
+        if len(piece) < len(buffer):
+            raise StorageError(
+                f"{self._name} in bucket {self._bucket} ended at byte {len(data):,}, "
+                f"{offset + len(buffer):,} expected"
+            )
+        buffer[:] = piece
+
+
+class _MemoryReadObject(_Memory):
+    def __init__(self, info: ObjectInfo, data: bytes, bucket: str) -> None:
+        super().__init__(info.name, bucket)
+        self.info: ObjectInfo = info
+        self._data = data
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        self._copy(self._data, buffer, offset)
+
+    def mapping(self) -> memoryview | None:
+        return memoryview(self._data)
+
+
+class _MemoryStagedObject(_Memory):
+    def __init__(self, token: str, data: bytearray, bucket: MemoryBucket) -> None:
+        super().__init__(token, bucket.uri)
+        self._data = data
+        self._owner = bucket
+
+    def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
+        joined = b"".join(slices)
+        if joined:
+            self._owner.need_room(max(0, offset + len(joined) - len(self._data)), self._name)
+            self._data.extend(bytes(max(0, offset - len(self._data))))
+            self._data[offset : offset + len(joined)] = joined
+
+    def start_sync(self, offset: int, size_bytes: int) -> None:
+        """Nothing to begin."""
+
+    def sync(self) -> None:
+        """Memory never survives."""
+
+    def size_bytes(self) -> int:
+        return len(self._data)
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        self._copy(self._data, buffer, offset)
+
+
+class MemoryBucket:
+    """Objects in a dict (see :class:`~dsort.storage.base.Bucket`), for one process and one thread.
+
+    ``room_bytes`` is how much fits in (None: no limit). It exists from the start unless
+    ``exists=False``; as with directories, nothing can be stored before ``create``.
+    """
+
+    def __init__(
+        self,
+        uri: str = "memory://test",
+        *,
+        room_bytes: int | None = None,
+        exists: bool = True,
+    ) -> None:
+        self.uri: str = uri
+        self._room_bytes = room_bytes
+        self._exists = exists
+        self._objects: dict[bytes, tuple[ObjectInfo, bytes]] = {}
+        self._staged: dict[bytes, bytearray] = {}
+        self._versions = itertools.count(1)
+
+    def exists(self) -> bool:
+        return self._exists
+
+    def create(self) -> None:
+        self._exists = True
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """The objects whose names begin with ``prefix``, in byte order; staged ones count."""
+        wanted = encoded_prefix(prefix)
+        internal = INTERNAL_PREFIX.encode()
+        self._need_bucket()
+        known = {name: info for name, (info, _) in self._objects.items()}
+        for token, data in self._staged.items():
+            known[token] = ObjectInfo(token.decode(), len(data), 0, "")
+        for name in sorted(known):
+            if name.startswith(wanted) and (
+                wanted.startswith(internal) or not name.startswith(internal)
+            ):
+                yield known[name]
+
+    def stat(self, name: str) -> ObjectInfo:
+        return self._get(name)[0]
+
+    def open(self, name: str) -> _MemoryReadObject:
+        return _MemoryReadObject(*self._get(name), self.uri)
+
+    def read(self, name: str) -> bytes:
+        return self._get(name)[1]
+
+    def write(self, name: str, data: bytes) -> None:
+        encoded = encoded_name(name)
+        self._need_bucket()
+        self.need_room(len(data), name)
+        self._put(encoded, bytes(data))
+
+    def delete(self, name: str) -> None:
+        self._objects.pop(encoded_name(name), None)
+
+    def stage(self, token: str, *, size_bytes: int | None = None) -> _MemoryStagedObject:
+        encoded = encoded_token(token)
+        self._need_bucket()
+        self.need_room(size_bytes or 0, token)
+        return _MemoryStagedObject(token, self._staged.setdefault(encoded, bytearray()), self)
+
+    def publish(self, token: str, name: str, *, overwrite: bool) -> None:
+        source, target = encoded_token(token), encoded_name(name)
+        if source not in self._staged:
+            raise ObjectNotFoundError(f"there is no {token} in bucket {self.uri}")
+        if target in self._objects and not overwrite:
+            raise StorageError(f"{name} in bucket {self.uri} exists already")
+        self._put(target, bytes(self._staged.pop(source)))
+
+    def settle(self) -> None:
+        """Memory never survives."""
+
+    def discard(self, token_prefix: str) -> None:
+        if not token_prefix.startswith(INTERNAL_PREFIX):
+            raise InvariantError(f"discard of {token_prefix!r}, not under {INTERNAL_PREFIX}")
+        wanted = encoded_prefix(token_prefix)
+        for held in (self._objects, self._staged):
+            for name in [name for name in held if name.startswith(wanted)]:
+                del held[name]
+
+    def free_bytes(self) -> int | None:
+        if self._room_bytes is None:
+            return None
+        used = sum(len(data) for _, data in self._objects.values())
+        return self._room_bytes - used - sum(map(len, self._staged.values()))
+
+    def local_path(self, name: str) -> Path | None:
+        encoded_name(name)
+        return None
+
+    def need_room(self, size_bytes: int, name: str) -> None:
+        """``StorageFullError`` if ``size_bytes`` more do not fit in."""
+        free = self.free_bytes()
+        if free is not None and size_bytes > free:
+            raise StorageFullError(
+                f"cannot write {name} in bucket {self.uri}: no room is left; "
+                f"{size_bytes:,} bytes were needed"
+            )
+
+    def _need_bucket(self) -> None:
+        if not self._exists:
+            raise ObjectNotFoundError(f"there is no bucket {self.uri}")
+
+    def _get(self, name: str) -> tuple[ObjectInfo, bytes]:
+        try:
+            return self._objects[encoded_name(name)]
+        except KeyError:
+            raise ObjectNotFoundError(f"there is no {name} in bucket {self.uri}") from None
+
+    def _put(self, encoded: bytes, data: bytes) -> None:
+        version = next(self._versions)
+        name = encoded.decode("utf-8", "surrogateescape")
+        self._objects[encoded] = (ObjectInfo(name, len(data), version, f"v{version}"), data)

@@ -1,0 +1,143 @@
+"""Test shards: tars of random payload under unique keys, the same bytes for the same recipe."""
+
+from __future__ import annotations
+
+import random
+import tarfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from time import monotonic
+from typing import TYPE_CHECKING, Literal
+
+from dsort.errors import StorageError
+from dsort.reports import Event, PhaseDone, Progress
+
+if TYPE_CHECKING:
+    from dsort.storage.base import Bucket
+
+__all__ = ["ShardRecipe", "TarFormat", "generate_shards", "shard_pieces"]
+
+TarFormat = Literal["ustar", "gnu", "pax"]
+
+WRITE_BYTES_MAX = 4 << 20
+END_OF_ARCHIVE = bytes(1024)
+MODIFIED_AT_S = 1_700_000_000
+
+_TAR_FORMATS: dict[TarFormat, Literal[0, 1, 2]] = {
+    "ustar": tarfile.USTAR_FORMAT,
+    "gnu": tarfile.GNU_FORMAT,
+    "pax": tarfile.PAX_FORMAT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecipe:
+    """What goes into each shard: ``records`` records of one member for each extension."""
+
+    records: int = 5
+    member_bytes: int = 1024
+    extensions: tuple[str, ...] = (".test",)
+    tar_format: TarFormat = "ustar"
+    seed: str = "0"
+
+
+def generate_shards(
+    bucket: Bucket,
+    names: Sequence[str],
+    recipe: ShardRecipe,
+    *,
+    overwrite: bool = False,
+    on_event: Callable[[Event], None] | None = None,
+) -> int:
+    """Write one shard under each of ``names``; the number of bytes written.
+
+    Without ``overwrite`` nothing is written if one of the names is taken: ``StorageError``.
+    """
+    bucket.create()
+    if not overwrite:
+        _refuse_taken(bucket, names)
+    tell = on_event or (lambda event: None)
+    prefix = f".dsort/gen-{uuid.uuid4().hex}"
+    began_s = monotonic()
+    written = 0
+    try:
+        for ordinal, name in enumerate(names):
+            written += _write_shard(bucket, f"{prefix}/{ordinal}", name, ordinal, recipe, overwrite)
+            records = recipe.records * (ordinal + 1)
+            tell(
+                Progress(
+                    job_id="",
+                    phase="generate",
+                    shards_done=ordinal + 1,
+                    shards_total=len(names),
+                    records_done=records,
+                    bytes_done=written,
+                    bytes_total=0,
+                    elapsed_s=monotonic() - began_s,
+                )
+            )
+        bucket.settle()
+    finally:
+        bucket.discard(f"{prefix}/")
+    records = recipe.records * len(names)
+    tell(PhaseDone("", "generate", monotonic() - began_s, len(names), records, written))
+    return written
+
+
+def shard_pieces(recipe: ShardRecipe, name: str, ordinal: int) -> Iterator[bytes]:
+    """The bytes of the shard ``name``, the ``ordinal``-th of its set, piece by piece.
+
+    A key is the record's number in the whole set, in at least six digits: unique, and easy to
+    follow through a shuffle.
+    """
+    source = random.Random(f"{recipe.seed}/{name}")
+    for record in range(recipe.records):
+        key = f"{ordinal * recipe.records + record:06d}"
+        for extension in recipe.extensions:
+            yield _header(key + extension, recipe)
+            yield source.randbytes(recipe.member_bytes)
+            yield bytes(-recipe.member_bytes % tarfile.BLOCKSIZE)
+    yield END_OF_ARCHIVE
+
+
+def _header(name: str, recipe: ShardRecipe) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size = recipe.member_bytes
+    # A fraction of a second is what only a pax header can hold, so that each member gets one.
+    info.mtime = MODIFIED_AT_S + (0.5 if recipe.tar_format == "pax" else 0)
+    return info.tobuf(_TAR_FORMATS[recipe.tar_format])
+
+
+def _write_shard(
+    bucket: Bucket, token: str, name: str, ordinal: int, recipe: ShardRecipe, overwrite: bool
+) -> int:
+    offset = waiting_bytes = 0
+    waiting: list[bytes] = []
+    with bucket.stage(token) as staged:
+        for piece in shard_pieces(recipe, name, ordinal):
+            waiting.append(piece)
+            waiting_bytes += len(piece)
+            if waiting_bytes >= WRITE_BYTES_MAX:
+                staged.write_at(offset, waiting)
+                offset += waiting_bytes
+                waiting, waiting_bytes = [], 0
+        staged.write_at(offset, waiting)
+        staged.sync()
+    bucket.publish(token, name, overwrite=overwrite)
+    return offset + waiting_bytes
+
+
+def _refuse_taken(bucket: Bucket, names: Sequence[str]) -> None:
+    wanted = set(names)
+    # All names lie between the smallest and the largest, and so does what these two begin with.
+    both = zip(min(names), max(names), strict=False)
+    common = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], both))
+    taken = [found.name for found in bucket.list(common) if found.name in wanted]
+    if taken:
+        raise StorageError(
+            f"{len(taken)} of the {len(names)} shards are in {bucket.uri} already, "
+            f"the first is {taken[0]}",
+            hint="use another name, or --overwrite to replace them",
+        )

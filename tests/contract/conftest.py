@@ -1,0 +1,7 @@
+"""Lets the asserts of suites that are imported, not collected, explain themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.register_assert_rewrite("tests.contract.bucket_suite")

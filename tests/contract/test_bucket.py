@@ -1,0 +1,33 @@
+"""Directories and memory are buckets alike: each passes the whole :class:`BucketSuite`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsort.storage.local import LocalBucket
+from dsort.storage.memory import MemoryBucket
+from tests.contract.bucket_suite import BucketSuite
+
+
+class TestLocalBucket(BucketSuite):
+    @pytest.fixture
+    def bucket(self, tmp_path: Path) -> LocalBucket:
+        bucket = LocalBucket(tmp_path / "data")
+        bucket.create()
+        return bucket
+
+
+class TestLocalBucketBehindALink(BucketSuite):
+    @pytest.fixture
+    def bucket(self, tmp_path: Path) -> LocalBucket:
+        (tmp_path / "real").mkdir()
+        (tmp_path / "link").symlink_to("real")
+        return LocalBucket(tmp_path / "link")
+
+
+class TestMemoryBucket(BucketSuite):
+    @pytest.fixture
+    def bucket(self) -> MemoryBucket:
+        return MemoryBucket()

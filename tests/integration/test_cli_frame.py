@@ -1,0 +1,274 @@
+"""The command line as a whole: help is quick and fits, mistakes are told in a few words, and the
+exit code says whose fault it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsort.cli import exits, output
+from dsort.cli.main import app, main
+from dsort.commit import dsort_version
+from dsort.errors import (
+    DsortError,
+    InvariantError,
+    JobStoppedError,
+    SpecError,
+    SpecProblem,
+    StorageError,
+)
+from tests.support.commands import ROOT, CommandLine
+
+VERBS = [command.name or "" for command in app.registered_commands]
+HEAVY = ("numpy", "pyarrow", "pydantic", "ray", "re2", "rich", "xxhash", "yaml")
+HELP_CPU_MAX_S = 0.6
+"""Twice what help may take: the machine of a test may be busy with other things."""
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_help_fits_eighty_columns(verb: str, command: CommandLine) -> None:
+    ended = command(*([verb] if verb else []), "--help")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith(f"Usage: dsort {verb}".rstrip())
+    assert max(len(line) for line in ended.out.splitlines()) <= 80
+    assert "..." not in ended.out.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_help_loads_nothing_heavy_and_is_quick(verb: str) -> None:
+    code = (
+        "import sys\n"
+        "from dsort.cli.main import main\n"
+        f"assert main({[verb, '--help'] if verb else ['--help']}) == 0\n"
+        f"print(*[name for name in {HEAVY} if name in sys.modules], file=sys.stderr)\n"
+    )
+    spent_s = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent_s.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        assert done.stderr.split() == []
+    assert min(spent_s) < HELP_CPU_MAX_S
+
+
+def test_no_arguments_show_the_help(cli: CommandLine) -> None:
+    assert cli().out == cli("--help").out == cli("-h").out
+    assert cli("ls", "-h").out == cli("ls", "--help").out
+
+
+def test_the_example_in_the_help_works(cli: CommandLine) -> None:
+    shown = cli("--help").out.partition("Try it:")[2].partition("Options:")[0]
+    words = shlex.split(shown)
+    starts = [at for at, word in enumerate(words) if word == "dsort"]
+    lines = [
+        words[at + 1 : after] for at, after in zip(starts, [*starts[1:], len(words)], strict=True)
+    ]
+    assert [line[0] for line in lines] == ["gen-shards", "start", "ls"]
+    ended = [cli(*line) for line in lines]
+    assert [each.code for each in ended] == [0, 0, 0]
+    assert "shuffled-18.tar" in ended[2].out
+
+
+def test_version_is_told(cli: CommandLine) -> None:
+    ended = cli("--version")
+    assert ended.code == 0
+    assert ended.out == f"dsort {dsort_version()}\n"
+
+
+def test_exit_codes_are_those_of_the_error_tree(cli: CommandLine) -> None:
+    codes = [code for code, _ in exits.exit_table()]
+    assert codes == ["0", "1", "2", "3", "4", "5", "130, 143"]
+    shown = cli("--help").out.partition("Exit codes:")[2].splitlines()
+    assert [line.strip().split("  ")[0] for line in shown if line[4:5].isdigit()] == codes
+    for kind in DsortError.__subclasses__():
+        assert any(str(kind.exit_code) in code for code in codes)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        code = exits.exit_code(JobStoppedError("stopped", signal_number=number))
+        assert str(code) in codes[-1]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["strat"], ["'strat'", "Did you mean 'start'?"]),
+        (["gen-shard", "b/x.tar"], ["Did you mean 'gen-shards'?"]),
+        (["start"], ["missing option '--spec'", "`dsort start --help`"]),
+        (["ls"], ["missing argument 'BUCKET'"]),
+        (["ls", "images", "--prefx", "a"], ["--prefx", "--prefix"]),
+        (["start", "-f", "{}", "--workers", "0"], ["--workers", "1"]),
+        (["start", "-f", "{}", "--move", "teleport"], ["--move", "'teleport'", "'spill'"]),
+        (["start", "-f", "{}", "--memory-max", "8 gallons"], ["--memory-max", "8 gallons"]),
+        (["gen-shards", "b/x.tar", "--tform", "cpio"], ["--tform", "'cpio'", "'ustar'"]),
+        (["start", "-f", "no-such.json"], ["no-such.json", "hint:"]),
+    ],
+)
+def test_a_mistake_is_a_short_paragraph(
+    args: list[str], words: list[str], cli: CommandLine
+) -> None:
+    ended = cli(*args)
+    assert ended.code == 2
+    assert ended.out == ""
+    assert ended.err.startswith("error: ")
+    assert len(ended.err.splitlines()) <= 3
+    assert "Traceback" not in ended.err
+    for word in words:
+        assert word in ended.err
+
+
+def test_json_tells_errors_on_stdout_too(cli: CommandLine) -> None:
+    ended = cli("validate", "-f", '{"algoritm": {}}', "--json")
+    error = json.loads(ended.out)["error"]
+    assert (ended.code, error["exit_code"], error["kind"]) == (2, 2, "SpecError")
+    assert {"input_bck", "algoritm"} <= {each["path"] for each in error["problems"]}
+    assert ended.err.startswith("error: ")
+    usage = json.loads(cli("ls", "--json").out)["error"]
+    assert (usage["kind"], usage["exit_code"]) == ("UsageError", 2)
+    missing = json.loads(cli("ls", "nowhere", "--json").out)["error"]
+    assert (missing["kind"], missing["exit_code"]) == ("ObjectNotFoundError", 4)
+
+
+def test_all_problems_are_told_with_their_hints(capsys: pytest.CaptureFixture[str]) -> None:
+    problems = [SpecProblem("a", "is wrong", "write b"), SpecProblem("c.d", "is wrong, too")]
+    assert exits.report_error(SpecError(problems), as_json=False, debug=False) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: 2 problems:",
+        "  a: is wrong",
+        "    hint: write b",
+        "  c.d: is wrong, too",
+    ]
+
+
+def test_debug_shows_where_an_error_arose(cli: CommandLine) -> None:
+    ended = cli("ls", "nowhere", "--debug")
+    assert ended.code == 4
+    assert "Traceback" in ended.err
+    assert "Traceback" not in cli("ls", "nowhere").err
+
+
+def test_a_broken_invariant_asks_for_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+    error = InvariantError("a worker failed:\nTraceback\n  somewhere\nValueError: odd")
+    assert exits.report_error(error, as_json=False, debug=False) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "error: a worker failed: ValueError: odd"
+    assert "please report it" in told[1]
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_an_unexpected_exception_is_our_bug(debug: bool, tmp_path: Path) -> None:
+    code = (
+        "import sys, dsort.cli.buckets as buckets\n"
+        "import dsort.storage.addresses as addresses\n"
+        "def broken(uri, *, root): raise ZeroDivisionError('of all things')\n"
+        "addresses.open_bucket = broken\n"
+        "from dsort.cli.main import main\n"
+        "sys.exit(main())\n"
+    )
+    args = ["ls", "images", "--json", *(["--debug"] if debug else [])]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert ("Traceback" in done.stderr) == debug
+    assert "error: dsort failed unexpectedly: ZeroDivisionError: of all things" in done.stderr
+    assert "--debug" in done.stderr
+    assert json.loads(done.stdout)["error"]["exit_code"] == 1
+
+
+def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "many").mkdir()
+    for number in range(2000):
+        (tmp_path / "many" / f"{'x' * 60}-{number:04}").touch()
+    listing = subprocess.Popen(
+        [sys.executable, "-m", "dsort", "ls", "many"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert listing.stdout is not None
+    assert listing.stderr is not None
+    with listing, listing.stdout, listing.stderr:
+        assert listing.stdout.readline().startswith(b"NAME")
+        listing.stdout.close()
+        assert listing.stderr.read() == b""
+    assert listing.returncode == 128 + signal.SIGPIPE
+
+
+def test_a_full_disk_under_stdout_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "s.tar").touch()
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "dsort", "ls", "images"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 4
+    assert done.stderr == "error: cannot write to standard output: No space left on device\n"
+
+
+def test_a_pipe_that_breaks_elsewhere_is_not_taken_for_that(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(argv: object) -> int:
+        raise BrokenPipeError("between two workers")
+
+    monkeypatch.setattr("dsort.cli.main._run", broken)
+    with pytest.raises(BrokenPipeError, match="between two workers"):
+        main(["ls", "images"])
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_interrupt_before_the_work_begins_is_a_stop(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(argv: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dsort.cli.main._run", interrupted)
+    assert main(["ls", "images"]) == 130
+    assert capsys.readouterr().err == "error: stopped by SIGINT\n"
+
+
+def test_a_storage_error_keeps_its_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exits.report_error(StorageError("no", hint="yes"), as_json=False, debug=False) == 4
+    assert capsys.readouterr().err == "error: no\nhint: yes\n"
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "text"),
+    [
+        (0, "0.00 s"),
+        (9.994, "9.99 s"),
+        (12.34, "12.3 s"),
+        (59.99, "1 min 00 s"),
+        (7384, "2 h 03 min"),
+    ],
+)
+def test_durations_are_told_for_people(elapsed_s: float, text: str) -> None:
+    assert output.duration(elapsed_s) == text
+
+
+def test_columns_line_up() -> None:
+    text = output.table(("NAME", "N"), [("a", "1,000"), ("long", "2")], right="lr")
+    assert text.splitlines() == ["NAME      N", "a     1,000", "long      2"]

@@ -1,0 +1,338 @@
+"""``start``, ``plan``, ``validate`` and ``schema`` as a user sees them: where the spec comes from,
+what is printed where, and how a job is stopped."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dsort.errors import InvariantError
+from dsort.reports import (
+    JobReport,
+    JobWarning,
+    PlannedShard,
+    PlanReport,
+    Progress,
+    ReactionCount,
+    RunOptions,
+)
+from dsort.stopping import StopFlag
+from tests.support.commands import SPEC, CommandLine, answering
+
+REPORT = JobReport(
+    job_id="job-1",
+    state="finished",
+    output_uri="file:///data/out%20put",
+    manifest_name=".dsort/job-1/manifest.json",
+    move="map",
+    workers=2,
+    input_shards=3,
+    output_shards=4,
+    records=1500,
+    members=3000,
+    payload_bytes=5 << 20,
+    file_bytes=6 << 20,
+    seed="7",
+    phase_seconds={"extract": 1.0, "create": 2.0},
+    reactions=(ReactionCount("missing_shards", 5, ("a.tar", "b.tar", "c.tar", "d.tar")),),
+    warnings=("5 input shards are missing: a.tar, ...",),
+    error=None,
+)
+PLAN = PlanReport(
+    job_id="job-1",
+    input_shards=3,
+    records=100,
+    members=200,
+    payload_bytes=1 << 20,
+    file_bytes=2 << 20,
+    shards=tuple(PlannedShard(f"s-{n}.tar", 5, 1000, 2000) for n in range(20)),
+    move="map",
+    move_reason="it fits",
+    workers=2,
+    memory_bytes=1 << 30,
+    scratch_bytes=0,
+    seed="7",
+    reactions=(),
+    warnings=(),
+)
+
+
+@pytest.fixture
+def shards(cli: CommandLine) -> None:
+    assert cli("gen-shards", "images/s-{0..2}.tar", "--fcount", 6).code == 0
+
+
+def names_in(path: Path) -> list[str]:
+    with tarfile.open(path) as archive:
+        return archive.getnames()
+
+
+def result(bucket: Path) -> list[list[str]]:
+    return [names_in(path) for path in sorted(bucket.glob("*.tar"))]
+
+
+# --- start ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("shards")
+def test_start_shuffles_and_says_where_the_result_is(cli: CommandLine, tmp_path: Path) -> None:
+    ended = cli("start", "-f", json.dumps(SPEC))
+    assert ended.code == 0
+    records = [name for shard in result(tmp_path / "shuffled") for name in shard]
+    assert sorted(records) == [f"{number:06}.test" for number in range(18)]
+    assert records != sorted(records)
+    lines = dict(line.split(maxsplit=1) for line in ended.out.splitlines())
+    assert lines["result"] == str(tmp_path / "shuffled")
+    assert lines["shards"] == "3 in, 5 out"
+    assert lines["records"] == "18, 18 members"
+    assert lines["seed"] == "7"
+    assert (tmp_path / "shuffled" / lines["manifest"]).is_file()
+    assert "extract: done" in ended.err
+
+
+@pytest.mark.usefixtures("shards")
+def test_the_spec_may_be_a_file_stdin_or_text_with_the_same_result(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = json.dumps(SPEC)
+    (tmp_path / "spec.json").write_text(text)
+    lines = [f"{name}: {json.dumps(value)}" for name, value in SPEC.items()]
+    (tmp_path / "spec.yaml").write_text("\n".join(lines))
+    results = []
+    for number, source in enumerate(["spec.json", "spec.yaml", "-", text]):
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        assert cli("start", "images", f"out{number}", "-f", source).code == 0
+        results.append(result(tmp_path / f"out{number}"))
+    assert results[0]
+    assert all(each == results[0] for each in results)
+
+
+@pytest.mark.usefixtures("shards")
+def test_buckets_on_the_command_line_replace_those_of_the_spec(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    spec = json.dumps({**SPEC, "input_bck": "nowhere", "output_bck": "nowhere"})
+    assert cli("start", "images", tmp_path / "there", "-f", spec).code == 0
+    assert len(result(tmp_path / "there")) == 5
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.usefixtures("shards")
+def test_json_is_the_whole_report(cli: CommandLine) -> None:
+    report = json.loads(cli("start", "-f", json.dumps(SPEC), "--json").out)
+    assert (report["state"], report["records"], report["output_shards"]) == ("finished", 18, 5)
+    assert {"resolve", "extract", "plan", "create"} <= set(report["phase_seconds"])
+
+
+@pytest.mark.usefixtures("shards")
+def test_progress_in_json_is_one_object_a_line(cli: CommandLine) -> None:
+    older = {**SPEC, "input_format": "s-{0..2}"}
+    ended = cli("start", "-f", json.dumps(older), "--progress", "json")
+    events = [json.loads(line) for line in ended.err.splitlines()]
+    done = [each["phase"] for each in events if each["event"] == "PhaseDone"]
+    assert done == ["resolve", "extract", "plan", "create", "commit"]
+    assert [each["event"] for each in events].count("JobStarted") == 1
+    assert (events[0]["event"], events[0]["kind"]) == ("JobWarning", "spec")
+
+
+@pytest.mark.usefixtures("shards")
+def test_without_progress_there_is_only_the_summary(cli: CommandLine) -> None:
+    ended = cli("start", "-f", json.dumps(SPEC), "--progress", "none")
+    assert ended.err == ""
+    assert ended.out.startswith("job ")
+
+
+@pytest.mark.usefixtures("shards")
+@pytest.mark.parametrize("args", [["start", "--dry-run"], ["plan"], ["start"]])
+def test_a_plan_writes_nothing(args: list[str], cli: CommandLine, tmp_path: Path) -> None:
+    spec = SPEC if len(args) > 1 or args == ["plan"] else {**SPEC, "dry_run": True}
+    before = sorted(tmp_path.rglob("*"))
+    ended = cli(*args, "-f", json.dumps(spec))
+    assert ended.code == 0
+    assert sorted(tmp_path.rglob("*")) == before
+    assert "nothing was written" in ended.out
+    assert "shuffled-04.tar" in ended.out
+
+
+@pytest.mark.usefixtures("shards")
+def test_a_plan_foretells_the_result(cli: CommandLine, tmp_path: Path) -> None:
+    plan = json.loads(cli("plan", "-f", json.dumps(SPEC), "--json").out)
+    assert cli("start", "-f", json.dumps(SPEC)).code == 0
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "shuffled").glob("*.tar")}
+    assert {each["name"]: each["file_bytes"] for each in plan["shards"]} == sizes
+
+
+@pytest.mark.usefixtures("shards")
+def test_existing_outputs_are_refused_unless_asked_for(cli: CommandLine) -> None:
+    assert cli("start", "-f", json.dumps(SPEC)).code == 0
+    refused = cli("start", "-f", json.dumps(SPEC))
+    assert refused.code in (2, 4)
+    assert "shuffled-00.tar" in refused.err
+    assert cli("start", "-f", json.dumps(SPEC), "--overwrite").code == 0
+
+
+def test_missing_input_is_the_inputs_fault(cli: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    ended = cli("start", "-f", json.dumps(SPEC), "--progress", "none")
+    assert ended.code == 3
+    assert ended.err.startswith("error: ")
+    assert "hint: " in ended.err
+
+
+def test_verbose_shows_the_spec_with_its_defaults(cli: CommandLine) -> None:
+    ended = cli("start", "-f", json.dumps(SPEC), "-v")
+    shown, _ = json.JSONDecoder().raw_decode(ended.err[ended.err.index("{") :])
+    assert shown["Config"]["missing_shards"] is None
+    assert shown["algorithm"] == {**shown["algorithm"], "kind": "shuffle", "seed": "7"}
+
+
+# --- what the verbs hand to the library, and what they make of its answers ------------------------
+
+
+def test_options_reach_the_library(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls = answering(monkeypatch, "run", REPORT)
+    ended = cli(
+        "start", "-f", json.dumps(SPEC), "--root", "data", "--scratch", tmp_path,
+        "--memory-max", "1.5GB", "--move", "spill", "--workers", 3, "--ray-address", "auto",
+        "--overwrite",
+    )  # fmt: skip
+    assert ended.code == 0
+    assert calls[0][1]["options"] == RunOptions(
+        root=Path("data"),
+        scratch=tmp_path,
+        memory_max_bytes=3 << 29,
+        move="spill",
+        workers=3,
+        overwrite=True,
+        runtime="ray",
+        ray_address="auto",
+    )
+    cli("start", "-f", json.dumps(SPEC))
+    assert calls[1][1]["options"] == RunOptions(root=Path())
+    cli("start", "-f", json.dumps(SPEC), "--ray")
+    assert calls[2][1]["options"] == RunOptions(root=Path(), runtime="ray")
+
+
+def test_the_summary_fits_and_names_what_was_met(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(monkeypatch, "run", REPORT)
+    out = cli("start", "-f", json.dumps(SPEC)).out
+    assert out.splitlines() == [
+        "job        job-1 finished in 3.00 s",
+        "result     /data/out put",
+        "manifest   .dsort/job-1/manifest.json",
+        "shards     3 in, 4 out",
+        "records    1,500, 3,000 members",
+        "bytes      6 MiB, 5 MiB of them payload",
+        "rate       2 MiB/s",
+        "how        map, 2 workers",
+        "seed       7",
+        "reactions  5 missing_shards: a.tar, b.tar, c.tar, ...",
+        "warnings   1, told above",
+    ]
+
+
+def test_a_plan_lists_ten_shards_or_all(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, "plan", PLAN)
+    out = cli("plan", "-f", json.dumps(SPEC)).out
+    assert "s-9.tar" in out
+    assert "s-10.tar" not in out
+    assert "... and 10 more shards" in out
+    assert "s-19.tar" in cli("plan", "-f", json.dumps(SPEC), "--all").out
+
+
+@pytest.mark.parametrize("verb", ["run", "plan"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_stop_the_job(
+    verb: str, number: signal.Signals, code: int, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(number)
+
+    def stopped(stop: StopFlag, **named: object) -> None:
+        os.kill(os.getpid(), number)
+        assert stop.requested
+        os.kill(os.getpid(), signal.SIGINT)  # impatience changes nothing
+        stop.raise_if_requested()
+
+    answering(monkeypatch, verb, stopped)
+    ended = cli("start" if verb == "run" else "plan", "-f", json.dumps(SPEC))
+    assert ended.code == code
+    assert ended.err.splitlines() == [
+        "stopping: ending the workers and removing what is partial",
+        "stopping, please wait",
+        f"error: the job was stopped by {number.name}",
+    ]
+    assert signal.getsignal(number) is before
+
+
+def test_warnings_are_told_while_the_job_runs(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warning(on_event: Callable[[object], None], **named: object) -> JobReport:
+        on_event(Progress("job-1", "extract", 0, 1, 0, 0, 0, 0.0))
+        on_event(JobWarning("job-1", "odd", "something is odd"))
+        return REPORT
+
+    answering(monkeypatch, "run", warning)
+    ended = cli("start", "-f", json.dumps(SPEC))
+    assert "warning: something is odd" in ended.err
+    assert "something is odd" not in ended.out
+
+
+def test_a_bug_in_the_engine_is_told_in_two_lines(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(**named: object) -> None:
+        raise InvariantError("a record is missing from the plan")
+
+    answering(monkeypatch, "run", broken)
+    ended = cli("start", "-f", json.dumps(SPEC))
+    assert ended.code == 1
+    assert len(ended.err.splitlines()) == 2
+
+
+# --- validate, schema ----------------------------------------------------------------------------
+
+
+def test_validate_looks_at_the_spec_only(cli: CommandLine) -> None:
+    ended = cli("validate", "-f", json.dumps(SPEC))
+    assert (ended.code, ended.out, ended.err) == (0, "the spec is in order\n", "")
+
+
+def test_validate_takes_buckets_from_the_command_line(cli: CommandLine) -> None:
+    spec = {name: value for name, value in SPEC.items() if not name.endswith("_bck")}
+    refused = cli("validate", "-f", json.dumps(spec))
+    assert refused.code == 2
+    assert "input_bck" in refused.err
+    assert cli("validate", "images", "-f", json.dumps(spec)).code == 0
+
+
+def test_validate_warns_of_older_names(cli: CommandLine) -> None:
+    spec = {**SPEC, "bck": SPEC["input_bck"]}
+    del spec["input_bck"]
+    ended = cli("validate", "-f", json.dumps(spec))
+    assert ended.code == 0
+    assert ended.err.startswith("warning: ")
+
+
+def test_validate_in_json_prints_a_spec_that_means_the_same(cli: CommandLine) -> None:
+    full = cli("validate", "-f", json.dumps(SPEC), "--json").out
+    assert json.loads(full)["output_shard_records"] == 4
+    again = cli("validate", "-f", full, "--json")
+    assert again.err == ""
+    assert again.out == full
+
+
+def test_the_schema_is_json_and_knows_the_fields(cli: CommandLine) -> None:
+    schema = json.loads(cli("schema").out)
+    assert set(SPEC) <= set(schema["properties"])

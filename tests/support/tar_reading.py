@@ -1,0 +1,126 @@
+"""Shards read back: by dsort in every way it can, by ``tarfile`` and by GNU tar."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from dsort.core.members import MemberKind, MemberTable
+from dsort.formats.tar import TarScanner
+from dsort.formats.tar_vector import Blocks
+from dsort.formats.tar_window import Window
+from tests.support.tar_torture import Found
+
+__all__ = [
+    "ByTheBook",
+    "as_plain",
+    "extracted",
+    "listed",
+    "members_in",
+    "read_with_tarfile",
+    "scan_by_the_book",
+    "scan_in_windows",
+]
+
+
+class ByTheBook(TarScanner):
+    """A scanner that reads every member one by one."""
+
+    def _read_run(self, window: Window, blocks: Blocks, base: int) -> bool:
+        return False
+
+
+def scan_by_the_book(data: bytes) -> MemberTable:
+    """``scan`` without its fast lane."""
+    scanner = ByTheBook("s.tar", len(data))
+    if data:
+        scanner.feed(data, 0)
+    return scanner.finish()
+
+
+def scan_in_windows(
+    data: bytes, sizes: Iterable[int], *, before: int = 0, scanner: TarScanner | None = None
+) -> MemberTable:
+    """``scan`` in windows of ``sizes`` bytes (the last one again and again), grown where need be,
+    each beginning up to ``before`` bytes before what is wanted."""
+    scanner = scanner or TarScanner("s.tar", len(data))
+    *first, last = sizes
+    for size in itertools.chain(first, itertools.repeat(last)):
+        if scanner.done:
+            break
+        wanted = scanner.next_offset
+        start = max(wanted - before, 0)
+        end = wanted + max(size, scanner.window_bytes_min)
+        scanner.feed(memoryview(data)[start:end], start)
+        assert scanner.next_offset > wanted or scanner.window_bytes_min > end - wanted
+    return scanner.finish()
+
+
+def as_plain(table: MemberTable) -> tuple[object, ...]:
+    """All of a table, for comparison."""
+    columns = (table.kind, table.payload_start, table.payload_bytes)
+    ranges = (table.range_start, table.range_length)
+    lists = [column.tolist() for column in (*columns, *ranges)]
+    return (table.names.tolist(), *lists, dict(table.literals), table.notes)
+
+
+def members_in(data: bytes, table: MemberTable) -> list[Found]:
+    """What ``table`` says is in ``data``."""
+    spans = zip(table.payload_start.tolist(), table.payload_bytes.tolist(), strict=True)
+    payloads = [data[start : start + size] for start, size in spans]
+    kinds = [MemberKind(kind) for kind in table.kind.tolist()]
+    return [Found(*row) for row in zip(table.names.tolist(), payloads, kinds, strict=True)]
+
+
+def read_with_tarfile(data: bytes) -> list[Found]:
+    """The members that ``tarfile`` reads; names of directories with a slash, sparse members
+    without payload."""
+    found = []
+    with tarfile.open(
+        fileobj=io.BytesIO(data), mode="r:", encoding="utf-8", errors="surrogateescape"
+    ) as archive:
+        for info in archive:
+            name = info.name.encode("utf-8", "surrogateescape")
+            if info.issym():
+                found.append(Found(name, b"", MemberKind.SYMLINK))
+            elif info.isdir():
+                found.append(Found(name + b"/", b"", MemberKind.DIRECTORY))
+            elif info.isdev():
+                found.append(Found(name, b"", MemberKind.DEVICE))
+            else:
+                file = archive.extractfile(info)
+                assert file is not None
+                found.append(Found(name, None if info.issparse() else file.read()))
+    return found
+
+
+def listed(data: bytes) -> bytes:
+    """What ``tar -t`` prints, which must have nothing to complain about."""
+    return _gnu_tar(data, "-t", "-P", "--quoting-style=literal")
+
+
+def extracted(data: bytes, directory: Path, *, but: Iterable[str] = ()) -> dict[bytes, bytes]:
+    """Path → content of each file that ``tar -x`` makes below ``directory``."""
+    directory.mkdir()
+    _gnu_tar(data, "-x", "-C", str(directory), *(f"--exclude={name}" for name in but))
+    root = os.fsencode(directory)
+    files = {}
+    for parent, _, names in os.walk(root):
+        for name in names:
+            path = os.path.join(parent, name)  # noqa: PTH118 - bytes, which pathlib has not
+            if os.path.isfile(path) and not os.path.islink(path):  # noqa: PTH113, PTH114
+                files[os.path.relpath(path, root)] = Path(os.fsdecode(path)).read_bytes()
+    return files
+
+
+def _gnu_tar(data: bytes, *arguments: str) -> bytes:
+    known = [f"--warning=no-{what}" for what in ("unknown-keyword", "unknown-cast")]
+    command = ["tar", "-f", "-", *known, "--warning=no-contiguous-cast", *arguments]
+    done = subprocess.run(command, input=data, capture_output=True, check=True)
+    assert done.stderr == b""
+    return done.stdout

@@ -1,0 +1,304 @@
+"""The shape of the code: imports point downwards, the core is pure, and everything stays small.
+
+Reads the source with ``ast`` and imports nothing of it, so that it runs in a second.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "dsort"
+
+LAYERS = (
+    {"__main__"},
+    {"cli", "service"},
+    {"__init__"},
+    {"api"},
+    {"coordinator", "verify"},
+    {"commit"},
+    {"planning"},
+    {"job", "job_setup"},
+    {"inspection", "keymap_source", "resolve", "runtime", "synthetic"},
+    {"workers"},
+    {"formats", "spec", "storage"},
+    {"core", "reports", "stopping"},
+    {"errors"},
+)
+"""From the top down. A unit (a module or a package right under ``dsort``) may import units of lower
+layers and itself; units of one layer know nothing of each other."""
+
+RAY_MODULE = "dsort/runtime/on_ray.py"
+
+CATCHES_ALL = {"dsort/runtime/local_worker.py"}
+"""Where an error of any kind is handed on to another process, whole."""
+
+IMPURE_MODULES = {
+    "asyncio",
+    "boto3",
+    "fastapi",
+    "http",
+    "io",
+    "multiprocessing",
+    "obstore",
+    "os",
+    "pathlib",
+    "psutil",
+    "pydantic",
+    "random",
+    "ray",
+    "requests",
+    "rich",
+    "secrets",
+    "shutil",
+    "signal",
+    "socket",
+    "subprocess",
+    "sys",
+    "tempfile",
+    "threading",
+    "time",
+    "typer",
+    "urllib",
+    "uuid",
+    "yaml",
+}
+IMPURE_CALLS = {"breakpoint", "exec", "eval", "input", "open", "print"}
+IMPURE_METHODS = {"fromfile", "memmap", "now", "tofile", "today", "utcnow"}
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+LINE_COLUMNS_MAX = 100
+PRAGMA = re.compile(
+    r"\s+# (noqa|type: ignore).*"
+)  # nobody reads it: ruff does not count it, either
+OPEN_ENDS = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")
+TEXT_SUFFIXES = {".cfg", ".json", ".lock", ".md", ".py", ".sh", ".toml", ".yaml", ".yml", ""}
+NOT_OURS = {"bench-data", "build", "demo", "dist"}
+
+
+def sources(*directories: str) -> list[Path]:
+    return sorted(path for name in directories for path in (ROOT / name).rglob("*.py"))
+
+
+def all_sources() -> list[Path]:
+    return sources("dsort", "tests", "benchmarks")
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of all that a file imports, wherever in it and for whatever purpose."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{named(path)}:{node.lineno}: relative import"
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
+
+
+def none_of(wrong: list[str]) -> None:
+    assert not wrong, "\n".join(["", *wrong])
+
+
+def unit_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_unit(dotted: str) -> str | None:
+    """The unit of ours that ``dotted`` is in; the package's own face counts as ``__init__``."""
+    package, *rest = dotted.split(".")
+    if package != "dsort":
+        return None
+    known = {unit_of(path) for path in sources("dsort")}
+    return rest[0] if rest and rest[0] in known else "__init__"
+
+
+def test_imports_point_downwards() -> None:
+    height = {unit: -layer for layer, units in enumerate(LAYERS) for unit in units}
+    wrong = []
+    for path in sources("dsort"):
+        unit = unit_of(path)
+        assert unit in height, f"dsort/{unit} is in no layer: put it into LAYERS"
+        for line, dotted in imports(path):
+            target = imported_unit(dotted)
+            if target not in (None, unit) and height[target] >= height[unit]:
+                wrong.append(f"{named(path)}:{line}: {unit} imports {dotted}")
+    none_of(wrong)
+
+
+def test_only_one_module_imports_ray() -> None:
+    found = {
+        named(path)
+        for path in sources("dsort")
+        for _, dotted in imports(path)
+        if dotted.split(".")[0] == "ray"
+    }
+    assert found <= {RAY_MODULE}
+
+
+def test_core_imports_nothing_impure() -> None:
+    wrong = [
+        f"{named(path)}:{line}: {dotted}"
+        for path in sources("dsort/core")
+        for line, dotted in imports(path)
+        if dotted.split(".")[0] in IMPURE_MODULES
+        and not dotted.startswith(("pathlib.Pure", "urllib.parse"))
+    ]
+    none_of(wrong)
+
+
+def test_core_opens_no_file_and_reads_no_clock() -> None:
+    wrong = []
+    for path in sources("dsort/core"):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Call):
+                name = node.func.id if isinstance(node.func, ast.Name) else ""
+                method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+                if name in IMPURE_CALLS or method in IMPURE_METHODS:
+                    wrong.append(f"{named(path)}:{node.lineno}: {name or method}()")
+            # numpy.random holds a generator that the whole process shares.
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in (
+                "np.random",
+                "numpy.random",
+            ):
+                wrong.append(f"{named(path)}:{node.lineno}: {ast.unparse(node)}")
+    none_of(wrong)
+
+
+@pytest.mark.parametrize("unit", ["reports", "stopping", "errors"])
+def test_what_everybody_imports_is_light(unit: str) -> None:
+    heavy = {"numpy", "pydantic", "ray", "rich", "typer", "yaml"}
+    found = [dotted for _, dotted in imports(PACKAGE / f"{unit}.py")]
+    assert [dotted for dotted in found if dotted.split(".")[0] in heavy] == []
+
+
+def test_files_functions_and_lines_are_short() -> None:
+    wrong = []
+    for path in all_sources():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        if len(lines) > FILE_LINES_MAX:
+            wrong.append(f"{named(path)}: {len(lines)} lines")
+        for number, line in enumerate(lines, 1):
+            if len(PRAGMA.sub("", line)) > LINE_COLUMNS_MAX:
+                wrong.append(f"{named(path)}:{number}: {len(line)} columns")
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > FUNCTION_LINES_MAX:
+                    wrong.append(f"{named(path)}:{node.lineno}: {node.name} has {length} lines")
+    none_of(wrong)
+
+
+def test_modules_say_what_they_are() -> None:
+    wrong = [
+        named(path)
+        for path in all_sources()
+        if path.read_text(encoding="utf-8").strip() and not ast.get_docstring(tree_of(path))
+    ]
+    none_of(wrong)
+
+
+def exported(path: Path) -> list[str] | None:
+    for node in tree_of(path).body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(node, ast.AnnAssign):
+            target = node.target
+        if isinstance(target, ast.Name) and target.id == "__all__":
+            assert isinstance(node, ast.Assign | ast.AnnAssign)
+            assert node.value is not None
+            return list(ast.literal_eval(node.value))
+    return None
+
+
+def export_order(name: str) -> tuple[bool, bool, list[str | int]]:
+    """Constants, then classes, then functions, and numbers by value: the order ruff keeps, too."""
+    parts = [int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)]
+    return not name.isupper(), not name[0].isupper(), parts
+
+
+def test_modules_list_what_they_export_sorted() -> None:
+    wrong = []
+    for path in sources("dsort"):
+        names = exported(path)
+        only_docstring = len(tree_of(path).body) <= 1
+        key = [export_order(name) for name in names or []]
+        if key != sorted(key) or (names is None and not only_docstring):
+            wrong.append(named(path))
+    none_of(wrong)
+
+
+def test_no_handler_swallows_everything() -> None:
+    wrong = []
+    for path in all_sources():
+        if named(path) in CATCHES_ALL:
+            continue
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ExceptHandler):
+                caught = ast.unparse(node.type) if node.type else "everything"
+                last = node.body[-1]
+                raises_again = isinstance(last, ast.Raise) and last.exc is None
+                if caught in ("everything", "Exception", "BaseException") and not raises_again:
+                    wrong.append(f"{named(path)}:{node.lineno}: except {caught}")
+    none_of(wrong)
+
+
+def test_tests_never_sleep() -> None:
+    wrong = []
+    for path in sources("tests"):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "sleep":
+                wrong.append(f"{named(path)}:{node.lineno}")
+    none_of(wrong)
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """All files of the repository that people read, with their text."""
+    for path in sorted(ROOT.rglob("*")):
+        inside = path.relative_to(ROOT).parts
+        hidden = any(part.startswith(".") and part != ".ci" for part in inside)
+        if hidden or inside[0] in NOT_OURS or not path.is_file():
+            continue
+        if path.suffix in TEXT_SUFFIXES:
+            yield path, path.read_text(encoding="utf-8", errors="replace")
+
+
+def test_nothing_is_left_open() -> None:
+    wrong = [
+        f"{named(path)}:{number}: {line.strip()}"
+        for path, text in texts()
+        for number, line in enumerate(text.splitlines(), 1)
+        if any(mark in line.split() or f"{mark}:" in line for mark in OPEN_ENDS)
+    ]
+    none_of(wrong)
+
+
+def test_nothing_names_this_machine() -> None:
+    # A home like /root, right under the top, is a name that any text may use.
+    here = {str(each) for each in (ROOT, ROOT.parent, Path.home()) if len(each.parts) > 2}
+    wrong = [
+        f"{named(path)}: {place}" for path, text in texts() for place in here if f"{place}/" in text
+    ]
+    none_of(wrong)
+
+
+def test_the_lock_names_no_host() -> None:
+    lock = (ROOT / "requirements-dev.lock").read_text(encoding="utf-8")
+    wrong = [line for line in lock.splitlines() if "://" in line or line.startswith("-")]
+    none_of(wrong)
+    assert "--hash=sha256:" in lock

@@ -1,0 +1,209 @@
+"""How far a job is, told in the way that suits who reads it, and never at the job's expense."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from dsort.cli.bars import Bars
+from dsort.cli.progress import (
+    WARNINGS_OF_A_KIND_MAX,
+    BarReporter,
+    JsonReporter,
+    PlainReporter,
+    ProgressStyle,
+    QuietReporter,
+    Reporter,
+    make_reporter,
+    time_left_s,
+)
+from dsort.reports import Event, JobStarted, JobWarning, PhaseDone, Progress
+
+MIB = 1 << 20
+STARTED = JobStarted("job-1", "map", 2, 10, 100 * MIB)
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class ClosedPipe(io.StringIO):
+    """A stream whose reader is gone. Counts how often somebody tried."""
+
+    tries = 0
+
+    def write(self, text: str) -> int:
+        self.tries += 1
+        raise BrokenPipeError
+
+
+def progress(done: int, *, phase: str = "extract", elapsed_s: float = 2.0) -> Progress:
+    return Progress("job-1", phase, done, 10, done * 100, done * 10 * MIB, 100 * MIB, elapsed_s)
+
+
+def done(phase: str = "extract") -> PhaseDone:
+    return PhaseDone("job-1", phase, 4.0, 10, 1000, 100 * MIB)
+
+
+def told(reporter: Reporter, stream: io.StringIO, events: Sequence[Event]) -> list[str]:
+    with reporter:
+        for event in events:
+            reporter(event)
+    return stream.getvalue().splitlines()
+
+
+def test_plain_lines_frame_each_phase() -> None:
+    stream = io.StringIO()
+    lines = told(
+        PlainReporter(stream, Clock()),
+        stream,
+        [STARTED, progress(0), progress(5), done(), progress(0, phase="create"), done("create")],
+    )
+    assert lines == [
+        "job job-1: 10 shards, 100 MiB, map, 2 workers",
+        "extract: 10 shards, 100 MiB",
+        "extract: done, 4.00 s, 10 shards, 1,000 records, 100 MiB, 25 MiB/s",
+        "create: 10 shards, 100 MiB",
+        "create: done, 4.00 s, 10 shards, 1,000 records, 100 MiB, 25 MiB/s",
+    ]
+
+
+def test_plain_lines_within_a_phase_come_every_five_seconds() -> None:
+    stream, clock = io.StringIO(), Clock()
+    reporter = PlainReporter(stream, clock)
+    for second in range(21):
+        clock.now_s = 100.0 + second
+        reporter(progress(second // 4, elapsed_s=second))
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "extract: 10 shards, 100 MiB"
+    assert len(lines) == 1 + 4
+    assert lines[2] == ("extract: 2/10 shards, 200 records, 20 MiB, 2 MiB/s, about 40.0 s left")
+
+
+def test_a_phase_without_totals_is_told_as_well() -> None:
+    stream = io.StringIO()
+    events: list[Event] = [
+        Progress("job-1", "plan", 0, 0, 0, 0, 0, 0.0),
+        PhaseDone("job-1", "plan", 0.5, 0, 0, 0),
+    ]
+    assert told(PlainReporter(stream, Clock()), stream, events) == [
+        "plan: begins",
+        "plan: done, 0.50 s",
+    ]
+
+
+def test_json_is_one_object_a_line() -> None:
+    stream = io.StringIO()
+    warning = JobWarning("job-1", "missing_shards", "two lines\nof text")
+    lines = told(JsonReporter(stream, Clock()), stream, [STARTED, progress(1), warning, done()])
+    objects = [json.loads(line) for line in lines]
+    assert [each["event"] for each in objects] == [
+        "JobStarted",
+        "Progress",
+        "JobWarning",
+        "PhaseDone",
+    ]
+    assert objects[1]["bytes_done"] == 10 * MIB
+    assert objects[2]["text"] == "two lines\nof text"
+
+
+def test_json_within_a_phase_comes_once_a_second() -> None:
+    stream, clock = io.StringIO(), Clock()
+    reporter = JsonReporter(stream, clock)
+    for tenth in range(31):
+        clock.now_s = 100.0 + tenth / 10
+        reporter(progress(tenth // 4))
+    assert len(stream.getvalue().splitlines()) == 4
+
+
+def test_quiet_tells_warnings_only() -> None:
+    stream = io.StringIO()
+    events: list[Event] = [
+        STARTED,
+        progress(1),
+        JobWarning("job-1", "missing_shards", "one is missing"),
+        done(),
+    ]
+    assert told(QuietReporter(stream), stream, events) == ["warning: one is missing"]
+
+
+@pytest.mark.parametrize("style", ["plain", "none", "bar"])
+def test_warnings_of_one_kind_are_bounded_and_counted(style: ProgressStyle) -> None:
+    stream = io.StringIO()
+    many = [JobWarning("job-1", "missing_shards", f"number {n}") for n in range(500)]
+    lines = told(make_reporter(style, stream), stream, many)
+    assert len(lines) == WARNINGS_OF_A_KIND_MAX + 1
+    assert lines[-1] == "warning: 490 more warnings of missing_shards; the report has them all"
+
+
+def test_a_warning_cannot_steer_the_terminal() -> None:
+    stream = io.StringIO()
+    events = [JobWarning("job-1", "odd", "a\x1b[2Jb")]
+    assert told(QuietReporter(stream), stream, events) == ["warning: a\\x1b[2Jb"]
+
+
+@pytest.mark.parametrize("style", ["plain", "none", "json", "bar"])
+def test_a_reader_that_goes_away_does_not_end_the_job(style: ProgressStyle) -> None:
+    stream = ClosedPipe()
+    reporter = make_reporter(style, stream)
+    with reporter:
+        for number in range(20):
+            reporter(JobWarning("job-1", "odd", f"number {number}"))
+        tries = stream.tries
+        reporter(progress(1))
+        reporter(done())
+    assert tries == 1
+    assert stream.tries == tries
+
+
+def test_bars_are_for_terminals_that_can_move_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(make_reporter("auto", Terminal()), BarReporter)
+    assert isinstance(make_reporter("auto", io.StringIO()), PlainReporter)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(make_reporter("auto", Terminal()), PlainReporter)
+    assert isinstance(make_reporter("bar", io.StringIO()), BarReporter)
+    assert isinstance(make_reporter("json", Terminal()), JsonReporter)
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_bars_fit_the_line(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    stream = Terminal()
+    bars = Bars(stream, Clock())
+    large = Progress("job-1", "extract", 98_765, 99_999, 10**9, 1 << 44, 1 << 45, 40_000.0)
+    bars.update(large)
+    bars.update(PhaseDone("job-1", "create", 4000.0, 99_999, 10**9, 1 << 45))
+    bars.close()
+    plain = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", stream.getvalue())
+    extract, create = plain.splitlines()[-2:]
+    assert extract.startswith("extract ")
+    assert "98,765/99,999 shards" in extract
+    assert extract.endswith("11:06:40 left")
+    assert "1,000.0 M rec" in create
+    assert create.endswith("1 h 06 min")
+    assert max(len(line) for line in plain.splitlines()) <= min(int(columns), 100)
+
+
+def test_time_left_follows_bytes_and_waits_until_it_knows() -> None:
+    assert time_left_s(progress(5, elapsed_s=10.0)) == pytest.approx(10.0)
+    assert time_left_s(progress(5, elapsed_s=0.5)) is None
+    assert time_left_s(progress(0)) is None
+    assert time_left_s(progress(10)) is None
+    by_shards = Progress("job-1", "plan", 1, 4, 0, 0, 0, 3.0)
+    assert time_left_s(by_shards) == pytest.approx(9.0)
