@@ -23,10 +23,12 @@ CORRUPT_END = b"no header" * 60
 
 @st.composite
 def files(draw: st.DrawFn) -> Member:
-    sort = draw(st.sampled_from(["member"] * 8 + ["nameless", "long"]))
+    sort = draw(st.sampled_from(["member"] * 7 + ["plain"] * 7 + ["nameless", "long"]))
     form = draw(st.sampled_from(sorted(FORMATS)))
     if sort == "nameless":
         name = draw(st.sampled_from(NAMELESS))
+    elif sort == "plain":
+        name = f"{draw(st.integers(0, 60))}.{draw(st.sampled_from(['jpg', 'cls']))}"
     else:
         extension = draw(st.sampled_from(EXTENSIONS))
         name = draw(st.sampled_from(LONG_KEYS if sort == "long" else KEYS)) + f".{extension}"
@@ -52,10 +54,12 @@ SPECIAL = st.sampled_from(
 
 @st.composite
 def shard(draw: st.DrawFn, corrupt: bool) -> Shard:
-    found = draw(st.lists(st.one_of(*[files()] * 6, SPECIAL), max_size=10))
+    least = draw(st.sampled_from([0, 6, 12]))
+    each_member = st.one_of(*[files()] * 8, SPECIAL)
+    found = draw(st.lists(each_member, min_size=least, max_size=least + 4))
     own = [replace(each, payload=_unlike(each, at)) for at, each in enumerate(found)]
     targets = sorted({each.name for each in own if each.kind == "file"})
-    if targets and draw(st.integers(0, 4)) == 0:
+    if targets and draw(st.integers(0, 4)) == 4:
         target = draw(st.sampled_from(targets))
         link = Member(
             draw(st.sampled_from(["hard.jpg", "a.hard", "hard"])),
@@ -64,7 +68,7 @@ def shard(draw: st.DrawFn, corrupt: bool) -> Shard:
             form="gnu",
         )
         own.insert(draw(st.integers(0, len(own))), link)
-    end = CORRUPT_END if corrupt and draw(st.integers(0, 5)) == 0 else draw(st.sampled_from(ENDS))
+    end = CORRUPT_END if corrupt and draw(st.integers(0, 9)) == 9 else draw(st.sampled_from(ENDS))
     return Shard(tuple(own), end)
 
 
@@ -79,7 +83,8 @@ def _unlike(member: Member, at: int) -> bytes:
 @st.composite
 def shards(draw: st.DrawFn, *, corrupt: bool = True) -> dict[str, Shard]:
     """Up to four shards with all that is odd about members, in input order."""
-    found = draw(st.lists(shard(corrupt), min_size=1, max_size=4))
+    least = draw(st.sampled_from([1, 3]))
+    found = draw(st.lists(shard(corrupt), min_size=least, max_size=4))
     marked = {}
     for ordinal, each in enumerate(found):
         members = tuple(
@@ -122,16 +127,18 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
     spec["algorithm"] = draw(algorithms())
     config = {
         "duplicate_keys": draw(
-            st.sampled_from(["ignore", "warn", "drop", "rename", "rename", "abort"])
+            st.sampled_from(["ignore", "warn", "warn", "drop", "drop", *["rename"] * 4, "abort"])
         ),
-        "duplicated_records": draw(st.sampled_from(["warn", "warn", "ignore", "abort"])),
-        "corrupt_shards": draw(st.sampled_from(["skip", "skip", "abort"])),
-        "stray_members": draw(st.sampled_from(["keep", "keep", "drop", "drop", "abort"])),
+        "duplicated_records": draw(st.sampled_from(["warn", "ignore", "warn", "ignore", "abort"])),
+        "corrupt_shards": draw(st.sampled_from(["skip"] * 5 + ["abort"])),
+        "stray_members": draw(st.sampled_from(["keep", "keep", "keep", "drop", "drop", "abort"])),
     }
     cut = draw(st.sampled_from(["size", "records", "count", "auto"]))
-    if draw(st.integers(0, 3)) == 0:
+    if draw(st.integers(0, 4)) == 4:
         spec["ekm"] = KEY_MAP
-        config["ekm_missing_key"] = draw(st.sampled_from(["warn", "ignore", "warn", "abort"]))
+        config["ekm_missing_key"] = draw(
+            st.sampled_from(["warn", "ignore", "warn", "ignore", "abort"])
+        )
         if config["ekm_missing_key"] != "abort" and draw(st.booleans()):
             spec["ekm_default"] = draw(st.sampled_from(["v-%d", "w-%d"]))
         del spec["output_format"]
@@ -145,7 +152,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
         spec["output_shard_count"] = draw(st.integers(1, 6))
     else:
         spec["output_format"] = f"o-{{0..{draw(st.integers(0, 5))}}}"
-    if draw(st.integers(0, 3)) == 0:
+    if draw(st.integers(0, 3)) == 3:
         spec["verify"] = "content"
     return spec
 

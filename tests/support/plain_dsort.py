@@ -68,9 +68,8 @@ def expected(spec: Mapping[str, Any], shards: Mapping[str, Shard]) -> Outcome:
     records: list[Record] = []
     for ordinal, shard in enumerate(shards.values()):
         records += _extract(shard, ordinal, config, outcome)
+    _check_content(spec, records, outcome)  # those that the key map leaves out as well
     records = _place(spec, config, records, outcome)
-    if not outcome.errors:  # a shard that is refused is not looked at any further
-        _check_content(spec, records, outcome)
     if outcome.errors:
         return outcome
     records = _settle_duplicates(config.get("duplicate_keys", "warn"), records, outcome)

@@ -148,7 +148,10 @@ def _links() -> list[CorruptCase]:
 
     sparse = old_gnu_sparse(b"sparse", 1)
     return [
-        _bad("a link to nowhere", link(b"l", b"gone.jpg") + END, "'gone.jpg' is not in this shard"),
+        _bad(
+            "a link to nowhere", link(b"l", b"gone.jpg") + END, "'gone.jpg', is not in this shard"
+        ),
+        _bad("a link with a slash", link(b"l/", b"good.jpg") + END, "its name ends in '/'"),
         _bad("a link to itself", link(b"l", b"l") + END, "is not in this shard"),
         _bad("links in a ring", link(b"l", b"m") + link(b"m", b"l") + END, "back to the link"),
         _bad("a link to a directory", link(b"l", b"d") + header(b"d/", 0, b"5"), "is a directory"),

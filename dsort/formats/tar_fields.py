@@ -1,0 +1,119 @@
+"""Fields of many tar headers at once, read from their 64-bit little-endian words.
+
+A number is read eight characters at a time: an octal digit is the low three bits of its byte, and
+shift-and-add steps join neighbours. Only the plain forms that writers use today are read here;
+whatever else a header may hold is told apart, not judged.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dsort.core.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
+from dsort.formats.tar_headers import BLOCK_BYTES, POSIX_MAGIC
+
+__all__ = ["names", "sizes"]
+
+NAME_BYTES = 100
+_PREFIX_AT, _PREFIX_BYTES = 345, 155
+
+
+def _words(*texts: bytes) -> UInt64s:
+    """Texts of up to eight bytes as little-endian words, shape ``(n, 1)``."""
+    words: UInt64s = np.frombuffer(b"".join(text.ljust(8, b"\0") for text in texts), "<u8")
+    return words.reshape(-1, 1)
+
+
+# Two numbers are read together, row by row of a (2, n) array: bytes 4 to 11 of the size field (in
+# plain form 7 digits, then NUL or blank) and the checksum (6 digits, then two of NUL or blank).
+_FORM_MASKS = _words(b"\xf8" * 7 + b"\xdf", b"\xf8" * 6 + b"\xdf" * 2)
+_FORMS = _words(b"0" * 7, b"0" * 6)
+_DIGITS = _words(b"\7" * 7, b"\7" * 6)
+_SPARE_BITS = np.array([[3], [6]], np.uint64)
+_HIGH_MASK, _HIGH = _words(b"\xf8" * 4, b"0" * 4)[:, 0]  # bytes 0 to 3 of the size field
+_HIGH_DIGITS, _LOW_32, _HIGH_32 = _words(b"\7" * 4, b"\xff" * 4, b"\0" * 4 + b"\xff" * 4)[:, 0]
+_PAIRS, _QUADS = _words(b"\xff\0" * 4, b"\xff\xff\0\0" * 2)[:, 0]
+_8, _12, _16, _21, _32 = (np.uint64(bits) for bits in (8, 12, 16, 21, 32))
+_TO_PAIRS, _TO_QUADS, _TO_ALL = (np.uint64(1 + (8**digits << 8 * digits)) for digits in (1, 2, 4))
+_BLANK_FIELD = np.uint64(8 * ord(" "))
+
+
+def _octal(digits: UInt64s) -> UInt64s:
+    """The value of eight octal digits, one a byte, most significant first."""
+    pairs = ((digits * _TO_PAIRS) >> _8) & _PAIRS
+    quads = ((pairs * _TO_QUADS) >> _16) & _QUADS
+    value: UInt64s = (quads * _TO_ALL) >> _32
+    return value
+
+
+def sizes(words: UInt64s) -> tuple[Int64s, Bools]:
+    """The size fields of headers ``words`` (shape ``(n, 64)``), in bytes, and which headers are
+    plain: size and checksum are in plain form, and the checksum holds.
+
+    What is not plain has some size from 0 to below 8 GiB. Blanks the checksums in ``words``.
+    """
+    fields = np.empty((2, len(words)), np.uint64)
+    fields[0] = words[:, 16]
+    before, after = words[:, 18], words[:, 19]
+    np.right_shift(before, _32, out=fields[1])
+    fields[1] |= after << _32
+    before &= _LOW_32
+    after &= _HIGH_32
+    formed = (fields & _FORM_MASKS) == _FORMS
+    size_bytes, checksum = _octal(fields & _DIGITS) >> _SPARE_BITS
+    # Half a header sums up to 65280 at most, so that 16 bits do (and are the fastest).
+    halves = words.view(np.uint8).reshape(-1, BLOCK_BYTES // 2).sum(axis=1, dtype=np.uint16)
+    total = np.add(halves[0::2], halves[1::2], dtype=np.uint64)
+    plain = formed[0] & formed[1] & (total + _BLANK_FIELD == checksum)
+    high = words[:, 15] >> _32
+    if (high != _HIGH).any():  # some member of 2 MiB or more
+        plain &= (high & _HIGH_MASK) == _HIGH
+        size_bytes += (_octal(high & _HIGH_DIGITS) >> _12) << _21
+    return size_bytes.view(np.int64), plain
+
+
+def names(raw: UInt8s) -> BytesColumn:
+    """The member names in headers ``raw`` (shape ``(n, 512)``), ustar prefixes applied; a copy."""
+    field = raw[:, :NAME_BYTES]
+    lengths = _until_nul(field)
+    prefixed = raw[:, _PREFIX_AT] != 0
+    if prefixed.any():
+        for at, byte in enumerate(POSIX_MAGIC):  # other tars keep other things there
+            prefixed &= raw[:, 257 + at] == byte
+        if prefixed.any():
+            return _prefixed_names(raw, field, lengths, prefixed)
+    offsets = np.zeros(len(raw) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    longest = int(lengths.max(initial=0))
+    if offsets[-1] == longest * len(raw):
+        return BytesColumn(offsets, field[:, :longest].flatten())
+    inside = np.arange(longest, dtype=np.uint8) < lengths.astype(np.uint8)[:, np.newaxis]
+    return BytesColumn(offsets, field[:, :longest][inside])
+
+
+def _until_nul(field: UInt8s) -> Int64s:
+    """The length of each row's text, which ends at its first NUL or at the field's width."""
+    lengths: Int64s = (field == 0).argmax(axis=1)
+    if not lengths.all():  # empty, or no NUL at all
+        lengths[(lengths == 0) & (field[:, 0] != 0)] = field.shape[1]
+    return lengths
+
+
+def _prefixed_names(raw: UInt8s, field: UInt8s, lengths: Int64s, prefixed: Bools) -> BytesColumn:
+    """Names of which those that are ``prefixed`` begin with a prefix and a slash."""
+    prefix = raw[:, _PREFIX_AT : _PREFIX_AT + _PREFIX_BYTES]
+    prefix_lengths = np.where(prefixed, _until_nul(prefix), 0)
+    slash = np.full((len(raw), 1), ord("/"), np.uint8)
+    column = np.arange(_PREFIX_BYTES)
+    inside = np.concatenate(
+        [
+            column < prefix_lengths[:, np.newaxis],
+            prefixed[:, np.newaxis],
+            column[:NAME_BYTES] < lengths[:, np.newaxis],
+        ],
+        axis=1,
+    )
+    blob = np.concatenate([prefix, slash, field], axis=1)[inside]
+    offsets = np.zeros(len(raw) + 1, np.int64)
+    np.cumsum(prefix_lengths + prefixed + lengths, out=offsets[1:])
+    return BytesColumn(offsets, blob)
