@@ -67,7 +67,7 @@ def plan_job(job: Job, tally: Tally) -> PlanReport:
     try:
         _resolve(job, tally, dry=True)
         with job.phase("extract"):
-            extracted = extract(job)
+            extracted = extract(job, dry=True)
         with job.phase("plan"):
             plan = make_plan(job, extracted)
             _refuse_outputs(job, plan, overwrite=True)
@@ -216,7 +216,6 @@ def _start_workers(job: Job) -> None:
         keymap=job.keymap,
         buckets=moving.buckets,
         buffer_bytes=moving.buffer_bytes,
-        mapped_shard_bytes_max=moving.mapped_shard_bytes_max,
         verify_content=job.spec.verify == "content",
     )
     job.runtime.start(setup, moving.workers)

@@ -22,7 +22,14 @@ from dsort.workers.inputs import InputShard
 
 __all__ = ["Job"]
 
-QUIET_KINDS = frozenset({"hardlinks_resolved", "global_headers_dropped", "stray_members_kept"})
+QUIET_KINDS = frozenset(
+    {
+        "global_headers_dropped",
+        "hardlinks_resolved",
+        "stray_members_kept",
+        "volume_labels_dropped",
+    }
+)
 """Counted in the manifest, but nothing that a user has to be warned of."""
 
 WARNING_TEXTS = {
@@ -40,6 +47,8 @@ WARNING_TEXTS = {
     "{names}",
     "trailing_bytes": "{count} shards have bytes after their end marker, which were left out: "
     "{names}",
+    "lone_zero_blocks": "{count} lone blocks of zeros stand between members, where some readers stop "
+    "(all members were read), in {names}",
     "global_headers_folded": "{count} global pax headers were folded into the members they govern, "
     "in {names}",
     "ekm_missing_key": "{count} records have no place in the external key map: {names}",

@@ -23,7 +23,7 @@ BUCKETS_MAX = 4096
 MAP_SHARE = 0.5
 """Inputs may take this share of the usable memory under ``map``: outputs are written through the
 same page cache, and the index needs room too."""
-BUFFER_SHARE = 0.5
+BUFFER_SHARE = 0.75
 """The share of a worker's memory that is its payload buffer; the rest is index columns, and dirty
 pages on their way to the disk."""
 
@@ -36,10 +36,9 @@ class TooLittleMemoryError(ValueError):
 class Movement:
     """``way`` is ``map`` or ``spill``; ``reason`` says why, for people.
 
-    ``buffer_bytes``: the one payload buffer of each worker. ``mapped_shard_bytes_max``: ``spill``
-    maps an input shard of at most this size while it is extracted, for it surely stays in memory
-    that long, and reads a larger one window by window, twice. ``buckets``: how many ranges of sort
-    keys the records are spread over. ``scratch_bytes``: room that spill and index files need.
+    ``buffer_bytes``: the one payload buffer of each worker; ``spill`` reads an input shard that fits
+    in it once, and a larger one window by window, twice. ``buckets``: how many ranges of sort keys
+    the records are spread over. ``scratch_bytes``: room that spill and index files need.
     """
 
     way: str
@@ -47,7 +46,6 @@ class Movement:
     workers: int
     buckets: int
     buffer_bytes: int
-    mapped_shard_bytes_max: int
     memory_bytes: int
     scratch_bytes: int
 
@@ -80,14 +78,12 @@ def choose_movement(
         scratch_bytes = input_bytes + input_bytes // 20
     if forced != "auto":
         reason = f"asked for: {forced}"
-    mapped_shard_bytes_max = memory_bytes // (2 * workers)
     return Movement(
         way,
         reason,
         workers,
         buckets,
         buffer_bytes,
-        mapped_shard_bytes_max,
         memory_bytes,
         scratch_bytes,
     )

@@ -40,6 +40,9 @@ class ReadObject(Protocol):
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from byte ``offset``; ``StorageError`` if the object ends too soon."""
 
+    def forget(self) -> None:
+        """A hint that what was read will not be read again soon: no cache need keep it."""
+
     def mapping(self) -> memoryview | None:
         """The whole object as a read-only view, or None where it cannot be mapped.
 

@@ -56,6 +56,9 @@ class _MemoryReadObject(_Memory):
     def read_into(self, buffer: memoryview, offset: int) -> None:
         self._copy(self._data, buffer, offset)
 
+    def forget(self) -> None:
+        """Memory is all there is."""
+
     def mapping(self) -> memoryview | None:
         return memoryview(self._data)
 

@@ -187,6 +187,7 @@ class _SpilledPayload:
         if self._reader.size_bytes <= buffer.size_bytes:
             self._whole = buffer.view(self._reader.size_bytes)
             self._reader.read_into(self._whole, 0)
+            self._reader.forget()
 
     def close(self) -> None:
         """Close the spill files."""

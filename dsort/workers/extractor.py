@@ -42,8 +42,7 @@ class Extractor:
 
     def extract(self, task: ExtractTask) -> ExtractDone:
         """Do one task. ``InputError`` and its children name shard and record."""
-        spills = self._setup.way == "spill"
-        mapped = not spills or task.size_bytes <= self._setup.mapped_shard_bytes_max
+        mapped = self._setup.way == "map"
         with self._inputs.open(task.name) as source:
             shard = ShardBytes(task.name, source, self._buffer, mapped=mapped)
             shard.check_unchanged(task.size_bytes, task.etag)
@@ -58,6 +57,8 @@ class Extractor:
             if skipped:
                 done.tally.add("corrupt_shards", 1, [skipped])
             shard.whole = None  # let go of the mapping before it is closed
+            if task.spill:
+                source.forget()
         return done
 
     def close(self) -> None:
@@ -71,12 +72,11 @@ class Extractor:
         tally = _note_oddities(shard.name, members)
         policy = self._setup.reactions.stray_members
         records = form_records(members, policy)
-        original = records
+        self._react(shard.name, members, records, tally)
+        group = self._groups(shard.name, members, records, tally)  # the key map knows no new names
         if task.renames:
             members = rename_records(self._store, task, shard, members, records)
             records = form_records(members, policy)
-        self._react(shard.name, members, records, tally)
-        group = self._groups(shard.name, members, original, tally)
         index = self._index(shard, members, records, group)
         if group is not None and (group < 0).any():
             index = index.take(np.flatnonzero(group >= 0))
@@ -256,6 +256,8 @@ def _note_oddities(shard: str, members: MemberTable) -> Tally:
     tally.add("hardlinks_resolved", notes.hardlinks_resolved, [shard])
     tally.add("global_headers_folded", notes.global_headers_folded, [shard])
     tally.add("global_headers_dropped", notes.global_headers_dropped, [shard])
+    tally.add("volume_labels_dropped", notes.volume_labels_dropped, [shard])
+    tally.add("lone_zero_blocks", notes.lone_zero_blocks, [shard])
     return tally
 
 

@@ -36,18 +36,25 @@ def rename_records(
     names = members.names.tolist()
     literals = dict(members.literals)
     range_start, range_length = members.range_start.copy(), members.range_length.copy()
+    key_bytes = records.key_bytes.tolist()
+    renamed_keys: dict[tuple[bytes, bool], bytes] = {}
     ordinals = positions.array("ordinal", start, stop).tolist()
     new_keys = positions.bytes_column("keys", start, stop).tolist()
     for ordinal, new_key in zip(ordinals, new_keys, strict=True):
         first, last = records.member_offsets[ordinal : ordinal + 2].tolist()
         for row in records.member_rows[first:last].tolist():
-            names[row] = new_key + names[row][int(records.key_bytes[row]) :]
-            head = _headers(shard, members, row)
-            literals[row] = renamed(head, names[row])
-            taken = int(members.payload_start[row] - members.range_start[row])
-            if row not in members.literals:
-                range_start[row] += taken
-                range_length[row] -= taken
+            renamed_keys[_identity(names[row], key_bytes[row])] = new_key
+            names[row] = new_key + names[row][key_bytes[row] :]
+            headers_bytes = int(members.payload_start[row] - members.range_start[row])
+            headers = shard.at(int(members.range_start[row]), headers_bytes)
+            literals[row] = renamed(literals.get(row, b"") + headers, names[row])
+            range_start[row] += headers_bytes
+            range_length[row] -= headers_bytes
+    # A member that a later one of its name replaces takes the new name, too: or it would come back.
+    for row in records.repeated:
+        key = renamed_keys.get(_identity(names[row], key_bytes[row]))
+        if key is not None:
+            names[row] = key + names[row][key_bytes[row] :]
     return replace(
         members,
         names=BytesColumn.of(names),
@@ -57,10 +64,6 @@ def rename_records(
     )
 
 
-def _headers(shard: ShardBytes, members: MemberTable, row: int) -> bytes:
-    """The header blocks of a member as they would be written."""
-    literal = members.literals.get(row)
-    if literal is not None:
-        return literal
-    start = int(members.range_start[row])
-    return shard.at(start, int(members.payload_start[row]) - start)
+def _identity(name: bytes, key_bytes: int) -> tuple[bytes, bool]:
+    """What tells records of one shard apart: the key, and whether it is a stray's."""
+    return name[:key_bytes], key_bytes == len(name)

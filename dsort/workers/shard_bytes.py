@@ -59,6 +59,7 @@ class ShardBytes:
         if self.whole is None and self.size_bytes <= buffer.size_bytes:
             self.whole = buffer.view(self.size_bytes)
             source.read_into(self.whole, 0)
+            source.forget()  # it is in the buffer
 
     def check_unchanged(self, size_bytes: int, etag: str) -> None:
         """``ChangedInputError`` unless the shard is what the job resolved."""

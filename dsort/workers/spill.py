@@ -111,6 +111,11 @@ class SpillReader:
                 done += size
                 block += 1
 
+    def forget(self) -> None:
+        """What was read is in a buffer: give its pages back."""
+        for file in self._files.values():
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def _read_block(self, block: int, inside: int, buffer: memoryview) -> None:
         file, at, done = self._file(int(self._worker[block])), int(self._start[block]) + inside, 0
         while done < len(buffer):

@@ -59,7 +59,6 @@ class WorkerSetup:
     keymap: KeyMap | None
     buckets: int
     buffer_bytes: int
-    mapped_shard_bytes_max: int  # spill: a larger shard is read through the buffer
     verify_content: bool
 
 
