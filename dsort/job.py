@@ -47,8 +47,8 @@ WARNING_TEXTS = {
     "{names}",
     "trailing_bytes": "{count} shards have bytes after their end marker, which were left out: "
     "{names}",
-    "lone_zero_blocks": "{count} lone blocks of zeros stand between members, where some readers stop "
-    "(all members were read), in {names}",
+    "lone_zero_blocks": "{count} lone blocks of zeros stand between members, where some readers "
+    "stop (all members were read), in {names}",
     "global_headers_folded": "{count} global pax headers were folded into the members they govern, "
     "in {names}",
     "ekm_missing_key": "{count} records have no place in the external key map: {names}",
