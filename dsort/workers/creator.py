@@ -24,6 +24,7 @@ from dsort.workers.shard_bytes import PayloadBuffer
 from dsort.workers.slices import slices_of, slices_of_sources
 from dsort.workers.spill import SpillReader
 from dsort.workers.tasks import CreateDone, CreateTask, OutputPiece, WorkerSetup
+from dsort.workers.writeback import Writeback
 
 __all__ = ["Creator"]
 
@@ -48,10 +49,12 @@ class Creator:
         self._outputs = outputs
         self._buffer = buffer
         self._store = IndexStore(self._scratch)
+        self._writeback = Writeback()
         self._inputs = MappedInputs(inputs, self._scratch, open_max=INPUTS_OPEN_MAX)
 
     def close(self) -> None:
         """Let go of the mapped inputs."""
+        self._writeback.close()
         self._inputs.close()
 
     def create(self, task: CreateTask) -> CreateDone:
@@ -65,7 +68,7 @@ class Creator:
                     if out is not None:
                         out.close()
                     staged = self._outputs.stage(piece.token, size_bytes=piece.shard_bytes)
-                    out = _ShardWriter(staged, piece)
+                    out = _ShardWriter(staged, piece, self._writeback)
                 if piece.bucket >= 0 and (payload is None or payload.bucket != piece.bucket):
                     if payload is not None:
                         payload.close()
@@ -92,7 +95,8 @@ class Creator:
 class _ShardWriter:
     """Writes one output shard, piece by piece, and checks that each is as long as planned."""
 
-    def __init__(self, staged: StagedObject, first: OutputPiece) -> None:
+    def __init__(self, staged: StagedObject, first: OutputPiece, writeback: Writeback) -> None:
+        self._writeback = writeback
         self.ordinal = first.ordinal
         self._staged = staged
         self._offset = self._flushed = 0
@@ -119,22 +123,17 @@ class _ShardWriter:
 
     def close(self) -> None:
         """Nothing more comes: let the disk take the rest."""
-        self._flush()
-        self._staged.close()
+        self._writeback.finish(self._staged, self._flushed, self._offset - self._flushed)
 
     def _write(self, slices: Sequence[memoryview]) -> None:
         self._staged.write_at(self._offset, slices)
         self._offset += sum(map(len, slices))
         if self._offset - self._flushed >= FLUSH_BYTES:
-            self._flush()
+            self._writeback.start(self._staged, self._flushed, self._offset - self._flushed)
+            self._flushed = self._offset
         update = self._state.update
         for piece in slices:
             update(piece)
-
-    def _flush(self) -> None:
-        """Let the disk work while the next records are gathered."""
-        self._staged.start_sync(self._flushed, self._offset - self._flushed)
-        self._flushed = self._offset
 
 
 class _Payload(Protocol):
