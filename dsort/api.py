@@ -1,4 +1,4 @@
-"""dsort from Python: ``run`` a job, or ``plan`` one."""
+"""dsort from Python: ``run`` a job, ``plan`` one, or ``verify`` what one has made."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from dsort.core.tally import Tally
 from dsort.errors import SpecError
 from dsort.job import Job
 from dsort.job_setup import cores, load_keymap, new_job_id, output_names, with_seed
-from dsort.reports import Event, JobReport, PlanReport, RunOptions
+from dsort.reports import Event, JobReport, PlanReport, RunOptions, VerifyReport
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
 from dsort.spec.load import load_spec as read_spec
 from dsort.spec.model import JobSpec
 from dsort.stopping import StopFlag
 from dsort.storage.addresses import open_bucket
+from dsort.verify import verify_result
 
-__all__ = ["load_spec", "plan", "run"]
+__all__ = ["load_spec", "plan", "run", "verify"]
 
 Listener = Callable[[Event], None]
 
@@ -66,6 +67,24 @@ def plan(
     """Say what a job would do; writes nothing to any bucket."""
     with _job(spec, options, on_event, stop) as (job, tally):
         return plan_job(job, tally)
+
+
+def verify(
+    manifest: bytes,
+    *,
+    output_uri: str | None = None,
+    options: RunOptions | None = None,
+    on_event: Listener | None = None,
+    stop: StopFlag | None = None,
+) -> VerifyReport:
+    """Read a result and its inputs again, and say whether it is what its manifest and spec say.
+
+    ``manifest``: its bytes. ``output_uri``: where the result is now, if not where the spec says.
+    What is wrong is in the report; raised is what keeps the result from being looked at.
+    """
+    return verify_result(
+        manifest, output_uri=output_uri, options=options, on_event=on_event, stop=stop
+    )
 
 
 @contextlib.contextmanager

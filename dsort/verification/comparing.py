@@ -1,0 +1,229 @@
+"""Inputs and outputs side by side: is every record there once, where it belongs, in order?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsort.core.columns import Int64s, UInt64s
+from dsort.core.keymap import KeyMap
+from dsort.core.sort_rule import SortRule
+from dsort.spec.model import JobSpec
+from dsort.verification.findings import Findings
+from dsort.verification.inputs import InputReader, InputTable, later_duplicates
+from dsort.verification.matching import Leftovers, match_records, sort_out
+from dsort.verification.outputs import OutputReader, OutputTable
+from dsort.verification.shard_records import ShardRecords
+
+__all__ = ["Comparison", "check_unique_keys"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Compares what was read; reads shards again only to name the records of a problem."""
+
+    spec: JobSpec
+    rule: SortRule
+    keymap: KeyMap | None
+    inputs: InputTable
+    outputs: OutputTable
+    input_reader: InputReader
+    output_reader: OutputReader
+    findings: Findings
+
+    def check(self) -> None:
+        """All that the inputs can tell about the outputs."""
+        words = self.inputs.shuffle_words(self.rule) if self.rule.kind == "shuffle" else None
+        source = match_records(self.inputs, self.outputs.digests, words)
+        left = sort_out(self.inputs, self.outputs.key_hash, self.outputs.digests, source)
+        self._tell_leftovers(left)
+        self._check_places(source)
+        self._check_order(source, words)
+        if self.spec.config.duplicate_keys not in ("ignore", "warn"):
+            check_unique_keys(
+                self.outputs, np.flatnonzero(source >= 0), self.output_reader, self.findings
+            )
+
+    # -- every record once -----------------------------------------------------------------------
+
+    def _tell_leftovers(self, left: Leftovers) -> None:
+        partners = dict(zip(left.changed.tolist(), left.changed_from.tolist(), strict=True))
+        inputs = _NamedRows(
+            self.inputs.first_rows, lambda at: self.input_reader.shard(at, self._input(at))[0]
+        )
+        inputs.prepare(left.changed_from[: self.findings.room])
+        outputs = self._named_outputs()
+
+        def changed(row: int) -> str:
+            partner = partners[row]
+            here, there = outputs.record(row), inputs.record(partner)
+            shard = self._input(int(self.inputs.shard_of(np.array([partner]))[0]))
+            return f"{_difference(here, there)} in the input shard {shard}"
+
+        outputs.tell(left.changed, "changed_bytes", self._output, self.findings, changed)
+        for rows, kind, text in (
+            (left.split, "split_record", "a piece of a record: its members are not side by side"),
+            (left.doubled, "doubled_record", "the same record is in the result already"),
+            (
+                left.dropped,
+                "undropped_record",
+                "the spec says to drop it: an earlier record has its key, or the key map no place",
+            ),
+            (left.foreign, "foreign_record", "no input shard has such a record"),
+        ):
+            outputs.tell(rows, kind, self._output, self.findings, text)
+        self._tell_missing(left.missing, inputs)
+
+    def _tell_missing(self, missing: Int64s, inputs: _NamedRows) -> None:
+        """Records that no output has, less those that unreadable shards explain."""
+        unreadable = sum(shard.records for shard in self.outputs.facts if not shard.readable)
+        if unreadable:
+            if len(missing) > unreadable:
+                text = (
+                    f"{len(missing):,} records of the inputs are in no output shard that can be "
+                    f"read, and those that cannot be read should have {unreadable:,}"
+                )
+                self.findings.problem("missing_record", "", "", text)
+            return
+        text = "input: this record is in no output shard"
+        inputs.tell(missing, "missing_record", self._input, self.findings, text)
+
+    # -- where they belong -----------------------------------------------------------------------
+
+    def _check_places(self, source: Int64s) -> None:
+        """Every record is in a shard of its template."""
+        if self.keymap is None or self.inputs.group is None:
+            return
+        rows = np.flatnonzero(source >= 0)
+        wrong = rows[self.inputs.group[source[rows]] != self.outputs.group[rows]]
+        templates = self.keymap.templates
+        inputs_group = self.inputs.group
+
+        def text(row: int) -> str:
+            group = int(inputs_group[source[row]])
+            place = templates[group] if group >= 0 else "no template"
+            return f"the external key map, as it is now, gives it {place}"
+
+        self._named_outputs().tell(wrong, "misplaced_record", self._output, self.findings, text)
+
+    def _check_order(self, source: Int64s, words: UInt64s | None) -> None:
+        """Records stand in the order of the inputs, or of the shuffle; ties always do."""
+        rows = np.flatnonzero(source >= 0)
+        before, after = rows[:-1], rows[1:]
+        same_group = self.outputs.group[before] == self.outputs.group[after]
+        behind = source[after] < source[before]
+        if words is not None:
+            first, second = words[source[before]], words[source[after]]
+            behind = (second < first) | ((second == first) & behind)
+            text = "the shuffle's hash puts it before the record before it"
+        elif self.rule.kind == "none":
+            text = "it comes before the record before it in the inputs"
+        else:
+            behind &= self.outputs.ties[after] & (after == before + 1)
+            text = "it ties with the record before it, which comes later in the inputs"
+        wrong = after[behind & same_group]
+        self._named_outputs().tell(wrong, "order", self._output, self.findings, text)
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def _named_outputs(self) -> _NamedRows:
+        return _named_outputs(self.outputs, self.output_reader)
+
+    def _input(self, ordinal: int) -> str:
+        return self.inputs.shards[ordinal]
+
+    def _output(self, ordinal: int) -> str:
+        return self.outputs.facts[ordinal].name
+
+
+def check_unique_keys(
+    outputs: OutputTable, rows: Int64s, reader: OutputReader, findings: Findings
+) -> None:
+    """No two of the output ``rows`` have one key."""
+    again = rows[later_duplicates(outputs.key_hash[rows])[0]]
+    text = "an earlier record of the result has its key"
+    named = _named_outputs(outputs, reader)
+    named.tell(again, "duplicate_key", lambda at: outputs.facts[at].name, findings, text)
+
+
+def _named_outputs(outputs: OutputTable, reader: OutputReader) -> _NamedRows:
+    return _NamedRows(outputs.first_rows, lambda at: reader.records(outputs.facts[at].name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Detail:
+    """One record in full: its key, and the name and digest of each of its members."""
+
+    key: str
+    members: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class _NamedRows:
+    """Keys and members of a few rows, had by reading their shards once more."""
+
+    def __init__(self, first_rows: Int64s, read: Callable[[int], ShardRecords]) -> None:
+        self._first_rows = first_rows
+        self._read = read
+        self._details: dict[int, _Detail] = {}
+
+    def prepare(self, rows: Int64s) -> None:
+        """Read what is needed to name ``rows``: each shard once."""
+        by_shard: dict[int, list[int]] = defaultdict(list)
+        shards = np.searchsorted(self._first_rows, rows, side="right") - 1
+        for row, shard in zip(rows.tolist(), shards.tolist(), strict=True):
+            if row not in self._details:
+                by_shard[shard].append(row)
+        for shard, wanted in sorted(by_shard.items()):
+            records = self._read(shard)
+            first = int(self._first_rows[shard])
+            self._details.update((row, _detail(records, row - first)) for row in wanted)
+
+    def record(self, row: int) -> _Detail:
+        """A row that was prepared."""
+        return self._details[row]
+
+    def tell(
+        self,
+        rows: Int64s,
+        kind: str,
+        shard_name: Callable[[int], str],
+        findings: Findings,
+        text: str | Callable[[int], str],
+    ) -> None:
+        """A problem for each of ``rows``; those that there is no room for are only counted."""
+        shown = rows[: findings.room]
+        self.prepare(shown)
+        shards = np.searchsorted(self._first_rows, shown, side="right") - 1
+        for row, shard in zip(shown.tolist(), shards.tolist(), strict=True):
+            said = text if isinstance(text, str) else text(row)
+            findings.problem(kind, shard_name(shard), self._details[row].key, said)
+        findings.unnamed(len(rows) - len(shown))
+
+
+def _detail(records: ShardRecords, record: int) -> _Detail:
+    members = tuple(
+        (_shown(records.members.names[row]), tuple(records.member_digests[row].tolist()))
+        for row in records.rows_of(record)
+    )
+    return _Detail(_shown(records.keys[record]), members)
+
+
+def _difference(here: _Detail, there: _Detail) -> str:
+    """What sets an output record apart from the input record that it should be."""
+    names_here, names_there = ([name for name, _ in each.members] for each in (here, there))
+    if names_here == names_there:
+        pairs = zip(here.members, there.members, strict=True)
+        differing = [name for (name, one), (_, other) in pairs if one != other]
+        return f"{_some(differing)} has other bytes than"
+    return f"has the members {_some(names_here)} in place of {_some(names_there)}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
+def _shown(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")

@@ -1,0 +1,94 @@
+"""What a verification has found so far, and telling how far it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from dsort.reports import Event, JobWarning, PhaseDone, Progress, VerifyProblem
+
+__all__ = ["PROBLEMS_MAX", "Findings", "ProgressTeller"]
+
+PROBLEMS_MAX = 100
+"""So many problems are named; all are counted."""
+
+PHASE = "verify"
+
+
+class Findings:
+    """Problems and warnings, in the order they were found."""
+
+    def __init__(self, job_id: str, on_event: Callable[[Event], None]) -> None:
+        self._job_id = job_id
+        self._on_event = on_event
+        self.count = 0
+        self.problems: list[VerifyProblem] = []
+        self.warnings: list[str] = []
+
+    @property
+    def room(self) -> int:
+        """How many more problems can be named."""
+        return PROBLEMS_MAX - len(self.problems)
+
+    def problem(self, kind: str, shard: str, record: str, text: str) -> None:
+        """One more problem; named if there is room."""
+        self.count += 1
+        if self.room > 0:
+            self.problems.append(VerifyProblem(kind, shard, record, text))
+
+    def unnamed(self, count: int) -> None:
+        """``count`` more problems, of which nothing is told."""
+        self.count += count
+
+    def warn(self, kind: str, text: str) -> None:
+        """Something to know that is no fault of the result."""
+        self.warnings.append(text)
+        self._on_event(JobWarning(self._job_id, kind, text))
+
+
+class ProgressTeller:
+    """Tells the listener how many shards, records and bytes have been read again."""
+
+    def __init__(self, job_id: str, on_event: Callable[[Event], None]) -> None:
+        self._job_id = job_id
+        self._on_event = on_event
+        self._began_s = time.monotonic()
+        self._shards = self._records = self._bytes = 0
+        self._shards_total = self._bytes_total = 0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the verification began."""
+        return time.monotonic() - self._began_s
+
+    def expect(self, *, shards: int, bytes_total: int) -> None:
+        """So much there is to read."""
+        self._shards_total, self._bytes_total = shards, bytes_total
+        self._tell()
+
+    def advance(self, *, shards: int, records: int, bytes_done: int) -> None:
+        """So much more has been read."""
+        self._shards += shards
+        self._records += records
+        self._bytes += bytes_done
+        self._tell()
+
+    def done(self) -> None:
+        """Everything has been read and compared."""
+        self._on_event(
+            PhaseDone(self._job_id, PHASE, self.elapsed_s, self._shards, self._records, self._bytes)
+        )
+
+    def _tell(self) -> None:
+        self._on_event(
+            Progress(
+                self._job_id,
+                PHASE,
+                self._shards,
+                self._shards_total,
+                self._records,
+                self._bytes,
+                self._bytes_total,
+                self.elapsed_s,
+            )
+        )

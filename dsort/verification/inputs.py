@@ -1,0 +1,303 @@
+"""The input side of a verification: which records a job's inputs give, by its spec's reactions.
+
+Made from the shards alone. Nothing that a job decided is looked at, so that a wrong decision shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dsort.core.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
+from dsort.core.duplicates import repeated_hashes
+from dsort.core.hashing import hash_keys, shard_seed, shuffle_words
+from dsort.core.keymap import KeyMap
+from dsort.core.manifest import ManifestInput
+from dsort.core.members import MemberTable
+from dsort.core.order import stable_argsort
+from dsort.core.records import STRAY_SALT, FormedRecords, form_records
+from dsort.core.sort_rule import SortRule
+from dsort.errors import CorruptShardError
+from dsort.spec.model import JobSpec
+from dsort.storage.base import Bucket
+from dsort.verification.findings import Findings, ProgressTeller
+from dsort.verification.reading import ShardReader, joined_digests, member_digests
+from dsort.verification.shard_records import RecordSizes, ShardRecords, with_new_keys
+from dsort.workers.shard_bytes import ShardBytes
+
+__all__ = ["InputReader", "InputTable", "later_duplicates"]
+
+Renames = dict[int, dict[int, bytes]]
+"""Input ordinal → record ordinal → the record's new key."""
+
+
+@dataclass(frozen=True, eq=False)
+class InputTable:
+    """All records of the inputs, in input order; columns have shape ``(n,)``.
+
+    About 30 bytes a record: no names, no sort keys.
+    """
+
+    shards: tuple[str, ...]
+    first_rows: Int64s  # row of each shard's first record, and n at the end
+    key_hash: UInt64s  # of the new key, where a record was renamed
+    digests: UInt64s  # shape (n, 2): of the bytes that the record takes in an output shard
+    members: Int32s
+    group: Int32s | None  # template by the key map; -1: none
+    expected: Bools  # False: dropped, as the spec says
+
+    def __len__(self) -> int:
+        return len(self.key_hash)
+
+    def shard_of(self, rows: Int64s) -> Int64s:
+        """The input ordinals of ``rows``."""
+        return np.searchsorted(self.first_rows, rows, side="right") - 1
+
+    @cached_property
+    def repeated(self) -> UInt64s:
+        """The key hashes that several expected records have, sorted."""
+        return repeated_hashes(self.key_hash[self.expected])
+
+    def has(self, digests: UInt64s) -> Bools:
+        """Which of ``digests``, shape ``(n, 2)``, are those of an expected record."""
+        known = self._digests_sorted
+        if len(known) == 0:
+            return np.zeros(len(digests), np.bool_)
+        at = np.minimum(np.searchsorted(known, digests[:, 0]), len(known) - 1)
+        found: Bools = known[at] == digests[:, 0]
+        return found
+
+    def of_key(self, key_hash: int) -> RecordSizes:
+        """The expected records with a key: their numbers of members and their digests."""
+        hashes, rows = self._by_key
+        wanted = np.uint64(key_hash)
+        low, high = (int(np.searchsorted(hashes, wanted, side)) for side in ("left", "right"))
+        sizes: dict[int, set[tuple[int, int]]] = {}
+        found = rows[low:high]
+        digests = map(tuple, self.digests[found].tolist())
+        for size, digest in zip(self.members[found].tolist(), digests, strict=True):
+            sizes.setdefault(size, set()).add(digest)
+        return {size: frozenset(digests) for size, digests in sizes.items()}
+
+    def shuffle_words(self, rule: SortRule) -> UInt64s:
+        """The shuffle's sort key of each record."""
+        words = np.empty(len(self), np.uint64)
+        for ordinal, name in enumerate(self.shards):
+            rows = slice(int(self.first_rows[ordinal]), int(self.first_rows[ordinal + 1]))
+            words[rows] = shuffle_words(self.key_hash[rows], shard_seed(rule.seed, name))
+        return words
+
+    @cached_property
+    def _digests_sorted(self) -> UInt64s:
+        return np.sort(self.digests[self.expected, 0])
+
+    @cached_property
+    def _by_key(self) -> tuple[UInt64s, Int64s]:
+        rows = np.flatnonzero(self.expected)
+        rows = rows[stable_argsort(self.key_hash[rows])]
+        return self.key_hash[rows], rows
+
+
+_NONE = np.zeros(0, np.int64)
+_NO_RECORDS = ShardRecords(
+    members=MemberTable(BytesColumn.of([]), np.zeros(0, np.uint8), _NONE, _NONE, _NONE, _NONE),
+    member_digests=np.zeros((0, 2), np.uint64),
+    member_rows=_NONE,
+    member_offsets=np.zeros(1, np.int64),
+    key_bytes=_NONE,
+    keys=BytesColumn.of([]),
+    key_hash=np.zeros(0, np.uint64),
+    digests=np.zeros((0, 2), np.uint64),
+)
+
+
+class InputReader:
+    """Reads the inputs of one job again."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        keymap: KeyMap | None,
+        bucket: Bucket,
+        reader: ShardReader,
+    ) -> None:
+        self._spec = spec
+        self._keymap = keymap
+        self._bucket = bucket
+        self._reader = reader
+        self._renames: Renames = {}
+
+    @property
+    def passes(self) -> int:
+        """How often the inputs are read: new keys have to be known before bytes are compared."""
+        return 2 if self._spec.config.duplicate_keys == "rename" else 1
+
+    def read(
+        self, inputs: Sequence[ManifestInput], findings: Findings, progress: ProgressTeller
+    ) -> InputTable | None:
+        """The records of ``inputs``; None if one of them cannot be read, which is a problem."""
+        if self.passes == 2:
+            self._choose_new_keys(inputs, progress)
+        parts: list[tuple[UInt64s, UInt64s, Int32s, Int32s | None]] = []
+        readable = True
+        for ordinal, shard in enumerate(inputs):
+            before = self._reader.bytes_read
+            try:
+                records, group = self.shard(ordinal, shard.name)
+            except CorruptShardError as error:
+                readable = False
+                text = f"input: {error.reason}, at byte {error.offset:,}"
+                findings.problem("corrupt_shard", shard.name, "", text)
+                progress.advance(shards=1, records=0, bytes_done=self._reader.bytes_read - before)
+                continue
+            placed = len(records) if group is None else int((group >= 0).sum())
+            if placed != shard.records:
+                text = f"input: {placed:,} records, the manifest says {shard.records:,}"
+                findings.problem("counts", shard.name, "", text)
+            members = np.diff(records.member_offsets).astype(np.int32)
+            parts.append((records.key_hash, records.digests, members, group))
+            done = self._reader.bytes_read - before
+            progress.advance(shards=1, records=len(records), bytes_done=done)
+        return self._table([shard.name for shard in inputs], parts) if readable else None
+
+    def shard(self, ordinal: int, name: str) -> tuple[ShardRecords, Int32s | None]:
+        """(records, their templates by the key map) of one input shard.
+
+        ``CorruptShardError`` unless the spec says to skip such shards: then it has no records.
+        """
+        with self._reader.open(self._bucket, name) as shard:
+            formed = self._formed(shard)
+            if formed is None:
+                return _NO_RECORDS, None if self._keymap is None else np.zeros(0, np.int32)
+            records, members = formed
+            group = self._groups(records, members.names)
+            new_keys = self._renames.get(ordinal, {})
+            members, records = with_new_keys(shard, members, records, new_keys)
+            digests = member_digests(shard, members)
+        offsets = records.member_offsets
+        found = ShardRecords(
+            members=members,
+            member_digests=digests,
+            member_rows=records.member_rows,
+            member_offsets=offsets,
+            key_bytes=records.key_bytes,
+            keys=records.keys,
+            key_hash=records.key_hash,
+            digests=joined_digests(digests[records.member_rows], offsets),
+        )
+        return found, group
+
+    def _formed(self, shard: ShardBytes) -> tuple[FormedRecords, MemberTable] | None:
+        """(records, members) of an opened shard; None if it is corrupt and to be skipped."""
+        try:
+            members = shard.members()
+        except CorruptShardError:
+            if self._spec.config.corrupt_shards == "skip":
+                return None
+            raise
+        return form_records(members, self._spec.config.stray_members), members
+
+    def _groups(self, records: FormedRecords, names: BytesColumn) -> Int32s | None:
+        if self._keymap is None:
+            return None
+        own = names.take(records.member_rows)
+        return self._keymap.lookup(records.keys, own, records.member_offsets).groups
+
+    def _table(
+        self, shards: Sequence[str], parts: list[tuple[UInt64s, UInt64s, Int32s, Int32s | None]]
+    ) -> InputTable:
+        counts = [len(key_hash) for key_hash, *_ in parts]
+        key_hash = np.concatenate([np.zeros(0, np.uint64), *(part[0] for part in parts)])
+        groups = [part[3] for part in parts if part[3] is not None]
+        group = np.concatenate([np.zeros(0, np.int32), *groups]) if self._keymap else None
+        return InputTable(
+            shards=tuple(shards),
+            first_rows=np.cumsum([0, *counts]),
+            key_hash=key_hash,
+            digests=np.concatenate([np.zeros((0, 2), np.uint64), *(part[1] for part in parts)]),
+            members=np.concatenate([np.zeros(0, np.int32), *(part[2] for part in parts)]),
+            group=group,
+            expected=self._expected(key_hash, group),
+        )
+
+    def _expected(self, key_hash: UInt64s, group: Int32s | None) -> Bools:
+        """Which records have to be in the result: what the reactions leave."""
+        config = self._spec.config
+        expected = np.ones(len(key_hash), np.bool_)
+        if group is not None and config.ekm_missing_key != "abort":
+            expected &= group >= 0
+        if config.duplicate_keys == "drop":
+            placed = np.flatnonzero(expected)
+            expected[placed[later_duplicates(key_hash[placed])[0]]] = False
+        return expected
+
+    # -- new keys --------------------------------------------------------------------------------
+
+    def _choose_new_keys(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
+        """``duplicate_keys: rename``: the second record of a key becomes ``key-1``, and so on;
+        numbers that are taken are passed over. In input order."""
+        keys, hashes, shards, ordinals = [], [], [], []
+        for ordinal, shard in enumerate(inputs):
+            found = self._placed_keys(shard.name)
+            progress.advance(shards=1, records=len(found[0]), bytes_done=0)
+            keys.append(found[0])
+            hashes.append(found[1])
+            ordinals.append(found[2])
+            shards.append(np.full(len(found[0]), ordinal, np.int64))
+        if not keys:
+            return
+        key_hash = np.concatenate(hashes)
+        rows, nth = later_duplicates(key_hash)
+        old = BytesColumn.concat(keys).take(rows).tolist()
+        new = _free_keys(old, nth.tolist(), np.unique(key_hash))
+        shard_of, ordinal_of = np.concatenate(shards)[rows], np.concatenate(ordinals)[rows]
+        for at, record, key in zip(shard_of.tolist(), ordinal_of.tolist(), new, strict=True):
+            self._renames.setdefault(at, {})[record] = key
+
+    def _placed_keys(self, name: str) -> tuple[BytesColumn, UInt64s, Int64s]:
+        """(keys, their hashes, ordinals) of a shard's records that the key map does not drop."""
+        with self._reader.open(self._bucket, name) as shard:
+            try:
+                formed = self._formed(shard)
+            except CorruptShardError:  # met again, and told, when the bytes are compared
+                formed = None
+        if formed is None:
+            return _NO_RECORDS.keys, _NO_RECORDS.key_hash, np.zeros(0, np.int64)
+        records, members = formed
+        group = self._groups(records, members.names)
+        rows = np.arange(len(records)) if group is None else np.flatnonzero(group >= 0)
+        return records.keys.take(rows), records.key_hash[rows], rows
+
+
+def later_duplicates(key_hash: UInt64s) -> tuple[Int64s, Int64s]:
+    """(rows whose key an earlier row has, in row order; how many earlier rows have it)."""
+    order = stable_argsort(key_hash)
+    hashes = key_hash[order]
+    again = np.zeros(len(order), np.bool_)
+    again[1:] = hashes[1:] == hashes[:-1]
+    first = np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))
+    later = np.flatnonzero(again)
+    by_row = np.argsort(order[later])
+    return order[later][by_row], (later - first[later])[by_row]
+
+
+def _free_keys(keys: list[bytes], nth: list[int], taken: UInt64s) -> list[bytes]:
+    """A key of its own for each of ``keys``: ``key-<nth>``, or the next number that is free."""
+    first = [key + b"-%d" % number for key, number in zip(keys, nth, strict=True)]
+    clashes = _any_taken(first, taken).tolist()
+    given: dict[bytes, None] = {}  # in the order given
+    for key, number, candidate, clash in zip(keys, nth, first, clashes, strict=True):
+        while clash or candidate in given:
+            number += 1
+            candidate = key + b"-%d" % number
+            clash = bool(_any_taken([candidate], taken)[0])
+        given[candidate] = None
+    return list(given)
+
+
+def _any_taken(keys: list[bytes], taken: UInt64s) -> Bools:
+    hashes = hash_keys(keys, len(keys))
+    return np.isin(hashes, taken) | np.isin(hashes ^ STRAY_SALT, taken)

@@ -1,0 +1,268 @@
+"""``dsort verify``: read a result and its inputs again, and say what is not as it should be.
+
+Everything is worked out anew from the bytes and the spec in the manifest; nothing that the job
+planned or indexed is used. Both sides become columns of digests (about 30 bytes a record), which
+are sorted and compared; payload passes through one buffer.
+
+====================  =============================================================================
+problem               what it means
+====================  =============================================================================
+``manifest``          the manifest contradicts itself, or its inputs are not in the spec's order
+``missing_shard``     an output shard is not there
+``corrupt_shard``     a shard cannot be read as a tar to its end
+``size``              an output shard is longer or shorter than the manifest says
+``checksum``          its XXH3-64 is not the manifest's
+``counts``            it has other counts of records, members or payload bytes; an input, of records
+``format``            an output shard holds more than raw members and an end marker
+``name``              its name is not the one that the template gives at its place
+``cut``               it closes too early or too late
+``missing_record``    a record of the inputs is in no output, and no reaction explains that
+``changed_bytes``     a record's members or their bytes (headers, payload) are not the input's
+``split_record``      a record's members do not stand side by side
+``doubled_record``    a record is in the outputs more often than in the inputs
+``undropped_record``  a record is there that the spec says to drop
+``foreign_record``    a record is in no input
+``misplaced_record``  the external key map gives the record another template
+``duplicate_key``     two records have one key, though ``duplicate_keys`` says drop, rename or abort
+``order``             a record stands before one that should come first; ties keep input order
+``index``             the wids index does not agree with the shards
+====================  =============================================================================
+
+An input that is gone or has another size than at the time of the job proves nothing: records are
+then not compared with the inputs, and a warning says so. One that was merely written or moved since
+(another etag) is compared all the same, with a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from dsort.core.tally import Tally
+from dsort.errors import InputError, ObjectNotFoundError
+from dsort.job_setup import load_keymap, output_names, sort_rule
+from dsort.reports import Event, RunOptions, VerifyReport
+from dsort.resolve import resolve_inputs
+from dsort.stopping import StopFlag
+from dsort.storage.addresses import open_bucket
+from dsort.storage.base import Bucket
+from dsort.verification.comparing import Comparison, check_unique_keys
+from dsort.verification.cuts import check_cuts, find_strangers, place_outputs
+from dsort.verification.findings import Findings, ProgressTeller
+from dsort.verification.inputs import InputReader
+from dsort.verification.manifest_file import StoredManifest, check_totals, parse_manifest
+from dsort.verification.order import OrderWatch
+from dsort.verification.outputs import OutputReader, OutputTable, check_index
+from dsort.verification.reading import ShardReader
+
+__all__ = ["verify_result"]
+
+BUFFER_BYTES_MAX = 128 << 20
+BUFFER_BYTES_MIN = 1 << 20
+NAMED_MAX = 3
+
+
+def verify_result(
+    manifest: bytes,
+    *,
+    output_uri: str | None = None,
+    options: RunOptions | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    stop: StopFlag | None = None,
+) -> VerifyReport:
+    """Verify the result that ``manifest`` (its bytes) describes.
+
+    ``output_uri``: where the result is now, if not where the spec says. Of ``options`` only
+    ``root`` matters. Problems are in the report; raised are ``InputError`` (this is no manifest,
+    the key map cannot be had), ``StorageError`` and ``JobStoppedError``.
+    """
+    options = options or RunOptions(root=Path.cwd())
+    stored = parse_manifest(manifest)
+    uri = output_uri or stored.spec.output_bck.uri
+    return _Verification(
+        stored, open_bucket(uri, root=options.root), options, on_event or _ignore, stop
+    ).run()
+
+
+def _ignore(event: Event) -> None:
+    """Nobody listens."""
+
+
+class _Verification:
+    """One verification, from the manifest to the report."""
+
+    def __init__(
+        self,
+        manifest: StoredManifest,
+        outputs_bucket: Bucket,
+        options: RunOptions,
+        on_event: Callable[[Event], None],
+        stop: StopFlag | None,
+    ) -> None:
+        self._manifest = manifest
+        self._outputs_bucket = outputs_bucket
+        self._inputs_bucket = open_bucket(manifest.spec.input_bck.uri, root=options.root)
+        self._findings = Findings(manifest.job_id, on_event)
+        self._progress = ProgressTeller(manifest.job_id, on_event)
+        sizes = [BUFFER_BYTES_MIN, *(shard.bytes for shard in manifest.inputs)]
+        sizes += [shard.file_bytes for shard in manifest.outputs]
+        self._reader = ShardReader(min(max(sizes), BUFFER_BYTES_MAX), stop)
+        self._keymap = load_keymap(manifest.spec, Tally())
+        self._names = output_names(manifest.spec, self._keymap)
+        self._rule = sort_rule(manifest.spec)
+
+    def run(self) -> VerifyReport:
+        """Do all of it."""
+        manifest, findings, progress = self._manifest, self._findings, self._progress
+        check_totals(manifest, findings)
+        self._check_input_names()
+        places = place_outputs(manifest.outputs, self._names, findings)
+        self._warn_of_strangers()
+        input_reader = InputReader(manifest.spec, self._keymap, self._inputs_bucket, self._reader)
+        comparable = self._inputs_are_comparable()
+        self._expect(input_reader.passes if comparable else 0)
+        inputs = input_reader.read(manifest.inputs, findings, progress) if comparable else None
+        output_reader = OutputReader(
+            self._outputs_bucket,
+            self._reader,
+            inputs,
+            findings,
+            want_md5=manifest.index is not None,
+        )
+        repeats_allowed = manifest.spec.config.duplicate_keys in ("ignore", "warn")
+        outputs = output_reader.read(
+            manifest.outputs,
+            places,
+            OrderWatch(self._rule),
+            progress,
+            may_merge=inputs is None and repeats_allowed,
+        )
+        check_cuts(outputs.facts, manifest.spec, self._names, findings)
+        self._check_index(outputs)
+        if inputs is not None:
+            Comparison(
+                manifest.spec,
+                self._rule,
+                self._keymap,
+                inputs,
+                outputs,
+                input_reader,
+                output_reader,
+                findings,
+            ).check()
+        elif not repeats_allowed:
+            check_unique_keys(outputs, np.arange(len(outputs)), output_reader, findings)
+        progress.done()
+        return self._report(outputs)
+
+    # -- inputs ----------------------------------------------------------------------------------
+
+    def _expect(self, input_passes: int) -> None:
+        """Tell how much there is to read. A first of two passes looks at headers only."""
+        inputs, outputs = self._manifest.inputs, self._manifest.outputs
+        input_bytes = sum(shard.bytes for shard in inputs) if input_passes else 0
+        self._progress.expect(
+            shards=input_passes * len(inputs) + len(outputs),
+            bytes_total=input_bytes + sum(shard.file_bytes for shard in outputs),
+        )
+
+    def _inputs_are_comparable(self) -> bool:
+        """Whether the inputs can be what they were; warns of those that are not."""
+        gone, resized, touched = [], [], []
+        for shard in self._manifest.inputs:
+            try:
+                info = self._inputs_bucket.stat(shard.name)
+            except ObjectNotFoundError:
+                gone.append(shard.name)
+                continue
+            if info.size_bytes != shard.bytes:
+                resized.append(shard.name)
+            elif info.etag != shard.etag:
+                touched.append(shard.name)
+        total = len(self._manifest.inputs)
+        resized_text = "have another size than at the time of the job"
+        for names, what in ((gone, "are gone"), (resized, resized_text)):
+            if names:
+                text = (
+                    f"{len(names):,} of {total:,} input shards {what} ({_some(names)}): the "
+                    "records of the result were not compared with those of the inputs"
+                )
+                self._findings.warn("changed_inputs", text)
+        if touched and not (gone or resized):
+            text = (
+                f"{len(touched):,} of {total:,} input shards were written or moved since the job "
+                f"({_some(touched)}): differences may be theirs, and not the result's"
+            )
+            self._findings.warn("changed_inputs", text)
+        return not gone and not resized
+
+    def _check_input_names(self) -> None:
+        """The inputs are those that the spec names, in its order, as far as that can be told now:
+        shards may have come since."""
+        spec, listed = self._manifest.spec, [shard.name for shard in self._manifest.inputs]
+        try:
+            found = [shard.name for shard in resolve_inputs(spec, self._inputs_bucket, Tally())]
+        except InputError:  # none is left: told shard by shard
+            return
+        ours, there = set(listed), set(found)
+        if [name for name in found if name in ours] != [name for name in listed if name in there]:
+            text = "the inputs are not in the order that the spec gives them"
+            self._findings.problem("manifest", "", "", text)
+        results: set[str] = set()
+        if self._inputs_bucket.uri == self._outputs_bucket.uri:
+            results = {shard.name for shard in self._manifest.outputs}
+        more = [name for name in found if name not in ours and name not in results]
+        if more:
+            text = (
+                f"shards that the spec names were no inputs of the job ({len(more):,}): "
+                f"{_some(more)}"
+            )
+            self._findings.warn("other_inputs", text)
+
+    # -- outputs ---------------------------------------------------------------------------------
+
+    def _warn_of_strangers(self) -> None:
+        strangers = find_strangers(
+            (shard.name for shard in self._manifest.outputs),
+            (shard.name for shard in self._manifest.inputs),
+            self._names,
+            self._outputs_bucket,
+        )
+        if strangers:
+            text = (
+                "shards of the bucket have names of the job's templates, but are not of this job "
+                f"({len(strangers):,}): {_some(strangers)}"
+            )
+            self._findings.warn("other_shards", text)
+
+    def _check_index(self, outputs: OutputTable) -> None:
+        name = self._manifest.index
+        if name is None:
+            return
+        try:
+            data = self._outputs_bucket.read(name)
+        except ObjectNotFoundError:
+            self._findings.problem("index", name, "", "is not there")
+            return
+        check_index(data, self._manifest.outputs, outputs.md5, name, self._findings)
+
+    def _report(self, outputs: OutputTable) -> VerifyReport:
+        return VerifyReport(
+            job_id=self._manifest.job_id,
+            output_uri=self._outputs_bucket.uri,
+            input_shards=len(self._manifest.inputs),
+            output_shards=len(self._manifest.outputs),
+            records=len(outputs),
+            members=sum(shard.members for shard in outputs.facts if shard.readable),
+            bytes_read=self._reader.bytes_read,
+            elapsed_s=self._progress.elapsed_s,
+            problem_count=self._findings.count,
+            problems=tuple(self._findings.problems),
+            warnings=tuple(self._findings.warnings),
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:NAMED_MAX]) + (", …" if len(names) > NAMED_MAX else "")

@@ -1,0 +1,95 @@
+"""Every file in ``specs/`` is a spec that runs, or belongs to one; what it makes of the shards that
+``specs/README.md`` describes is right, as ``dsort verify`` sees it."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+import dsort
+from dsort import api
+from dsort.reports import RunOptions
+from dsort.spec.load import load_spec
+from tests.support.commands import ROOT, CommandLine
+from tests.support.datasets import Member, Shard, files_of, write_shards
+
+SPECS = ROOT / "specs"
+SPEC_SUFFIXES = {".json", ".yaml", ".yml"}
+EXAMPLES = sorted(path for path in SPECS.rglob("*") if path.suffix in SPEC_SUFFIXES)
+BLOG_POST = SPECS / "blog-post.json"
+RECORDS = 10
+
+
+def samples(prefix: str, shards: int, digits: int) -> dict[str, Shard]:
+    """Shards of ten records: an image, a class, and (but for every seventh) a score."""
+    rng = random.Random(prefix)
+    made = {}
+    for shard in range(shards):
+        members = []
+        for number in range(RECORDS * shard, RECORDS * (shard + 1)):
+            key = f"{number:06d}"
+            members.append(Member(f"{key}.jpg", rng.randbytes(rng.randrange(3000, 9000))))
+            members.append(Member(f"{key}.cls", b"%d\n" % rng.randrange(10)))
+            if number % 7:
+                score = {"meta": {"score": rng.random()}}
+                members.append(Member(f"{key}.json", json.dumps(score).encode()))
+        made[f"{prefix}{shard:0{digits}d}.tar"] = Shard(tuple(members))
+    return made
+
+
+@pytest.fixture
+def buckets(tmp_path: Path) -> Path:
+    """What ``specs/README.md`` says that the specs need."""
+    write_shards(tmp_path / "samples", samples("samples-", 8, 3))
+    write_shards(tmp_path / "images", samples("samples-", 19, 2))
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_spec_runs_and_its_result_is_right(buckets: Path, path: Path) -> None:
+    spec = dsort.load_spec(path)
+    options = RunOptions(root=buckets, workers=2)
+    before = {name: files_of(buckets / name) for name in ("samples", "images")}
+    report = dsort.run(spec, options=options)
+    if spec.dry_run:
+        assert (report.state, report.manifest_name) == ("planned", None)
+        assert sorted(each.name for each in buckets.iterdir()) == ["images", "samples"]
+        return
+    assert report.state == "finished"
+    assert (report.output_shards > 1) == (path != BLOG_POST)  # whose shards are of 100 MB
+    assert report.records >= 2 * RECORDS
+    assert report.manifest_name is not None
+    bucket = buckets / spec.output_bck.uri
+    manifest = (bucket / report.manifest_name).read_bytes()
+    verified = api.verify(manifest, options=options)
+    assert (verified.problems, verified.warnings) == ((), ())
+    assert verified.records == report.records
+    listed = [shard["name"] for shard in json.loads(manifest)["outputs"]]
+    written = files_of(bucket).keys() - before.get(spec.output_bck.uri, {}).keys()
+    assert sorted(listed) == sorted(written)
+    for name, files in before.items():
+        assert files.items() <= files_of(buckets / name).items()
+
+
+def test_everything_in_specs_is_a_spec_or_belongs_to_one() -> None:
+    key_maps = {Path(source) for each in EXAMPLES if (source := load_spec(each).spec.ekm_file)}
+    others = {path for path in SPECS.rglob("*") if path.is_file() and path not in EXAMPLES}
+    assert others == {SPECS / "README.md", *key_maps}
+
+
+def test_the_blog_posts_spec_runs_verbatim_on_the_command_line(
+    buckets: Path, cli: CommandLine
+) -> None:
+    started = cli("start", "-f", BLOG_POST, "--workers", 2, "--json")
+    assert started.code == 0
+    report = json.loads(started.out)
+    assert (report["input_shards"], report["records"]) == (19, 19 * RECORDS)
+    assert report["seed"]
+    assert sorted(files_of(buckets / "images", "shuffled-*.tar")) == ["shuffled-shard-0.tar"]
+    verified = cli("verify", "images")
+    assert verified.code == 0
+    assert verified.out.startswith(f"job      {report['job_id']}: as it should be")

@@ -1,0 +1,176 @@
+"""``dsort verify`` and the inputs: what they prove once they have changed, and what reactions to
+duplicate keys make of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsort.reports import Event, JobWarning
+from tests.support.datasets import Member, Shard, small_dataset
+from tests.support.results import (
+    BY_KEY,
+    SHUFFLE,
+    FinishedJob,
+    drop_last,
+    finished_job,
+    kinds,
+    ordinary,
+    swap_neighbours,
+)
+
+
+def file(name: str, text: str = "x", **more: str) -> Member:
+    return Member(name, text.encode(), **more)
+
+
+def warnings_of(job: FinishedJob) -> list[JobWarning]:
+    events: list[Event] = []
+    report = job.verify(on_event=events.append)
+    told = [event for event in events if isinstance(event, JobWarning)]
+    assert report.warnings == tuple(event.text for event in told)
+    assert report.ok
+    return told
+
+
+def test_without_an_input_the_outputs_are_verified_alone(tmp_path: Path) -> None:
+    job = ordinary(tmp_path, BY_KEY)
+    (job.inputs / "in-1.tar").unlink()
+    (warning,) = warnings_of(job)
+    assert warning.kind == "changed_inputs"
+    assert "1 of 3 input shards are gone (in-1.tar)" in warning.text
+    assert "not compared" in warning.text
+    swap_neighbours(job)
+    path = job.outputs / job.names[0]
+    data = bytearray(path.read_bytes())
+    data[-1025] ^= 1  # in the padding of the last member
+    path.write_bytes(data)
+    assert kinds(job.verify()) == ["checksum", "order"]
+
+
+def test_without_the_whole_input_bucket_the_outputs_are_verified_alone(tmp_path: Path) -> None:
+    job = ordinary(tmp_path, {**SHUFFLE, "index": "wids"})
+    shutil.rmtree(job.inputs)
+    (warning,) = warnings_of(job)
+    assert "3 of 3 input shards are gone (in-0.tar, in-1.tar, in-2.tar)" in warning.text
+    drop_last(job)
+    assert kinds(job.verify()) == ["index"]  # which alone can tell
+
+
+def test_an_input_of_another_size_proves_nothing(tmp_path: Path) -> None:
+    job = ordinary(tmp_path, SHUFFLE)
+    with (job.inputs / "in-2.tar").open("ab") as shard:
+        shard.write(bytes(512))
+    (warning,) = warnings_of(job)
+    assert (
+        "1 of 3 input shards have another size than at the time of the job (in-2.tar)"
+        in warning.text
+    )
+
+
+def test_inputs_that_were_only_moved_are_compared_all_the_same(tmp_path: Path) -> None:
+    job = ordinary(tmp_path, SHUFFLE)
+    shutil.copytree(job.inputs, tmp_path / "copy")
+    shutil.rmtree(job.inputs)
+    (tmp_path / "copy").rename(job.inputs)
+    (warning,) = warnings_of(job)
+    assert "3 of 3 input shards were written or moved" in warning.text
+    drop_last(job)
+    assert kinds(job.verify()) == ["missing_record"]
+
+
+def test_a_changed_byte_of_an_input_is_a_difference_with_a_warning(tmp_path: Path) -> None:
+    job = ordinary(tmp_path, SHUFFLE)
+    path = job.inputs / "in-0.tar"
+    data = bytearray(path.read_bytes())
+    data[600] ^= 1
+    path.write_bytes(data)
+    report = job.verify()
+    assert kinds(report) == ["changed_bytes"]
+    assert "in-0.tar" in report.problems[0].text
+    assert "differences may be theirs" in report.warnings[0]
+
+
+def test_an_input_that_became_corrupt_is_named(tmp_path: Path) -> None:
+    job = ordinary(tmp_path, SHUFFLE)
+    path = job.inputs / "in-0.tar"
+    path.write_bytes(b"?" * path.stat().st_size)
+    (problem,) = job.verify().problems
+    assert (problem.kind, problem.shard) == ("corrupt_shard", "in-0.tar")
+    assert problem.text.startswith("input: ")
+
+
+def test_shards_that_came_later_are_told(tmp_path: Path) -> None:
+    job = ordinary(tmp_path, SHUFFLE)
+    shutil.copy(job.inputs / "in-0.tar", job.inputs / "in-9.tar")
+    shutil.copy(job.inputs / "in-0.tar", job.outputs / "out-007.tar")
+    shutil.copy(job.inputs / "in-0.tar", job.outputs / "other-007.tar")
+    texts = {warning.kind: warning.text for warning in warnings_of(job)}
+    assert (
+        texts["other_inputs"]
+        == "shards that the spec names were no inputs of the job (1): in-9.tar"
+    )
+    assert "but are not of this job (1): out-007.tar" in texts["other_shards"]
+    assert len(texts) == 2
+
+
+def test_a_job_in_one_bucket_is_no_stranger_to_itself(tmp_path: Path) -> None:
+    job = finished_job(tmp_path, small_dataset(1), {**SHUFFLE, "output_bck": "in"})
+    assert warnings_of(job) == []
+
+
+def with_duplicates(reaction: str) -> tuple[dict[str, Shard], dict[str, Any]]:
+    shards = {
+        "in-0.tar": Shard((file("a.jpg", "1"), file("b.jpg", "2"))),
+        "in-1.tar": Shard((file("a.jpg", "3"), file("c.jpg", "4"))),
+    }
+    spec = {
+        "output_shard_size": "1MB",
+        "algorithm": {"kind": "none"},
+        "Config": {"duplicate_keys": reaction},
+    }
+    return shards, spec
+
+
+@pytest.mark.parametrize("reaction", ["drop", "rename"])
+def test_duplicates_have_to_be_settled_as_the_spec_says(tmp_path: Path, reaction: str) -> None:
+    """A result that keeps them is given a manifest that says they were dropped or renamed."""
+    job = finished_job(tmp_path, *with_duplicates("ignore"))
+    assert job.verify().ok
+    job.edit(lambda manifest: manifest["spec"]["Config"].update(duplicate_keys=reaction))
+    report = job.verify()
+    expected = {"drop": ["undropped_record"], "rename": ["foreign_record", "missing_record"]}
+    assert kinds(report) == expected[reaction]
+    assert report.problems[0].record == "a"
+
+
+def test_a_renamed_record_is_compared_under_its_new_name(tmp_path: Path) -> None:
+    job = finished_job(tmp_path, *with_duplicates("rename"))
+    path = job.outputs / job.names[0]
+    data = path.read_bytes()
+    assert data.count(b"a-1.jpg") == 1
+    at = data.index(b"a-1.jpg") + 512
+    assert data[at : at + 1] == b"3"
+    path.write_bytes(data[:at] + b"9" + data[at + 1 :])
+    _, problem = job.verify().problems
+    assert (problem.kind, problem.record) == ("changed_bytes", "a-1")
+    assert problem.text == "a-1.jpg has other bytes than in the input shard in-1.tar"
+
+
+@pytest.mark.parametrize("reaction", ["drop", "rename", "abort"])
+def test_a_key_twice_is_found_without_inputs(tmp_path: Path, reaction: str) -> None:
+    job = finished_job(tmp_path, *with_duplicates("ignore"))
+    job.edit(lambda manifest: manifest["spec"]["Config"].update(duplicate_keys=reaction))
+    (job.inputs / "in-0.tar").unlink()
+    report = job.verify()
+    assert kinds(report) == ["duplicate_key"]
+    assert [(each.shard, each.record) for each in report.problems] == [("out-000.tar", "a")]
+
+
+def test_an_abort_that_should_have_been_is_found(tmp_path: Path) -> None:
+    job = finished_job(tmp_path, *with_duplicates("ignore"))
+    job.edit(lambda manifest: manifest["spec"]["Config"].update(duplicate_keys="abort"))
+    assert kinds(job.verify()) == ["duplicate_key"]
