@@ -32,12 +32,13 @@ from dsort.workers.tasks import (
     OutputPiece,
     SealDone,
     SealTask,
-    Task,
+    StagedShard,
 )
 
 __all__ = ["commit", "create", "dsort_version", "file_bytes", "refuse_existing", "seal", "staged"]
 
 RUNS_A_WORKER = 4
+SEALED_AT_ONCE_MAX = 16
 INDEX_NAME = "{job_id}-index.json"
 
 
@@ -144,8 +145,8 @@ def seal(job: Job, plan: Plan, checksums: dict[int, str]) -> tuple[list[Manifest
     """Make all staged shards durable and check them; (outputs, their MD5 if a wids index is
     asked for)."""
     check_content = job.spec.verify == "content"
-    tasks: Iterator[Task] = (
-        SealTask(
+    shards = [
+        StagedShard(
             ordinal=shard.ordinal,
             token=f"{staged(job.job_id)}{shard.ordinal}",
             shard_bytes=file_bytes(shard.stored_bytes),
@@ -153,16 +154,25 @@ def seal(job: Job, plan: Plan, checksums: dict[int, str]) -> tuple[list[Manifest
             pieces=tuple((p.bucket, p.row_start, p.row_stop) for p in shard.pieces)
             if check_content
             else (),
-            want_md5=job.spec.index == "wids",
         )
         for shard in plan.shards
+    ]
+    step = min(max(len(shards) // job.moving.workers, 1), SEALED_AT_ONCE_MAX)
+    tasks = (
+        SealTask(tuple(shards[at : at + step]), want_md5=job.spec.index == "wids")
+        for at in range(0, len(shards), step)
     )
-    sealed: dict[int, SealDone] = {}
-    for _, done in job.runtime.run(tasks):
+    md5: dict[int, str] = {}
+    for task, done in job.runtime.run(tasks):
+        assert isinstance(task, SealTask)
         assert isinstance(done, SealDone)
-        sealed[done.ordinal] = done
-        shard = plan.shards[done.ordinal]
-        job.advance(shards=1, records=shard.records, bytes_done=file_bytes(shard.stored_bytes))
+        md5.update(done.md5)
+        sealed = [plan.shards[shard.ordinal] for shard in task.shards]
+        job.advance(
+            shards=len(sealed),
+            records=sum(shard.records for shard in sealed),
+            bytes_done=sum(shard.shard_bytes for shard in task.shards),
+        )
     outputs = [
         ManifestOutput(
             name=name,
@@ -174,7 +184,7 @@ def seal(job: Job, plan: Plan, checksums: dict[int, str]) -> tuple[list[Manifest
         )
         for shard, name in zip(plan.shards, plan.names, strict=True)
     ]
-    return outputs, [sealed[shard.ordinal].md5 for shard in plan.shards]
+    return outputs, [md5.get(shard.ordinal, "") for shard in plan.shards]
 
 
 def commit(

@@ -67,4 +67,4 @@ def describe(task: Task) -> str:
             span = f"{ordinals[0]} to {ordinals[-1]}" if len(ordinals) > 1 else str(ordinals[0])
             return f"writing output shards number {span}"
         case SealTask():
-            return f"sealing output shard number {task.ordinal}"
+            return f"sealing output shards from number {task.shards[0].ordinal} on"

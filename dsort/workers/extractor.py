@@ -105,8 +105,8 @@ class Extractor:
                     f"{_shown(members.names[strays[0]])}",
                     hint="stray_members: keep or drop lets the job go on",
                 )
-        kept = len(records.strays) - len(records.dropped)
-        tally.add("stray_members_kept", kept, _names(shard, members, records.strays))
+        kept = sorted({*records.strays} - {*records.dropped})
+        tally.add("stray_members_kept", len(kept), _names(shard, members, kept))
         tally.add(
             "stray_members_dropped",
             len(records.dropped),

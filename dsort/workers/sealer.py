@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import xxhash
@@ -12,12 +14,13 @@ from dsort.errors import InvariantError, StorageError
 from dsort.storage.base import Bucket, StagedObject
 from dsort.workers.index_store import IndexStore
 from dsort.workers.shard_bytes import PayloadBuffer
-from dsort.workers.tasks import SealDone, SealTask
+from dsort.workers.tasks import SealDone, SealTask, StagedShard
 
 __all__ = ["Sealer"]
 
 WINDOW_BYTES = 8 << 20
 ROWS_AT_ONCE_MAX = 65536
+SYNCS_AT_ONCE_MAX = 8
 
 
 class Sealer:
@@ -29,40 +32,49 @@ class Sealer:
         self._buffer = buffer
 
     def seal(self, task: SealTask) -> SealDone:
-        """Sync, then check length, checksum and content as far as the task asks."""
-        with self._outputs.stage(task.token) as staged:
-            size = staged.size_bytes()
-            if size != task.shard_bytes:
-                raise InvariantError(
-                    f"output shard {task.ordinal} has {size} bytes, {task.shard_bytes} were planned"
-                )
-            # Read back before the sync, while the pages are still in memory.
-            md5 = self._md5(staged, task) if task.want_md5 else ""
-            if task.pieces:
-                self._check_content(task, staged)
-            staged.sync()
-        return SealDone(task.ordinal, md5)
+        """Check length, checksum and content as far as the task asks, and sync."""
+        md5: dict[int, str] = {}
+        with ExitStack() as stack:
+            opened = []
+            for shard in task.shards:
+                staged = stack.enter_context(self._outputs.stage(shard.token))
+                opened.append(staged)
+                size = staged.size_bytes()
+                if size != shard.shard_bytes:
+                    raise InvariantError(
+                        f"output shard {shard.ordinal} has {size} bytes, {shard.shard_bytes} were "
+                        "planned"
+                    )
+                # Read back before the sync, while the pages are still in memory.
+                if task.want_md5:
+                    md5[shard.ordinal] = self._md5(staged, shard)
+                if shard.pieces:
+                    self._check_content(shard, staged)
+            with ThreadPoolExecutor(SYNCS_AT_ONCE_MAX) as threads:
+                for _ in threads.map(_sync, opened):
+                    pass
+        return SealDone(md5)
 
-    def _md5(self, staged: StagedObject, task: SealTask) -> str:
+    def _md5(self, staged: StagedObject, shard: StagedShard) -> str:
         """The MD5 that a wids index wants; what is read for it is checked as well."""
         state, md5 = xxhash.xxh3_64(), hashlib.md5(usedforsecurity=False)
         step = min(WINDOW_BYTES, self._buffer.size_bytes)
-        for at in range(0, task.shard_bytes, step):
-            window = self._buffer.view(min(step, task.shard_bytes - at))
+        for at in range(0, shard.shard_bytes, step):
+            window = self._buffer.view(min(step, shard.shard_bytes - at))
             staged.read_into(window, at)
             state.update(window)
             md5.update(window)
-        if state.hexdigest() != task.checksum:
+        if state.hexdigest() != shard.checksum:
             raise StorageError(
-                f"output shard {task.ordinal} reads back other bytes than were written",
+                f"output shard {shard.ordinal} reads back other bytes than were written",
                 hint="check the disk and its file system",
             )
         return md5.hexdigest()
 
-    def _check_content(self, task: SealTask, staged: StagedObject) -> None:
+    def _check_content(self, shard: StagedShard, staged: StagedObject) -> None:
         """Each record's bytes hash to what they hashed to when they were extracted."""
         at = 0
-        for bucket, start, stop in task.pieces:
+        for bucket, start, stop in shard.pieces:
             rows = self._store.ordered(bucket, start, stop)
             if rows.content_hash is None:
                 raise InvariantError("the index has no content hashes to verify against")
@@ -73,7 +85,7 @@ class Sealer:
                 raise StorageError(
                     f"record {int(rows.ordinal[row])} of input shard number "
                     f"{int(rows.shard[row])} does not read back as it was read, in output shard "
-                    f"number {task.ordinal}",
+                    f"number {shard.ordinal}",
                     hint="check memory and disks; nothing was published",
                 )
             at += int(rows.stored_bytes.sum())
@@ -111,3 +123,7 @@ class Sealer:
             staged.read_into(window, offset + at)
             state.update(window)
         return state.intdigest()
+
+
+def _sync(staged: StagedObject) -> None:
+    staged.sync()

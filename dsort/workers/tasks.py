@@ -28,6 +28,7 @@ __all__ = [
     "ReactionRules",
     "SealDone",
     "SealTask",
+    "StagedShard",
     "Task",
     "TaskDone",
     "WorkerSetup",
@@ -192,24 +193,31 @@ class CreateDone:
 
 
 @dataclass(frozen=True, slots=True)
-class SealTask:
-    """Make one staged output shard durable and check it: its length, and where the spec asks for it
-    the content of each record (``pieces``: bucket, rows)."""
+class StagedShard:
+    """One output shard that is written. ``pieces``: the rows (bucket, start, stop) whose content is
+    to be checked; none where the spec does not ask for it."""
 
     ordinal: int
     token: str
     shard_bytes: int
     checksum: str
     pieces: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SealTask:
+    """Check staged output shards, and make them durable: together, for a file system writes many
+    syncs to its journal at once."""
+
+    shards: tuple[StagedShard, ...]
     want_md5: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SealDone:
-    """One output shard that is ready to be given its name."""
+    """Output shards that are ready to be given their names; their MD5 by ordinal, if wanted."""
 
-    ordinal: int
-    md5: str
+    md5: dict[int, str]
 
 
 Task = ExtractTask | DuplicatesTask | OrderTask | CutTask | CreateTask | SealTask
