@@ -53,8 +53,8 @@ class Plan:
     stored_bytes: int
 
 
-def extract(job: Job) -> list[ExtractDone]:
-    """Extract all input shards: index, and spill where payload has to move.
+def extract(job: Job, *, dry: bool = False) -> list[ExtractDone]:
+    """Extract all input shards: index, and spill where payload has to move (not if ``dry``).
 
     Sort keys that are no hashes, and new names for duplicate keys, have to be known before payload
     is dealt out to buckets: then a survey (index only) goes first.
@@ -77,7 +77,12 @@ def extract(job: Job) -> list[ExtractDone]:
             splitters = _pick_splitters(job)
     buckets = job.moving.buckets if even or splitters else 1
     done = _extract_pass(
-        job, "index", spill=spill, buckets=buckets, splitters=splitters, renames=rename_file
+        job,
+        "index",
+        spill=spill and not dry,
+        buckets=buckets,
+        splitters=splitters,
+        renames=rename_file,
     )
     tally = Tally()
     for facts in done:

@@ -109,7 +109,12 @@ def refuse_collisions(
 ) -> None:
     """``SpecError`` if an output would have the name of an input, or of another output."""
     real: dict[Path, Path] = {}
-    taken = {_identity(source, shard.name, real): shard.name for shard in inputs}
+    taken: dict[str, str] = {}
+    for shard in inputs:
+        taken[_identity(source, shard.name, real)] = shard.name
+        path = source.local_path(shard.name)
+        if path is not None and path.is_symlink():  # what it leads to is the input as well
+            taken[str(path.resolve())] = shard.name
     seen: set[str] = set()
     for name in outputs:
         if name in seen:

@@ -33,9 +33,10 @@ def content_value(content: bytes, kind: str, json_field: str | None) -> int | fl
         shown = text.decode("ascii")
         if "_" in shown:  # Python's own digit grouping is no number in a file
             raise ValueError(shown)
-        return _checked(int(shown)) if kind == "int" else _checked(float(shown))
+        number = int(shown) if kind == "int" else float(shown)
     except (ValueError, UnicodeDecodeError):
         raise ContentValueError(f"{_shown(text)} is not {_article(kind)}") from None
+    return _checked(number)
 
 
 def _json_value(content: bytes, field: str) -> object:

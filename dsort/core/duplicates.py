@@ -13,6 +13,7 @@ import numpy as np
 from dsort.core.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
 from dsort.core.hashing import hash_keys
 from dsort.core.order import stable_argsort
+from dsort.core.records import STRAY_SALT
 
 __all__ = ["Duplicates", "find_duplicates", "new_keys", "repeated_hashes"]
 
@@ -53,7 +54,7 @@ def find_duplicates(keys: BytesColumn, key_hash: UInt64s) -> Duplicates:
     starts = keys.offsets[:-1]
     equal &= equal_ranges(keys.blob, starts[a], starts[b], np.where(equal, lengths[a], 0))
     if not equal.all():
-        return _by_key(keys, order)
+        return _by_identity(keys, key_hash, order)
     continues = np.zeros(len(order), np.bool_)
     continues[same_hash + 1] = True
     run_start = np.maximum.accumulate(np.where(continues, 0, np.arange(len(order))))
@@ -61,13 +62,15 @@ def find_duplicates(keys: BytesColumn, key_hash: UInt64s) -> Duplicates:
     return _in_row_order(order[later], later - run_start[later])
 
 
-def _by_key(keys: BytesColumn, order: Int64s) -> Duplicates:
-    """The slow, plain way, for the day two keys have one 64-bit hash."""
-    seen: dict[bytes, int] = {}
+def _by_identity(keys: BytesColumn, key_hash: UInt64s, order: Int64s) -> Duplicates:
+    """The slow, plain way, for the day two keys have one 64-bit hash. A stray is no record of the
+    same name: its hash is another."""
+    seen: dict[tuple[int, bytes], int] = {}
     rows, nth = [], []
     for row in order.tolist():
-        times = seen.get(keys[row], 0)
-        seen[keys[row]] = times + 1
+        identity = int(key_hash[row]), keys[row]
+        times = seen.get(identity, 0)
+        seen[identity] = times + 1
         if times:
             rows.append(row)
             nth.append(times)
@@ -82,7 +85,8 @@ def _in_row_order(rows: Int64s, nth: Int64s) -> Duplicates:
 def new_keys(keys: list[bytes], nth: Int64s, taken: UInt64s) -> list[bytes]:
     """A free key ``key-1``, ``key-2``, … for each duplicate, in the order given.
 
-    ``taken``: the hashes of all keys of the job, sorted. A number that is taken is passed over.
+    ``taken``: the hashes of all keys of the job, sorted, strays' salted as they are in the index.
+    A number that is taken, by a record or a stray, is passed over.
     """
     given: set[bytes] = set()
     fresh = []
@@ -99,8 +103,9 @@ def new_keys(keys: list[bytes], nth: Int64s, taken: UInt64s) -> list[bytes]:
 
 
 def _among(hashes: UInt64s, taken: UInt64s) -> Bools:
-    if len(taken) == 0:
-        return np.zeros(len(hashes), np.bool_)
-    at = np.searchsorted(taken, hashes)
-    found: Bools = taken[np.minimum(at, len(taken) - 1)] == hashes
+    found = np.zeros(len(hashes), np.bool_)
+    if len(taken):
+        for identities in (hashes, hashes ^ STRAY_SALT):
+            at = np.searchsorted(taken, identities)
+            found |= taken[np.minimum(at, len(taken) - 1)] == identities
     return found

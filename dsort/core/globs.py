@@ -7,6 +7,7 @@ import re
 __all__ = ["glob_prefix", "glob_regex"]
 
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
+_SET_PART = re.compile(r"(.)-(.)|(.)", re.DOTALL)
 
 
 def glob_regex(glob: str) -> re.Pattern[str]:
@@ -26,13 +27,24 @@ def glob_regex(glob: str) -> re.Pattern[str]:
         elif token == "?":
             parts.append("[^/]")
         elif len(token) > 1:
-            inner = token[1:-1]
-            negated = inner.startswith("!")
-            body = inner[negated:].replace("\\", "\\\\").replace("[", "\\[").replace("^", "\\^")
-            parts.append(f"[{'^/' if negated else ''}{body}]")
+            parts.append(_one_of(token[1:-1]))
         else:
             parts.append(re.escape(token))
     return re.compile("".join(parts), re.DOTALL)
+
+
+def _one_of(inner: str) -> str:
+    """The pattern for one character of a set, never a slash. A range that runs backwards is empty,
+    as for shells."""
+    negated = inner.startswith("!")
+    members = [
+        f"{re.escape(low)}-{re.escape(high)}" if low else re.escape(single)
+        for low, high, single in _SET_PART.findall(inner[negated:])
+        if low <= high
+    ]
+    if not members:
+        return "[^/]" if negated else "(?!)"
+    return f"(?!/)[{'^' if negated else ''}{''.join(members)}]"
 
 
 def glob_prefix(glob: str) -> str:

@@ -71,4 +71,4 @@ class OutputNames:
             return CutRule(size_bytes=size_bytes)
         names = self.templates[0].count
         assert names is not None, "an unbounded template has a size (the spec was checked)"
-        return CutRule(size_bytes=max(-(-payload_total // names), 1))
+        return CutRule(size_bytes=max(-(-payload_total // names), 1), shards_max=names)

@@ -21,7 +21,8 @@ __all__ = ["CutRule", "OpenShard", "OutputShard", "Piece", "cut_bucket", "merge_
 class CutRule:
     """When an output shard closes; exactly one of the three is set.
 
-    ``size_bytes``: once its payload is at least that. ``records``: with that many records, the last
+    ``size_bytes``: once its payload is at least that; with ``shards_max`` the last of so many stays
+    open for what has no payload. ``records``: with that many records, the last
     one of a group with fewer. ``count``: that many shards in all whose record counts differ by at
     most one (needs ``records_total``; no groups).
     """
@@ -30,6 +31,7 @@ class CutRule:
     records: int | None = None
     count: int | None = None
     records_total: int = 0
+    shards_max: int | None = None
 
     def records_in(self, number: int) -> int | None:
         """How many records shard ``number`` of a group holds, if the rule says so."""
@@ -147,6 +149,8 @@ def _close_at(
 ) -> tuple[int, bool]:
     """The row after the last one that the open shard takes, and whether it closes there."""
     if rule.size_bytes is not None:
+        if rule.shards_max is not None and state.number == rule.shards_max - 1:
+            return stop, False
         wanted = payload[row] + max(rule.size_bytes, 1) - state.payload_bytes
         closing = int(np.searchsorted(payload[row + 1 : stop + 1], wanted, side="left"))
         until = row + 1 + closing

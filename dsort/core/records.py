@@ -19,7 +19,7 @@ from dsort.core.members import MemberKind, MemberTable
 from dsort.core.record_index import Segments
 from dsort.core.record_keys import split_names
 
-__all__ = ["FormedRecords", "form_records"]
+__all__ = ["STRAY_SALT", "FormedRecords", "form_records"]
 
 STRAY_SALT = np.uint64(0x5BD1E9955BD1E995)
 """Sets the identity of a stray ``a`` apart from that of a record with key ``a``."""

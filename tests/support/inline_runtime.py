@@ -38,7 +38,6 @@ class Moved:
     workers: int = 1
     buckets: int = 1
     buffer_bytes: int = 1 << 20
-    mapped_shard_bytes_max: int = 0
     order_seed: int | None = None
 
 
@@ -103,7 +102,6 @@ class _MovedJob(Job):
                 workers=self.moved.workers,
                 buckets=self.moved.buckets,
                 buffer_bytes=self.moved.buffer_bytes,
-                mapped_shard_bytes_max=self.moved.mapped_shard_bytes_max,
             )
         self.chosen = chosen
 

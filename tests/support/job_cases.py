@@ -165,6 +165,5 @@ def movements(draw: st.DrawFn) -> Moved:
         workers=draw(st.integers(1, 4)),
         buckets=draw(st.sampled_from([1, 2, 3, 5, 16])),
         buffer_bytes=draw(st.sampled_from([3072, 4096, 8192, 1 << 20])),
-        mapped_shard_bytes_max=draw(st.sampled_from([0, 0, 2048, 1 << 20])),
         order_seed=draw(st.integers(0, 9)),
     )

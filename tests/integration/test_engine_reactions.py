@@ -1,0 +1,389 @@
+"""Every reaction of a job, with its default and its alternatives: what is dropped, kept or renamed
+is counted and named, and what aborts names shard and record and leaves nothing but a report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dsort.errors import (
+    ContentKeyError,
+    CorruptShardError,
+    DuplicateError,
+    KeyMapError,
+    MissingShardError,
+    StrayMemberError,
+)
+from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.engine import (
+    count_of,
+    keys_in,
+    left_in,
+    record,
+    records_out,
+    refused,
+    run_local,
+    shard_of,
+    spec_of,
+)
+
+# --- missing_shards ------------------------------------------------------------------------------
+
+TEMPLATE = spec_of(input_format={"template": "in-{000..102}"})
+
+
+def three_of_103(root: Path) -> None:
+    write_shards(
+        root / "in",
+        {"in-000.tar": shard_of("a"), "in-050.tar": shard_of("b"), "in-102.tar": shard_of("c")},
+    )
+
+
+@pytest.mark.parametrize("reaction", [None, "warn", "ignore"])
+def test_missing_shards_are_counted_exactly(reaction: str | None, tmp_path: Path) -> None:
+    three_of_103(tmp_path)
+    report = run_local(tmp_path, TEMPLATE | {"Config": {"missing_shards": reaction}})
+    count, names = count_of(report, "missing_shards")
+    assert count == 100
+    assert names[:2] == ("in-001.tar", "in-002.tar")
+    assert bool(report.warnings) is (reaction != "ignore")
+    assert records_out(tmp_path) == ["a.jpg", "b.jpg", "c.jpg"]
+
+
+def test_missing_shards_may_abort(tmp_path: Path) -> None:
+    three_of_103(tmp_path)
+    with refused(tmp_path, MissingShardError, "100 input shards", "in-001.tar", "missing_shards"):
+        run_local(tmp_path, TEMPLATE | {"Config": {"missing_shards": "abort"}})
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"template": "x-{0..9}"},
+        {"objnames": ["x.tar"]},
+        {"prefix": "x"},
+        {"glob": "x*.tar"},
+    ],
+    ids=lambda inputs: next(iter(inputs)),
+)
+def test_no_input_at_all_is_an_error(inputs: dict[str, object], tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": shard_of("a")})
+    with refused(tmp_path, MissingShardError, "no input shard", "x", "dsort ls"):
+        run_local(tmp_path, spec_of(input_format=inputs))
+
+
+def test_no_input_bucket_is_an_error(tmp_path: Path) -> None:
+    with refused(tmp_path, MissingShardError, "in does not exist", "--root"):
+        run_local(tmp_path, spec_of())
+
+
+def test_an_empty_job_is_done_if_missing_shards_are_no_matter(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    spec = spec_of(input_format={"template": "x-{0..9}"}, Config={"missing_shards": "ignore"})
+    report = run_local(tmp_path, spec)
+    assert (report.input_shards, report.output_shards, report.records) == (0, 0, 0)
+    assert left_in(tmp_path / "out") == [".dsort/JOB/manifest.json"]
+
+
+# --- duplicated_records --------------------------------------------------------------------------
+
+REPEATED = Shard((*record("a", payload=b"old"), *record("b"), *record("a", payload=b"new")))
+
+
+@pytest.mark.parametrize("reaction", [None, "warn", "ignore"])
+def test_of_a_repeated_member_the_last_one_wins(reaction: str | None, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": REPEATED})
+    config = {"duplicated_records": reaction} if reaction else {}
+    report = run_local(tmp_path, spec_of(Config=config))
+    found = read_shard(files_of(tmp_path / "out")["out-0.tar"])
+    assert [(m.name, m.payload) for m in found] == [("a.jpg", b"new"), ("b.jpg", b"b.jpg")]
+    assert count_of(report, "duplicated_records") == (1, ("in.tar: a.jpg",))
+    assert any("a.jpg" in text for text in report.warnings) is (reaction != "ignore")
+
+
+def test_a_repeated_member_may_abort(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": REPEATED})
+    with refused(tmp_path, DuplicateError, "in.tar: a.jpg", "duplicated_records"):
+        run_local(tmp_path, spec_of(Config={"duplicated_records": "abort"}))
+
+
+# --- duplicate_keys ------------------------------------------------------------------------------
+
+DUPLICATES = {
+    "in-0.tar": Shard((*record("a", "jpg", "cls"), *record("b"), Member("README", b"0"))),
+    "in-1.tar": Shard((*record("c"), *record("a", "jpg", "txt"), Member("README", b"1"))),
+    "in-2.tar": Shard((*record("a-1"), *record("a"), Member("README-1", b"taken"))),
+}
+ALL = ["a.jpg", "a.cls", "b.jpg", "README", "c.jpg", "a.jpg", "a.txt", "README", "a-1.jpg", "a.jpg",
+       "README-1"]  # fmt: skip
+SAMPLES = ("in-1.tar: a", "in-1.tar: README", "in-2.tar: a")
+
+
+@pytest.mark.parametrize("reaction", [None, "warn", "ignore"])
+def test_duplicate_keys_may_be_let_be(reaction: str | None, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", DUPLICATES)
+    config = {"duplicate_keys": reaction} if reaction else {}
+    report = run_local(tmp_path, spec_of(Config=config))
+    assert records_out(tmp_path) == ALL
+    counted = count_of(report, "duplicate_keys")
+    assert counted == ((0, ()) if reaction == "ignore" else (3, SAMPLES))
+    assert bool(report.warnings) is (reaction != "ignore")
+
+
+def test_duplicate_keys_may_abort(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", DUPLICATES)
+    with refused(tmp_path, DuplicateError, "3 records", "in-1.tar: a", "duplicate_keys: rename"):
+        run_local(tmp_path, spec_of(Config={"duplicate_keys": "abort"}))
+
+
+@pytest.mark.parametrize("move", ["map", "spill"])
+def test_duplicate_keys_may_be_dropped(move: str, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", DUPLICATES)
+    report = run_local(tmp_path, spec_of(Config={"duplicate_keys": "drop"}), move=move, workers=2)
+    assert records_out(tmp_path) == [
+        "a.jpg", "a.cls", "b.jpg", "README", "c.jpg", "a-1.jpg", "README-1",
+    ]  # fmt: skip
+    assert count_of(report, "duplicate_keys_dropped") == (3, SAMPLES)
+    assert report.records == 6
+
+
+@pytest.mark.parametrize("move", ["map", "spill"])
+def test_duplicate_keys_may_be_renamed(move: str, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", DUPLICATES)
+    report = run_local(tmp_path, spec_of(Config={"duplicate_keys": "rename"}), move=move, workers=2)
+    assert records_out(tmp_path) == [
+        "a.jpg", "a.cls", "b.jpg", "README", "c.jpg", "a-2.jpg", "a-2.txt", "README-2", "a-1.jpg",
+        "a-3.jpg", "README-1",
+    ]  # fmt: skip
+    assert count_of(report, "duplicate_keys_renamed") == (
+        3,
+        ("in-1.tar: a → a-2", "in-1.tar: README → README-2", "in-2.tar: a → a-3"),
+    )
+    payloads = [m.payload for d in files_of(tmp_path / "out").values() for m in read_shard(d)]
+    assert sorted(payloads) == sorted(m.payload for s in DUPLICATES.values() for m in s.members)
+
+
+def test_a_renamed_record_keeps_all_else_of_its_headers(tmp_path: Path) -> None:
+    shards = {
+        "in-0.tar": Shard(tuple(Member(f"{n}.jpg", b"x") for n in "abc")),
+        "in-1.tar": Shard(
+            (
+                Member("a.jpg", b"1", form="pax"),
+                Member("b.jpg", b"2" * 600, form="gnu"),
+                Member("c.jpg", b"", form="ustar"),
+                Member("c.jpg", b"3", form="ustar"),
+            )
+        ),
+    }
+    write_shards(tmp_path / "in", shards)
+    run_local(tmp_path, spec_of(Config={"duplicate_keys": "rename"}))
+    found = [m for data in files_of(tmp_path / "out").values() for m in read_shard(data)]
+    # Made anew under the new name, each is what was written.
+    wanted = [
+        Member("a-1.jpg", b"1", form="pax"),
+        Member("b-1.jpg", b"2" * 600, form="gnu"),
+        Member("c-1.jpg", b"3", form="ustar"),
+    ]
+    assert [m.meaning for m in found[3:]] == [(m.name, m.payload, "file") for m in wanted]
+    assert [m.raw[-1024:] for m in found[4:]] == [m.raw[-1024:] for m in wanted[1:]]
+
+
+# --- corrupt_shards ------------------------------------------------------------------------------
+
+WHOLE = Shard((*record("a"), *record("b", payload=b"b" * 1500), *record("c", "txt")))
+
+
+def test_a_corrupt_shard_aborts_and_says_where(tmp_path: Path) -> None:
+    data = bytearray(WHOLE.data)
+    data[1024 + 3] ^= 1
+    write_shards(tmp_path / "in", {"in-0.tar": shard_of("x"), "in-1.tar": bytes(data)})
+    words = ("in-1.tar", "byte 1024", "checksum", "corrupt_shards: skip")
+    with refused(tmp_path, CorruptShardError, *words):
+        run_local(tmp_path, spec_of())
+
+
+def test_a_corrupt_shard_may_be_left_out(tmp_path: Path) -> None:
+    shards = {"in-0.tar": shard_of("x"), "in-1.tar": WHOLE.data[:2000], "in-2.tar": shard_of("y")}
+    write_shards(tmp_path / "in", shards)
+    report = run_local(tmp_path, spec_of(Config={"corrupt_shards": "skip"}))
+    assert records_out(tmp_path) == ["x.jpg", "y.jpg"]
+    count, samples = count_of(report, "corrupt_shards")
+    assert count == 1
+    assert "in-1.tar" in samples[0]
+    manifest = json.loads((tmp_path / "out" / str(report.manifest_name)).read_text())
+    assert [each["records"] for each in manifest["inputs"]] == [1, 0, 1]
+
+
+def test_a_shard_cut_anywhere_is_never_taken_for_a_whole_one(tmp_path: Path) -> None:
+    end = len(WHOLE.data)
+    places = [*range(0, end + 1, 512), 100, 1500, end - 1]
+    write_shards(tmp_path / "in", {f"cut-{at:05d}.tar": WHOLE.data[:at] for at in places})
+    spec = spec_of(Config={"corrupt_shards": "skip", "duplicate_keys": "ignore"})
+    report = run_local(tmp_path, spec)
+    # Between members, and in the end marker: all members before are whole, and that is told.
+    unended = {0: "", 1024: "a", 3072: "ab", 4096: "abc", 4608: "abc", end - 1: "abc"}
+    assert count_of(report, "missing_end_marker") == (
+        len(unended),
+        tuple(f"cut-{at:05d}.tar" for at in unended),
+    )
+    assert count_of(report, "corrupt_shards")[0] == len(places) - len(unended) - 1
+    keys = [name.partition(".")[0] for name in records_out(tmp_path)]
+    assert keys == [*"".join([*unended.values(), "abc"])]
+
+
+def test_a_hard_link_into_nowhere_is_corrupt(tmp_path: Path) -> None:
+    link = Member("b.jpg", kind="hardlink", target="gone.jpg")
+    write_shards(tmp_path / "in", {"in.tar": Shard((*record("a"), link))})
+    with refused(tmp_path, CorruptShardError, "in.tar", "b.jpg", "gone.jpg"):
+        run_local(tmp_path, spec_of())
+
+
+# --- stray_members -------------------------------------------------------------------------------
+
+STRAYS = Shard(
+    (
+        Member("d", kind="directory"),
+        *record("a"),
+        Member("README", b"read me"),
+        Member("d/.hidden", b"hidden"),
+        Member("a.link", kind="symlink", target="a.jpg"),
+        Member("link", kind="symlink", target="a.jpg"),
+        Member("pipe", kind="fifo"),
+    )
+)
+
+
+def test_strays_are_kept_but_for_directories_and_devices(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": STRAYS})
+    report = run_local(tmp_path, spec_of())
+    assert records_out(tmp_path) == ["a.jpg", "a.link", "README", "d/.hidden", "link"]
+    assert count_of(report, "stray_members_dropped") == (2, ("in.tar: d/", "in.tar: pipe"))
+    assert count_of(report, "stray_members_kept") == (
+        3,
+        ("in.tar: README", "in.tar: d/.hidden", "in.tar: link"),
+    )
+    assert any("pipe" in text for text in report.warnings)
+
+
+def test_strays_may_be_dropped(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": STRAYS})
+    report = run_local(tmp_path, spec_of(Config={"stray_members": "drop"}))
+    assert records_out(tmp_path) == ["a.jpg"]
+    assert count_of(report, "stray_members_dropped")[0] == 6
+    assert count_of(report, "stray_members_kept")[0] == 0
+
+
+@pytest.mark.parametrize("stray", STRAYS.members[:1] + STRAYS.members[2:], ids=lambda m: m.kind)
+def test_strays_may_abort(stray: Member, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": Shard((*record("a"), stray))})
+    with refused(tmp_path, StrayMemberError, "in.tar", stray.name, "stray_members"):
+        run_local(tmp_path, spec_of(Config={"stray_members": "abort"}))
+
+
+# --- external key map ----------------------------------------------------------------------------
+
+KEYED = {"in-0.tar": shard_of("cat1", "dog1", "cow"), "in-1.tar": shard_of("dog2", "cat2", "both")}
+EKM = {"cats-%d": ["^cat", "both"], "dogs-%02d": ["^dog[0-9]", "both.jpg"]}
+
+
+def keyed(**fields: object) -> dict[str, object]:
+    spec = spec_of(ekm=EKM, **fields)
+    del spec["output_format"]
+    return spec
+
+
+def test_a_record_without_a_place_aborts(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", KEYED)
+    with refused(tmp_path, KeyMapError, "cow", "in-0.tar", "no key", "ekm_missing_key"):
+        run_local(tmp_path, keyed())
+
+
+def test_a_record_with_two_places_has_none(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": shard_of("both")})
+    with refused(tmp_path, KeyMapError, "both", "in.tar", "keys of two templates"):
+        run_local(tmp_path, keyed())
+
+
+@pytest.mark.parametrize("reaction", ["warn", "ignore"])
+def test_records_without_a_place_may_be_dropped(reaction: str, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", KEYED)
+    report = run_local(tmp_path, keyed(Config={"ekm_missing_key": reaction}))
+    found = {name: keys_in(data) for name, data in files_of(tmp_path / "out").items()}
+    assert found == {
+        "cats-0.tar": ["cat1.jpg", "cat2.jpg"],
+        "dogs-00.tar": ["dog1.jpg", "dog2.jpg"],
+    }
+    assert count_of(report, "ekm_missing_key") == (2, ("in-0.tar: cow", "in-1.tar: both"))
+    assert bool(report.warnings) is (reaction == "warn")
+
+
+def test_records_without_a_place_may_have_one_of_their_own(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", KEYED)
+    spec = keyed(Config={"ekm_missing_key": "warn"}, ekm_default="rest-{0..9}")
+    run_local(tmp_path, spec, move="spill", workers=2)
+    assert keys_in(files_of(tmp_path / "out")["rest-0.tar"]) == ["cow.jpg", "both.jpg"]
+
+
+def test_a_renamed_record_goes_where_its_own_name_says(tmp_path: Path) -> None:
+    shards = {"in-0.tar": shard_of("cat1"), "in-1.tar": shard_of("cat1", "dog1")}
+    write_shards(tmp_path / "in", shards)
+    spec = spec_of(
+        ekm={"cats-%d": ["cat1.jpg"], "dogs-%d": ["dog1"]}, Config={"duplicate_keys": "rename"}
+    )
+    del spec["output_format"]
+    run_local(tmp_path, spec)
+    assert keys_in(files_of(tmp_path / "out")["cats-0.tar"]) == ["cat1.jpg", "cat1-1.jpg"]
+
+
+@pytest.mark.parametrize("reaction", ["abort", "warn", "ignore"])
+def test_lines_of_a_key_map_may_be_malformed(reaction: str, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": shard_of("a")})
+    path = tmp_path / "map.tsv"
+    path.write_text("a\tas-%d\nno separator\n")
+    spec = spec_of(ekm_file=str(path), Config={"ekm_malformed_line": reaction})
+    del spec["output_format"]
+    if reaction == "abort":
+        with refused(tmp_path, KeyMapError, "map.tsv", "1 malformed line", "ekm_malformed_line"):
+            run_local(tmp_path, spec)
+        return
+    report = run_local(tmp_path, spec)
+    assert count_of(report, "ekm_malformed_line")[0] == 1
+    assert bool(report.warnings) is (reaction == "warn")
+    assert list(files_of(tmp_path / "out")) == ["as-0.tar"]
+
+
+# --- content keys --------------------------------------------------------------------------------
+
+CONTENT = {"kind": "content", "extension": ".cls", "content_key_type": "int"}
+SORTED = {
+    "in-0.tar": Shard((*record("a", "cls", payload=b"7"), *record("no"))),
+    "in-1.tar": Shard((*record("b", "cls", payload=b" -3\n"),)),
+}
+
+
+def test_a_record_without_a_content_key_aborts(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", SORTED)
+    with refused(tmp_path, ContentKeyError, "no", "in-0.tar", ".cls", "content_key_missing"):
+        run_local(tmp_path, spec_of(algorithm=CONTENT))
+
+
+@pytest.mark.parametrize("decreasing", [False, True])
+@pytest.mark.parametrize("missing", ["first", "last"])
+def test_records_without_a_content_key_have_a_place(
+    missing: str, decreasing: bool, tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", SORTED)
+    algorithm = CONTENT | {"content_key_missing": missing, "decreasing": decreasing}
+    run_local(tmp_path, spec_of(algorithm=algorithm))
+    keyed = ["a.cls", "b.cls"] if decreasing else ["b.cls", "a.cls"]
+    assert records_out(tmp_path) == (
+        ["no.jpg", *keyed] if missing == "first" else [*keyed, "no.jpg"]
+    )
+
+
+def test_a_content_that_is_no_key_names_the_member(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": Shard(tuple(record("a", "cls", payload=b"x7")))})
+    with refused(tmp_path, ContentKeyError, "a.cls", "in.tar", "'x7' is not an int"):
+        run_local(tmp_path, spec_of(algorithm=CONTENT | {"content_key_missing": "first"}))

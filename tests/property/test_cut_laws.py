@@ -1,0 +1,126 @@
+"""Laws of the cut: shards as a plain loop over records would fill them, whatever the buckets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dsort.core.plan import CutRule, OpenShard, OutputShard, Piece, cut_bucket, merge_pieces
+
+SETTINGS = settings(max_examples=200)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record as the cut sees it."""
+
+    group: int
+    payload: int
+    stored: int
+    members: int
+
+
+ROWS = st.lists(
+    st.builds(
+        Row,
+        group=st.integers(0, 2),
+        payload=st.sampled_from([0, 0, 1, 5, 100, 2**33]),
+        stored=st.sampled_from([512, 1024, 2**33 + 512]),
+        members=st.integers(1, 3),
+    ),
+    max_size=25,
+)
+RULES = st.one_of(
+    st.builds(CutRule, size_bytes=st.sampled_from([1, 5, 6, 100, 101, 2**33 + 1, 2**40])),
+    st.builds(
+        CutRule, size_bytes=st.sampled_from([1, 5, 100]), shards_max=st.sampled_from([1, 2, 5])
+    ),
+    st.builds(CutRule, records=st.integers(1, 8)),
+    st.builds(CutRule, count=st.integers(1, 9)),
+)
+
+
+def cut(
+    rule: CutRule, rows: list[Row], borders: list[int], *, grouped: bool
+) -> tuple[list[Piece], list[OutputShard]]:
+    """The pieces and shards that buckets ending at ``borders`` are cut into."""
+    pieces: list[Piece] = []
+    state = OpenShard()
+    bounds = [0, *sorted(borders), len(rows)]
+    for bucket in range(len(bounds) - 1):
+        own = rows[bounds[bucket] : bounds[bucket + 1]]
+        found, state = cut_bucket(
+            rule,
+            bucket,
+            groups=np.array([row.group for row in own], np.int32) if grouped else None,
+            payload_bytes=np.array([row.payload for row in own], np.int64),
+            stored_bytes=np.array([row.stored for row in own], np.int64),
+            members=np.array([row.members for row in own], np.int32),
+            state=state,
+        )
+        pieces += found
+    return pieces, merge_pieces(pieces, count=rule.count)
+
+
+def slow_cut(rule: CutRule, rows: list[Row]) -> list[list[Row]]:
+    """One group's shards."""
+    if rule.count is not None:
+        even, more = divmod(len(rows), rule.count)
+        sizes = [even + (number < more) for number in range(rule.count)]
+        return [rows[sum(sizes[:n]) :][: sizes[n]] for n in range(rule.count)]
+    shards: list[list[Row]] = []
+    closed = True
+    for row in rows:
+        if closed and len(shards) != rule.shards_max:
+            shards.append([])
+        shards[-1].append(row)
+        payload = sum(each.payload for each in shards[-1])
+        closed = (
+            payload >= rule.size_bytes
+            if rule.size_bytes is not None
+            else len(shards[-1]) == rule.records
+        )
+    return shards
+
+
+@SETTINGS
+@given(RULES, ROWS, st.lists(st.integers(0, 25), max_size=6), st.booleans())
+def test_shards_are_filled_as_a_plain_loop_fills_them(
+    rule: CutRule, rows: list[Row], borders: list[int], grouped: bool
+) -> None:
+    if rule.count is not None:  # no groups: the whole job has so many
+        rule, grouped = replace(rule, records_total=len(rows)), False
+    if grouped:
+        rows = sorted(rows, key=lambda row: row.group)
+    borders = [min(border, len(rows)) for border in borders]
+    pieces, shards = cut(rule, rows, borders, grouped=grouped)
+    wanted = []
+    for group in sorted({row.group for row in rows}) if grouped else [0]:
+        own = [row for row in rows if row.group == group or not grouped]
+        wanted += [(group, n, shard) for n, shard in enumerate(slow_cut(rule, own))]
+    assert [(shard.group, shard.number, shard.records) for shard in shards] == [
+        (group, number, len(shard)) for group, number, shard in wanted
+    ]
+    for shard, (_, _, own) in zip(shards, wanted, strict=True):
+        assert shard.payload_bytes == sum(row.payload for row in own)
+        assert shard.stored_bytes == sum(row.stored for row in own)
+        assert shard.members == sum(row.members for row in own)
+    assert [shard.ordinal for shard in shards] == [*range(len(shards))]
+    check_pieces(pieces, rows, borders)
+
+
+def check_pieces(pieces: list[Piece], rows: list[Row], borders: list[int]) -> None:
+    """Every row is in one piece, in order, and pieces lie one after the other in their shards."""
+    starts = [0, *sorted(borders)]
+    at: dict[tuple[int, int], int] = {}
+    covered = []
+    for piece in pieces:
+        first = starts[piece.bucket]
+        covered += range(first + piece.row_start, first + piece.row_stop)
+        shard = piece.group, piece.number
+        assert piece.offset == at.get(shard, 0)
+        at[shard] = piece.offset + piece.stored_bytes
+    assert covered == [*range(len(rows))]

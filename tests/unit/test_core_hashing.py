@@ -1,0 +1,153 @@
+"""The permutation of a shuffle is defined, not drawn: these values must never change, or the same
+spec, seed and inputs would give other shards than they gave before."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dsort.core.hashing import hash_keys, md5_digests, mix, shard_seed, shuffle_words
+from dsort.core.order import order_rows
+from dsort.core.record_index import SortKeys
+from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.inline_runtime import run_inline
+
+
+def test_a_key_is_hashed_with_xxh3() -> None:
+    # The first is in XXH3's own test vectors.
+    assert [*map(hex, hash_keys([b"", b"a", b"d/000001"], 3).tolist())] == [
+        "0x2d06800538d394c2",
+        "0xe6c632b61e964e1f",
+        "0xe9e337756c7be15a",
+    ]
+
+
+def test_words_are_mixed_as_splitmix64_does() -> None:
+    # The first is the first number of the generator that is seeded with 0.
+    mixed = mix(np.array([0, 1, 2**64 - 1], np.uint64)).tolist()
+    assert mixed == [0xE220A8397B1DCDAF, 0x910A2DEC89025CC1, 0xE4D971771B652C20]
+
+
+def test_mixing_leaves_its_input_alone() -> None:
+    words = np.array([1, 2], np.uint64)
+    mix(words)
+    assert words.tolist() == [1, 2]
+
+
+def test_seed_and_shard_decide_the_shards_number() -> None:
+    assert shard_seed("42", "in-0.tar") == 0xDFC88DCA02AA49
+    assert shard_seed("", "a/\udcff.tar") == 0x7441BF3D98DBBB3D
+
+
+def test_the_sort_keys_of_a_shuffle_are_these() -> None:
+    keys = hash_keys([b"", b"a", b"d/000001"], 3)
+    assert shuffle_words(keys, shard_seed("42", "in-0.tar")).tolist() == [
+        0x597C29C3C3EA1D0E,
+        0x1AF751566824B531,
+        0x884F49B1E799DE0E,
+    ]
+
+
+def test_md5_words_are_the_digest() -> None:
+    keys = [b"", b"a", b"\xff" * 100]
+    words, rest = md5_digests(keys)
+    digests = [hashlib.md5(key).digest() for key in keys]
+    found = [w.to_bytes(8, "big") + r for w, r in zip(words.tolist(), rest.tolist(), strict=True)]
+    assert found == digests
+    words, rest = md5_digests([])
+    assert (len(words), len(rest)) == (0, 0)
+
+
+GOLDEN = {
+    "s-0.tar": ["0001", "0006", "0002", "0004"],
+    "s-1.tar": ["0008", "0000", "0011", "0007"],
+    "s-2.tar": ["0003", "0005", "0010", "0009"],
+}
+"""What comes out of twelve records in three shards under seed 42."""
+
+
+def test_a_shuffles_output_shards_are_these(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    keys = [f"{number:04d}" for number in range(12)]
+    shards = {
+        f"in-{n}.tar": Shard(tuple(Member(f"{key}.txt", key.encode()) for key in keys[n::3]))
+        for n in range(3)
+    }
+    write_shards(tmp_path / "in", shards)
+    spec = {"input_bck": "in", "output_bck": "out", "output_format": "s-%d"}
+    algorithm = {"kind": "shuffle", "seed": 42}
+    run_inline(spec | {"output_shard_records": 4, "algorithm": algorithm}, tmp_path)
+    found = {
+        name: [member.payload.decode() for member in read_shard(data)]
+        for name, data in files_of(tmp_path / "out").items()
+    }
+    assert found == GOLDEN
+
+
+# --- a shuffle is as good as a uniform permutation -----------------------------------------------
+
+SHARDS = RECORDS = 200
+
+
+def shuffled(keys_of_shard: list[list[bytes]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The input shard of each record, in output order; a shard's records are of one class."""
+    words = [
+        shuffle_words(hash_keys(keys, len(keys)), shard_seed("7", f"train-{shard:05d}.tar"))
+        for shard, keys in enumerate(keys_of_shard)
+    ]
+    order = order_rows(SortKeys(SHARDS * RECORDS, words=np.concatenate(words)))
+    assert sorted(order.tolist()) == [*range(SHARDS * RECORDS)]
+    return order
+
+
+@pytest.mark.parametrize("numbering", ["through all shards", "anew in every shard"])
+def test_classes_are_spread_as_by_a_uniform_permutation(numbering: str) -> None:
+    anew = numbering == "anew in every shard"
+    order = shuffled(
+        [
+            [b"%07d" % (number + (0 if anew else shard * RECORDS)) for number in range(RECORDS)]
+            for shard in range(SHARDS)
+        ]
+    )
+    total = SHARDS * RECORDS
+    by_output = (order // RECORDS).reshape(SHARDS, RECORDS)
+    # Distinct classes among 200 draws without replacement from 200 classes of 200 records: 126.8
+    # on average, and the mean over 200 shards strays from it by less than 0.35 in one of 100 runs.
+    distinct = np.array([len(np.unique(shard)) for shard in by_output])
+    assert abs(distinct.mean() - 126.8) < 0.6
+    assert distinct.min() > 105
+    # Mean displacement of a uniform permutation is a third of its length.
+    displacement = np.abs(order - np.arange(total)).mean() / total
+    assert abs(displacement - 1 / 3) < 0.004
+
+
+def test_where_a_record_comes_from_says_nothing_of_where_it_goes() -> None:
+    order = shuffled([[b"%05d" % number for number in range(RECORDS)] for _ in range(SHARDS)])
+    bins = 40
+    size = SHARDS * RECORDS // bins
+    table = np.zeros((bins, bins))
+    np.add.at(table, (np.arange(SHARDS * RECORDS) // size, order // size), 1)
+    expected = size / bins
+    chi_square = float(((table - expected) ** 2 / expected).sum())
+    # 39 x 39 degrees of freedom: mean 1521, standard deviation 55; margins are fixed.
+    assert 1521 - 4 * 55 < chi_square < 1521 + 4 * 55
+
+
+def test_records_of_one_name_do_not_sit_side_by_side() -> None:
+    order = shuffled([[b"%05d" % number for number in range(RECORDS)] for _ in range(SHARDS)])
+    names = order % RECORDS
+    neighbours = int((names[1:] == names[:-1]).sum())
+    assert abs(neighbours - SHARDS) < 5 * SHARDS**0.5  # by chance: one in 200
+
+
+def test_another_seed_is_another_permutation() -> None:
+    keys = hash_keys([b"%d" % number for number in range(1000)], 1000)
+    first, second = (np.argsort(shuffle_words(keys, shard_seed(s, "a.tar"))) for s in ("1", "2"))
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.15
+    assert (first == second).sum() < 10

@@ -1,0 +1,84 @@
+"""How payload moves: ``map`` only where inputs surely fit in memory, and never more memory than
+there is."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsort.core.movement import (
+    BUCKETS_MAX,
+    BUFFER_BYTES_MAX,
+    BUFFER_BYTES_MIN,
+    COORDINATOR_BYTES,
+    WORKER_BYTES,
+    Movement,
+    TooLittleMemoryError,
+    choose_movement,
+)
+
+MB, GB = 1 << 20, 1 << 30
+
+
+def choose(
+    input_bytes: int,
+    memory_bytes: int,
+    *,
+    workers: int = 2,
+    mappable: bool = True,
+    forced: str = "auto",
+) -> Movement:
+    return choose_movement(
+        input_bytes=input_bytes,
+        mappable=mappable,
+        memory_bytes=memory_bytes,
+        workers=workers,
+        forced=forced,
+    )
+
+
+def test_inputs_that_fit_twice_are_mapped() -> None:
+    assert choose(0, 4 * GB).way == "map"
+    assert choose(2 * GB, 4 * GB).way == "map"
+    assert choose(2 * GB + 1, 4 * GB).way == "spill"
+    assert choose(1, 4 * GB, mappable=False).way == "spill"
+
+
+def test_a_way_may_be_asked_for() -> None:
+    assert choose(100 * GB, 4 * GB, forced="map").way == "map"
+    assert choose(1, 4 * GB, forced="spill").way == "spill"
+    assert "asked for" in choose(1, 4 * GB, forced="spill").reason
+    with pytest.raises(TooLittleMemoryError, match="cannot be mapped"):
+        choose(1, 4 * GB, mappable=False, forced="map")
+
+
+@pytest.mark.parametrize("memory_bytes", [120 * MB, 500 * MB, 3 * GB, 100 * GB, 2000 * GB])
+@pytest.mark.parametrize("workers", [1, 2, 16, 200])
+@pytest.mark.parametrize("input_bytes", [0, 1, 10 * GB, 50_000 * GB])
+def test_the_job_stays_within_its_memory(memory_bytes: int, workers: int, input_bytes: int) -> None:
+    chosen = choose(input_bytes, memory_bytes, workers=workers, forced="spill")
+    assert 1 <= chosen.workers <= workers
+    assert BUFFER_BYTES_MIN <= chosen.buffer_bytes <= BUFFER_BYTES_MAX
+    needed = COORDINATOR_BYTES + chosen.workers * (WORKER_BYTES + chosen.buffer_bytes)
+    assert needed <= memory_bytes
+    assert 1 <= chosen.buckets <= max(BUCKETS_MAX, chosen.workers)
+    if chosen.buckets < BUCKETS_MAX:
+        assert input_bytes / chosen.buckets <= chosen.buffer_bytes
+    assert chosen.scratch_bytes >= input_bytes
+
+
+def test_fewer_workers_rather_than_tiny_buffers() -> None:
+    assert choose(GB, 120 * MB, workers=8).workers == 1
+    assert choose(GB, 10 * GB, workers=8).workers == 8
+
+
+def test_too_little_memory_is_refused_with_what_is_needed() -> None:
+    with pytest.raises(TooLittleMemoryError, match=r"^60 MiB") as refused:
+        choose(1, 60 * MB)
+    needed = int(str(refused.value).rsplit(maxsplit=2)[1])
+    assert choose(1, needed * MB).workers == 1
+
+
+def test_map_needs_little_scratch_and_all_workers_a_bucket() -> None:
+    chosen = choose(GB, 8 * GB, workers=3)
+    assert (chosen.way, chosen.buckets, chosen.workers) == ("map", 3, 3)
+    assert chosen.scratch_bytes < GB // 10

@@ -1,0 +1,73 @@
+"""What output shards are called, and which rule closes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsort.core.outputs import OutputNames, TemplateExhaustedError
+from dsort.core.plan import CutRule, OutputShard
+
+
+def shards(*places: tuple[int, int]) -> list[OutputShard]:
+    return [
+        OutputShard(ordinal, group, number, 1, 1, 1, 512, ())
+        for ordinal, (group, number) in enumerate(places)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("template", "names"),
+    [
+        ("o-%03d", ["o-000.tar", "o-001.tar", "o-002.tar"]),
+        ("o-{05..09}", ["o-05.tar", "o-06.tar", "o-07.tar"]),
+        ("o-@99", ["o-00.tar", "o-01.tar", "o-02.tar"]),
+        ("d/o-%d.tar", ["d/o-0.tar", "d/o-1.tar", "d/o-2.tar"]),
+    ],
+)
+def test_shards_are_named_by_their_number(template: str, names: list[str]) -> None:
+    assert OutputNames.of([template], ".tar").names(shards((0, 0), (0, 1), (0, 2))) == names
+
+
+def test_each_template_has_its_own_numbers() -> None:
+    names = OutputNames.of(["a-%d", "b-%d"], ".tar")
+    assert names.names(shards((0, 0), (0, 1), (1, 0))) == ["a-0.tar", "a-1.tar", "b-0.tar"]
+
+
+def test_a_template_that_is_too_small_says_what_is_needed() -> None:
+    names = OutputNames.of(["a-%d", "b-{0..1}"], ".tar")
+    assert names.names(shards((1, 0), (1, 1))) == ["b-0.tar", "b-1.tar"]
+    with pytest.raises(TemplateExhaustedError, match=r"b-\{0\.\.1\} has 2 names.* 3 shards"):
+        names.names(shards((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)))
+
+
+def test_no_shards_need_no_names() -> None:
+    assert OutputNames.of(["a-{0..1}"], ".tar").names([]) == []
+
+
+@pytest.mark.parametrize("template", ["../a-%d", "a#%d", "a?%d", ".dsort/a-%d", "/a-%d"])
+def test_names_that_no_object_may_have_are_refused(template: str) -> None:
+    with pytest.raises(ValueError):
+        OutputNames.of([template], ".tar").names(shards((0, 0)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "rule"),
+    [
+        ({"records": 5}, CutRule(records=5)),
+        ({"count": 5}, CutRule(count=5, records_total=77)),
+        ({"size_bytes": 9}, CutRule(size_bytes=9)),
+        ({}, CutRule(size_bytes=334, shards_max=3)),
+    ],
+)
+def test_one_rule_closes_all_shards(asked: dict[str, int], rule: CutRule) -> None:
+    given = {"size_bytes": None, "records": None, "count": None, **asked}
+    names = OutputNames.of(["o-{0..2}"], ".tar")
+    assert names.cut_rule(**given, payload_total=1000, records_total=77) == rule
+
+
+def test_without_any_payload_shards_still_have_a_size() -> None:
+    names = OutputNames.of(["o-{0..2}"], ".tar")
+    rule = names.cut_rule(
+        size_bytes=None, records=None, count=None, payload_total=0, records_total=5
+    )
+    assert rule.size_bytes == 1
