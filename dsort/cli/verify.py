@@ -20,7 +20,6 @@ def verify(
     job: options.JobOrManifest,
     bucket: options.JobBucket = None,
     root: options.Root = Path(),
-    workers: options.Workers = None,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
     debug: options.Debug = False,
@@ -35,7 +34,7 @@ def verify(
             f"job {found.job_id} did not finish: it has no result",
             hint=f"see what it did with `dsort show {found.job_id}`",
         )
-    run = RunOptions(root=root, workers=workers)
+    run = RunOptions(root=root)
     with stoppable() as stop, make_reporter(progress) as reporter:
         report = api.verify(
             found.bucket.read(found.document),

@@ -245,7 +245,16 @@ def _meant(path: str) -> str | None:
         if older_owner == owner:
             known.setdefault(older_name, today)
     near = closest(name, known)
-    return known[near] if near else None
+    if near:
+        return known[near]
+    elsewhere = {
+        each: f"{other}.{each}" if other else each
+        for other, names in _FIELDS.items()
+        if other != owner
+        for each in names
+    }
+    near = closest(name, elsewhere)
+    return elsewhere[near] if near else None
 
 
 def _meant_by_unknown(errors: Sequence[ErrorDetails]) -> set[str]:
@@ -257,8 +266,11 @@ def _unknown_hint(path: str) -> str:
     meant = _meant(path)
     if meant is None:
         return ""
-    owner = path.rpartition(".")[0]
+    owner, _, name = path.rpartition(".")
     meant_owner, _, meant_name = meant.rpartition(".")
     if meant_owner == owner:
         return f'did you mean "{meant_name}"?'
+    if meant_name != name:
+        place = f'in "{meant_owner}"' if meant_owner else "at the top level"
+        return f'did you mean "{meant_name}", {place}?'
     return f'it belongs in "{meant_owner}"' if meant_owner else "it belongs at the top level"

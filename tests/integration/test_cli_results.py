@@ -92,13 +92,13 @@ def test_verify_hands_over_the_manifest_and_where_it_lies(
 ) -> None:
     assert cli("start", "-f", json.dumps(SPEC)).code == 0
     calls = answering(monkeypatch, "verify", VERIFIED)
-    ended = cli("verify", "shuffled", "--workers", 2)
+    ended = cli("verify", "shuffled")
     assert ended.code == 0
     assert ended.out.startswith("job      job-1: as it should be")
     (manifest,), named = calls[0]
     assert json.loads(manifest)["job_id"]
     assert named["output_uri"] == (tmp_path / "shuffled").as_uri()
-    assert named["options"] == RunOptions(root=Path(), workers=2)
+    assert named["options"] == RunOptions(root=Path())
     moved = tmp_path / "moved.json"
     moved.write_bytes(manifest)
     assert cli("verify", moved).code == 0

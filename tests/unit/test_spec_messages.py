@@ -131,3 +131,17 @@ def test_whatever_is_written_the_answer_is_a_spec_or_problems_in_plain_words() -
             said = str(error)
         assert not any(word in said for word in JARGON), said
     assert 1000 < refused < 3000
+
+
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [
+        ("missing_shard", 'did you mean "missing_shards", in "Config"?'),
+        ("sed", 'did you mean "seed", in "algorithm"?'),
+        ("output_fromat", 'did you mean "output_format"?'),
+    ],
+)
+def test_a_mistyped_field_of_another_object_is_found_there(field: str, hint: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec({"input_bck": "images", "output_format": "x-{0..9}", field: "1"})
+    assert [problem.hint for problem in caught.value.problems if problem.path == field] == [hint]
