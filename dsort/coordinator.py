@@ -14,7 +14,15 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from dsort.commit import commit, create, file_bytes, refuse_existing, seal, staged
+from dsort.commit import (
+    commit,
+    create,
+    file_bytes,
+    refuse_changed_inputs,
+    refuse_existing,
+    seal,
+    staged,
+)
 from dsort.core.manifest import report_name
 from dsort.core.movement import TooLittleMemoryError, choose_movement
 from dsort.core.sizes import format_bytes
@@ -55,6 +63,10 @@ def run_job(job: Job, tally: Tally) -> JobReport:
             job.stop.raise_if_requested()
             manifest = commit(job, plan, outputs, md5, overwrite=overwrite)
         committed = True
+    except StorageError:
+        # Of a mapped input that was cut short, the kernel says that its address is bad.
+        refuse_changed_inputs(job)
+        raise
     finally:
         if not committed:  # whatever it was, a bug of ours included
             _abort(job, sys.exception())
@@ -137,7 +149,7 @@ def _resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         _check_room(job, total, dry=dry)
         job.advance(shards=len(job.inputs), bytes_done=total)
     job.on_event(JobStarted(job.job_id, job.moving.way, job.moving.workers, len(job.inputs), total))
-    _start_workers(job)
+    _start_workers(job, dry=dry)
 
 
 def _choose_movement(job: Job, total: int) -> None:
@@ -199,11 +211,9 @@ def _need(free: int, needed: int, where: str) -> None:
         )
 
 
-def _start_workers(job: Job) -> None:
+def _start_workers(job: Job, *, dry: bool) -> None:
     moving = job.moving
-    token = ".dsort-here"
-    (job.scratch_path / token).touch()
-    job.runtime.check_directory(str(job.scratch_path), token)
+    _check_directories(job, dry=dry)
     setup = WorkerSetup(
         job_id=job.job_id,
         input_uri=job.inputs_bucket.uri,
@@ -219,6 +229,28 @@ def _start_workers(job: Job) -> None:
         verify_content=job.spec.verify == "content",
     )
     job.runtime.start(setup, moving.workers)
+
+
+def _check_directories(job: Job, *, dry: bool) -> None:
+    """``StorageError`` if some node does not see what its workers need, each known by a file."""
+    buckets = [("input", job.inputs_bucket, shard.name) for shard in job.inputs[:1]]
+    if not dry:
+        staged_token = f"{staged(job.job_id)}here"
+        job.outputs_bucket.stage(staged_token).close()
+        buckets.append(("output", job.outputs_bucket, staged_token))
+    needed = [
+        (f"the {role} bucket {bucket.uri}", path, token)
+        for role, bucket, token in buckets
+        if (path := bucket.local_path(token)) is not None
+    ]
+    token = ".dsort-here"
+    (job.scratch_path / token).touch()
+    needed.append(("scratch", job.scratch_path / token, token))
+    for what, path, token in needed:
+        try:
+            job.runtime.check_directory(str(path).removesuffix(f"/{token}"), token)
+        except StorageError as error:
+            raise StorageError(f"{what}: {error.message}", hint=error.hint) from None
 
 
 # -- refusals, and the end -----------------------------------------------------------------------
@@ -250,7 +282,7 @@ def _abort(job: Job, error: BaseException | None) -> None:
         _report(job, None, state="aborted", manifest=None), error=str(error) or type(error).__name__
     )
     data = json.dumps(report.to_dict(), indent=2, ensure_ascii=False).encode(
-        "utf-8", "surrogateescape"
+        "utf-8", "backslashreplace"
     )
     # The error that ended the job is the one to tell, not that its report found no room.
     with contextlib.suppress(StorageError):

@@ -22,7 +22,7 @@ LAYERS = (
     {"__init__"},
     {"api"},
     {"coordinator", "verify"},
-    {"commit"},
+    {"commit", "verification"},
     {"planning"},
     {"job", "job_setup"},
     {"inspection", "keymap_source", "resolve", "runtime", "synthetic"},
@@ -36,8 +36,8 @@ layers and itself; units of one layer know nothing of each other."""
 
 RAY_MODULE = "dsort/runtime/on_ray.py"
 
-CATCHES_ALL = {"dsort/runtime/local_worker.py"}
-"""Where an error of any kind is handed on to another process, whole."""
+CATCHES_ALL = {"dsort/runtime/answers.py"}
+"""Where an error of any kind is handed on to another process or thread, whole."""
 
 IMPURE_MODULES = {
     "asyncio",

@@ -36,9 +36,9 @@ class TooLittleMemoryError(ValueError):
 class Movement:
     """``way`` is ``map`` or ``spill``; ``reason`` says why, for people.
 
-    ``buffer_bytes``: the one payload buffer of each worker; ``spill`` reads an input shard that fits
-    in it once, and a larger one window by window, twice. ``buckets``: how many ranges of sort keys
-    the records are spread over. ``scratch_bytes``: room that spill and index files need.
+    ``buffer_bytes``: the one payload buffer of each worker; ``spill`` reads an input shard that
+    fits in it once, and a larger one window by window, twice. ``buckets``: how many ranges of sort
+    keys the records are spread over. ``scratch_bytes``: room that spill and index files need.
     """
 
     way: str

@@ -99,7 +99,8 @@ class LocalRuntime:
             while waiting or running:
                 for at, host in enumerate(self._hosts[:workers_max]):
                     if host.task is None and waiting:
-                        running += self._give(selector, at, waiting)
+                        self._give(selector, at, waiting)
+                        running += 1
                 for key, _ in selector.select():
                     self._stop.raise_if_requested()
                     host = self._hosts[key.data]
@@ -158,8 +159,8 @@ class LocalRuntime:
                 raise error
             return
 
-    def _give(self, selector: selectors.BaseSelector, at: int, waiting: deque[_Ticket]) -> int:
-        """Send the next task to a free worker; 1 if it took it."""
+    def _give(self, selector: selectors.BaseSelector, at: int, waiting: deque[_Ticket]) -> None:
+        """Send the next task to a free worker, or to the one that takes its place."""
         host, ticket = self._hosts[at], waiting.popleft()
         try:
             host.link.send((ticket.number, ticket.task))
@@ -169,9 +170,9 @@ class LocalRuntime:
             self._replace(at, describe(ticket.task))
             self._await_ready(at)
             selector.register(self._hosts[at].link, selectors.EVENT_READ, at)
-            return 0
+            self._give(selector, at, waiting)
+            return
         host.task = ticket
-        return 1
 
     def _hear(
         self, selector: selectors.BaseSelector, at: int, waiting: deque[_Ticket]

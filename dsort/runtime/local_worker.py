@@ -7,10 +7,10 @@ import gc
 import os
 import signal
 import sys
-import traceback
 from multiprocessing.connection import Connection
 
-from dsort.errors import DsortError, InvariantError, StorageFullError
+from dsort.errors import DsortError
+from dsort.runtime.answers import answer
 from dsort.workers.worker import Worker
 
 __all__ = ["main"]
@@ -36,25 +36,12 @@ def main() -> None:
         link.send(None)
         while True:
             ticket, task = link.recv()
-            link.send((ticket, *_answer(worker, task)))
+            link.send((ticket, *answer(worker, task)))
     except (EOFError, ConnectionError):
         return  # the coordinator is done with us, or gone
     finally:
         if worker is not None:
             worker.close()
-
-
-def _answer(worker: Worker, task: object) -> tuple[object, DsortError | None]:
-    try:
-        return worker.do(task), None  # type: ignore[arg-type]
-    except DsortError as error:
-        return None, error
-    except MemoryError:
-        return None, StorageFullError(
-            "a worker ran out of memory", hint="give --memory-max, or fewer --workers"
-        )
-    except Exception:  # noqa: BLE001 - a bug: it goes to the coordinator whole, and ends the job
-        return None, InvariantError(f"a worker failed:\n{traceback.format_exc()}")
 
 
 def _die_with(parent: int) -> None:

@@ -1,0 +1,183 @@
+"""How a Ray is started or joined, and left: in one thread, and without a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from dsort.runtime.answers import settle
+from dsort.runtime.ray_address import check_listener
+from dsort.stopping import StopFlag
+
+__all__ = ["RayStay", "join_ray", "start_ray"]
+
+BEGIN_SECONDS_MAX = 180
+JOIN_TRIES_MAX = 3  # Ray's own limit is 20
+END_SECONDS_MAX = 5
+TICK_S = 0.1
+DIRECTORY_CHARACTERS_MAX = 40
+"""Longer, and the paths of Ray's sockets below it are longer than Linux takes (107)."""
+
+OBJECT_STORE_BYTES = 80 << 20  # hardly more than the least that Ray takes: little goes through it
+
+_SERVERS = frozenset({"gcs_server", "raylet"})
+
+
+class RayStay:
+    """The time from ``begin`` (``ray.init``) to ``end`` (``ray.shutdown``), in one thread.
+
+    The kernel ends Ray's processes with the *thread* that started them, so it has to be there as
+    long as they are; and in the main thread ``ray.init`` would take SIGTERM over. The thread is a
+    daemon: a cluster that does not answer keeps it for minutes, in code that nothing interrupts.
+
+    ``directory``: the files of a Ray that is begun here, and ended and removed with it; None: the
+    Ray is somebody else's.
+    """
+
+    def __init__(
+        self, begin: Callable[[], object], end: Callable[[], object], directory: Path | None
+    ) -> None:
+        self.directory = directory
+        self._begun: Future[None] = Future()
+        self._over = threading.Event()
+        self._took_sigterm_back = False
+
+        def stay() -> None:
+            settle(self._begun, begin)
+            self._over.wait()
+            end()
+
+        self._thread = threading.Thread(target=stay, name="dsort-ray", daemon=True)
+        self._thread.start()
+
+    def wait(self, stop: StopFlag, *, seconds_max: float = BEGIN_SECONDS_MAX) -> Exception | None:
+        """Wait until Ray is there: what ``begin`` raised, ``TimeoutError``, or None.
+
+        Raises ``JobStoppedError``.
+        """
+        end_s = time.monotonic() + seconds_max
+        while not self._begun.done():
+            stop.raise_if_requested()
+            if time.monotonic() > end_s:
+                return TimeoutError(f"no answer in {seconds_max:.0f} seconds")
+            wait([self._begun], timeout=TICK_S)
+        self._take_sigterm_back()
+        stop.raise_if_requested()
+        error = self._begun.exception()
+        assert error is None or isinstance(error, Exception)
+        return error
+
+    def close(self) -> None:
+        """Leave Ray; end it and remove its files if it is ours. May be called twice."""
+        if self.directory is None:
+            self._over.set()
+            if self._begun.done():
+                self._thread.join(END_SECONDS_MAX)
+            return
+        # Half a Ray cannot be ended: what was started so far is known only when it is whole.
+        wait([self._begun], timeout=BEGIN_SECONDS_MAX)
+        processes = _processes(self.directory)
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                # Ray asks each helper to end and gives it a second. Nothing is lost without.
+                if process.name() not in _SERVERS and process.ppid() == os.getpid():
+                    process.kill()
+        self._over.set()
+        self._thread.join(END_SECONDS_MAX)
+        for process in psutil.wait_procs(processes, timeout=END_SECONDS_MAX)[1]:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _take_sigterm_back(self) -> None:
+        """Ray puts a handler before Python's that prints a stack, as if SIGTERM were a crash."""
+        if self._took_sigterm_back or threading.current_thread() is not threading.main_thread():
+            return
+        handler = signal.getsignal(signal.SIGTERM)
+        if handler is not None:  # set from Python, or the default
+            signal.signal(signal.SIGTERM, handler)
+        self._took_sigterm_back = True
+
+
+def start_ray(init: Callable[..., object], shutdown: Callable[[], object], cpus: int) -> RayStay:
+    """Begin to start a Ray of one's own on this machine."""
+    directory = _make_directory()
+    begin = partial(
+        init,
+        address="local",  # whatever RAY_ADDRESS says
+        num_cpus=cpus,
+        num_gpus=0,
+        include_dashboard=False,
+        object_store_memory=OBJECT_STORE_BYTES,
+        log_to_driver=False,
+        logging_level=logging.CRITICAL,
+        _temp_dir=str(directory),
+        # It takes the page cache of mapped inputs for memory in use, and kills for it.
+        _system_config={"memory_monitor_refresh_ms": 0},
+    )
+    return RayStay(begin, shutdown, directory)
+
+
+def join_ray(init: Callable[..., object], shutdown: Callable[[], object], address: str) -> RayStay:
+    """Begin to join a cluster. All nodes have to have what is installed here; a dsort that runs
+    from a source tree is taken along."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package.parent.name in ("site-packages", "dist-packages")
+
+    def begin() -> None:
+        check_listener(address)
+        with _environment(RAY_gcs_server_port_wait_time_s=str(JOIN_TRIES_MAX)):
+            init(
+                address=address,
+                log_to_driver=False,
+                logging_level=logging.CRITICAL,
+                runtime_env=None if installed else {"py_modules": [str(package)]},
+            )
+
+    return RayStay(begin, shutdown, None)
+
+
+def _make_directory() -> Path:
+    """A new directory for the files and sockets of a Ray."""
+    path = Path(tempfile.mkdtemp(prefix="dsort-ray-"))
+    if len(str(path)) > DIRECTORY_CHARACTERS_MAX:
+        path.rmdir()
+        path = Path(tempfile.mkdtemp(prefix="dsort-ray-", dir="/tmp"))
+    return path
+
+
+@contextlib.contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Set environment variables for as long as the body runs."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _processes(directory: Path) -> list[psutil.Process]:
+    """The processes of the Ray in ``directory``: children of this one, and all below them."""
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if any(str(directory) in argument for argument in child.cmdline()):
+                found += [child, *child.children(recursive=True)]
+    return found

@@ -1,0 +1,68 @@
+"""What Ray says, in a user's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dsort.errors import DsortError, WorkerLostError
+from dsort.runtime.ray_address import PORT_HINT
+
+__all__ = ["explain", "first_line", "listed", "node_words"]
+
+NAMES_SHOWN_MAX = 3
+
+
+def node_words(host: str, address: str, node_id: str) -> str:
+    """A node by all that a user may know it by."""
+    return f"{host} ({address}, {node_id})"
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of ``names``, and how many there are besides."""
+    shown = ", ".join(names[:NAMES_SHOWN_MAX])
+    more = len(names) - NAMES_SHOWN_MAX
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def first_line(text: object) -> str:
+    """The first line of a text, or of what an error says, that is not empty."""
+    return next(filter(None, map(str.strip, str(text).splitlines())), type(text).__name__)
+
+
+def explain(error: Exception, address: str | None) -> DsortError:
+    """In a user's words, why a Ray could not be begun (``address`` None) or joined."""
+    if isinstance(error, DsortError):
+        return error
+    text = "\n".join(map(str, _chain(error)))
+    first = first_line(error)
+    if address is None:
+        return WorkerLostError(
+            f"Ray could not be started on this machine: {first}",
+            hint="without --ray the job runs on this machine as well",
+        )
+    where = "this machine" if address == "auto" else address
+    if "ray[client]" in text:
+        return WorkerLostError(
+            f"Ray's client, which {address} takes, is not installed",
+            hint="pip install 'ray[client]', or run dsort on a node of the cluster: auto",
+        )
+    if "ersion mismatch" in text:
+        return WorkerLostError(
+            f"the Ray cluster at {where} has other versions: {' '.join(text.split())}",
+            hint="use the versions of Ray and Python that the cluster has",
+        )
+    if "AuthToken" in text or "AuthenticationError" in text:
+        return WorkerLostError(
+            f"the Ray cluster at {where} wants a token, and this process has not the right one",
+            hint="set RAY_AUTH_MODE=token, and put the cluster's token into ~/.ray/auth_token",
+        )
+    if isinstance(error, ConnectionError):
+        found = "no Ray cluster was found on this machine" if address == "auto" else None
+        return WorkerLostError(found or f"no Ray cluster can be joined at {where}", hint=PORT_HINT)
+    return WorkerLostError(f"cannot join the Ray cluster at {where}: {first}", hint=PORT_HINT)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__

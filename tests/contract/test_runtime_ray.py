@@ -1,0 +1,142 @@
+"""Actors pass the whole :class:`RuntimeSuite`; and what only Ray has: nodes, and more than one way
+to come to it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from dsort.errors import SpecError, StorageError, WorkerLostError
+from dsort.runtime.base import TASK_TRIES_MAX, Runtime
+from dsort.stopping import StopFlag
+from tests.contract.runtime_suite import RuntimeSuite, Work, done_shards, release
+from tests.support.commands import SPEC, CommandLine
+from tests.support.datasets import files_of, small_dataset, write_shards
+from tests.support.inline_runtime import run_inline
+from tests.support.ray_here import ray_here
+
+pytestmark = pytest.mark.ray
+
+ray = pytest.fixture(scope="module")(ray_here)
+
+TOKENS = {"RAY_AUTH_MODE": "token"}
+"""How a process joins the Ray of another one, by its address."""
+
+
+def runtime_on(address: str | None, stop: StopFlag) -> Runtime:
+    from dsort.runtime.on_ray import RayRuntime
+
+    return RayRuntime(address, 2, stop)
+
+
+class TestRayRuntime(RuntimeSuite):
+    @pytest.fixture
+    def runtime(self, stop: StopFlag, ray: Any) -> Iterator[Runtime]:
+        runtime = runtime_on(None, stop)
+        yield runtime
+        runtime.close()
+
+    def test_a_ray_that_was_there_is_used_and_stays(
+        self, runtime: Runtime, work: Work, stop: StopFlag, ray: Any
+    ) -> None:
+        runtime.start(work.setup, 2)
+        runtime.close()
+        assert ray.is_initialized()
+        again = runtime_on(ray.get_runtime_context().gcs_address, stop)
+        try:
+            again.start(work.setup, 2)  # which takes the CPUs that the first one held
+            assert done_shards(list(again.run(work.tasks(3)))) == [0, 1, 2]
+        finally:
+            again.close()
+        assert ray.is_initialized()
+
+    def test_fewer_workers_than_wanted_do_all_of_the_work(
+        self, runtime: Runtime, work: Work
+    ) -> None:
+        runtime.start(work.setup, 5)
+        assert done_shards(list(runtime.run(work.tasks()))) == [task.shard for task in work.tasks()]
+
+    def test_the_number_of_workers_is_that_of_the_cpus_unless_it_is_given(
+        self, runtime: Runtime, stop: StopFlag
+    ) -> None:
+        from dsort.runtime.on_ray import RayRuntime
+
+        assert runtime.workers_max() == 2
+        assert RayRuntime(None, None, stop).workers_max() == 4
+        assert RayRuntime(None, 7, stop).workers_max() == 7
+
+    def test_no_task_is_to_blame_if_all_workers_die_at_once(
+        self, runtime: Runtime, work: Work
+    ) -> None:
+        runtime.start(work.setup, 4)
+        marks = "abcd"
+        tasks = [work.blocked(*each) for each in zip(work.tasks(4), marks, strict=True)]
+        releasing = threading.Thread(target=release, args=(work, *marks))
+        releasing.start()
+        assert done_shards(list(runtime.run(tasks))) == [0, 1, 2, 3]
+        releasing.join()
+        below = psutil.Process().children(recursive=True)
+        workers = [each for each in below if "DsortWorker" in each.name()]
+        assert len(workers) > TASK_TRIES_MAX
+        for worker in workers:
+            worker.kill()
+        psutil.wait_procs(workers, timeout=5)
+        assert done_shards(list(runtime.run(work.tasks(1)))) == [0]
+
+    def test_a_directory_that_a_node_does_not_see_is_refused(
+        self, runtime: Runtime, tmp_path: Path, ray: Any
+    ) -> None:
+        (tmp_path / "token").touch()
+        runtime.check_directory(str(tmp_path), "token")
+        (node,) = ray.nodes()
+        with pytest.raises(StorageError, match=node["NodeID"]) as caught:
+            runtime.check_directory(str(tmp_path), "another")
+        assert str(tmp_path) in caught.value.message
+        assert node["NodeManagerHostname"] in caught.value.message
+        assert node["NodeManagerAddress"] in caught.value.message
+
+    def test_an_address_of_another_ray_is_refused(self, stop: StopFlag, ray: Any) -> None:
+        with pytest.raises(WorkerLostError, match=r"another Ray than 127\.0\.0\.1:1"):
+            runtime_on("127.0.0.1:1", stop)
+
+    def test_an_address_that_is_none_is_a_mistake_of_the_command_line(self, stop: StopFlag) -> None:
+        with pytest.raises(SpecError, match="--ray-address: 'here' is no address"):
+            runtime_on("here", stop)
+
+    def test_a_job_joins_a_cluster_by_its_address(
+        self, ray: Any, command: CommandLine, tmp_path: Path
+    ) -> None:
+        address = ray.get_runtime_context().gcs_address
+        write_shards(tmp_path / "images", small_dataset(3))
+        run_inline(SPEC, tmp_path)
+        expected = files_of(tmp_path / "shuffled")
+        spec = SPEC | {"output_bck": "on-cluster"}
+        ended = command(
+            *("start", "-f", json.dumps(spec), "--ray-address", "auto"),
+            *("--workers", "2", "--json"),
+            env={"RAY_ADDRESS": address, **TOKENS},
+        )
+        assert ended.code == 0, ended.err
+        assert json.loads(ended.out)["workers"] == 2
+        assert files_of(tmp_path / "on-cluster") == expected != {}
+        assert ray.is_initialized()
+
+    def test_a_cluster_that_wants_a_token_says_so(
+        self, ray: Any, command: CommandLine, tmp_path: Path
+    ) -> None:
+        address = ray.get_runtime_context().gcs_address
+        write_shards(tmp_path / "images", small_dataset(3))
+        ended = command(
+            *("start", "-f", json.dumps(SPEC), "--ray-address", address),
+            env={"RAY_AUTH_MODE": "disabled"},
+        )
+        assert ended.code == WorkerLostError.exit_code
+        assert f"the Ray cluster at {address} wants a token" in ended.err
+        assert "hint: set RAY_AUTH_MODE=token" in ended.err
+        assert "Traceback" not in ended.err

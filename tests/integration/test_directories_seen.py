@@ -1,0 +1,65 @@
+"""A job whose workers would not see one of its directories ends before it begins, names it, and
+leaves nothing but its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsort.errors import StorageError
+from tests.support.commands import SPEC
+from tests.support.datasets import small_dataset, write_shards
+from tests.support.inline_runtime import InlineRuntime, plan_inline, run_inline
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_shards(tmp_path / "images", small_dataset(1))
+    return tmp_path
+
+
+def blind_for(monkeypatch: pytest.MonkeyPatch, directory: Path) -> list[str]:
+    """Have a node not see what is in ``directory``; the directories that were asked for."""
+    asked: list[str] = []
+
+    def check(self: InlineRuntime, path: str, token: str) -> None:
+        assert (Path(path) / token).is_file()
+        asked.append(path)
+        if Path(path) == directory or directory in Path(path).parents:
+            raise StorageError("not to be seen from node n1", hint="share it")
+
+    monkeypatch.setattr(InlineRuntime, "check_directory", check)
+    return asked
+
+
+@pytest.mark.parametrize(("bucket", "role"), [("images", "input"), ("shuffled", "output")])
+def test_a_bucket_that_a_node_does_not_see_is_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch, bucket: str, role: str
+) -> None:
+    blind_for(monkeypatch, root / bucket)
+    uri = (root / bucket).as_uri()
+    with pytest.raises(StorageError, match=f"^the {role} bucket {uri}: not to be seen") as caught:
+        run_inline(SPEC, root)
+    assert caught.value.hint == "share it"
+    left = [path.name for path in (root / "shuffled").rglob("*") if path.is_file()]
+    assert left == ["report.json"]
+
+
+def test_the_directories_of_a_job_are_asked_for_and_nothing_stays(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = blind_for(monkeypatch, root / "elsewhere")
+    report = run_inline(SPEC, root)
+    scratch = f"{root}/shuffled/.dsort/{report.job_id}/scratch"
+    assert asked == [f"{root}/images", f"{root}/shuffled", scratch]
+    left = [path.name for path in (root / "shuffled/.dsort").rglob("*") if path.is_file()]
+    assert left == ["manifest.json"]
+
+
+def test_a_plan_writes_nothing_to_find_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = blind_for(monkeypatch, root / "elsewhere")
+    plan_inline(SPEC, root)
+    assert asked[0] == f"{root}/images"
+    assert len(asked) == 2
+    assert not (root / "shuffled").exists()

@@ -1,0 +1,94 @@
+"""A job gives the same bytes on Ray as on processes of this machine, whatever it does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsort import api
+from dsort.reports import JobReport, RunOptions
+from dsort.spec.load import parse_spec
+from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
+from tests.support.ray_here import ray_here
+
+pytestmark = pytest.mark.ray
+
+ray = pytest.fixture(scope="module")(ray_here)
+
+BY_CLASS = {
+    "kind": "content",
+    "extension": ".cls",
+    "content_key_type": "int",
+    "decreasing": True,
+}
+KEY_MAP = {
+    "ekm": {"low-%02d": ["^0000"], "high-%02d": ["^0001"]},
+    "ekm_default": "rest-%02d",
+    "Config": {"ekm_missing_key": "ignore"},
+}
+JOBS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "shuffle": ("map", {"algorithm": {"kind": "shuffle", "seed": 7}}),
+    "shuffle, spilled": (
+        "spill",
+        {"algorithm": {"kind": "shuffle", "seed": "s"}, "verify": "content"},
+    ),
+    "by content": (
+        "spill",
+        {"algorithm": BY_CLASS, "index": "wids", "output_shard_count": 3},
+    ),
+    "by key map": ("spill", {"algorithm": {"kind": "md5"}, **KEY_MAP}),
+    "renamed": (
+        "map",
+        {"algorithm": {"kind": "alphanumeric"}, "Config": {"duplicate_keys": "rename"}},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with a bucket ``in``, whose last shard repeats half the keys of its first."""
+    root = tmp_path_factory.mktemp("data")
+    shards = small_dataset("both runtimes", shards=5, records=20)
+    again = [replace(each, payload=b"9" + each.payload) for each in shards["in-0.tar"].members[:20]]
+    others = [Member("pax.jpg", b"p" * 3000, form="pax"), Member("pax.cls", b"3", form="pax")]
+    write_shards(root / "in", shards | {"in-5.tar": Shard((*again, *others))})
+    return root
+
+
+def run(root: Path, bucket: str, runtime: str, move: str, spec: Mapping[str, Any]) -> JobReport:
+    whole = {"input_bck": "in", "output_bck": bucket, "output_format": "out-%03d", **spec}
+    if "ekm" in spec:
+        del whole["output_format"]
+    if "output_shard_count" not in spec:
+        whole["output_shard_size"] = 16000
+    options = RunOptions(root=root, runtime=runtime, move=move, workers=2)
+    return api.run(parse_spec(whole).spec, options=options)
+
+
+def outputs(root: Path, bucket: str, report: JobReport) -> list[dict[str, Any]]:
+    """What the manifest says of the output shards."""
+    assert report.manifest_name is not None
+    found: list[dict[str, Any]] = json.loads((root / bucket / report.manifest_name).read_bytes())[
+        "outputs"
+    ]
+    return found
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_ray_gives_the_bytes_that_processes_give(root: Path, ray: Any, name: str) -> None:
+    move, spec = JOBS[name]
+    here, there = f"{name}-local", f"{name}-ray"
+    local = run(root, here, "local", move, spec)
+    on_ray = run(root, there, "ray", move, spec)
+    assert local.move == on_ray.move == move
+    assert len(files_of(root / here)) > 2
+    assert files_of(root / there) == files_of(root / here)
+    assert outputs(root, there, on_ray) == outputs(root, here, local)
+    assert on_ray.reactions == local.reactions
+    kept = {path.name for path in (root / there).rglob("*") if path.is_file()}
+    assert {name for name in kept if not name.endswith((".tar", ".json"))} == set()

@@ -1,0 +1,150 @@
+"""The thread in which a Ray is begun and ended: what it waits for, and what it leaves. No Ray is
+needed for that."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dsort.errors import JobStoppedError
+from dsort.runtime.ray_stay import DIRECTORY_CHARACTERS_MAX, RayStay, join_ray, start_ray
+from dsort.stopping import StopFlag
+
+
+@pytest.fixture
+def stop() -> Iterator[StopFlag]:
+    with StopFlag() as flag:
+        yield flag
+
+
+class Ray:
+    """Notes the threads that begin and end it; ``begin`` waits for ``let_begin``."""
+
+    def __init__(self) -> None:
+        self.let_begin = threading.Event()
+        self.began_in: threading.Thread | None = None
+        self.ended_in: threading.Thread | None = None
+        self.arguments: dict[str, object] = {}
+
+    def begin(self, **arguments: object) -> None:
+        self.let_begin.wait()
+        self.arguments = arguments
+        self.began_in = threading.current_thread()
+
+    def end(self) -> None:
+        self.ended_in = threading.current_thread()
+
+
+def test_ray_begins_and_ends_in_one_thread_that_lives_as_long(stop: StopFlag) -> None:
+    ray = Ray()
+    stay = RayStay(ray.begin, ray.end, None)
+    ray.let_begin.set()
+    assert stay.wait(stop) is None
+    assert ray.began_in not in (None, threading.current_thread())
+    assert ray.began_in.is_alive()
+    assert ray.ended_in is None
+    stay.close()
+    assert ray.ended_in is ray.began_in
+    assert not ray.began_in.is_alive()
+    stay.close()
+
+
+def test_why_it_did_not_begin_is_known(stop: StopFlag) -> None:
+    ray = Ray()
+    problem = RuntimeError("no room")
+
+    def fail() -> None:
+        raise problem
+
+    stay = RayStay(fail, ray.end, None)
+    assert stay.wait(stop) is problem
+    stay.close()
+
+
+def test_waiting_ends_with_a_request_to_stop_or_in_time(stop: StopFlag) -> None:
+    ray = Ray()
+    stay = RayStay(ray.begin, ray.end, None)
+    assert isinstance(stay.wait(stop, seconds_max=0), TimeoutError)
+    stop.request(signal.SIGTERM)
+    with pytest.raises(JobStoppedError):
+        stay.wait(stop)
+    stay.close()  # which does not wait for somebody else's
+    assert ray.ended_in is None
+    ray.let_begin.set()
+
+
+def test_a_handler_of_sigterm_is_put_back_in_its_place(stop: StopFlag) -> None:
+    ray = Ray()
+    ray.let_begin.set()
+    before = signal.getsignal(signal.SIGTERM)
+    stay = RayStay(ray.begin, ray.end, None)
+    assert stay.wait(stop) is None
+    assert signal.getsignal(signal.SIGTERM) == before
+    stay.close()
+
+
+def test_a_ray_of_ones_own_leaves_no_file_and_no_process(stop: StopFlag) -> None:
+    ray = Ray()
+    stay = start_ray(ray.begin, ray.end, 3)
+    directory = stay.directory
+    assert directory is not None
+    server = subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()", str(directory / "session")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"\n"
+    (directory / "socket").touch()
+    ray.let_begin.set()
+    assert stay.wait(stop) is None
+    assert ray.arguments["num_cpus"] == 3
+    assert ray.arguments["_temp_dir"] == str(directory)
+    stay.close()
+    assert ray.ended_in is ray.began_in
+    server.wait()
+    assert server.stdout.read() == b""
+    assert not psutil.pid_exists(server.pid)
+    assert not directory.exists()
+    stay.close()
+    for stream in (server.stdin, server.stdout):
+        assert stream is not None
+        stream.close()
+
+
+def test_sockets_of_ray_have_short_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("long" * 10)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    ray = Ray()
+    ray.let_begin.set()
+    stay = start_ray(ray.begin, ray.end, 1)
+    assert len(str(stay.directory)) <= DIRECTORY_CHARACTERS_MAX
+    stay.close()
+    assert list(long.iterdir()) == []
+
+
+def test_a_cluster_is_asked_for_only_where_something_listens(
+    stop: StopFlag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = Ray()
+    ray.let_begin.set()
+    stay = join_ray(ray.begin, ray.end, "no-such-host.invalid:6379")
+    error = stay.wait(stop)
+    assert error is not None
+    assert "no Ray cluster answers" in str(error)
+    assert ray.began_in is None
+    stay.close()
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    stay = join_ray(ray.begin, ray.end, "auto")
+    assert stay.wait(stop) is None
+    assert ray.arguments["address"] == "auto"
+    stay.close()
