@@ -20,6 +20,8 @@ its own; shared libraries are counted once)."""
 BUFFER_BYTES_MIN = 8 << 20
 BUFFER_BYTES_MAX = 4 << 30
 BUCKETS_MAX = 4096
+BUCKETS_A_WORKER = 16
+BUCKET_BYTES_MIN = 1 << 20
 MAP_SHARE = 0.5
 """Inputs may take this share of the usable memory under ``map``: outputs are written through the
 same page cache, and the index needs room too."""
@@ -73,8 +75,10 @@ def choose_movement(
         buckets, scratch_bytes = workers, input_bytes // 20
     else:
         reason = f"{size} of inputs do not fit twice in the {memory} that the job may use"
-        # Half a buffer a bucket: a bucket of few large records varies much in size.
-        buckets = min(max(-(-input_bytes * 2 // buffer_bytes), workers), BUCKETS_MAX)
+        # Half a buffer a bucket: a bucket of few large records varies much in size. And several for
+        # each worker, for a bucket that two workers share is read twice.
+        enough = min(workers * BUCKETS_A_WORKER, input_bytes // BUCKET_BYTES_MIN)
+        buckets = min(max(-(-input_bytes * 2 // buffer_bytes), enough, workers), BUCKETS_MAX)
         scratch_bytes = input_bytes + input_bytes // 20
     if forced != "auto":
         reason = f"asked for: {forced}"

@@ -82,3 +82,14 @@ def test_map_needs_little_scratch_and_all_workers_a_bucket() -> None:
     chosen = choose(GB, 8 * GB, workers=3)
     assert (chosen.way, chosen.buckets, chosen.workers) == ("map", 3, 3)
     assert chosen.scratch_bytes < GB // 10
+
+
+def test_spill_has_several_buckets_a_worker_however_large_the_buffers_are() -> None:
+    # A bucket that two runs of output shards share is read twice: with two buckets in a buffer of
+    # gigabytes every run read half of the data.
+    moved = choose_movement(
+        input_bytes=1_100_000_000, mappable=False, memory_bytes=20 << 30, workers=2
+    )
+    assert moved.buckets == 32
+    small = choose_movement(input_bytes=3 << 20, mappable=False, memory_bytes=20 << 30, workers=2)
+    assert small.buckets == 3
