@@ -25,6 +25,7 @@ from dsort.errors import ChangedInputError, InvariantError, ObjectNotFoundError,
 from dsort.formats.tar import END_OF_ARCHIVE
 from dsort.job import Job
 from dsort.planning import Plan
+from dsort.storage.base import Bucket
 from dsort.workers.spill import remove_spill
 from dsort.workers.tasks import (
     CreateDone,
@@ -35,7 +36,16 @@ from dsort.workers.tasks import (
     StagedShard,
 )
 
-__all__ = ["commit", "create", "dsort_version", "file_bytes", "refuse_existing", "seal", "staged"]
+__all__ = [
+    "commit",
+    "create",
+    "dsort_version",
+    "file_bytes",
+    "refuse_changed_inputs",
+    "refuse_existing",
+    "seal",
+    "staged",
+]
 
 RUNS_A_WORKER = 4
 SEALED_AT_ONCE_MAX = 16
@@ -62,6 +72,13 @@ def file_bytes(stored_bytes: int) -> int:
 
 def refuse_existing(job: Job, names: list[str], *, overwrite: bool) -> None:
     """``StorageError`` if an output name is taken, unless the job may replace it."""
+    for name in names:
+        path = job.outputs_bucket.local_path(name)
+        if path is not None and path.is_dir():
+            raise StorageError(
+                f"{name} in {job.outputs_bucket.uri} is a directory, no shard can have that name",
+                hint="remove it, or use another output_bck or output_format",
+            )
     if overwrite:
         return
     existing = []
@@ -191,29 +208,37 @@ def commit(
     job: Job, plan: Plan, outputs: list[ManifestOutput], md5: list[str], *, overwrite: bool
 ) -> str:
     """Name the shards and write the manifest; returns its name. All or nothing is visible."""
-    _refuse_changed_inputs(job)
+    refuse_changed_inputs(job)
     if sum(shard.records for shard in outputs) != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
-    bucket = job.outputs_bucket
-    index = None
-    if job.spec.index == "wids":
-        index = INDEX_NAME.format(job_id=job.job_id)
+    bucket, prefix = job.outputs_bucket, staged(job.job_id)
+    index = INDEX_NAME.format(job_id=job.job_id) if job.spec.index == "wids" else None
+    names = [(f"{prefix}{s.ordinal}", n) for s, n in zip(plan.shards, plan.names, strict=True)]
+    # All that needs room is stored before the first name is given: a disk that is full by now must
+    # not cost the user what the names stood for.
+    if index is not None:
+        _stage(bucket, f"{prefix}index", wids_index_bytes(job.job_id, outputs, md5))
+        names.append((f"{prefix}index", index))
+    _stage(bucket, f"{prefix}manifest", _manifest(job, outputs, index))
     named: list[str] = []
     try:
-        for shard, name in zip(plan.shards, plan.names, strict=True):
-            bucket.publish(f"{staged(job.job_id)}{shard.ordinal}", name, overwrite=overwrite)
+        for token, name in names:
+            bucket.publish(token, name, overwrite=overwrite)
             named.append(name)
         bucket.settle()
-        if index:
-            bucket.write(index, wids_index_bytes(job.job_id, outputs, md5))
-            named.append(index)
-        name = manifest_name(job.job_id)
-        bucket.write(name, _manifest(job, outputs, index))
+        bucket.publish(f"{prefix}manifest", manifest_name(job.job_id), overwrite=False)
+        bucket.settle()
     except StorageError:
         for name in named:
             bucket.delete(name)
         raise
-    return name
+    return manifest_name(job.job_id)
+
+
+def _stage(bucket: Bucket, token: str, data: bytes) -> None:
+    with bucket.stage(token, size_bytes=len(data)) as held:
+        held.write_at(0, [data])
+        held.sync()
 
 
 def _manifest(job: Job, outputs: list[ManifestOutput], index: str | None) -> bytes:
@@ -248,7 +273,7 @@ def _manifest(job: Job, outputs: list[ManifestOutput], index: str | None) -> byt
     )
 
 
-def _refuse_changed_inputs(job: Job) -> None:
+def refuse_changed_inputs(job: Job) -> None:
     """An input that changed while it was read may have been read half old, half new."""
     for shard in job.inputs:
         try:

@@ -135,4 +135,5 @@ def wids_index_bytes(name: str, outputs: Sequence[ManifestOutput], md5: Sequence
 
 def _json(content: object) -> bytes:
     text = json.dumps(content, indent=2, ensure_ascii=False)
-    return text.encode("utf-8", "surrogateescape") + b"\n"
+    # Bytes of names that are not UTF-8 become \udcXX, which is how JSON writes them, too.
+    return text.encode("utf-8", "backslashreplace") + b"\n"

@@ -68,6 +68,7 @@ def write_data(directory: Path) -> Counter[str]:
     return digests
 
 
+@pytest.mark.slow
 def test_three_times_the_memory_is_spilled_and_nothing_is_lost(
     memory_group: Path, tmp_path: Path
 ) -> None:

@@ -91,6 +91,16 @@ def test_the_manifest_says_what_is_there(tmp_path: Path) -> None:
     ]
 
 
+def test_names_that_are_no_unicode_do_not_spoil_the_manifest(tmp_path: Path) -> None:
+    write_shards(
+        tmp_path / "in", {"a\udcff.tar": shard_of("k\udcfe"), "b.tar": shard_of("k\udcfe")}
+    )
+    report = run_local(tmp_path, spec_of())
+    manifest = json.loads((tmp_path / "out" / str(report.manifest_name)).read_bytes())
+    assert [each["name"] for each in manifest["inputs"]] == ["a\udcff.tar", "b.tar"]
+    assert records_out(tmp_path) == ["k\udcfe.jpg", "k\udcfe.jpg"]
+
+
 @pytest.mark.parametrize(
     ("inputs", "wanted"),
     [
@@ -123,6 +133,16 @@ def test_exactly_so_many_shards_even_empty_ones(tmp_path: Path) -> None:
         [],
     ]
     assert files_of(tmp_path / "out")["out-2.tar"] == END
+
+
+def test_a_spill_is_gone_once_it_is_written(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", DATASET)
+    scratch = tmp_path / "scratch"
+    left: list[str] = []
+    listen = when("create", lambda: left.extend(tree_of(scratch)))
+    run_local(tmp_path, spec_of(), move="spill", workers=3, scratch=scratch, on_event=listen)
+    assert [name for name in left if "index-" in name] != []
+    assert [name for name in left if "spill-" in name] == []
 
 
 def test_scratch_may_be_elsewhere_and_is_gone_afterwards(tmp_path: Path) -> None:
@@ -224,6 +244,16 @@ def test_a_file_in_the_place_of_a_directory_is_told(tmp_path: Path) -> None:
     write_shards(tmp_path / "out", {"sub": b"a file"})
     with refused(tmp_path, StorageError, "sub"):
         run_local(tmp_path, spec_of(output_format="sub/out-%d"))
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_directory_in_the_place_of_a_shard_is_told_before_anything_is_written(
+    overwrite: bool, tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", DATASET)
+    write_shards(tmp_path / "out", {"out-5.tar/x": b"mine", "out-0.tar": b"mine, too"})
+    with refused(tmp_path, StorageError, "out-5.tar", "is a directory"):
+        run_local(tmp_path, spec_of(), overwrite=overwrite)
 
 
 def test_an_error_of_the_listener_leaves_nothing_behind(tmp_path: Path) -> None:

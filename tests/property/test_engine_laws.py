@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from dsort.errors import DsortError
 from tests.support.datasets import (
+    Member,
     Shard,
     files_of,
     read_shard,
@@ -134,6 +135,21 @@ def test_a_plan_writes_nothing_and_foretells_the_job(
     )
     assert plan.reactions == report.reactions
     assert plan.warnings == report.warnings
+
+
+@pytest.mark.parametrize("reaction", ["drop", "rename"])
+@pytest.mark.parametrize("moved", [Moved("map", workers=5), Moved("spill", workers=3, buckets=4)])
+def test_keys_that_many_shards_have_are_settled_whoever_finds_them(
+    reaction: str, moved: Moved, tmp_path: Path
+) -> None:
+    inputs = {
+        f"in-{n}.tar": Shard(tuple(Member(f"{(n * 7 + k) % 30}.txt", b"%d" % n) for k in range(20)))
+        for n in range(6)
+    }
+    spec = {"input_bck": "in", "output_bck": "out", "output_format": "o-%d"}
+    spec |= {"algorithm": {"kind": "md5"}, "output_shard_records": 9}
+    spec |= {"Config": {"duplicate_keys": reaction}}
+    check(expected(spec, inputs), spec, fresh(tmp_path, inputs), moved)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,7 +96,7 @@ def count_of(report: JobReport | PlanReport, kind: str) -> tuple[int, tuple[str,
 def record(key: str, *extensions: str, payload: bytes = b"") -> list[Member]:
     """The members of a record; each has its own name for a payload unless one is given."""
     names = [f"{key}.{extension}" for extension in extensions or ("jpg",)]
-    return [Member(name, payload or name.encode()) for name in names]
+    return [Member(name, payload or os.fsencode(name)) for name in names]
 
 
 def shard_of(*keys: str) -> Shard:

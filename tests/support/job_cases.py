@@ -152,6 +152,8 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
         spec["output_shard_count"] = draw(st.integers(1, 6))
     else:
         spec["output_format"] = f"o-{{0..{draw(st.integers(0, 5))}}}"
+    for limit in ("extract_concurrency_max_limit", "create_concurrency_max_limit"):
+        spec[limit] = draw(st.sampled_from([0, 0, 1, 2]))
     if draw(st.integers(0, 3)) == 3:
         spec["verify"] = "content"
     return spec

@@ -1,0 +1,131 @@
+"""Inputs that change under a job, or that cannot be read: never in silence, and never half a
+result."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dsort.errors import ChangedInputError, MissingShardError, StorageError
+from dsort.reports import Event, PhaseDone
+from tests.support.datasets import files_of, small_dataset, write_shards
+from tests.support.engine import count_of, left_in, records_out, run_local, shard_of, spec_of
+from tests.support.faults import Fault, bootstrap, make_pipes
+
+DATASET = small_dataset("inputs", payload_bytes_max=20_000)
+SPEC = spec_of(algorithm={"kind": "shuffle", "seed": 2})
+
+
+def other_content(path: Path) -> None:
+    """Same size, other bytes, in place."""
+    data = bytearray(path.read_bytes())
+    data[600] ^= 1
+    path.write_bytes(data)
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, 1000)
+
+
+def append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(bytes(512))
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes())
+    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    other.rename(path)
+
+
+CHANGES = [other_content, truncate, append, replace, Path.unlink]
+
+
+@pytest.mark.parametrize("move", ["map", "spill"])
+@pytest.mark.parametrize("phase", ["resolve", "extract", "create"])
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_an_input_that_changes_ends_the_job(
+    change: Callable[[Path], None], phase: str, move: str, tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", DATASET)
+    path = tmp_path / "in" / "in-1.tar"
+
+    def listen(event: Event) -> None:
+        if isinstance(event, PhaseDone) and event.phase == phase:
+            change(path)
+
+    with pytest.raises(ChangedInputError, match=r"in-1\.tar"):
+        run_local(tmp_path, SPEC, move=move, on_event=listen)
+    assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
+
+
+@pytest.mark.parametrize("change", [truncate, Path.unlink], ids=lambda change: change.__name__)
+def test_an_input_that_is_cut_short_while_it_is_mapped_ends_the_job(
+    change: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(tmp_path / "in", DATASET)
+    pipes = tmp_path / "pipes"
+    make_pipes(pipes)
+    fault = Fault(str(pipes), "CreateTask", "middle", "hang")
+    monkeypatch.setattr("dsort.runtime.local.BOOTSTRAP", bootstrap(fault))
+
+    def pull_the_rug() -> None:
+        (pipes / "reached").read_bytes()
+        for name in DATASET:
+            change(tmp_path / "in" / name)
+        (pipes / "released").write_bytes(b"")
+
+    puller = threading.Thread(target=pull_the_rug, daemon=True)
+    puller.start()
+    with pytest.raises(ChangedInputError):
+        run_local(tmp_path, SPEC, move="map")
+    puller.join()
+    assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
+
+
+def make_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def make_dangling_link(path: Path) -> None:
+    path.symlink_to(path.with_name("gone"))
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_circular_link(path: Path) -> None:
+    path.symlink_to(path)
+
+
+NO_SHARDS = [make_directory, make_dangling_link, make_pipe]
+
+
+@pytest.mark.parametrize("make", NO_SHARDS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("inputs", [{"template": "in-{0..2}"}, {"prefix": "in-"}], ids=str)
+def test_what_is_no_file_is_a_missing_shard(
+    make: Callable[[Path], None], inputs: dict[str, str], tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", {"in-0.tar": shard_of("a"), "in-2.tar": shard_of("c")})
+    make(tmp_path / "in" / "in-1.tar")
+    report = run_local(tmp_path, spec_of(input_format=inputs))
+    assert records_out(tmp_path) == ["a.jpg", "c.jpg"]
+    named = "template" in inputs  # a listing does not show what cannot be a shard
+    assert count_of(report, "missing_shards") == ((1, ("in-1.tar",)) if named else (0, ()))
+
+
+@pytest.mark.parametrize("make", [*NO_SHARDS, make_circular_link], ids=lambda make: make.__name__)
+def test_nothing_but_what_is_no_file_is_an_error(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    make(tmp_path / "in" / "in-1.tar")
+    with pytest.raises((MissingShardError, StorageError)):
+        run_local(tmp_path, spec_of(input_format={"template": "in-{0..2}"}))
+    assert files_of(tmp_path / "out") == {}

@@ -1,0 +1,188 @@
+"""A job that is stopped, by a signal or from Python: workers end, what is partial is removed, and
+the exit code says what happened. A coordinator that is killed takes its workers with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dsort.errors import JobStoppedError
+from dsort.reports import Event, PhaseDone
+from dsort.stopping import StopFlag
+from tests.support.commands import ROOT
+from tests.support.datasets import files_of, small_dataset, write_shards
+from tests.support.engine import left_in, run_local, spec_of
+from tests.support.faults import Fault, make_pipes
+
+END_SECONDS_MAX = 20
+SPEC = spec_of(algorithm={"kind": "shuffle", "seed": 3})
+DATASET = small_dataset("signals")
+
+
+@dataclass
+class Running:
+    """``dsort start``, as far as the place where one of its workers waits."""
+
+    process: subprocess.Popen[str]
+    root: Path
+    workers: list[psutil.Process] = field(default_factory=list)
+
+    def finish(self) -> tuple[int, str]:
+        """Wait for its end; (exit code, what it said). No worker is left."""
+        _, said = self.process.communicate(timeout=END_SECONDS_MAX)
+        _, alive = psutil.wait_procs(self.workers, timeout=END_SECONDS_MAX)
+        assert alive == []
+        return self.process.returncode, said
+
+
+StartJob = Callable[..., Running]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[StartJob]:
+    """Start a job one of whose workers hangs at a task; returns once it hangs there."""
+    started: list[Running] = []
+
+    def begin(task: str, at: str, *options: str) -> Running:
+        write_shards(tmp_path / "in", DATASET)
+        pipes = tmp_path / "pipes"
+        make_pipes(pipes)
+        fault = json.dumps(asdict(Fault(str(pipes), task, at, "hang")))
+        command = [sys.executable, "-m", "tests.support.faulty_cli", fault, "start"]
+        process = subprocess.Popen(
+            [*command, "-f", json.dumps(SPEC), "--workers", "2", "--progress", "none", *options],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running = Running(process, tmp_path)
+        started.append(running)
+        assert wait_for_worker(pipes / "reached", process) == b"!"
+        running.workers = psutil.Process(process.pid).children(recursive=True)
+        assert len(running.workers) == 2
+        return running
+
+    yield begin
+    for running in started:
+        running.process.kill()
+        for worker in running.workers:
+            if worker.is_running():
+                worker.kill()
+        running.process.communicate(timeout=END_SECONDS_MAX)
+
+
+def wait_for_worker(pipe: Path, process: subprocess.Popen[str]) -> bytes:
+    """What the worker writes to ``pipe`` when it gets there; nothing if the job ends before."""
+    # Should the job end without getting there, nobody else would ever open the pipe.
+    unblock = threading.Thread(target=lambda: (process.wait(), write_nothing(pipe)), daemon=True)
+    unblock.start()
+    return pipe.read_bytes()
+
+
+def write_nothing(pipe: Path) -> None:
+    try:
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        return  # nobody waits any more
+
+
+PLACES = [
+    ("ExtractTask", "middle", "spill"),
+    ("OrderTask", "before", "map"),
+    ("CreateTask", "middle", "map"),
+    ("CreateTask", "middle", "spill"),
+    ("SealTask", "after", "map"),
+]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("task", "at", "move"), PLACES)
+def test_a_signal_stops_the_job_wherever_it_is(
+    task: str, at: str, move: str, number: signal.Signals, code: int, start: StartJob
+) -> None:
+    running = start(task, at, "--move", move)
+    os.kill(running.process.pid, number)
+    assert running.finish()[0] == code
+    assert left_in(running.root / "out") == [".dsort/JOB/report.json"]
+    (report,) = (running.root / "out").rglob("report.json")
+    assert json.loads(report.read_text())["state"] == "aborted"
+
+
+def test_impatience_changes_nothing(start: StartJob) -> None:
+    running = start("CreateTask", "middle", "--move", "spill")
+    for _ in range(5):
+        os.kill(running.process.pid, signal.SIGINT)
+    code, said = running.finish()
+    assert code == 130
+    assert "Traceback" not in said
+    assert left_in(running.root / "out") == [".dsort/JOB/report.json"]
+
+
+def test_scratch_elsewhere_is_removed_as_well(start: StartJob, tmp_path: Path) -> None:
+    running = start("CreateTask", "middle", "--move", "spill", "--scratch", str(tmp_path / "s"))
+    assert list((tmp_path / "s").rglob("spill-*")) != []
+    os.kill(running.process.pid, signal.SIGTERM)
+    assert running.finish()[0] == 143
+    assert list((tmp_path / "s").iterdir()) == []
+
+
+@pytest.mark.parametrize(("task", "at"), [("ExtractTask", "middle"), ("CreateTask", "middle")])
+def test_workers_do_not_outlive_a_coordinator_that_is_killed(
+    task: str, at: str, start: StartJob
+) -> None:
+    running = start(task, at, "--move", "spill")
+    running.process.kill()
+    assert running.finish()[0] == -signal.SIGKILL
+    # No result: neither a shard with a name, nor a manifest.
+    assert files_of(running.root / "out") == {}
+    assert list((running.root / "out").rglob("manifest.json")) == []
+
+
+def test_a_job_that_was_killed_does_not_stand_in_the_way_of_the_next(start: StartJob) -> None:
+    running = start("CreateTask", "middle", "--move", "spill")
+    running.process.kill()
+    running.finish()
+    report = run_local(running.root, SPEC)
+    assert report.records == 36
+    assert len(files_of(running.root / "out")) == 8
+
+
+@pytest.mark.parametrize("phase", ["resolve", "extract", "plan", "create"])
+def test_a_job_is_stopped_from_python(phase: str, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", DATASET)
+    with StopFlag() as stop:
+
+        def listen(event: Event) -> None:
+            if isinstance(event, PhaseDone) and event.phase == phase:
+                stop.request(signal.SIGTERM)
+
+        with pytest.raises(JobStoppedError, match="SIGTERM") as stopped:
+            run_local(tmp_path, SPEC, move="spill", on_event=listen, stop=stop)
+    assert stopped.value.signal_number == signal.SIGTERM
+    assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
+    assert psutil.Process().children() == []
+
+
+def test_ctrl_c_in_python_leaves_nothing_behind(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", DATASET)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, PhaseDone) and event.phase == "plan":
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_local(tmp_path, SPEC, on_event=listen)
+    assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
+    assert psutil.Process().children() == []

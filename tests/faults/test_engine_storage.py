@@ -1,0 +1,161 @@
+"""Storage that fills up or cannot be written, at every step: a clear failure, nothing half-visible,
+and what was there before is as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsort.errors import StorageError, StorageFullError
+from dsort.reports import Event, JobStarted, PhaseDone
+from tests.support.datasets import files_of, small_dataset, write_shards
+from tests.support.engine import left_in, run_local, spec_of
+
+DATASET = small_dataset("storage", shards=4, records=30, payload_bytes_max=30_000)
+ROOM_BYTES = 24 << 20
+
+
+def mounted(directory: Path, *options: str) -> None:
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", ",".join(options), "dsort-test", str(directory)]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no file system can be mounted here: {error}")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A directory with little room: a file system of its own."""
+    directory = tmp_path / "small"
+    mounted(directory, f"size={ROOM_BYTES}")
+    yield directory
+    subprocess.run(["umount", str(directory)], check=True)
+
+
+def fill(directory: Path, leave_bytes: int = 0) -> None:
+    """Take all of the room but ``leave_bytes``."""
+    status = os.statvfs(directory)
+    with (directory / "filler").open("wb", buffering=0) as file:
+        room = status.f_bavail * status.f_frsize - leave_bytes
+        block = bytes(1 << 16)
+        with contextlib.suppress(OSError):
+            while room > 0:
+                room -= file.write(block[:room])
+
+
+def spec_into(directory: Path) -> dict[str, object]:
+    return spec_of(
+        output_bck=(directory / "out").as_uri(),
+        output_shard_records=20,
+        algorithm={"kind": "shuffle", "seed": 4},
+        index="wids",
+    )
+
+
+def only_a_report(names: list[str]) -> bool:
+    """A disk that is full may have no room for even that."""
+    return names in ([], [".dsort/JOB/report.json"])
+
+
+@pytest.mark.parametrize(
+    ("phase", "leave_bytes"), [("plan", 0), ("plan", 100_000), ("plan", 1_500_000), ("create", 0)]
+)
+def test_an_output_disk_that_fills_up(
+    phase: str, leave_bytes: int, tmp_path: Path, small: Path
+) -> None:
+    write_shards(tmp_path / "in", DATASET)
+    write_shards(small / "out", {"mine.tar": b"mine"})
+
+    def listen(event: Event) -> None:
+        if isinstance(event, PhaseDone) and event.phase == phase:
+            fill(small, leave_bytes)
+
+    scratch = tmp_path / "scratch"
+    with pytest.raises(StorageFullError, match="no room is left") as full:
+        run_local(tmp_path, spec_into(small), scratch=scratch, on_event=listen, workers=2)
+    assert full.value.exit_code == 4
+    assert full.value.hint
+    found = left_in(small / "out")
+    assert found.pop() == "mine.tar"
+    assert only_a_report(found)
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_full_disk_does_not_cost_what_was_to_be_replaced(tmp_path: Path, small: Path) -> None:
+    write_shards(tmp_path / "in", DATASET)
+    old = {f"out-{number}.tar": b"old %d" % number for number in range(6)}
+    write_shards(small / "out", old)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, PhaseDone) and event.phase == "create":
+            fill(small)
+
+    with pytest.raises(StorageFullError):
+        run_local(
+            tmp_path,
+            spec_into(small),
+            scratch=tmp_path / "scratch",
+            on_event=listen,
+            overwrite=True,
+        )
+    assert files_of(small / "out") == old
+    assert only_a_report([name for name in left_in(small / "out") if name not in old])
+
+
+@pytest.mark.parametrize(("move", "leave_bytes"), [("map", 0), ("spill", 0), ("spill", 300_000)])
+def test_a_scratch_disk_that_fills_up(
+    move: str, leave_bytes: int, tmp_path: Path, small: Path
+) -> None:
+    write_shards(tmp_path / "in", DATASET)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, JobStarted):
+            fill(small, leave_bytes)
+
+    with pytest.raises(StorageFullError, match="no room is left"):
+        run_local(
+            tmp_path, spec_into(tmp_path), scratch=small, move=move, on_event=listen, workers=2
+        )
+    assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
+    assert [path.name for path in small.iterdir()] == ["filler"]
+
+
+@pytest.mark.parametrize("which", ["output", "scratch"])
+def test_too_little_room_is_told_before_any_work(which: str, tmp_path: Path, small: Path) -> None:
+    write_shards(tmp_path / "in", DATASET)
+    fill(small, 500_000)
+    elsewhere = tmp_path / "elsewhere"
+    directory, scratch = (small, elsewhere) if which == "output" else (tmp_path, small)
+    phases: list[str] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, PhaseDone):
+            phases.append(event.phase)
+
+    with pytest.raises(StorageFullError, match="free, the job needs about"):
+        run_local(tmp_path, spec_into(directory), scratch=scratch, move="spill", on_event=listen)
+    assert phases == []
+    assert only_a_report(left_in(directory / "out"))
+
+
+def test_a_bucket_that_may_only_be_read_can_be_an_input(tmp_path: Path) -> None:
+    write_shards(tmp_path / "made", DATASET)
+    sealed = tmp_path / "in"
+    mounted(sealed, f"size={ROOM_BYTES}")
+    try:
+        write_shards(sealed, DATASET)
+        subprocess.run(["mount", "-o", "remount,ro", str(sealed)], check=True)
+        report = run_local(tmp_path, spec_into(tmp_path))
+        assert report.records == 120
+        with pytest.raises(StorageError, match=r"[Rr]ead-only"):
+            run_local(tmp_path, spec_of(output_bck="in"))
+        assert files_of(sealed) == {name: shard.data for name, shard in DATASET.items()}
+        assert len(left_in(sealed)) == len(DATASET)
+    finally:
+        subprocess.run(["umount", str(sealed)], check=True)

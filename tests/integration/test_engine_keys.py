@@ -1,0 +1,140 @@
+"""Keys that come from elsewhere: the external key map, and the content of a member; what a record
+without one does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsort.errors import ContentKeyError, KeyMapError
+from tests.support.datasets import Shard, files_of, write_shards
+from tests.support.engine import (
+    count_of,
+    keys_in,
+    record,
+    records_out,
+    refused,
+    run_local,
+    shard_of,
+    spec_of,
+)
+
+# --- external key map ----------------------------------------------------------------------------
+
+KEYED = {"in-0.tar": shard_of("cat1", "dog1", "cow"), "in-1.tar": shard_of("dog2", "cat2", "both")}
+EKM = {"cats-%d": ["^cat", "both"], "dogs-%02d": ["^dog[0-9]", "both.jpg"]}
+
+
+def keyed(**fields: object) -> dict[str, object]:
+    spec = spec_of(ekm=EKM, **fields)
+    del spec["output_format"]
+    return spec
+
+
+def test_a_record_without_a_place_aborts(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", KEYED)
+    with refused(tmp_path, KeyMapError, "cow", "in-0.tar", "no key", "ekm_missing_key"):
+        run_local(tmp_path, keyed())
+
+
+def test_a_record_with_two_places_has_none(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": shard_of("both")})
+    with refused(tmp_path, KeyMapError, "both", "in.tar", "keys of two templates"):
+        run_local(tmp_path, keyed())
+
+
+@pytest.mark.parametrize("reaction", ["warn", "ignore"])
+def test_records_without_a_place_may_be_dropped(reaction: str, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", KEYED)
+    report = run_local(tmp_path, keyed(Config={"ekm_missing_key": reaction}))
+    found = {name: keys_in(data) for name, data in files_of(tmp_path / "out").items()}
+    assert found == {
+        "cats-0.tar": ["cat1.jpg", "cat2.jpg"],
+        "dogs-00.tar": ["dog1.jpg", "dog2.jpg"],
+    }
+    assert count_of(report, "ekm_missing_key") == (2, ("in-0.tar: cow", "in-1.tar: both"))
+    assert bool(report.warnings) is (reaction == "warn")
+
+
+def test_records_without_a_place_may_have_one_of_their_own(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", KEYED)
+    spec = keyed(Config={"ekm_missing_key": "warn"}, ekm_default="rest-{0..9}")
+    run_local(tmp_path, spec, move="spill", workers=2)
+    assert keys_in(files_of(tmp_path / "out")["rest-0.tar"]) == ["cow.jpg", "both.jpg"]
+
+
+def test_a_renamed_record_goes_where_its_own_name_says(tmp_path: Path) -> None:
+    shards = {"in-0.tar": shard_of("cat1"), "in-1.tar": shard_of("cat1", "dog1")}
+    write_shards(tmp_path / "in", shards)
+    spec = spec_of(
+        ekm={"cats-%d": ["cat1.jpg"], "dogs-%d": ["dog1"]}, Config={"duplicate_keys": "rename"}
+    )
+    del spec["output_format"]
+    run_local(tmp_path, spec)
+    assert keys_in(files_of(tmp_path / "out")["cats-0.tar"]) == ["cat1.jpg", "cat1-1.jpg"]
+
+
+@pytest.mark.parametrize("reaction", ["abort", "warn", "ignore"])
+def test_lines_of_a_key_map_may_be_malformed(reaction: str, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": shard_of("a")})
+    path = tmp_path / "map.tsv"
+    path.write_text("a\tas-%d\nno separator\n")
+    spec = spec_of(ekm_file=str(path), Config={"ekm_malformed_line": reaction})
+    del spec["output_format"]
+    if reaction == "abort":
+        with refused(tmp_path, KeyMapError, "map.tsv", "1 malformed line", "ekm_malformed_line"):
+            run_local(tmp_path, spec)
+        return
+    report = run_local(tmp_path, spec)
+    assert count_of(report, "ekm_malformed_line")[0] == 1
+    assert bool(report.warnings) is (reaction == "warn")
+    assert list(files_of(tmp_path / "out")) == ["as-0.tar"]
+
+
+# --- content keys --------------------------------------------------------------------------------
+
+CONTENT = {"kind": "content", "extension": ".cls", "content_key_type": "int"}
+SORTED = {
+    "in-0.tar": Shard((*record("a", "cls", payload=b"7"), *record("no"))),
+    "in-1.tar": Shard((*record("b", "cls", payload=b" -3\n"),)),
+}
+
+
+def test_a_record_without_a_content_key_aborts(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", SORTED)
+    with refused(tmp_path, ContentKeyError, "no", "in-0.tar", ".cls", "content_key_missing"):
+        run_local(tmp_path, spec_of(algorithm=CONTENT))
+
+
+@pytest.mark.parametrize("decreasing", [False, True])
+@pytest.mark.parametrize("missing", ["first", "last"])
+def test_records_without_a_content_key_have_a_place(
+    missing: str, decreasing: bool, tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", SORTED)
+    algorithm = CONTENT | {"content_key_missing": missing, "decreasing": decreasing}
+    run_local(tmp_path, spec_of(algorithm=algorithm))
+    keyed = ["a.cls", "b.cls"] if decreasing else ["b.cls", "a.cls"]
+    assert records_out(tmp_path) == (
+        ["no.jpg", *keyed] if missing == "first" else [*keyed, "no.jpg"]
+    )
+
+
+def test_a_field_of_a_json_member_is_a_content_key(tmp_path: Path) -> None:
+    texts = {"a": b'{"m": {"x": 2.5}}', "b": b'{"m": {"x": -1}}', "c": b'{"m": {}}'}
+    members = [each for key, text in texts.items() for each in record(key, "json", payload=text)]
+    write_shards(tmp_path / "in", {"in.tar": Shard(tuple(members))})
+    algorithm = {"kind": "content", "extension": ".json", "content_key_type": "float"}
+    algorithm |= {"json_field": "m.x", "content_key_missing": "last"}
+    run_local(tmp_path, spec_of(algorithm=algorithm))
+    assert records_out(tmp_path) == ["b.json", "a.json", "c.json"]
+    with refused(tmp_path, ContentKeyError, "record c", "no field m.x", ".json"):
+        del algorithm["content_key_missing"]
+        run_local(tmp_path, spec_of(algorithm=algorithm))
+
+
+def test_a_content_that_is_no_key_names_the_member(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": Shard(tuple(record("a", "cls", payload=b"x7")))})
+    with refused(tmp_path, ContentKeyError, "a.cls", "in.tar", "'x7' is not an int"):
+        run_local(tmp_path, spec_of(algorithm=CONTENT | {"content_key_missing": "first"}))
