@@ -182,7 +182,12 @@ def test_ctrl_c_in_python_leaves_nothing_behind(tmp_path: Path) -> None:
         if isinstance(event, PhaseDone) and event.phase == "plan":
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
-        run_local(tmp_path, SPEC, on_event=listen)
+    # Where tests run in the background of a shell, SIGINT was ignored before Python began.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_local(tmp_path, SPEC, on_event=listen)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
     assert psutil.Process().children() == []
