@@ -21,6 +21,9 @@ from dsort.storage.base import ReadObject
 __all__ = ["PayloadBuffer", "ShardBytes", "Window"]
 
 WINDOW_ROWS_MAX = 65536
+WINDOW_BYTES_MAX = 8 << 20
+"""A shard larger than the buffer is read twice. Small windows leave memory to the page cache, so
+that the second time it is still there: under a limit both come out of one purse."""
 
 
 class PayloadBuffer:
@@ -55,6 +58,7 @@ class ShardBytes:
         self.size_bytes = source.info.size_bytes
         self._source = source
         self._buffer = buffer
+        self._window_bytes = min(buffer.size_bytes, WINDOW_BYTES_MAX)
         self.whole: memoryview | None = source.mapping() if mapped else None
         if self.whole is None and self.size_bytes <= buffer.size_bytes:
             self.whole = buffer.view(self.size_bytes)
@@ -77,7 +81,7 @@ class ShardBytes:
         scanner = TarScanner(self.name, self.size_bytes)
         while not scanner.done:
             offset, needed = scanner.next_offset, scanner.window_bytes_min
-            size = min(max(self._buffer.size_bytes, needed), self.size_bytes - offset)
+            size = min(max(self._window_bytes, needed), self.size_bytes - offset)
             if size <= 0:
                 break
             # Headers larger than the buffer (the format bounds them) get a window of their own.
@@ -110,7 +114,7 @@ class ShardBytes:
             span = slice(row, row + WINDOW_ROWS_MAX)
             lowest = np.minimum.accumulate(low[span])
             highest = np.maximum.accumulate(high[span])
-            fits = highest - lowest <= self._buffer.size_bytes
+            fits = highest - lowest <= self._window_bytes
             run = len(fits) if fits.all() else int(np.argmin(fits))
             base = int(lowest[run - 1]) if run else 0
             view = self._buffer.view(int(highest[run - 1]) - base if run else 0)
@@ -126,8 +130,8 @@ class ShardBytes:
             if start < 0:
                 yield literals[-1 - start : -1 - start + length]
                 continue
-            for at in range(start, start + length, self._buffer.size_bytes):
-                size = min(self._buffer.size_bytes, start + length - at)
+            for at in range(start, start + length, self._window_bytes):
+                size = min(self._window_bytes, start + length - at)
                 window = self._buffer.view(size)
                 self._source.read_into(window, at)
                 yield window
