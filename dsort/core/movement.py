@@ -21,6 +21,7 @@ BUFFER_BYTES_MIN = 8 << 20
 BUFFER_BYTES_MAX = 4 << 30
 BUCKETS_MAX = 4096
 BUCKETS_A_WORKER = 16
+MAP_BUCKET_BYTES = 256 << 20
 BUCKET_BYTES_MIN = 1 << 20
 MAP_SHARE = 0.5
 """Inputs may take this share of the usable memory under ``map``: outputs are written through the
@@ -71,8 +72,10 @@ def choose_movement(
     size, memory = format_bytes(input_bytes), format_bytes(memory_bytes)
     if way == "map":
         reason = f"{size} of inputs fit twice in the {memory} that the job may use"
-        # Ordering runs one bucket a task: as many as workers keep all of them busy.
-        buckets, scratch_bytes = workers, input_bytes // 20
+        # Ordering runs one bucket a task, and holds its index: at least as many as workers, and more
+        # as the data grows, so that a worker's memory does not.
+        buckets = min(max(input_bytes // MAP_BUCKET_BYTES, workers), BUCKETS_MAX)
+        scratch_bytes = input_bytes // 20
     else:
         reason = f"{size} of inputs do not fit twice in the {memory} that the job may use"
         # Half a buffer a bucket: a bucket of few large records varies much in size. And several for

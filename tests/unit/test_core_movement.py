@@ -79,9 +79,15 @@ def test_too_little_memory_is_refused_with_what_is_needed() -> None:
 
 
 def test_map_needs_little_scratch_and_all_workers_a_bucket() -> None:
-    chosen = choose(GB, 8 * GB, workers=3)
+    chosen = choose(GB // 2, 8 * GB, workers=3)
     assert (chosen.way, chosen.buckets, chosen.workers) == ("map", 3, 3)
     assert chosen.scratch_bytes < GB // 10
+
+
+def test_map_orders_more_buckets_as_the_data_grows_so_that_workers_do_not() -> None:
+    small, large = choose(GB, 64 * GB, workers=2), choose(8 * GB, 64 * GB, workers=2)
+    assert (small.way, large.way) == ("map", "map")
+    assert large.buckets == 8 * small.buckets
 
 
 def test_spill_has_several_buckets_a_worker_however_large_the_buffers_are() -> None:
