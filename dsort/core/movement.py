@@ -72,8 +72,8 @@ def choose_movement(
     size, memory = format_bytes(input_bytes), format_bytes(memory_bytes)
     if way == "map":
         reason = f"{size} of inputs fit twice in the {memory} that the job may use"
-        # Ordering runs one bucket a task, and holds its index: at least as many as workers, and more
-        # as the data grows, so that a worker's memory does not.
+        # Ordering runs one bucket a task and holds its index: at least as many as workers, and
+        # more as the data grows, so that a worker's memory does not.
         buckets = min(max(input_bytes // MAP_BUCKET_BYTES, workers), BUCKETS_MAX)
         scratch_bytes = input_bytes // 20
     else:
