@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from dsort.coordinator import plan_job, planned, run_job
@@ -12,7 +13,7 @@ from dsort.core.tally import Tally
 from dsort.errors import SpecError
 from dsort.job import Job
 from dsort.job_setup import cores, load_keymap, new_job_id, output_names, with_seed
-from dsort.reports import Event, JobReport, PlanReport, RunOptions, VerifyReport
+from dsort.reports import Event, JobReport, PlanReport, Progress, RunOptions, VerifyReport
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
 from dsort.spec.load import load_spec as read_spec
@@ -41,17 +42,24 @@ def load_spec(source: str | Path) -> JobSpec:
 def run(
     spec: JobSpec,
     *,
+    runtime: str | None = None,
     options: RunOptions | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
 ) -> JobReport:
     """Run a job to its end and say what it did. A spec with ``dry_run`` is only planned.
 
-    ``on_event`` is called in this thread with every :data:`~dsort.reports.Event`. ``stop`` lets a
+    ``runtime``: ``local`` or ``ray``, if not as in ``options``. ``on_progress`` is called in this
+    thread with every :class:`~dsort.reports.Progress`, ``on_event`` with every
+    :data:`~dsort.reports.Event` (phases, warnings, progress). ``stop`` lets a
     signal handler or another thread end the job. Raises ``DsortError``: nothing of the result is
     visible then, and the bucket holds a report of the job at most.
     """
-    with _job(spec, options, on_event, stop) as (job, tally):
+    options = options or RunOptions(root=Path.cwd())
+    if runtime is not None:
+        options = replace(options, runtime=runtime)
+    with _job(spec, options, _listener(on_progress, on_event), stop) as (job, tally):
         if spec.dry_run:
             return planned(plan_job(job, tally), job.outputs_bucket.uri)
         return run_job(job, tally)
@@ -85,6 +93,18 @@ def verify(
     return verify_result(
         manifest, output_uri=output_uri, options=options, on_event=on_event, stop=stop
     )
+
+
+def _listener(
+    on_progress: Callable[[Progress], None] | None, on_event: Listener | None
+) -> Listener:
+    def listen(event: Event) -> None:
+        if on_event is not None:
+            on_event(event)
+        if on_progress is not None and isinstance(event, Progress):
+            on_progress(event)
+
+    return listen
 
 
 @contextlib.contextmanager

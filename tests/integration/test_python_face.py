@@ -1,0 +1,56 @@
+"""dsort from Python: ``load_spec``, ``run`` with ``runtime`` and ``on_progress``, ``plan``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dsort
+from dsort.errors import SpecError
+from dsort.reports import Event, PhaseDone, Progress
+from tests.support.datasets import write_shards
+from tests.support.engine import shard_of
+
+SPEC = """
+input_bck: images
+output_bck: shuffled
+output_format: "x-%d"
+output_shard_size: 10KB
+algorithm: {kind: shuffle, seed: 1}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dsort.JobSpec:
+    write_shards(tmp_path / "images", {"a.tar": shard_of("1", "2"), "b.tar": shard_of("3")})
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    monkeypatch.chdir(tmp_path)  # the data root, unless options say otherwise
+    return dsort.load_spec(tmp_path / "spec.yaml")
+
+
+def test_run_tells_progress_and_returns_the_report(spec: dsort.JobSpec) -> None:
+    told: list[Progress] = []
+    events: list[Event] = []
+    report = dsort.run(spec, runtime="local", on_progress=told.append, on_event=events.append)
+    assert (report.state, report.records) == ("finished", 3)
+    assert Path("shuffled", report.manifest_name or "").is_file()
+    assert {each.phase for each in told} == {"resolve", "extract", "plan", "create", "commit"}
+    assert all(isinstance(each, Progress) for each in told)
+    assert [e.phase for e in events if isinstance(e, PhaseDone)][-1] == "commit"
+
+
+def test_plan_says_the_same_and_writes_nothing(spec: dsort.JobSpec) -> None:
+    planned = dsort.plan(spec)
+    assert not Path("shuffled").exists()
+    assert planned.records == dsort.run(spec).records
+
+
+def test_an_unknown_runtime_is_refused(spec: dsort.JobSpec) -> None:
+    with pytest.raises(SpecError, match="unknown runtime slurm"):
+        dsort.run(spec, runtime="slurm")
+
+
+def test_older_names_are_told_as_warnings() -> None:
+    with pytest.warns(UserWarning, match="input_bck"):
+        dsort.load_spec('{"bck": "a", "output_format": "x-{0..9}"}')
