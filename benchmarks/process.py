@@ -133,10 +133,13 @@ def _sample(pid: int, sampler: Sampler, done: threading.Event) -> None:
 
 
 def _end_tree(pid: int) -> None:
-    """End ``pid`` and all below it. The root is not reaped here, so its id stays its own."""
+    """End ``pid`` and all below it. The root is not reaped here, so its id stays its own.
+
+    The root goes first: one that waits for its children would see them end, and end by itself.
+    """
     try:
         root = psutil.Process(pid)
-        tree = [*root.children(recursive=True), root]
+        tree = [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
         return
     for process in tree:
@@ -169,12 +172,14 @@ def _settle(mark: str, before: Sequence[psutil.Process], deadline: float) -> Non
 
 
 def _is_marked(process: psutil.Process, mark: str) -> bool:
-    """Whether the command started it. A zombie has no environment left and only needs reaping."""
+    """Whether the command started it. One that is about to end, or has, has no environment left: it
+    only needs reaping."""
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
             return True
         name, value = mark.split("=")
-        return process.environ().get(name) == value
+        environment = process.environ()
+        return not environment or environment.get(name) == value
     except psutil.Error:
         return False
 
