@@ -9,20 +9,38 @@ from dataclasses import replace
 from pathlib import Path
 
 from dsort.coordinator import plan_job, planned, run_job
+from dsort.core.bucket_ref import BucketRef
+from dsort.core.journal import JournalState
+from dsort.core.manifest import manifest_name, report_name
 from dsort.core.tally import Tally
-from dsort.errors import SpecError
+from dsort.errors import JobConflictError, SpecError
 from dsort.job import Job
-from dsort.job_setup import cores, load_keymap, new_job_id, output_names, with_seed
+from dsort.job_setup import (
+    cores,
+    load_keymap,
+    new_job_id,
+    output_names,
+    store_limits,
+    with_seed,
+)
+from dsort.journal import discard_run
+from dsort.lease import last_attempt
 from dsort.reports import Event, JobReport, PlanReport, Progress, RunOptions, VerifyReport
+from dsort.resuming import state_of
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
+from dsort.settings import resolve_ref
 from dsort.spec.load import load_spec as read_spec
+from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
+from dsort.starting import begin_attempt
 from dsort.stopping import StopFlag
 from dsort.storage.addresses import open_bucket
+from dsort.storage.base import Bucket
+from dsort.stores import open_with_settings
 from dsort.verify import verify_result
 
-__all__ = ["load_spec", "plan", "run", "verify"]
+__all__ = ["load_spec", "plan", "resume", "run", "verify"]
 
 Listener = Callable[[Event], None]
 
@@ -59,10 +77,53 @@ def run(
     options = options or RunOptions(root=Path.cwd())
     if runtime is not None:
         options = replace(options, runtime=runtime)
+    if options.overwrite and not spec.overwrite:
+        spec = spec.model_copy(update={"overwrite": True})  # for attempts to come, too
     with _job(spec, options, _listener(on_progress, on_event), stop) as (job, tally):
         if spec.dry_run:
             return planned(plan_job(job, tally), job.outputs_bucket.uri)
         return run_job(job, tally)
+
+
+def resume(
+    job_id: str,
+    bucket: str | BucketRef,
+    *,
+    options: RunOptions | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_event: Listener | None = None,
+    stop: StopFlag | None = None,
+) -> JobReport:
+    """Go on with a job that died or was stopped, from what is left of it in its output bucket.
+
+    ``options``: how to run it from here on; what it makes is decided. ``JobConflictError`` if it is
+    being run, or nothing is left; ``ChangedInputError`` if its inputs changed since.
+    """
+    options = options or RunOptions(root=Path.cwd())
+    held = open_with_settings(bucket, root=options.root, settings=options.settings)
+    known = state_of(held, job_id, report_name(job_id))
+    assert known.accepted is not None
+    spec = parse_spec(dict(known.accepted.spec)).spec
+    listener = _listener(on_progress, on_event)
+    with _job(spec, options, listener, stop, job_id=job_id, before=known) as (job, tally):
+        begin_attempt(job, last_attempt(held, job_id) + 1)
+        job.before = _state_now(job, held)
+        return run_job(job, tally)
+
+
+def _state_now(job: Job, held: Bucket) -> JournalState:
+    """What is known now that nobody else has the job: somebody may have had it since we looked."""
+    assert job.lease is not None
+    with contextlib.ExitStack() as stack:
+        stack.callback(job.lease.release)
+        if not held.stat_many([manifest_name(job.job_id)]):
+            known = state_of(held, job.job_id, report_name(job.job_id))
+            stack.pop_all()
+            return known
+    discard_run(held, job.job_id)  # our claim: the job needs none any more
+    raise JobConflictError(
+        f"job {job.job_id} has finished meanwhile", hint=f"dsort show {job.job_id}"
+    )
 
 
 def plan(
@@ -113,6 +174,9 @@ def _job(
     options: RunOptions | None,
     on_event: Listener | None,
     stop: StopFlag | None,
+    *,
+    job_id: str = "",
+    before: JournalState | None = None,
 ) -> Iterator[tuple[Job, Tally]]:
     options = options or RunOptions(root=Path.cwd())
     with contextlib.ExitStack() as stack:
@@ -121,19 +185,28 @@ def _job(
         stack.callback(runtime.close)
         tally = Tally()
         keymap = load_keymap(spec, tally)
+        input_bck = resolve_ref(spec.input_bck, options.settings)
+        output_bck = resolve_ref(spec.output_bck, options.settings)
         job = Job(
-            job_id=new_job_id(),
+            job_id=job_id or new_job_id(),
             spec=with_seed(spec),
             options=options,
-            inputs_bucket=open_bucket(spec.input_bck.uri, root=options.root),
-            outputs_bucket=open_bucket(spec.output_bck.uri, root=options.root),
+            input_bck=input_bck,
+            output_bck=output_bck,
+            inputs_bucket=_open(input_bck, options),
+            outputs_bucket=_open(output_bck, options),
             runtime=runtime,
             stop=flag,
             on_event=on_event or (lambda event: None),
             names=output_names(spec, keymap),
             keymap=keymap,
+            before=before,
         )
         yield job, tally
+
+
+def _open(ref: BucketRef, options: RunOptions) -> Bucket:
+    return open_bucket(ref, root=options.root, limits=store_limits(ref, options))
 
 
 def _runtime(options: RunOptions, stop: StopFlag) -> Runtime:
@@ -143,5 +216,11 @@ def _runtime(options: RunOptions, stop: StopFlag) -> Runtime:
     if options.runtime == "ray":
         from dsort.runtime.on_ray import RayRuntime  # takes seconds to import; only where used
 
-        return RayRuntime(options.ray_address, options.workers, stop)
+        return RayRuntime(
+            options.ray_address,
+            options.workers,
+            stop,
+            resources=options.ray_resources,
+            labels=options.ray_labels,
+        )
     raise SpecError(f"unknown runtime {options.runtime}", hint="local or ray")

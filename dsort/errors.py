@@ -16,8 +16,11 @@
     ├── StorageError                4    502  the bucket or the disk
     │   ├── ObjectNotFoundError
     │   ├── StorageAccessError                permission denied
-    │   └── StorageFullError                  no room left for outputs or scratch
+    │   ├── StorageFullError                  no room left for outputs or scratch
+    │   └── TransientStorageError             a request failed that may well succeed if tried again
     ├── WorkerLostError             5    500  a worker died, again and again
+    │   └── ScratchLostError                  with a node, and the scratch on it (the job mends it)
+    ├── JobConflictError            2    409  another coordinator has the job, or none has
     ├── JobStoppedError       130/143    409  stopped by the user
     └── InvariantError              1    500  a bug of dsort: please report it
 
@@ -39,16 +42,19 @@ __all__ = [
     "DuplicateError",
     "InputError",
     "InvariantError",
+    "JobConflictError",
     "JobStoppedError",
     "KeyMapError",
     "MissingShardError",
     "ObjectNotFoundError",
+    "ScratchLostError",
     "SpecError",
     "SpecProblem",
     "StorageAccessError",
     "StorageError",
     "StorageFullError",
     "StrayMemberError",
+    "TransientStorageError",
     "VerifyError",
     "WorkerLostError",
 ]
@@ -184,10 +190,34 @@ class StorageFullError(StorageError):
     """No room is left for outputs or scratch."""
 
 
+class TransientStorageError(StorageError):
+    """A request failed for a reason that passes: a timeout, a reset, 429, 5xx, a stream cut short.
+
+    Backends raise it; the retry wrapper tries again, and in the end raises a plain
+    ``StorageError``.
+    """
+
+
 class WorkerLostError(DsortError):
     """Workers died more often than a job puts up with, or could not be started."""
 
     exit_code = 5
+
+
+class ScratchLostError(WorkerLostError):
+    """Scratch files are gone: ``home`` is the scratch directory's id. The coordinator has them made
+    again; only if that happens too often does it reach the user."""
+
+    def __init__(self, home: str, message: str, *, hint: str = "") -> None:
+        self.home = home
+        super().__init__(message, hint=hint)
+
+
+class JobConflictError(DsortError):
+    """What was asked does not go with the job's state: another coordinator has it, or none has."""
+
+    exit_code = 2
+    http_status = 409
 
 
 class JobStoppedError(DsortError):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from dsort.core.bucket_ref import BucketRef
 from dsort.core.job import Advanced, JobState, Noted, PhaseBegan, PhaseEnded
+from dsort.core.journal import JournalEvent, JournalState
 from dsort.core.keymap import KeyMap
 from dsort.core.movement import Movement
 from dsort.core.outputs import OutputNames
 from dsort.core.tally import Tally
+from dsort.errors import ObjectNotFoundError
+from dsort.journal import Journal, journal_prefix
+from dsort.lease import Lease
 from dsort.reports import Event, JobWarning, PhaseDone, Progress, ReactionCount, RunOptions
 from dsort.runtime.base import Runtime
 from dsort.spec.model import JobSpec
@@ -20,7 +25,7 @@ from dsort.stopping import StopFlag
 from dsort.storage.base import Bucket
 from dsort.workers.inputs import InputShard
 
-__all__ = ["Job"]
+__all__ = ["Job", "shared_prefix"]
 
 QUIET_KINDS = frozenset(
     {
@@ -56,13 +61,24 @@ WARNING_TEXTS = {
 }
 
 
+def shared_prefix(job_id: str) -> str:
+    """Where files are that all attempts share: beside the segments of the journal."""
+    return f"{journal_prefix(job_id)}shared-"
+
+
 @dataclass(slots=True)
 class Job:
-    """One job while it runs. ``on_event`` is called in the thread that runs the job."""
+    """One job while it runs. ``on_event`` is called in the thread that runs the job.
+
+    ``lease`` and ``journal``: None in a dry run. ``before``: what the journal told of earlier
+    attempts, None in a first one.
+    """
 
     job_id: str
     spec: JobSpec
     options: RunOptions
+    input_bck: BucketRef
+    output_bck: BucketRef
     inputs_bucket: Bucket
     outputs_bucket: Bucket
     runtime: Runtime
@@ -73,7 +89,9 @@ class Job:
     state: JobState = field(default_factory=JobState)
     inputs: list[InputShard] = field(default_factory=list)
     movement: Movement | None = None
-    scratch: Path | None = None
+    lease: Lease | None = None
+    journal: Journal | None = None
+    before: JournalState | None = None
     warnings: list[str] = field(default_factory=list)
     input_records: dict[int, int] = field(default_factory=dict)
 
@@ -84,10 +102,44 @@ class Job:
         return self.movement
 
     @property
-    def scratch_path(self) -> Path:
-        """The scratch directory; only after it was made."""
-        assert self.scratch is not None
-        return self.scratch
+    def overwrite(self) -> bool:
+        """Whether output shards may replace objects of their names."""
+        given = self.options.overwrite
+        return given if given is not None else self.spec.overwrite
+
+    @property
+    def was_committing(self) -> bool:
+        """Whether an earlier attempt had begun to give output shards their names."""
+        return self.before is not None and self.before.committing
+
+    def stop_for(self, why: str) -> None:
+        """End the job; may be called from any thread."""
+        self.stop.request(signal.SIGTERM, why)
+
+    def record(self, event: JournalEvent) -> None:
+        """Note in the journal what a later attempt can rely on. Nothing where nothing is written:
+        a dry run has no journal."""
+        if self.journal is not None:
+            self.journal.append(event)
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Keep a file for later attempts."""
+        if self.journal is not None:
+            self.outputs_bucket.write(f"{shared_prefix(self.job_id)}{name}", data)
+
+    def share_kept(self, name: str, data: bytes) -> None:
+        """Give all homes a file, and keep it for later attempts: all have to use the same."""
+        self.keep(name, data)
+        self.runtime.share(name, data)
+
+    def kept(self, name: str) -> bytes | None:
+        """What an earlier attempt kept as ``name``; None if none did."""
+        if self.before is None:
+            return None
+        try:
+            return self.outputs_bucket.read(f"{shared_prefix(self.job_id)}{name}")
+        except ObjectNotFoundError:
+            return None
 
     @contextmanager
     def phase(self, name: str, *, shards: int = 0, bytes_total: int = 0) -> Iterator[None]:
@@ -133,7 +185,10 @@ class Job:
     def _warn(self, kind: str, count: int, samples: tuple[str, ...]) -> None:
         shown = ", ".join(samples[:3]) + (", …" if count > min(len(samples), 3) else "")
         text = WARNING_TEXTS.get(kind, kind + ": {count}: {names}")
-        text = text.format(count=count, names=shown)
+        self.warn(kind, text.format(count=count, names=shown))
+
+    def warn(self, kind: str, text: str) -> None:
+        """Tell the user what does not stop the job."""
         self.warnings.append(text)
         self.on_event(JobWarning(self.job_id, kind, text))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from dataclasses import replace
 
+from dsort.core.bucket_ref import BucketRef
 from dsort.core.keymap import KeyMap, entries_of_mapping, parse_keymap
 from dsort.core.outputs import OutputNames
 from dsort.core.sizes import Percent
@@ -16,6 +18,7 @@ from dsort.keymap_source import read_keymap_text
 from dsort.reports import RunOptions
 from dsort.spec.model import JobSpec
 from dsort.storage.memory_limits import usable_memory_bytes
+from dsort.storage.store_limits import StoreLimits
 from dsort.workers.tasks import ReactionRules
 
 __all__ = [
@@ -26,6 +29,7 @@ __all__ = [
     "output_names",
     "reaction_rules",
     "sort_rule",
+    "store_limits",
     "with_seed",
 ]
 
@@ -61,6 +65,15 @@ def job_memory_bytes(spec: JobSpec, options: RunOptions) -> int:
         allowed = wanted.bytes
     allowed = min(allowed, limits.available_bytes)
     return allowed if options.memory_max_bytes is None else min(allowed, options.memory_max_bytes)
+
+
+def store_limits(ref: BucketRef, options: RunOptions, *, workers: int = 1) -> StoreLimits:
+    """How much each of ``workers`` may ask of the store that ``ref`` is in."""
+    limits = options.settings.limits(ref)
+    given = (options.bandwidth_max_bytes_per_s, limits.bandwidth_max_bytes_per_s)
+    total = min((each for each in given if each is not None), default=None)
+    share = None if total is None else total / workers
+    return replace(limits, bandwidth_max_bytes_per_s=share)
 
 
 def sort_rule(spec: JobSpec) -> SortRule:

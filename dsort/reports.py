@@ -7,8 +7,11 @@ types once passed through ``dataclasses.asdict`` or their ``to_dict``.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from dsort.settings import Settings
 
 __all__ = [
     "Event",
@@ -87,6 +90,10 @@ class RunOptions:
     overwrite: bool | None = None  # None = as the spec says
     runtime: str = "local"  # local | ray
     ray_address: str | None = None  # None = a Ray of its own on this machine
+    ray_resources: Mapping[str, float] = field(default_factory=dict)  # what a worker needs besides
+    ray_labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes to work on
+    bandwidth_max_bytes_per_s: float | None = None  # of object stores, for the whole job
+    settings: Settings = field(default_factory=Settings)  # how stores are reached
 
 
 @dataclass(frozen=True, slots=True)

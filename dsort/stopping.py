@@ -23,6 +23,7 @@ class StopFlag:
 
     def __init__(self) -> None:
         self._signal_number: int | None = None
+        self._why = ""
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._write_fd, False)
 
@@ -36,10 +37,12 @@ class StopFlag:
         """The signal of the first request."""
         return self._signal_number
 
-    def request(self, signal_number: int = signal.SIGINT) -> bool:
-        """Ask to stop. False if that had been asked before; then nothing changes."""
+    def request(self, signal_number: int = signal.SIGINT, why: str = "") -> bool:
+        """Ask to stop; ``why`` if it was no signal. False if that had been asked before; then
+        nothing changes."""
         if self._signal_number is not None:
             return False
+        self._why = why
         self._signal_number = signal_number
         # Two threads may both get here: a second byte in the pipe does no harm.
         with contextlib.suppress(OSError):
@@ -50,7 +53,7 @@ class StopFlag:
         """``JobStoppedError`` with the signal's number if a stop was requested."""
         number = self._signal_number
         if number is not None:
-            name = signal.Signals(number).name
+            name = self._why or signal.Signals(number).name
             raise JobStoppedError(f"the job was stopped by {name}", signal_number=number)
 
     def fileno(self) -> int:

@@ -80,7 +80,7 @@ def generate_shards(
             )
         bucket.settle()
     finally:
-        bucket.discard(f"{prefix}/")
+        bucket.discard(f"{prefix}/", names=names)
     records = recipe.records * len(names)
     tell(PhaseDone("", "generate", monotonic() - began_s, len(names), records, written))
     return written
@@ -115,7 +115,7 @@ def _write_shard(
 ) -> int:
     offset = waiting_bytes = 0
     waiting: list[bytes] = []
-    with bucket.stage(token) as staged:
+    with bucket.stage(token, name=name) as staged:
         for piece in shard_pieces(recipe, name, ordinal):
             waiting.append(piece)
             waiting_bytes += len(piece)
@@ -125,7 +125,8 @@ def _write_shard(
                 waiting, waiting_bytes = [], 0
         staged.write_at(offset, waiting)
         staged.sync()
-    bucket.publish(token, name, overwrite=overwrite)
+        receipt = staged.finish()
+    bucket.publish(token, name, overwrite=overwrite, receipt=receipt)
     return offset + waiting_bytes
 
 

@@ -46,8 +46,8 @@ from dsort.job_setup import load_keymap, output_names, sort_rule
 from dsort.reports import Event, RunOptions, VerifyReport
 from dsort.resolve import resolve_inputs
 from dsort.stopping import StopFlag
-from dsort.storage.addresses import open_bucket
 from dsort.storage.base import Bucket
+from dsort.stores import open_with_settings
 from dsort.verification.comparing import Comparison, check_unique_keys
 from dsort.verification.cuts import check_cuts, find_strangers, place_outputs
 from dsort.verification.findings import Findings, ProgressTeller
@@ -75,15 +75,14 @@ def verify_result(
     """Verify the result that ``manifest`` (its bytes) describes.
 
     ``output_uri``: where the result is now, if not where the spec says. Of ``options`` only
-    ``root`` matters. Problems are in the report; raised are ``InputError`` (this is no manifest,
-    the key map cannot be had), ``StorageError`` and ``JobStoppedError``.
+    ``root`` and ``settings`` matter. Problems are in the report; raised are ``InputError`` (this is
+    no manifest, the key map cannot be had), ``StorageError`` and ``JobStoppedError``.
     """
     options = options or RunOptions(root=Path.cwd())
     stored = parse_manifest(manifest)
-    uri = output_uri or stored.spec.output_bck.uri
-    return _Verification(
-        stored, open_bucket(uri, root=options.root), options, on_event or _ignore, stop
-    ).run()
+    where = output_uri or stored.spec.output_bck
+    outputs = open_with_settings(where, root=options.root, settings=options.settings)
+    return _Verification(stored, outputs, options, on_event or _ignore, stop).run()
 
 
 def _ignore(event: Event) -> None:
@@ -103,7 +102,9 @@ class _Verification:
     ) -> None:
         self._manifest = manifest
         self._outputs_bucket = outputs_bucket
-        self._inputs_bucket = open_bucket(manifest.spec.input_bck.uri, root=options.root)
+        self._inputs_bucket = open_with_settings(
+            manifest.spec.input_bck, root=options.root, settings=options.settings
+        )
         self._findings = Findings(manifest.job_id, on_event)
         self._progress = ProgressTeller(manifest.job_id, on_event)
         sizes = [BUFFER_BYTES_MIN, *(shard.bytes for shard in manifest.inputs)]

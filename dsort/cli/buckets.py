@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsort.cli.output import place
 from dsort.errors import ObjectNotFoundError
+from dsort.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from dsort.storage.base import Bucket
 
-__all__ = ["bucket_uri", "open_argument", "open_existing"]
+__all__ = [
+    "bucket_uri",
+    "data_root",
+    "object_in",
+    "open_argument",
+    "open_existing",
+    "user_settings",
+]
 
 PATH_BEGINNINGS = ("/", "./", "../")
 
@@ -27,19 +36,50 @@ def bucket_uri(text: str) -> str:
     return text
 
 
-def open_argument(text: str, *, root: Path) -> Bucket:
-    """The bucket that ``text`` means; ``SpecError`` if it means none."""
-    from dsort.storage.addresses import open_bucket
+def object_in(text: str) -> tuple[str, str] | None:
+    """(bucket, name) of an object that ``text``, the URI of an object store, means; None if it is
+    no such URI. ``SpecError`` if it names a bucket only."""
+    from dsort.core.bucket_ref import BucketRef
+    from dsort.core.bucket_uri import split_scheme
+    from dsort.errors import SpecError
+    from dsort.storage.addresses import parse_address
 
-    return open_bucket(bucket_uri(text), root=root)
+    written = split_scheme(text)
+    if written is None or written[0] == "file":
+        return None
+    ref = parse_address(text)
+    bucket, _, name = ref.path.rpartition("/")
+    if not bucket:
+        raise SpecError(f"{text} names no object", hint=f'write "{ref.uri}/NAME"')
+    return BucketRef(ref.scheme, bucket).uri, name
 
 
-def open_existing(text: str, *, root: Path) -> Bucket:
+def user_settings() -> Settings:
+    """The settings of whoever gave this command, where it was given."""
+    return load_settings(os.environ, Path(), Path("~").expanduser())
+
+
+def data_root(given: Path | None, settings: Settings) -> Path:
+    """The data root: ``--root``, else that of the settings, else the current directory."""
+    return given or settings.root or Path()
+
+
+def open_argument(text: str, *, root: Path | None) -> Bucket:
+    """The bucket that ``text`` means, reached as the user's settings say; ``SpecError`` if it means
+    none. ``root``: ``--root``."""
+    from dsort.stores import open_with_settings
+
+    settings = user_settings()
+    return open_with_settings(bucket_uri(text), root=data_root(root, settings), settings=settings)
+
+
+def open_existing(text: str, *, root: Path | None) -> Bucket:
     """The bucket that ``text`` means; ``ObjectNotFoundError`` if there is none."""
     bucket = open_argument(text, root=root)
     if not bucket.exists():
+        hint = "a bare name is a directory under the data root (--root, DSORT_ROOT)"
         raise ObjectNotFoundError(
             f"there is no bucket {place(bucket.uri)}",
-            hint="a bare name is a directory under the data root (--root, DSORT_ROOT)",
+            hint=hint if bucket.uri.startswith("file:") else "",
         )
     return bucket

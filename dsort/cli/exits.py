@@ -31,7 +31,8 @@ def exit_table() -> list[tuple[str, str]]:
     for kind in sorted(DsortError.__subclasses__(), key=lambda kind: kind.exit_code):
         code = "130, 143" if kind is JobStoppedError else str(kind.exit_code)
         meaning = " ".join((kind.__doc__ or kind.__name__).split()).partition(". ")[0].rstrip(".")
-        rows[code] = meaning[0].lower() + meaning[1:]
+        meaning = meaning[0].lower() + meaning[1:]
+        rows[code] = f"{rows[code]}; or {meaning}" if code in rows else meaning
     return list(rows.items())
 
 

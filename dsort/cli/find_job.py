@@ -1,15 +1,23 @@
-"""Where a job's manifest is, given as little as its id."""
+"""Where a job is, given as little as its id: finished, aborted, running or dead."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsort.cli.buckets import open_argument, open_existing
+from dsort.cli.buckets import (
+    bucket_uri,
+    data_root,
+    object_in,
+    open_argument,
+    open_existing,
+    user_settings,
+)
 from dsort.cli.output import place
-from dsort.errors import DsortError, InputError
+from dsort.errors import DsortError, InputError, ObjectNotFoundError
 
 if TYPE_CHECKING:
     from dsort.storage.base import Bucket
@@ -20,37 +28,51 @@ INTERNAL = ".dsort"
 MANIFEST = "manifest.json"
 REPORT = "report.json"
 JOBS_NAMED = 5
+OF_A_JOB = re.compile(rf"(.+)/{re.escape(INTERNAL)}/([^/]+)(?:/(manifest\.json|report\.json))?/*")
 
 
 @dataclass(frozen=True, slots=True)
 class FoundJob:
-    """A job that left something: its manifest, or the report of one that was aborted."""
+    """A job that left something in its output bucket. ``document``: the name of its manifest there,
+    else of the report that it was aborted, else "": it runs, or it died."""
 
     job_id: str
     bucket: Bucket
-    document: str  # name of the manifest or the report in the bucket
+    document: str
     in_place: bool = True  # whether the bucket is the one that the job wrote to
+    given: str | None = None  # the bucket in the user's words
 
     @property
     def finished(self) -> bool:
         """Whether there is a manifest: whether there is a result."""
-        return not self.document.endswith(REPORT)
+        return bool(self.document) and not self.document.endswith(REPORT)
+
+    @property
+    def bucket_uri(self) -> str:
+        """The bucket in the words of a spec."""
+        return self.bucket.uri if self.given is None else bucket_uri(self.given)
 
 
-def find_job(job: str, *, bucket: str | None, root: Path) -> FoundJob:
-    """The job that ``job`` means: the path of a manifest or of its directory; a job id (or how it
-    begins, if no other does) in ``bucket``, else in ``root`` and the directories in it; or a
-    bucket, for the newest job there.
+def find_job(job: str, *, bucket: str | None, root: Path | None) -> FoundJob:
+    """The job that ``job`` means: the path or URI of a manifest or of a job's directory; a job id
+    (or how it begins, if no other does) in ``bucket``, else in the data root and the directories in
+    it; or a bucket, for the newest job there. ``root``: ``--root``.
 
     ``InputError`` names the jobs that there are if it is none of them, or several.
     """
+    if "://" in job and not job.startswith("file://"):
+        return _at_uri(job, root)
+    root = data_root(root, user_settings())
     path = Path(job)
     if path.is_dir():
         path = next((path / name for name in (MANIFEST, REPORT) if (path / name).is_file()), path)
     if path.is_file():
         return _at(path.resolve())
+    if path.is_dir() and path.resolve().parent.name == INTERNAL:
+        holder = path.resolve().parent.parent
+        return FoundJob(path.resolve().name, open_argument(str(holder), root=holder), "")
     buckets = [open_existing(bucket, root=root)] if bucket else _buckets_under(root)
-    known = [each for opened in buckets for each in _jobs_in(opened)]
+    known = [each for opened in buckets for each in _jobs_in(opened, bucket)]
     exact = [each for each in known if each.job_id == job]
     found = exact or [each for each in known if each.job_id.startswith(job)]
     found = found or ([] if bucket else _newest_in(job, root))
@@ -82,7 +104,32 @@ def _newest_in(bucket: str, root: Path) -> list[FoundJob]:
         opened = open_existing(bucket, root=root)
     except DsortError:
         return []
-    return sorted(_jobs_in(opened), key=lambda each: each.job_id)[-1:]
+    return sorted(_jobs_in(opened, bucket), key=lambda each: each.job_id)[-1:]
+
+
+def _at_uri(uri: str, root: Path | None) -> FoundJob:
+    """The job that a URI of an object store means: a manifest's, a job directory's, a bucket's."""
+    inside = OF_A_JOB.fullmatch(uri)
+    if inside is None and uri.endswith(".json"):
+        holder, name = object_in(uri) or (uri, "")
+        opened = open_argument(holder, root=root)
+        return FoundJob(Path(name).stem, opened, name, in_place=False, given=holder)
+    if inside is None:
+        found = sorted(_jobs_in(open_existing(uri, root=root), uri), key=lambda each: each.job_id)
+        if not found:
+            raise InputError(f"there is no job in {uri}")
+        return found[-1]
+    bucket, job_id = open_argument(inside[1], root=root), inside[2]
+    for name in [inside[3]] if inside[3] else [MANIFEST, REPORT]:
+        path = f"{INTERNAL}/{job_id}/{name}"
+        try:
+            bucket.stat(path)
+        except ObjectNotFoundError:
+            continue
+        return FoundJob(job_id, bucket, path, given=inside[1])
+    if inside[3]:
+        raise InputError(f"there is no {inside[3]} of job {job_id} in {place(bucket.uri)}")
+    return FoundJob(job_id, bucket, "", given=inside[1])
 
 
 def _at(document: Path) -> FoundJob:
@@ -101,11 +148,14 @@ def _buckets_under(root: Path) -> Iterator[Bucket]:
             yield open_argument(str(directory.resolve()), root=root)
 
 
-def _jobs_in(bucket: Bucket) -> Iterator[FoundJob]:
+def _jobs_in(bucket: Bucket, given: str | None) -> Iterator[FoundJob]:
     documents: dict[str, str] = {}
     for found in bucket.list(f"{INTERNAL}/"):
-        parts = found.name.split("/")
-        # manifest.json comes before report.json; a job that has both is finished.
-        if len(parts) == 3 and parts[2] in (MANIFEST, REPORT):
-            documents.setdefault(parts[1], found.name)
-    return (FoundJob(job_id, bucket, name) for job_id, name in documents.items())
+        _, job_id, *inside = found.name.split("/")
+        if not inside:
+            continue  # no job's
+        known = documents.setdefault(job_id, "")
+        # A job that has both is finished; it was aborted once, and resumed.
+        if inside == [MANIFEST] or (inside == [REPORT] and not known):
+            documents[job_id] = found.name
+    return (FoundJob(job_id, bucket, name, given=given) for job_id, name in documents.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -17,6 +16,7 @@ from dsort.errors import SpecError, SpecProblem
 __all__ = ["gen_shards"]
 
 SHARDS_MAX = 100_000
+FIRST_RANGE = re.compile(r"[{]|%[0-9]*d|@[0-9]")
 TarFormat = Literal["ustar", "gnu", "pax"]
 
 
@@ -64,7 +64,7 @@ def gen_shards(
     tar_format: Dialect = "ustar",
     seed: Seed = "0",
     overwrite: options.Overwrite = False,
-    root: options.Root = Path(),
+    root: options.Root = None,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
     debug: options.Debug = False,
@@ -106,13 +106,14 @@ def _split_target(target: str) -> tuple[str, list[str]]:
     from dsort.core.names import check_output_name
     from dsort.core.templates import parse_template
 
-    first_range = re.search(r"[{%]|@[0-9]", target)
+    first_range = FIRST_RANGE.search(target)
     cut = target.rfind("/", 0, first_range.start() if first_range else None)
     bucket, text = target[: max(cut, 0)], target[cut + 1 :]
-    if not bucket:
+    if not bucket or bucket.endswith(":/"):
         raise SpecError(
             f"{target!r} names no bucket",
-            hint="write BUCKET/TEMPLATE.tar, as in 'images/samples-{00..18}.tar'",
+            hint="write BUCKET/TEMPLATE.tar, as in 'images/samples-{00..18}.tar' or "
+            "'s3://images/train/samples-{00..18}.tar'",
         )
     if not text.endswith(".tar"):
         raise SpecError(f"{target!r} must end in .tar, the container that gen-shards writes")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.buckets import open_argument
+from dsort.cli.buckets import data_root, object_in, open_argument, user_settings
 from dsort.errors import ObjectNotFoundError
 
 if TYPE_CHECKING:
@@ -25,20 +25,20 @@ def inspect_shard(
         str,
         typer.Argument(
             metavar="SHARD",
-            help="A tar file, or BUCKET/NAME under the data root.",
+            help="A tar file, BUCKET/NAME under the data root, or a URI: s3://bucket/shard.tar.",
             show_default=False,
         ),
     ],
     show_all: options.ShowAll = False,
-    root: options.Root = Path(),
+    root: options.Root = None,
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
     """Show a shard's records, keys, extensions, sizes, and what is odd about it."""
     from dsort.inspection import inspect_object
 
-    path = _find(shard, root)
-    summary = inspect_object(open_argument(str(path.parent), root=root), path.name)
+    bucket, name = object_in(shard) or _find(shard, root)
+    summary = inspect_object(open_argument(bucket, root=root), name)
     if as_json:
         output.write_json(summary.to_dict())
         return
@@ -51,12 +51,13 @@ def inspect_shard(
         output.write(f"... and {output.count(hidden, 'more record')} (--all lists them)")
 
 
-def _find(shard: str, root: Path) -> Path:
-    """The shard as a path from here, else under the data root."""
+def _find(shard: str, root: Path | None) -> tuple[str, str]:
+    """(directory, name) of the shard as a path from here, else under the data root."""
     text = shard.removeprefix("file://")
-    for path in (Path(text), root / text):
+    for path in (Path(text), data_root(root, user_settings()) / text):
         if path.is_file():
-            return path.resolve()
+            found = path.resolve()
+            return str(found.parent), found.name
     raise ObjectNotFoundError(
         f"there is no shard {shard}", hint="give a path, or BUCKET/NAME under the data root"
     )

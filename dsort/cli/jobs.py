@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from dsort.cli import output
-from dsort.cli.buckets import bucket_uri
+from dsort.cli.buckets import bucket_uri, data_root, user_settings
 from dsort.core.sizes import parse_size_bytes
 from dsort.errors import SpecError, SpecProblem
 from dsort.reports import RunOptions
@@ -33,7 +33,7 @@ STOPPING_ALREADY = b"stopping, please wait\n"
 class RunArguments:
     """The options of a run as they were given on the command line."""
 
-    root: Path
+    root: Path | None
     scratch: Path | None
     memory_max: str | None
     move: str
@@ -41,6 +41,7 @@ class RunArguments:
     ray: bool
     ray_address: str | None
     overwrite: bool
+    bandwidth_max: str | None = None
 
 
 def read_spec(
@@ -52,7 +53,8 @@ def read_spec(
 
     given = {"input_bck": src, "output_bck": dst}
     overrides = {field: bucket_uri(text) for field, text in given.items() if text}
-    loaded = load_spec(source, stdin=sys.stdin, overrides=overrides)
+    ais_is_there = user_settings().ais_is_there
+    loaded = load_spec(source, stdin=sys.stdin, overrides=overrides, ais_is_there=ais_is_there)
     for warning in loaded.warnings:
         warn(warning)
     return loaded.spec
@@ -64,23 +66,43 @@ def show_spec(spec: JobSpec) -> None:
 
 
 def run_options(given: RunArguments) -> RunOptions:
-    """The options in the terms of the library; ``SpecError`` names an option that is wrong."""
-    memory_max_bytes = None
-    if given.memory_max is not None:
-        try:
-            memory_max_bytes = parse_size_bytes(given.memory_max)
-        except ValueError as error:
-            raise SpecError([SpecProblem("--memory-max", str(error))]) from error
+    """The options in the terms of the library; what is not given is as the user's settings say.
+
+    A Ray cluster of the settings is used where ``--ray`` is given. ``SpecError`` names the options
+    that are wrong.
+    """
+    problems: list[SpecProblem] = []
+    memory_max_bytes = _size("--memory-max", given.memory_max, problems)
+    bandwidth_max_bytes = _size("--bandwidth-max", given.bandwidth_max, problems)
+    if problems:
+        raise SpecError(problems)
+    settings = user_settings()
+    ray = given.ray or given.ray_address is not None
     return RunOptions(
-        root=given.root,
-        scratch=given.scratch,
-        memory_max_bytes=memory_max_bytes,
+        root=data_root(given.root, settings),
+        scratch=given.scratch or settings.scratch,
+        memory_max_bytes=memory_max_bytes or settings.memory_max_bytes,
         move=given.move,
-        workers=given.workers,
+        workers=given.workers or settings.workers,
         overwrite=True if given.overwrite else None,
-        runtime="ray" if given.ray or given.ray_address else "local",
-        ray_address=given.ray_address,
+        runtime="ray" if ray else "local",
+        ray_address=(given.ray_address or settings.ray_address) if ray else None,
+        bandwidth_max_bytes_per_s=bandwidth_max_bytes or settings.bandwidth_max_bytes_per_s,
+        settings=settings,
     )
+
+
+def _size(option: str, text: str | None, problems: list[SpecProblem]) -> int | None:
+    if text is None:
+        return None
+    try:
+        size_bytes = parse_size_bytes(text)
+    except ValueError as error:
+        problems.append(SpecProblem(option, str(error)))
+        return None
+    if size_bytes == 0:
+        problems.append(SpecProblem(option, "must be more than 0 bytes"))
+    return size_bytes
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import islice
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,7 +21,7 @@ def ls(
     prefix: Annotated[
         str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin with TEXT.")
     ] = "",
-    root: options.Root = Path(),
+    root: options.Root = None,
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:

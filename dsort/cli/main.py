@@ -10,7 +10,20 @@ from typing import Annotated
 
 import typer
 
-from dsort.cli import exits, gen_shards, inspect_shard, ls, output, plan, schema, show, start
+from dsort.cli import (
+    exits,
+    gc,
+    gen_shards,
+    inspect_shard,
+    ls,
+    output,
+    plan,
+    resume,
+    schema,
+    show,
+    start,
+    stop,
+)
 from dsort.cli import validate as validate_verb
 from dsort.cli import verify as verify_verb
 from dsort.errors import DsortError, JobStoppedError
@@ -66,7 +79,10 @@ for _name, _verb, _in_short in (
     ("plan", plan.plan, "Show what a job would do; write nothing."),
     ("validate", validate_verb.validate, "Check a job spec."),
     ("schema", schema.schema, "Print the JSON Schema of a job spec."),
-    ("show", show.show, "Show what a job did."),
+    ("show", show.show, "Show what a job did, or does."),
+    ("resume", resume.resume, "Go on with a job that died."),
+    ("stop", stop.stop, "Stop a running job."),
+    ("gc", gc.gc, "List and remove what dead jobs left in a bucket."),
     ("verify", verify_verb.verify, "Check a job's result against its inputs."),
     ("ls", ls.ls, "List a bucket: names and sizes."),
     ("inspect", inspect_shard.inspect_shard, "Show what is in a shard, and what is odd about it."),

@@ -11,10 +11,12 @@ from dsort.cli.progress import ProgressStyle
 
 __all__ = [
     "AsJson",
+    "BandwidthMax",
     "BucketUri",
     "Debug",
     "Destination",
     "JobBucket",
+    "JobName",
     "JobOrManifest",
     "MemoryMax",
     "Move",
@@ -55,12 +57,13 @@ SpecSource = Annotated[
     ),
 ]
 Root = Annotated[
-    Path,
+    Path | None,
     typer.Option(
         "--root",
         metavar="DIR",
         envvar="DSORT_ROOT",
-        help="Data root: bare bucket names are directories in it.",
+        help="Data root: bare bucket names are directories in it.  [default: .]",
+        show_default=False,
     ),
 ]
 Scratch = Annotated[
@@ -78,6 +81,15 @@ MemoryMax = Annotated[
         "--memory-max",
         metavar="SIZE",
         help="Memory for the whole job on a node, as in 8GB.  [default: what is there]",
+        show_default=False,
+    ),
+]
+BandwidthMax = Annotated[
+    str | None,
+    typer.Option(
+        "--bandwidth-max",
+        metavar="SIZE",
+        help="Bytes a second to and from object stores, for the whole job, as in 500MB.",
         show_default=False,
     ),
 ]
@@ -133,7 +145,8 @@ BucketUri = Annotated[
     str,
     typer.Argument(
         metavar="BUCKET",
-        help="A directory under the data root, or file:///dir.",
+        help="A directory under the data root, or a URI: file:///dir, s3://bucket/prefix, gs://, "
+        "az://, ais://.",
         show_default=False,
     ),
 ]
@@ -141,8 +154,16 @@ JobOrManifest = Annotated[
     str,
     typer.Argument(
         metavar="JOB|MANIFEST",
-        help="A job id (its beginning is enough), the path of a manifest.json, or a bucket: "
+        help="A job id (its beginning is enough), the path or URI of a manifest.json, or a bucket: "
         "its newest job.",
+        show_default=False,
+    ),
+]
+JobName = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="A job id (its beginning is enough), or a bucket: its newest job.",
         show_default=False,
     ),
 ]

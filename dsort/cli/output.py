@@ -17,6 +17,7 @@ from dsort.errors import StorageError
 
 __all__ = [
     "abandon_stdout",
+    "age",
     "count",
     "duration",
     "fields",
@@ -116,6 +117,11 @@ def duration(elapsed_s: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def age(age_s: float) -> str:
+    """How old something is, for people: as ``duration``, in whole seconds."""
+    return f"{age_s:.0f} s" if age_s < 59.5 else duration(age_s)
 
 
 def place(uri: str) -> str:

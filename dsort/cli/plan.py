@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsort.cli import options, output, summary
@@ -20,11 +19,12 @@ def plan(
     spec: options.SpecSource,
     src: options.Source = None,
     dst: options.Destination = None,
-    root: options.Root = Path(),
+    root: options.Root = None,
     show_all: options.ShowAll = False,
     overwrite: options.Overwrite = False,
     workers: options.Workers = None,
     memory_max: options.MemoryMax = None,
+    bandwidth_max: options.BandwidthMax = None,
     scratch: options.Scratch = None,
     move: options.Move = "auto",
     ray: options.Ray = False,
@@ -36,7 +36,9 @@ def plan(
 ) -> None:
     """Show what a job would do: read and plan, but write nothing."""
     run = run_options(
-        RunArguments(root, scratch, memory_max, move, workers, ray, ray_address, overwrite)
+        RunArguments(
+            root, scratch, memory_max, move, workers, ray, ray_address, overwrite, bandwidth_max
+        )
     )
     with make_reporter(progress) as reporter:
         job = read_spec(spec, src, dst, warn=reporter.warn)

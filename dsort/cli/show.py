@@ -1,19 +1,20 @@
-"""``dsort show``: what a job did."""
+"""``dsort show``: what a job did, or does."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from dsort.cli import options, output
 from dsort.cli.find_job import FoundJob, find_job
+from dsort.cli.show_unfinished import look_at
 from dsort.cli.summary import bytes_line, reaction_lines, records_line
 from dsort.errors import InputError
 from dsort.reports import ReactionCount
 
-__all__ = ["show"]
+__all__ = ["show", "show_finished"]
 
 SHARDS_SHOWN = 10
 
@@ -22,20 +23,48 @@ def show(
     job: options.JobOrManifest,
     bucket: options.JobBucket = None,
     show_all: options.ShowAll = False,
-    root: options.Root = Path(),
+    root: options.Root = None,
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show what a job did: its result, its figures, and what it met."""
+    """Show what a job did: its result, its figures, and what it met; or how far it is."""
     found = find_job(job, bucket=bucket, root=root)
-    document = _parsed(found)
-    if as_json:
-        output.write_json(document)
+    if found.finished:
+        show_finished(found, show_all=show_all, as_json=as_json)
         return
+    unfinished = look_at(found)
+    if found.document and not (unfinished.hold.live or unfinished.resumable):
+        _show_aborted(found, as_json=as_json)
+    elif as_json:
+        output.write_json(unfinished.to_dict())
+    else:
+        output.write(unfinished.text())
+
+
+def show_finished(found: FoundJob, *, show_all: bool = False, as_json: bool = False) -> None:
+    """Put what a finished job did on stdout."""
+    manifest = _parsed(found)
+    if as_json:
+        output.write_json(manifest)
+        return
+    with _refusing_strangers(found):
+        output.write(_finished(found, manifest))
+        output.write("\n" + _shards(manifest["outputs"], show_all))
+
+
+def _show_aborted(found: FoundJob, *, as_json: bool) -> None:
+    report = _parsed(found)
+    if as_json:
+        output.write_json(report)
+        return
+    with _refusing_strangers(found):
+        output.write(_aborted(found, report))
+
+
+@contextmanager
+def _refusing_strangers(found: FoundJob) -> Iterator[None]:
     try:
-        output.write(_finished(found, document) if found.finished else _aborted(found, document))
-        if found.finished:
-            output.write("\n" + _shards(document["outputs"], show_all))
+        yield
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{_where(found)} is no manifest of a dsort job: {error} is missing or of another type",
@@ -63,7 +92,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
         [
             ("job", f"{manifest['job_id']} finished {manifest['created']}"),
             ("what", output.printable(spec.get("description") or "")),
-            ("from", output.printable(str(spec["input_bck"]))),
+            ("from", output.printable(_bucket(spec["input_bck"]))),
             ("to", output.printable(output.place(found.bucket.uri))),
             ("algorithm", algorithm["kind"] + (", decreasing" * bool(algorithm["decreasing"]))),
             ("seed", str(algorithm.get("seed") or "")),
@@ -75,6 +104,16 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
             ("index", manifest.get("index") or ""),
             *reaction_lines(_reactions(manifest["reactions"])),
         ]
+    )
+
+
+def _bucket(value: str | Mapping[str, str]) -> str:
+    """A bucket of a spec: its text, or the object's as a text."""
+    if isinstance(value, str):
+        return value
+    place = "/".join(filter(None, (value["name"], value.get("prefix"))))
+    return f"{value['provider']} bucket {place}" + (
+        f" at {value['endpoint_url']}" if "endpoint_url" in value else ""
     )
 
 

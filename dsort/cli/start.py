@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,13 +18,14 @@ def start(
     spec: options.SpecSource,
     src: options.Source = None,
     dst: options.Destination = None,
-    root: options.Root = Path(),
+    root: options.Root = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and plan, but write nothing: as `dsort plan`.")
     ] = False,
     overwrite: options.Overwrite = False,
     workers: options.Workers = None,
     memory_max: options.MemoryMax = None,
+    bandwidth_max: options.BandwidthMax = None,
     scratch: options.Scratch = None,
     move: options.Move = "auto",
     ray: options.Ray = False,
@@ -44,7 +44,9 @@ def start(
       cat spec.json | dsort start -f -
     """
     run = run_options(
-        RunArguments(root, scratch, memory_max, move, workers, ray, ray_address, overwrite)
+        RunArguments(
+            root, scratch, memory_max, move, workers, ray, ray_address, overwrite, bandwidth_max
+        )
     )
     with make_reporter(progress) as reporter:
         job = read_spec(spec, src, dst, warn=reporter.warn)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import typer
 
 from dsort.cli import exits, options, output, summary
+from dsort.cli.buckets import data_root, user_settings
 from dsort.cli.find_job import find_job
 from dsort.cli.jobs import stoppable
 from dsort.cli.progress import make_reporter
@@ -19,7 +18,7 @@ __all__ = ["verify"]
 def verify(
     job: options.JobOrManifest,
     bucket: options.JobBucket = None,
-    root: options.Root = Path(),
+    root: options.Root = None,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
     debug: options.Debug = False,
@@ -34,7 +33,8 @@ def verify(
             f"job {found.job_id} did not finish: it has no result",
             hint=f"see what it did with `dsort show {found.job_id}`",
         )
-    run = RunOptions(root=root)
+    settings = user_settings()
+    run = RunOptions(root=data_root(root, settings), settings=settings)
     with stoppable() as stop, make_reporter(progress) as reporter:
         report = api.verify(
             found.bucket.read(found.document),

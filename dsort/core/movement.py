@@ -59,16 +59,23 @@ def choose_movement(
     mappable: bool,
     memory_bytes: int,
     workers: int,
+    nodes: int = 1,
+    upload_bytes: int = 0,
     forced: str = "auto",
 ) -> Movement:
-    """Choose for one node. ``memory_bytes`` is what the whole job may use on it."""
+    """Choose how payload moves.
+
+    ``memory_bytes`` is what the whole job may use on one node, and ``workers`` are spread over
+    ``nodes``. ``upload_bytes``: what each worker needs besides its buffer, for uploads.
+    """
     fits = mappable and input_bytes <= memory_bytes * MAP_SHARE
     way = forced if forced != "auto" else ("map" if fits else "spill")
     if way == "map" and not mappable:
         raise TooLittleMemoryError(
             "the inputs cannot be mapped: they are not files of this machine"
         )
-    workers, buffer_bytes = _buffers(memory_bytes, workers)
+    a_node, buffer_bytes = _buffers(memory_bytes, -(-workers // nodes), upload_bytes)
+    workers = min(workers, a_node * nodes)
     size, memory = format_bytes(input_bytes), format_bytes(memory_bytes)
     if way == "map":
         reason = f"{size} of inputs fit twice in the {memory} that the job may use"
@@ -96,14 +103,15 @@ def choose_movement(
     )
 
 
-def _buffers(memory_bytes: int, workers: int) -> tuple[int, int]:
+def _buffers(memory_bytes: int, workers: int, upload_bytes: int) -> tuple[int, int]:
     """(workers that fit, payload buffer of each): fewer workers rather than tiny buffers."""
     for count in range(workers, 0, -1):
-        share = (memory_bytes - COORDINATOR_BYTES) // count - WORKER_BYTES
+        share = (memory_bytes - COORDINATOR_BYTES) // count - WORKER_BYTES - upload_bytes
         buffer_bytes = int(share * BUFFER_SHARE)
         if buffer_bytes >= BUFFER_BYTES_MIN:
             return count, min(buffer_bytes, BUFFER_BYTES_MAX) & ~0xFFF
-    needed = COORDINATOR_BYTES + WORKER_BYTES + int(BUFFER_BYTES_MIN / BUFFER_SHARE) + 1
+    buffer_share = int(BUFFER_BYTES_MIN / BUFFER_SHARE) + 1
+    needed = COORDINATOR_BYTES + WORKER_BYTES + upload_bytes + buffer_share
     raise TooLittleMemoryError(
         f"{memory_bytes >> 20} MiB of memory are too little; a job needs {(needed >> 20) + 1} MiB"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-__all__ = ["SAMPLES_MAX", "Tally"]
+__all__ = ["SAMPLES_MAX", "Tally", "tally_of", "tally_rows"]
 
 SAMPLES_MAX = 10
 
@@ -36,3 +36,16 @@ class Tally:
     def __iter__(self) -> Iterator[tuple[str, int, tuple[str, ...]]]:
         for kind in sorted(self.counts):
             yield kind, self.counts[kind], tuple(self.samples.get(kind, ()))
+
+
+def tally_rows(tally: Tally) -> list[tuple[str, int, tuple[str, ...]]]:
+    """A tally in JSON types."""
+    return list(tally)
+
+
+def tally_of(rows: Iterable[tuple[str, int, Iterable[str]]]) -> Tally:
+    """What ``tally_rows`` made, also by way of JSON."""
+    tally = Tally()
+    for kind, count, samples in rows:
+        tally.add(kind, count, samples)
+    return tally

@@ -5,21 +5,26 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dsort.errors import DsortError, InvariantError, StorageFullError
+from dsort.errors import DsortError, InvariantError, ScratchLostError, StorageFullError
+from dsort.workers.tasks import HomeLost
 
 if TYPE_CHECKING:
+    from dsort.workers.homes import Request
+    from dsort.workers.index_store import IndexStore
     from dsort.workers.tasks import Task, TaskDone
     from dsort.workers.worker import Worker
 
-__all__ = ["answer", "settle"]
+__all__ = ["answer", "reply", "settle"]
 
 
 def answer(worker: Worker, task: Task) -> tuple[TaskDone | None, DsortError | None]:
     """Have ``worker`` do ``task``: what it answered, or the error that the job ends with."""
     try:
         return worker.do(task), None
+    except ScratchLostError as lost:
+        return HomeLost(lost.home), None
     except DsortError as error:
         return None, error
     except MemoryError:
@@ -28,6 +33,16 @@ def answer(worker: Worker, task: Task) -> tuple[TaskDone | None, DsortError | No
         )
     except Exception:  # noqa: BLE001 - a bug: it goes to the coordinator whole, and ends the job
         return None, InvariantError(f"a worker failed:\n{traceback.format_exc()}")
+
+
+def reply(request: Request, store: IndexStore) -> tuple[Any, DsortError | None]:
+    """The answer of the home in ``store`` to ``request``, or the error that it ended with."""
+    try:
+        return request.answer(store), None
+    except DsortError as error:
+        return None, error
+    except Exception:  # noqa: BLE001 - a bug: it goes to whoever asked whole, and ends the job
+        return None, InvariantError(f"a home failed to answer:\n{traceback.format_exc()}")
 
 
 def settle(future: Future[None], call: Callable[[], object]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
+from dsort.workers.homes import Request
 from dsort.workers.tasks import (
     CreateTask,
     CutTask,
@@ -17,7 +18,7 @@ from dsort.workers.tasks import (
     WorkerSetup,
 )
 
-__all__ = ["TASK_TRIES_MAX", "Runtime", "describe"]
+__all__ = ["TASK_TRIES_MAX", "Runtime", "describe", "next_for"]
 
 TASK_TRIES_MAX = 3
 """A task that has taken so many workers with it fails the job."""
@@ -31,8 +32,26 @@ class Runtime(Protocol):
     def workers_max(self) -> int:
         """How many workers it can host."""
 
+    def nodes(self) -> int:
+        """How many nodes the workers are spread over."""
+
     def start(self, setup: WorkerSetup, workers: int) -> None:
-        """Get ``workers`` workers ready for the job."""
+        """Make a home (a scratch directory) on each node and get ``workers`` workers ready.
+
+        ``StorageError`` naming the node where there can be no home.
+        """
+
+    def homes(self) -> tuple[str, ...]:
+        """The ids of the homes that are there now."""
+
+    def share(self, name: str, data: bytes) -> None:
+        """Give all homes a small file, those too that join later."""
+
+    def ask(self, home: str, request: Request) -> Any:
+        """What ``home`` answers; ``ScratchLostError`` if it is gone."""
+
+    def tell(self, home: str, request: Request) -> None:
+        """The same without waiting for it, or for it to have worked."""
 
     def run(
         self, tasks: Iterable[Task], *, workers_max: int | None = None
@@ -43,14 +62,16 @@ class Runtime(Protocol):
 
         Raises what a task raised (``DsortError``), ``WorkerLostError``, or ``JobStoppedError``.
         A task whose worker died is done again by another one; an answer is yielded once a task.
+        A task with a ``home`` is given to a worker there, if one is free.
         """
 
     def check_directory(self, path: str, token: str) -> None:
         """``StorageError`` naming the node if some node does not see ``path`` with a file ``token``
         in it."""
 
-    def close(self) -> None:
-        """Stop all workers at once and release what they hold. May be called twice."""
+    def close(self, *, keep_scratch: bool = False) -> None:
+        """Stop all workers at once, release what they hold, and remove their homes unless
+        ``keep_scratch``. May be called twice."""
 
 
 def describe(task: Task) -> str:
@@ -68,3 +89,23 @@ def describe(task: Task) -> str:
             return f"writing output shards number {span}"
         case SealTask():
             return f"sealing output shards from number {task.shards[0].ordinal} on"
+
+
+LOOKAHEAD_MAX = 64
+"""So many waiting tasks are looked at for one whose files are where the free worker is."""
+
+
+class HomedTask(Protocol):
+    """An attempt at a task."""
+
+    @property
+    def task(self) -> Task: ...
+
+
+def next_for(home: str, waiting: Sequence[HomedTask]) -> int:
+    """The place in ``waiting`` of the task that a free worker of ``home`` should do next: one whose
+    files are there, among the first, or else the first."""
+    for at in range(min(len(waiting), LOOKAHEAD_MAX)):
+        if getattr(waiting[at].task, "home", "") == home:
+            return at
+    return 0

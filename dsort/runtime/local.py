@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,10 +17,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
-from dsort.errors import WorkerLostError
+from dsort.errors import ScratchLostError, WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, describe
 from dsort.stopping import StopFlag
+from dsort.workers.homes import Request, home_owner, make_home
+from dsort.workers.index_store import IndexStore
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 
 __all__ = ["LocalRuntime"]
@@ -61,6 +66,8 @@ class LocalRuntime:
     def __init__(self, workers: int, stop: StopFlag) -> None:
         self._stop = stop
         self._setup: WorkerSetup | None = None
+        self._store: IndexStore | None = None
+        self._home = ""
         self._hosts: list[_Host] = []
         self._started = 0
         self._lost = 0
@@ -72,16 +79,43 @@ class LocalRuntime:
         """As many as were asked for."""
         return len(self._hosts)
 
+    def nodes(self) -> int:
+        """This machine."""
+        return 1
+
     def start(self, setup: WorkerSetup, workers: int) -> None:
         """Hand ``setup`` to the first ``workers`` processes; the others end."""
         self._setup = setup
+        self._home = make_home(Path(setup.scratch), home_owner(setup))
+        self._store = IndexStore(Path(setup.scratch))
         for host in self._hosts[workers:]:
             _end(host)
         del self._hosts[workers:]
+        for number, host in enumerate(self._hosts):
+            host.number = setup.first_worker + number
+        self._started = setup.first_worker + len(self._hosts)
         for at, host in enumerate(list(self._hosts)):
             self._greet(at, host)
         for at in range(len(self._hosts)):
             self._await_ready(at)
+
+    def homes(self) -> tuple[str, ...]:
+        """One machine, one home."""
+        return (self._home,)
+
+    def share(self, name: str, data: bytes) -> None:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        self._scratch.write_file(name, data)
+
+    def ask(self, home: str, request: Request) -> Any:
+        """Answered here: the files are this machine's."""
+        if home != self._home:
+            raise ScratchLostError(home, f"scratch {home} is not on this machine")
+        return request.answer(self._scratch)
+
+    def tell(self, home: str, request: Request) -> None:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        self.ask(home, request)
 
     def check_directory(self, path: str, token: str) -> None:
         """One machine: what the coordinator sees, its workers see."""
@@ -109,11 +143,19 @@ class LocalRuntime:
                     if answer is not None:
                         yield answer
 
-    def close(self) -> None:
+    def close(self, *, keep_scratch: bool = False) -> None:
         """Kill what is still running: workers hold nothing that the job's end needs."""
         for host in self._hosts:
             _end(host)
         self._hosts.clear()
+        store, self._store = self._store, None
+        if store is not None and not keep_scratch:
+            shutil.rmtree(store.scratch, ignore_errors=True)
+
+    @property
+    def _scratch(self) -> IndexStore:
+        assert self._store is not None, "the job has started"
+        return self._store
 
     def _ticket(self, task: Task, tries: int) -> _Ticket:
         self._tickets += 1
@@ -137,7 +179,7 @@ class LocalRuntime:
 
     def _greet(self, at: int, host: _Host) -> None:
         try:
-            host.link.send((self._setup, host.number))
+            host.link.send((self._setup, host.number, self._home))
         except OSError:
             self._replace(at, "start")
 

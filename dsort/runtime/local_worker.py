@@ -8,9 +8,12 @@ import os
 import signal
 import sys
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from dsort.errors import DsortError
 from dsort.runtime.answers import answer
+from dsort.workers.homes import Homes
+from dsort.workers.index_store import IndexStore
 from dsort.workers.worker import Worker
 
 __all__ = ["main"]
@@ -27,9 +30,10 @@ def main() -> None:
     link = Connection(os.dup(int(sys.argv[1])))
     worker: Worker | None = None
     try:
-        setup, number = link.recv()
+        setup, number, home = link.recv()
         try:
-            worker = Worker(setup, number)
+            homes = Homes(home, IndexStore(Path(setup.scratch)), None)
+            worker = Worker(setup, number, homes)
         except DsortError as error:
             link.send(error)
             return

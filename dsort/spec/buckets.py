@@ -1,146 +1,332 @@
-"""Which bucket a spec means: ``images``, ``file:///data/images`` or ``{name, provider}``.
+"""Which bucket a spec means: ``images``, ``s3://bucket/prefix`` or ``{name, provider, ...}``.
 
-This is where further providers come in: :func:`parse_bucket` decides what a text or an object
-means, and everybody else sees :class:`BucketRef`.
+:func:`parse_bucket` decides what a text or an object means; everybody else sees
+:class:`~dsort.core.bucket_ref.BucketRef`. :func:`bucket_value` is the way back.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from dsort.spec.hints import FieldError, closest, describe
+from dsort.core.bucket_ref import BucketRef
+from dsort.core.bucket_uri import (
+    OBJECT_STORES,
+    SECRET_HINT,
+    WEB,
+    BucketTextError,
+    checked_endpoint,
+    is_secret_name,
+    misspelt_uri,
+    parse_store_uri,
+    shown,
+    split_scheme,
+    store_ref,
+)
+from dsort.core.near_names import closest
+from dsort.errors import SpecProblem
+from dsort.spec.hints import FieldError, describe
 
-__all__ = ["BucketRef", "parse_bucket"]
+__all__ = ["BUCKET_SCHEMA", "BucketRef", "bucket_value", "parse_bucket"]
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_OBJECT_STORES: Final = ("ais", "aws", "s3", "gcp", "gs", "azure", "az", "oci", "oc", "hdfs")
-_WEB: Final = ("http", "https", "ht")
-_PROVIDERS: Final = ("ais", "file")
-_NOT_YET = "object stores are not supported yet by this version"
-_ROOT_HINT = "a bare name is a directory under the data root (--root, DSORT_ROOT)"
+_PROVIDERS: Final = {
+    "ais": "ais",
+    "file": "file",
+    "aws": "s3",
+    "s3": "s3",
+    "gcp": "gs",
+    "gs": "gs",
+    "azure": "az",
+    "az": "az",
+    "http": "http",
+    "https": "https",
+    "ht": "ht",
+}
+"""The scheme of each provider that a spec may name; ``ht`` is AIStore's word for the web."""
+
+_PROVIDER_OF: Final = {"s3": "aws", "gs": "gcp", "az": "azure", "ais": "ais"}
+_REACH: Final = ("endpoint_url", "region", "profile")
+_FIELDS: Final = ("name", "provider", "prefix", *_REACH, "namespace")
+_REACH_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "s3": _REACH,
+    "ais": _REACH,
+    "gs": ("endpoint_url",),
+    "az": ("endpoint_url",),
+}
+"""Which of the fields that say how to reach a bucket mean something, by scheme."""
+
+_ROOT_HINT: Final = "a bare name is a directory under the data root (--root, DSORT_ROOT)"
+_EXAMPLES: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
+
+BUCKET_SCHEMA: Final[Mapping[str, Any]] = {
+    "anyOf": [
+        {
+            "type": "string",
+            "minLength": 1,
+            "description": "The name of a directory under the data root, or a URI: "
+            "file:///directory, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, "
+            "ais://bucket, or (to read only) http(s)://host/prefix.",
+        },
+        {
+            "type": "object",
+            "description": "A bucket with how to reach it. Credentials never are in a spec: they "
+            "come from the environment, a profile or a role.",
+            "properties": {
+                "name": {
+                    "type": "string",
+                    "minLength": 1,
+                    "description": "The bucket, a directory, or a URI as above.",
+                },
+                "provider": {
+                    "type": "string",
+                    "enum": ["", *_PROVIDERS],
+                    "description": "Whose bucket it is. ais and none: a bare name is a directory "
+                    "under the data root, unless there is an endpoint_url.",
+                },
+                "prefix": {
+                    "type": "string",
+                    "description": "Only what is under this prefix; as it is in the store, nothing "
+                    "encoded.",
+                },
+                "endpoint_url": {
+                    "type": "string",
+                    "description": "Where the store answers, if not at its provider's own address.",
+                    "examples": ["http://10.0.0.1:8333"],
+                },
+                "region": {"type": "string", "description": "The region of the bucket."},
+                "profile": {
+                    "type": "string",
+                    "description": "The profile of the AWS configuration that has the credentials.",
+                },
+                "namespace": {
+                    "type": "object",
+                    "description": "Accepted for AIStore's sake, if it is empty.",
+                },
+            },
+            "required": ["name"],
+            "additionalProperties": False,
+        },
+    ]
+}
+"""What :func:`parse_bucket` takes, as JSON Schema."""
 
 
-@dataclass(frozen=True, slots=True)
-class BucketRef:
-    """A bucket, by where it is. Made by :func:`parse_bucket`, which checks it.
+def parse_bucket(value: object, *, ais_is_there: bool = False) -> BucketRef:
+    """The bucket that ``value`` (a text, or an object with ``name`` and more) means.
 
-    ``scheme`` is ``""`` for a directory under the data root, with ``path`` relative to it, or
-    ``"file"`` with an absolute ``path``. Paths are ``/``-separated, without ``..`` and empty
-    parts, and as they are on disk: ``%20`` of a URI is a space here.
-    """
-
-    scheme: str
-    path: str
-
-    @property
-    def uri(self) -> str:
-        """The one canonical text of this bucket: ``images`` or ``file:///data/images``.
-
-        Of a URI's characters only those are encoded that would mean something else (``% # ?``).
-        """
-        return f"{self.scheme}://{_encoded(self.path)}" if self.scheme else self.path
-
-    def __str__(self) -> str:
-        return self.uri
-
-
-def parse_bucket(value: object) -> BucketRef:
-    """The bucket that ``value`` (a text, or an object with ``name`` and ``provider``) means.
-
-    ``FieldError`` (a ``ValueError`` with a hint) if it is none, or one of a provider that this
-    version does not know how to reach.
+    An object of provider ``ais`` is a directory under the data root, as AIStore's specs are tried
+    out, unless ``ais_is_there``, or it has an ``endpoint_url``: then it is a bucket of AIStore's.
+    ``FieldError`` (a ``ValueError`` with hints) that says everything that is wrong with it. Its
+    messages repeat no value of a field that might hold a secret.
     """
     if isinstance(value, BucketRef):
         return value
-    if isinstance(value, str):
-        return _parse_text(value)
-    if isinstance(value, Mapping):
-        return _parse_object(value)
-    raise FieldError(f"must be a bucket, not {describe(value)}", 'e.g. "images"')
+    if not isinstance(value, (str, Mapping)):
+        raise FieldError(f"must be a bucket, not {describe(value)}", _EXAMPLES)
+    try:
+        return _parse_text(value) if isinstance(value, str) else _parse_object(value, ais_is_there)
+    except BucketTextError as error:
+        raise FieldError(str(error), error.hint) from None
 
 
-def _parse_object(fields: Mapping[object, object]) -> BucketRef:
-    for key in fields:
-        if key not in ("name", "provider", "namespace"):
-            near = closest(str(key), ("name", "provider", "namespace"))
-            hint = f'did you mean "{near}"?' if near else 'a bucket has "name" and "provider"'
-            raise FieldError(f'unknown field "{key}"', hint)
-    name, provider = fields.get("name"), fields.get("provider") or ""
-    if not isinstance(name, str) or not isinstance(provider, str):
-        wrong = "provider" if isinstance(name, str) else "name"
-        raise FieldError(f'"{wrong}" must be text, not {describe(fields.get(wrong))}')
-    namespace = fields.get("namespace")
+def bucket_value(ref: BucketRef) -> str | dict[str, str]:
+    """``ref`` as a spec writes it: a text, or an object where the text does not say all.
+    ``parse_bucket`` gives it back."""
+    if ref.is_plain:
+        return ref.uri
+    bucket, _, prefix = ref.path.partition("/")
+    fields = {
+        "name": bucket,
+        "provider": _PROVIDER_OF[ref.scheme],
+        "prefix": prefix,
+        "endpoint_url": ref.endpoint_url,
+        "region": ref.region,
+        "profile": ref.profile,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+# --- the object form -----------------------------------------------------------------------------
+
+
+def _parse_object(fields: Mapping[Any, object], ais_is_there: bool) -> BucketRef:
+    given = {name: value for name, value in fields.items() if value is not None and value != ""}
+    problems = [*_odd_fields(given)]
+    texts: dict[str, str] = {}
+    for name in _FIELDS[:-1]:
+        value = given.get(name, "")
+        if isinstance(value, str):
+            texts[name] = value
+        else:
+            problems.append(SpecProblem(name, f"must be text, not {describe(value)}"))
+            texts[name] = ""
+    if not texts["name"] and "name" not in given:
+        problems.append(SpecProblem("name", "is required", _EXAMPLES))
+    scheme = _scheme_of_provider(texts["provider"], problems)
+    names_ais = ais_is_there or texts["endpoint_url"] or split_scheme(texts["name"])
+    if scheme == "ais" and not names_ais:
+        scheme = ""
+    endpoint_url = _endpoint(texts["endpoint_url"], problems)
+    ref = None
+    if texts["name"] and scheme is not None:
+        try:
+            ref = _place(scheme, texts["name"], texts["prefix"], bool(texts["endpoint_url"]))
+        except BucketTextError as error:
+            problems.append(SpecProblem("name", str(error), error.hint))
+    if ref is not None:
+        problems += _without_meaning(ref, texts)
+    if ref is None or problems:
+        raise FieldError.of(problems)
+    return BucketRef(ref.scheme, ref.path, endpoint_url, texts["region"], texts["profile"])
+
+
+def _odd_fields(given: Mapping[Any, object]) -> list[SpecProblem]:
+    problems = []
+    for each in given:
+        name = str(each)
+        near = closest(name, _FIELDS)
+        if name in _FIELDS:
+            continue
+        if is_secret_name(name):
+            problems.append(SpecProblem(name, "does not belong in a spec", SECRET_HINT))
+        else:
+            hint = f'did you mean "{near}"?' if near else f"a bucket has {', '.join(_FIELDS)}"
+            problems.append(SpecProblem(name, "unknown field", hint))
+    namespace = given.get("namespace")
     if any(namespace.values()) if isinstance(namespace, Mapping) else namespace:
-        raise FieldError("namespaces of buckets are not supported")
+        problems.append(SpecProblem("namespace", "namespaces of buckets are not supported"))
+    return problems
+
+
+def _scheme_of_provider(provider: str, problems: list[SpecProblem]) -> str | None:
     if not provider:
-        return _parse_text(name)
-    if provider == "file":
-        return _parse_text(name if "://" in name else f"file://{_encoded(name)}")
-    if provider == "ais":
-        return _bare(name)
-    if provider in _OBJECT_STORES or provider in _WEB:
-        raise FieldError(f'provider "{provider}": {_NOT_YET}')
-    near = closest(provider, _PROVIDERS + _OBJECT_STORES)
-    hint = f'did you mean "{near}"?' if near else f"known here: {', '.join(_PROVIDERS)}"
-    raise FieldError(f'unknown provider "{provider}"', hint)
+        return ""
+    scheme = _PROVIDERS.get(provider.lower())
+    if scheme is None:
+        near = closest(provider, _PROVIDERS)
+        known = "known here: aws, gcp, azure, ais, file, http, https"
+        hint = f'did you mean "{near}"?' if near else known
+        problems.append(SpecProblem("provider", f'unknown provider "{provider}"', hint))
+    return scheme
+
+
+def _endpoint(text: str, problems: list[SpecProblem]) -> str:
+    try:
+        return checked_endpoint(text) if text else ""
+    except BucketTextError as error:
+        problems.append(SpecProblem("endpoint_url", str(error), error.hint))
+        return ""
+
+
+def _place(scheme: str, name: str, prefix: str, has_endpoint: bool) -> BucketRef:
+    """The bucket, without how to reach it."""
+    written = split_scheme(name)
+    if written is not None:
+        same = written[0] == scheme or (scheme == "ht" and written[0] in WEB)
+        if scheme and not same:
+            raise BucketTextError(
+                f"{shown(name)} contradicts the provider", "leave the provider out"
+            )
+        # A server of its own may have other rules for names: the part before the prefix is taken
+        # as it is, and checked by the rules of such servers.
+        if has_endpoint and written[0] in OBJECT_STORES:
+            checked = parse_store_uri(f"ais://{written[1]}")
+            return _under(BucketRef(written[0], checked.path), prefix)
+        return _under(_parse_text(name), prefix)
+    if scheme == "file":
+        ref = _directory(name, name)
+    elif scheme in WEB:
+        ref = parse_store_uri(f"{scheme}://{name}")
+    elif scheme == "ht":
+        raise BucketTextError(f"{shown(name)} is no URL", 'write "https://host/prefix"')
+    elif scheme == "":
+        ref = _bare(name)
+    else:
+        bucket, _, inside = name.partition("/")
+        ref = store_ref(scheme, bucket, inside, endpoint_url="-" * has_endpoint)
+    return _under(ref, prefix)
+
+
+def _under(ref: BucketRef, prefix: str) -> BucketRef:
+    """``ref`` with ``prefix``, which is written as it is, nothing encoded."""
+    if not prefix.strip("/"):
+        return ref
+    if ref.is_directory:
+        inside = _clean_path(prefix, prefix)
+        return BucketRef(ref.scheme, inside if ref.path == "." else f"{ref.path}/{inside}")
+    # With the mildest rules: the bucket itself has been checked.
+    whole = store_ref("ais", "checked", prefix.lstrip("/"), written=prefix)
+    return BucketRef(ref.scheme, f"{ref.path}/{whole.path.partition('/')[2]}")
+
+
+def _without_meaning(ref: BucketRef, texts: Mapping[str, str]) -> list[SpecProblem]:
+    where = "a directory" if ref.is_directory else f"{ref.scheme}://"
+    hint = "" if ref.scheme else 'for a bucket of a store, set provider, e.g. to "aws"'
+    return [
+        SpecProblem(name, f"does not go with {where}", hint)
+        for name in _REACH
+        if texts[name] and name not in _REACH_OF.get(ref.scheme, ())
+    ]
+
+
+# --- the text form -------------------------------------------------------------------------------
 
 
 def _parse_text(text: str) -> BucketRef:
-    match = _SCHEME.fullmatch(text)
-    if match is None:
+    written = split_scheme(text)
+    if written is None:
         return _bare(text)
-    scheme, rest = match[1].lower(), match[2]
-    if scheme == "file":
-        if rest.startswith("localhost/"):
-            rest = rest.removeprefix("localhost")
-        if not rest.startswith("/"):
-            raise FieldError(f'"{text}" is not absolute', f'e.g. "file:///{rest}"')
-        if "#" in rest or "?" in rest:
-            raise FieldError(f'"{text}" has a query or a fragment', "write # as %23 and ? as %3F")
-        return BucketRef("file", "/" + _clean_path(_decoded(rest, text), text))
-    if scheme == "ais":
-        raise FieldError(f'"{text}": {_NOT_YET}', f'write the bare name "{rest}"; {_ROOT_HINT}')
-    if scheme in _OBJECT_STORES or scheme in _WEB:
-        raise FieldError(f'"{text}": {_NOT_YET}')
-    raise FieldError(f'"{text}" has an unknown scheme', 'e.g. "images" or "file:///data/images"')
+    scheme, rest = written
+    if scheme != "file":
+        return parse_store_uri(text)
+    if rest.startswith("localhost/"):
+        rest = rest.removeprefix("localhost")
+    if not rest.startswith("/"):
+        raise BucketTextError(f'"{text}" is not absolute', f'e.g. "file:///{rest}"')
+    if "#" in rest or "?" in rest:
+        raise BucketTextError(f'"{text}" has a query or a fragment', "write # as %23 and ? as %3F")
+    return _directory(_decoded(rest, text), text)
+
+
+def _directory(path: str, text: str) -> BucketRef:
+    if not path.startswith("/"):
+        raise BucketTextError(f'"{text}" is not absolute', f'e.g. "file:///{path}"')
+    return BucketRef("file", "/" + _clean_path(path, text))
 
 
 def _bare(name: str) -> BucketRef:
     if not name:
-        raise FieldError("missing bucket name", 'e.g. "images" or "file:///data/images"')
+        raise BucketTextError("missing bucket name", _EXAMPLES)
     if name.startswith("/"):
-        raise FieldError(f'"{name}" is absolute', f'write "file://{name}"; {_ROOT_HINT}')
+        raise BucketTextError(f'"{name}" is absolute', f'write "file://{name}"; {_ROOT_HINT}')
+    misspelt = misspelt_uri(name)
+    if misspelt is not None:
+        raise misspelt
     if ":" in name or name.startswith("~"):
-        raise FieldError(f'"{name}" is no bucket name', 'a path is written "file:///data/images"')
+        hint = 'a path is written "file:///data/images"'
+        raise BucketTextError(f"{shown(name)} is no bucket name", hint)
     if name in (".", "./"):
         return BucketRef("", ".")  # the data root itself
     path = _clean_path(name, name)
     if path.startswith("."):
-        raise FieldError(f'"{name}" is reserved: bucket names do not begin with a dot')
+        raise BucketTextError(f'"{name}" is reserved: bucket names do not begin with a dot')
     return BucketRef("", path)
-
-
-def _encoded(path: str) -> str:
-    return path.replace("%", "%25").replace("#", "%23").replace("?", "%3F")
 
 
 def _decoded(path: str, text: str) -> str:
     try:
         return unquote_to_bytes(path).decode()
     except UnicodeDecodeError:
-        raise FieldError(f'"{text}" is not UTF-8') from None
+        raise BucketTextError(f'"{text}" is not UTF-8') from None
 
 
 def _clean_path(path: str, text: str) -> str:
     parts = [part for part in path.split("/") if part]
     if not parts:
-        raise FieldError(f'"{text}" names no directory')
+        raise BucketTextError(f'"{text}" names no directory')
     if ".." in parts or "." in parts:
-        raise FieldError(f'"{text}" has a "." or ".." part', _ROOT_HINT)
+        raise BucketTextError(f'"{text}" has a "." or ".." part', _ROOT_HINT)
     if not path.isprintable():
-        raise FieldError(f"{text!r} contains characters that cannot be printed")
+        raise BucketTextError(f"{text!r} contains characters that cannot be printed")
     return "/".join(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol
 
 from pydantic import (
     AfterValidator,
@@ -11,9 +11,11 @@ from pydantic import (
     Field,
     PlainSerializer,
     Strict,
+    ValidationInfo,
     WithJsonSchema,
 )
 
+from dsort.core.bucket_ref import BucketRef
 from dsort.core.input_templates import parse_input_template
 from dsort.core.names import (
     check_object_name,
@@ -23,12 +25,13 @@ from dsort.core.names import (
 )
 from dsort.core.sizes import parse_quantity, parse_size_bytes
 from dsort.core.templates import parse_template
-from dsort.spec.buckets import BucketRef, parse_bucket
+from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket
 from dsort.spec.hints import FieldError, describe
 
 __all__ = [
     "ArchiveExtension",
     "Bucket",
+    "BucketReading",
     "ContentExtension",
     "Count",
     "Glob",
@@ -47,6 +50,17 @@ __all__ = [
 
 _INT_MAX: Final = 2**63 - 1
 _NULL: Final = {"type": "null"}  # null says "not given"
+
+
+class BucketReading(Protocol):
+    """What the validation of a spec must know to read its buckets (pydantic's context)."""
+
+    ais_is_there: bool
+
+
+def _bucket(value: object, info: ValidationInfo) -> BucketRef:
+    context: BucketReading | None = info.context
+    return parse_bucket(value, ais_is_there=context is not None and context.ais_is_there)
 
 
 def _size(value: object) -> object:
@@ -136,25 +150,9 @@ def _key_map_location(text: str) -> str:
 
 Bucket = Annotated[
     BucketRef,
-    BeforeValidator(parse_bucket),
-    PlainSerializer(lambda bucket: bucket.uri, return_type=str),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "minLength": 1},
-                {
-                    "type": "object",
-                    "properties": {
-                        "name": {"type": "string", "minLength": 1},
-                        "provider": {"type": "string", "enum": ["", "ais", "file"]},
-                        "namespace": {"type": "object"},
-                    },
-                    "required": ["name"],
-                    "additionalProperties": False,
-                },
-            ]
-        }
-    ),
+    BeforeValidator(_bucket),
+    PlainSerializer(bucket_value),
+    WithJsonSchema(dict(BUCKET_SCHEMA)),
 ]
 SizeBytes = Annotated[
     int | None,

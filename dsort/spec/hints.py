@@ -6,12 +6,13 @@ says the same to somebody who wrote a spec and never heard of pydantic.
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dsort.core.names import shortened
+from dsort.core.near_names import closest
 from dsort.errors import SpecProblem
 
 if TYPE_CHECKING:
@@ -23,24 +24,27 @@ __all__ = [
     "closest",
     "describe",
     "path_of",
-    "plain_problem",
+    "plain_problems",
     "shortened",
 ]
 
 
 class FieldError(ValueError):
-    """What is wrong with the value of one field, with a ``hint`` (may be empty)."""
+    """What is wrong with the value of one field, with a ``hint`` (may be empty); or, where the
+    value has parts, all ``problems`` of them, their paths seen from the field."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+        self.problems: tuple[SpecProblem, ...] = (SpecProblem("", message, hint),)
 
-
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """The one of ``known`` that ``name`` is most likely meant to be, or None."""
-    by_lower = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[near[0]] if near else None
+    @classmethod
+    def of(cls, problems: Sequence[SpecProblem]) -> FieldError:
+        """The error that is all of ``problems``."""
+        hints = dict.fromkeys(each.hint for each in problems if each.hint)
+        error = cls("; ".join(map(str, problems)), "; ".join(hints))
+        error.problems = tuple(problems)
+        return error
 
 
 def describe(value: object) -> str:
@@ -115,11 +119,18 @@ PLAIN_WORDS: Mapping[str, Callable[[ErrorDetails], str]] = {
 """What each kind of error that a spec can cause means, by pydantic's name for it."""
 
 
-def plain_problem(error: ErrorDetails) -> SpecProblem:
-    """One error of pydantic's as a problem of the spec. Unknown fields get their hint from the
+def plain_problems(error: ErrorDetails) -> list[SpecProblem]:
+    """One error of pydantic's as problems of the spec. Unknown fields get their hint from the
     loader, which knows all names."""
+    cause = _context(error).get("error")
+    if isinstance(cause, FieldError):
+        owner = path_of(error["loc"])
+        return [
+            replace(each, path=f"{owner}.{each.path}" if each.path else owner)
+            for each in cause.problems
+        ]
     words = PLAIN_WORDS[error["type"]](error)
-    return SpecProblem(path_of(error["loc"]), words, _hint(error))
+    return [SpecProblem(path_of(error["loc"]), words, _hint(error))]
 
 
 def _hint(error: ErrorDetails) -> str:
@@ -127,7 +138,7 @@ def _hint(error: ErrorDetails) -> str:
     if error["type"] == "value_error":
         return str(getattr(_context(error)["error"], "hint", ""))
     if error["type"] == "missing":  # input_bck: there is no other required field
-        return 'e.g. "images" or "file:///data/images"'
+        return 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
     if error["type"] == "literal_error" and isinstance(value, str):
         near = closest(value, _choices(error))
         return f'did you mean "{near}"?' if near else ""

@@ -16,7 +16,7 @@ from dsort.core.names import shortened
 from dsort.core.sizes import format_bytes
 from dsort.errors import SpecError, SpecProblem
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
-from dsort.spec.hints import closest, describe, path_of, plain_problem
+from dsort.spec.hints import closest, describe, path_of, plain_problems
 from dsort.spec.model import Algorithm, Draft, InputFormat, JobConfig, JobSpec
 from dsort.spec.syntax import parse_json, parse_yaml
 
@@ -41,6 +41,7 @@ def load_spec(
     *,
     stdin: TextIO | None = None,
     overrides: Mapping[str, Any] | None = None,
+    ais_is_there: bool = False,
 ) -> LoadedSpec:
     """The spec at ``source``: a path, ``-`` for ``stdin``, or the text itself if it begins with
     ``{``.
@@ -48,7 +49,9 @@ def load_spec(
     Files named ``.json`` are JSON, ``.yaml`` and ``.yml`` are YAML; anything else is JSON if it
     begins with ``{`` or ``[``, and YAML otherwise. A relative ``ekm_file`` in a spec file is meant
     relative to that file. ``overrides`` are fields by today's names that replace the spec's (the
-    buckets of a command line). ``SpecError`` with every problem at once.
+    buckets of a command line). ``ais_is_there``: an endpoint of AIStore is known, so that buckets
+    of provider ``ais`` are AIStore's; else they are directories. ``SpecError`` with every problem
+    at once.
     """
     path: Path | None = None
     if isinstance(source, str) and source.lstrip().startswith("{"):
@@ -62,16 +65,20 @@ def load_spec(
     value = _parse_text(text, name, path.suffix.lower() if path else "")
     if not isinstance(value, Mapping):
         raise SpecError(f"{name}: a spec is an object of fields, not {describe(value)}")
-    return _parse(value, overrides or {}, path.parent if path else None)
+    return _parse(value, overrides or {}, path.parent if path else None, ais_is_there)
 
 
 def parse_spec(
-    mapping: Mapping[str, Any], *, overrides: Mapping[str, Any] | None = None
+    mapping: Mapping[str, Any],
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    ais_is_there: bool = False,
 ) -> LoadedSpec:
-    """The spec that ``mapping`` (as from JSON) holds; ``SpecError`` with every problem at once."""
+    """The spec that ``mapping`` (as from JSON) holds, read as :func:`load_spec` does;
+    ``SpecError`` with every problem at once."""
     if not isinstance(mapping, Mapping):
         raise SpecError(f"a spec is an object of fields, not {describe(mapping)}")
-    return _parse(mapping, overrides or {}, None)
+    return _parse(mapping, overrides or {}, None, ais_is_there)
 
 
 # --- text ----------------------------------------------------------------------------------------
@@ -122,7 +129,10 @@ def _parse_text(text: str, name: str, suffix: str) -> Any:
 
 
 def _parse(
-    mapping: Mapping[str, Any], overrides: Mapping[str, Any], directory: Path | None
+    mapping: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    directory: Path | None,
+    ais_is_there: bool,
 ) -> LoadedSpec:
     odd = [*_shape_problems(mapping, ())]
     if odd:
@@ -133,7 +143,7 @@ def _parse(
         translation.written.pop(name, None)
     if directory is not None:
         _anchor_key_map(translation.fields, directory)
-    draft = Draft()
+    draft = Draft(ais_is_there=ais_is_there)
     spec, problems = _validate(translation.fields, draft)
     problems = translation.problems + [
         replace(each, path=translation.as_written(each.path)) for each in problems
@@ -182,23 +192,25 @@ def _validate(fields: dict[str, Any], draft: Draft) -> tuple[JobSpec | None, lis
         return None, list(error.problems)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-    return None, _field_problems(errors) + _rule_problems(fields, errors)
+    return None, _field_problems(errors) + _rule_problems(fields, errors, draft)
 
 
 def _field_problems(errors: Sequence[ErrorDetails]) -> list[SpecProblem]:
     meant = _meant_by_unknown(errors)
     problems = []
     for error in errors:
-        problem = plain_problem(error)
-        if error["type"] == "extra_forbidden":
-            problem = replace(problem, hint=_unknown_hint(problem.path))
-        # A required field that is only misspelt is there: one problem, not two.
-        if error["type"] != "missing" or problem.path not in meant:
-            problems.append(problem)
+        for problem in plain_problems(error):
+            if error["type"] == "extra_forbidden":
+                problem = replace(problem, hint=_unknown_hint(problem.path))
+            # A required field that is only misspelt is there: one problem, not two.
+            if error["type"] != "missing" or problem.path not in meant:
+                problems.append(problem)
     return problems
 
 
-def _rule_problems(fields: dict[str, Any], errors: Sequence[ErrorDetails]) -> list[SpecProblem]:
+def _rule_problems(
+    fields: dict[str, Any], errors: Sequence[ErrorDetails], draft: Draft
+) -> list[SpecProblem]:
     """What is wrong between the fields that are right by themselves: the others are left out, and
     so are the rules that look at them."""
     fields = copy.deepcopy(fields)
@@ -212,7 +224,8 @@ def _rule_problems(fields: dict[str, Any], errors: Sequence[ErrorDetails]) -> li
     if "input_bck" in unusable:
         fields["input_bck"] = _STAND_IN_BUCKET
     try:
-        JobSpec.model_validate(fields, context=Draft(frozenset(unusable)))
+        context = Draft(frozenset(unusable), ais_is_there=draft.ais_is_there)
+        JobSpec.model_validate(fields, context=context)
     except SpecError as error:
         return list(error.problems)
     return []

@@ -9,10 +9,10 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
+from dsort.core.bucket_ref import BucketRef
 from dsort.core.sizes import Bytes, Percent, parse_quantity
 from dsort.errors import SpecError
 from dsort.spec import rules
-from dsort.spec.buckets import BucketRef
 from dsort.spec.fields import (
     ArchiveExtension,
     Bucket,
@@ -54,11 +54,13 @@ def _deprecate(schema: dict[str, Any]) -> None:
 
 @dataclass(slots=True)
 class Draft:
-    """What the loader tells the model about a spec in which some fields are already known to be
-    wrong (``unusable``: their paths), and where the model leaves its ``warnings``."""
+    """What the loader tells the model: which fields of the spec are already known to be wrong
+    (``unusable``: their paths), and whether buckets of provider ``ais`` are those of an AIStore
+    (``ais_is_there``) or directories. And where the model leaves its ``warnings``."""
 
     unusable: frozenset[str] = frozenset()
     warnings: list[str] = field(default_factory=list)
+    ais_is_there: bool = False
 
 
 class _Part(BaseModel):
@@ -185,13 +187,13 @@ class JobSpec(_Part):
     """A dsort job: read shards from a bucket, order their records, write new shards."""
 
     input_bck: Bucket = Field(
-        description="The bucket to read: the name of a directory under the data root, a URI "
-        "(file:///data/images), or an object with name and provider.",
-        examples=["images", "file:///data/images", {"name": "images"}],
+        description="The bucket to read: the name of a directory under the data root, a URI, or an "
+        "object with name, provider and how it is reached.",
+        examples=["images", "s3://bucket/images", {"name": "images", "provider": "aws"}],
     )
     output_bck: Bucket = Field(
         default_factory=lambda: BucketRef("", ""),
-        description="The bucket to write. Default: input_bck.",
+        description="The bucket to write. Default: input_bck. Never http(s)://.",
     )
     input_format: InputFormat = Field(
         default_factory=InputFormat, description="Which shards of the bucket go in."

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dsort.core.bucket_uri import WEB, object_store_behind
 from dsort.core.input_templates import parse_input_template
 from dsort.core.names import archive_extension, check_supported
 from dsort.core.templates import parse_template
@@ -56,6 +57,34 @@ def check(spec: JobSpec, unusable: Collection[str]) -> list[SpecProblem]:
 
 def _touches(one: str, other: str) -> bool:
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+
+
+# --- buckets -------------------------------------------------------------------------------------
+
+
+@_rule("output_bck")
+def _outputs_go_where_one_can_write(spec: JobSpec) -> Iterator[SpecProblem]:
+    ref = spec.output_bck
+    if ref.scheme not in WEB:
+        return
+    store = object_store_behind(ref)
+    hint = f'write "{store}"' if store else "to a directory, or s3://, gs://, az://, ais://"
+    if "output_bck" in spec.model_fields_set:
+        yield SpecProblem("output_bck", f'"{ref.uri}" can only be read', hint)
+    else:
+        yield SpecProblem("output_bck", "is required: the input bucket can only be read", hint)
+
+
+@_rule("input_bck", "input_format")
+def _inputs_of_the_web_are_named(spec: JobSpec) -> Iterator[SpecProblem]:
+    inputs = spec.input_format
+    named = inputs.template is not None or inputs.objnames is not None
+    if spec.input_bck.scheme in WEB and not named:
+        yield SpecProblem(
+            "input_format",
+            f"must name the shards of {spec.input_bck.uri}: a web server does not list them",
+            'set input_format.template, e.g. "samples-{000..099}", or input_format.objnames',
+        )
 
 
 # --- input ---------------------------------------------------------------------------------------

@@ -19,6 +19,18 @@ _EXAMPLES: list[dict[str, Any]] = [
         "algorithm": {"kind": "shuffle", "seed": 42},
     },
     {
+        "input_bck": {
+            "name": "images",
+            "provider": "aws",
+            "prefix": "train",
+            "endpoint_url": "http://10.0.0.1:8333",
+        },
+        "output_bck": "s3://shuffled/train",
+        "output_format": "shuffled-%06d",
+        "output_shard_size": "1GB",
+        "algorithm": {"kind": "shuffle", "seed": 42},
+    },
+    {
         "input_bck": "file:///data/images",
         "output_bck": "file:///data/sorted",
         "output_format": "by-class-%04d",

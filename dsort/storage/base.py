@@ -7,7 +7,7 @@ border; ``InvariantError`` for misuse.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +36,8 @@ class ReadObject(Protocol):
     """An object opened for reading. Its size and etag are those of the moment it was opened."""
 
     info: ObjectInfo
+    rereads_cheaply: bool
+    """False where reading a byte again means to fetch it again: read once, in order."""
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from byte ``offset``; ``StorageError`` if the object ends too soon."""
@@ -63,12 +65,15 @@ class ReadObject(Protocol):
 
 
 class StagedObject(Protocol):
-    """An output that nobody can see yet, open for writing. Several processes may hold one token
-    open and write different ranges of it."""
+    """An output that nobody can see yet, open for writing."""
 
     def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
-        """Write ``slices`` one after the other from byte ``offset`` on, whole. Writing the same
-        bytes again is harmless."""
+        """Write ``slices`` one after the other from byte ``offset`` on, whole. When it returns, the
+        slices may be used for something else.
+
+        On file systems several processes may write different ranges of one token, and writing the
+        same bytes again is harmless. On object stores ``offset`` is where the last write ended
+        (``InvariantError`` else)."""
 
     def start_sync(self, offset: int, size_bytes: int) -> None:
         """Begin to make a written range durable, and return at once: a hint, so that ``sync`` finds
@@ -77,13 +82,22 @@ class StagedObject(Protocol):
     def sync(self) -> None:
         """Return once what was written survives a power cut."""
 
+    def finish(self) -> str:
+        """Nothing more will be written: the *receipt*, which ``publish`` needs besides the token.
+
+        On object stores all bytes are stored, and acknowledged, when it returns, and the receipt
+        says where. On file systems it is the file's etag, and nothing is synced."""
+
     def size_bytes(self) -> int:
         """How long the staged object is now."""
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset`` of what has been written."""
+        """Fill ``buffer`` from byte ``offset`` of what has been written. ``InvariantError`` where
+        the bucket ``seals_on_finish``."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release it. What was staged stays until it is published or discarded, and can be opened
+        again by its token on file systems only."""
 
     def __enter__(self) -> Self: ...
 
@@ -99,6 +113,9 @@ class Bucket(Protocol):
     """Objects by name. Names are ``/``-separated, relative, without ``.`` and ``..`` parts."""
 
     uri: str
+    seals_on_finish: bool
+    """True on object stores: what is staged is stored for good once ``finish`` returns, and cannot
+    be read before it is published."""
 
     def exists(self) -> bool: ...
 
@@ -111,6 +128,10 @@ class Bucket(Protocol):
     def stat(self, name: str) -> ObjectInfo:
         """``ObjectNotFoundError`` if there is none."""
 
+    def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
+        """``stat`` of many objects, as few requests as the store allows; missing ones are left
+        out."""
+
     def open(self, name: str) -> ReadObject:
         """``ObjectNotFoundError`` if there is none."""
 
@@ -120,23 +141,35 @@ class Bucket(Protocol):
     def write(self, name: str, data: bytes) -> None:
         """Store a small object: it appears whole or not at all, and survives a power cut."""
 
+    def write_new(self, name: str, data: bytes) -> bool:
+        """``write``, unless there is an object ``name``: then False, and nothing is changed. Of
+        several writers at once exactly one gets True."""
+
     def delete(self, name: str) -> None:
         """Remove an object; removing one that is not there is no error."""
 
-    def stage(self, token: str, *, size_bytes: int | None = None) -> StagedObject:
+    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
         """Open the staged object ``token`` (a relative name under INTERNAL_PREFIX), making it if
-        need be. ``size_bytes`` is its final length, if known, so that room can be reserved."""
+        need be. ``name``: what it will be published as; object stores need to know. ``size_bytes``
+        is its final length, if known, so that room can be reserved and parts can be sized."""
 
-    def publish(self, token: str, name: str, *, overwrite: bool) -> None:
-        """Give a staged object its name, atomically. Without ``overwrite`` an existing ``name`` is
-        a ``StorageError`` and stays as it is. The name survives a power cut after ``settle``."""
+    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
+        """Give a staged object its name, atomically. ``receipt``: what ``finish`` returned. Without
+        ``overwrite`` an existing ``name`` is a ``StorageError`` and stays as it is. Publishing
+        again what was published by a call that did not return is no error. The name survives a
+        power cut after ``settle``."""
+
+    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        """Which staged objects are whole and can still be published (or were, under their names):
+        ``tokens`` are (name, receipt) by token."""
 
     def settle(self) -> None:
         """Return once all published names survive a power cut (directories synced)."""
 
-    def discard(self, token_prefix: str) -> None:
+    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
         """Remove all staged objects and other internal objects under ``token_prefix``, and the
-        directories that this leaves empty. Must begin with INTERNAL_PREFIX."""
+        directories that this leaves empty. Must begin with INTERNAL_PREFIX. ``names``: what staged
+        objects were to be published as; unfinished uploads to them are aborted."""
 
     def free_bytes(self) -> int | None:
         """Room left, or None where there is no such limit."""

@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from dsort.errors import (
@@ -35,6 +35,8 @@ class LocalBucket:
     they are removed. Instances may be pickled and used in several processes at once; what
     ``settle`` has to do is remembered by the instance that published.
     """
+
+    seals_on_finish = False
 
     def __init__(self, directory: Path) -> None:
         absolute = directory.absolute()
@@ -74,6 +76,14 @@ class LocalBucket:
             raise ObjectNotFoundError(f"{name} in bucket {self.uri} is not a file")
         return info_of(name, status)
 
+    def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
+        """``stat`` of each; those that are no files are left out."""
+        found = {}
+        for name in names:
+            with contextlib.suppress(ObjectNotFoundError):
+                found[name] = self.stat(name)
+        return found
+
     def open(self, name: str) -> LocalReadObject:
         """Open a file for reading; ``ObjectNotFoundError`` if there is none."""
         path = self._path(name)
@@ -91,6 +101,13 @@ class LocalBucket:
 
     def write(self, name: str, data: bytes) -> None:
         """Store a small file under ``name``: whole or not at all, and safe from power cuts."""
+        self._write(name, data, replace=True)
+
+    def write_new(self, name: str, data: bytes) -> bool:
+        """The same, unless there is a file ``name``: then False."""
+        return self._write(name, data, replace=False)
+
+    def _write(self, name: str, data: bytes, *, replace: bool) -> bool:
         path = self._path(name)
         is_internal = name.startswith(INTERNAL_PREFIX)
         # What dsort keeps for a job stays in the job's directory, so that `discard` finds it.
@@ -103,12 +120,20 @@ class LocalBucket:
                 with LocalStagedObject(fd, name, self.uri) as staged:
                     staged.write_at(0, [data])
                     staged.sync()
-                temporary.replace(path)
+                if replace:
+                    temporary.replace(path)
+                else:
+                    rename_to_free_name(temporary, path)
+            except FileExistsError:
+                if replace:
+                    raise
+                return False
             finally:
                 temporary.unlink(missing_ok=True)
                 if not is_internal:
                     remove_if_empty(self._internal)
             sync_directories(touched)
+        return True
 
     def delete(self, name: str) -> None:
         """Remove a file (or a link, not what it leads to); no error if there is none."""
@@ -119,7 +144,9 @@ class LocalBucket:
         ):
             path.unlink()
 
-    def stage(self, token: str, *, size_bytes: int | None = None) -> LocalStagedObject:
+    def stage(
+        self, token: str, *, name: str = "", size_bytes: int | None = None
+    ) -> LocalStagedObject:
         """Open the file ``token``, making it if need be, and reserve room for ``size_bytes``."""
         path = self._token_path(token)
         with self._doing(f"make room for {token}", needed_bytes=size_bytes):
@@ -131,7 +158,7 @@ class LocalBucket:
                 raise
         return LocalStagedObject(fd, token, self.uri)
 
-    def publish(self, token: str, name: str, *, overwrite: bool) -> None:
+    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
         """Rename a staged file to ``name`` in one step, making the directories that it needs.
 
         Without ``overwrite`` an existing ``name`` is a ``StorageError`` and stays as it is.
@@ -150,7 +177,20 @@ class LocalBucket:
                 raise StorageError(
                     f"{name} in bucket {self.uri} exists already", hint="remove it or rename it"
                 ) from error
+            except FileNotFoundError:
+                if not receipt or self.stat(name).etag != receipt:
+                    raise
             self._unsettled |= touched
+
+    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        """The files that are as they were when they were finished, under either name."""
+        found = set()
+        for token, (name, receipt) in tokens.items():
+            for place in (token, name):
+                with contextlib.suppress(ObjectNotFoundError):
+                    if self.stat(place).etag == receipt:
+                        found.add(token)
+        return found
 
     def settle(self) -> None:
         """Return once all names that this instance published survive a power cut."""
@@ -158,7 +198,7 @@ class LocalBucket:
             sync_directories(self._unsettled)
         self._unsettled.clear()
 
-    def discard(self, token_prefix: str) -> None:
+    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
         """Remove dsort's own files whose names begin with ``token_prefix``, and directories that
         this leaves empty, ``.dsort/`` too. Links are removed, not followed."""
         if not token_prefix.startswith(INTERNAL_PREFIX):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -48,6 +49,8 @@ class _Memory:
 
 
 class _MemoryReadObject(_Memory):
+    rereads_cheaply = True
+
     def __init__(self, info: ObjectInfo, data: bytes, bucket: str) -> None:
         super().__init__(info.name, bucket)
         self.info: ObjectInfo = info
@@ -82,6 +85,10 @@ class _MemoryStagedObject(_Memory):
     def sync(self) -> None:
         """Memory never survives."""
 
+    def finish(self) -> str:
+        """Memory needs no receipt."""
+        return ""
+
     def size_bytes(self) -> int:
         return len(self._data)
 
@@ -90,11 +97,14 @@ class _MemoryStagedObject(_Memory):
 
 
 class MemoryBucket:
-    """Objects in a dict (see :class:`~dsort.storage.base.Bucket`), for one process and one thread.
+    """Objects in a dict (see :class:`~dsort.storage.base.Bucket`), for one process; of several
+    threads only ``write_new`` knows.
 
     ``room_bytes`` is how much fits in (None: no limit). It exists from the start unless
     ``exists=False``; as with directories, nothing can be stored before ``create``.
     """
+
+    seals_on_finish = False
 
     def __init__(
         self,
@@ -108,7 +118,9 @@ class MemoryBucket:
         self._exists = exists
         self._objects: dict[bytes, tuple[ObjectInfo, bytes]] = {}
         self._staged: dict[bytes, bytearray] = {}
+        self._published: dict[bytes, bytes] = {}
         self._versions = itertools.count(1)
+        self._lock = threading.RLock()
 
     def exists(self) -> bool:
         return self._exists
@@ -121,7 +133,7 @@ class MemoryBucket:
         wanted = encoded_prefix(prefix)
         internal = INTERNAL_PREFIX.encode()
         self._need_bucket()
-        known = {name: info for name, (info, _) in self._objects.items()}
+        known = {name: info for name, (info, _) in list(self._objects.items())}
         for token, data in self._staged.items():
             known[token] = ObjectInfo(token.decode(), len(data), 0, "")
         for name in sorted(known):
@@ -132,6 +144,10 @@ class MemoryBucket:
 
     def stat(self, name: str) -> ObjectInfo:
         return self._get(name)[0]
+
+    def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
+        encoded = {name: encoded_name(name) for name in names}
+        return {name: self._get(name)[0] for name, at in encoded.items() if at in self._objects}
 
     def open(self, name: str) -> _MemoryReadObject:
         return _MemoryReadObject(*self._get(name), self.uri)
@@ -145,27 +161,44 @@ class MemoryBucket:
         self.need_room(len(data), name)
         self._put(encoded, bytes(data))
 
+    def write_new(self, name: str, data: bytes) -> bool:
+        encoded = encoded_name(name)
+        self._need_bucket()
+        with self._lock:
+            if encoded in self._objects:
+                return False
+            self.write(name, data)
+        return True
+
     def delete(self, name: str) -> None:
         self._objects.pop(encoded_name(name), None)
 
-    def stage(self, token: str, *, size_bytes: int | None = None) -> _MemoryStagedObject:
+    def stage(
+        self, token: str, *, name: str = "", size_bytes: int | None = None
+    ) -> _MemoryStagedObject:
         encoded = encoded_token(token)
         self._need_bucket()
         self.need_room(size_bytes or 0, token)
         return _MemoryStagedObject(token, self._staged.setdefault(encoded, bytearray()), self)
 
-    def publish(self, token: str, name: str, *, overwrite: bool) -> None:
+    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
         source, target = encoded_token(token), encoded_name(name)
+        if source not in self._staged and self._published.get(source) == target:
+            return
         if source not in self._staged:
             raise ObjectNotFoundError(f"there is no {token} in bucket {self.uri}")
         if target in self._objects and not overwrite:
             raise StorageError(f"{name} in bucket {self.uri} exists already")
         self._put(target, bytes(self._staged.pop(source)))
+        self._published[source] = target
+
+    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return {token for token in tokens if encoded_token(token) in self._staged}
 
     def settle(self) -> None:
         """Memory never survives."""
 
-    def discard(self, token_prefix: str) -> None:
+    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
         if not token_prefix.startswith(INTERNAL_PREFIX):
             raise InvariantError(f"discard of {token_prefix!r}, not under {INTERNAL_PREFIX}")
         wanted = encoded_prefix(token_prefix)

@@ -64,6 +64,8 @@ class ShardReader:
 class _Counted:
     """A source that tells its reader what is read from it."""
 
+    rereads_cheaply = True  # a verification has no scratch to spool it to
+
     def __init__(self, source: ReadObject, reader: ShardReader) -> None:
         self.info = source.info
         self._source = source

@@ -7,11 +7,13 @@ stored as ``x.offsets`` and ``x.blob``. Private to one job; no other program rea
 
 from __future__ import annotations
 
+import io
 import json
 import mmap
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,7 @@ from dsort.core.columns import BytesColumn
 from dsort.errors import InvariantError
 from dsort.storage.os_errors import StorageErrors
 
-__all__ = ["ColumnFile", "write_columns"]
+__all__ = ["ColumnFile", "columns_bytes", "write_columns"]
 
 _MAGIC = b"dsortcol"
 _ALIGN = 64
@@ -29,7 +31,26 @@ Column = NDArray[Any] | BytesColumn
 
 
 def write_columns(path: Path, columns: Mapping[str, Column | None]) -> int:
-    """Write the columns (None is left out) to ``path``; returns the file's size in bytes."""
+    """Write the columns (None is left out) to ``path``; returns the file's size in bytes.
+
+    The file appears whole: whoever died meanwhile has left none that a later attempt would trust.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with StorageErrors(f"write {path.name}", str(path.parent)):
+        with part.open("wb") as file:
+            size_bytes = _write(file, columns)
+        part.replace(path)
+    return size_bytes
+
+
+def columns_bytes(columns: Mapping[str, Column | None]) -> bytes:
+    """The same file, in memory."""
+    file = io.BytesIO()
+    _write(file, columns)
+    return file.getvalue()
+
+
+def _write(file: BinaryIO, columns: Mapping[str, Column | None]) -> int:
     arrays: dict[str, NDArray[Any]] = {}
     for name, column in columns.items():
         if isinstance(column, BytesColumn):
@@ -43,12 +64,13 @@ def write_columns(path: Path, columns: Mapping[str, Column | None]) -> int:
         at += -(-array.nbytes // _ALIGN) * _ALIGN
     text = json.dumps(header).encode()
     first = -(-(16 + len(text)) // _ALIGN) * _ALIGN
-    with StorageErrors(f"write {path.name}", str(path.parent)), path.open("wb") as file:
-        file.write(_MAGIC + len(text).to_bytes(8, "little") + text)
-        for name, array in arrays.items():
-            file.seek(first + header[name][2])
-            file.write(np.ascontiguousarray(array).data.cast("B"))
-        file.truncate(first + at)
+    file.write(_MAGIC + len(text).to_bytes(8, "little") + text)
+    end = 16 + len(text)
+    for name, array in arrays.items():
+        file.seek(first + header[name][2])
+        end = file.tell() + file.write(np.ascontiguousarray(array).data.cast("B"))
+    file.seek(end)
+    file.write(bytes(first + at - end))
     return first + at
 
 

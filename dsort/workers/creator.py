@@ -8,22 +8,23 @@ several turns over its spill, each for the next run of records that fits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import xxhash
 
 from dsort.core.columns import Int64s
-from dsort.errors import InvariantError
-from dsort.formats.tar import END_OF_ARCHIVE
-from dsort.storage.base import Bucket, StagedObject
-from dsort.workers.index_store import IndexStore
+from dsort.storage.base import Bucket
+from dsort.workers.homes import Homes
+from dsort.workers.index_store import OrderedRows
 from dsort.workers.inputs import MappedInputs
+from dsort.workers.requests import OrderedRowsOf
 from dsort.workers.shard_bytes import PayloadBuffer
+from dsort.workers.shard_writer import ContentCheck, ShardWriter
 from dsort.workers.slices import slices_of, slices_of_sources
-from dsort.workers.spill import SpillReader
-from dsort.workers.tasks import CreateDone, CreateTask, OutputPiece, WorkerSetup
+from dsort.workers.spill_reader import SpillReader
+from dsort.workers.tasks import CreateDone, CreatedShard, CreateTask, OutputPiece, WorkerSetup
 from dsort.workers.writeback import Writeback
 
 __all__ = ["Creator"]
@@ -32,9 +33,6 @@ ROWS_AT_ONCE_MAX = 2048
 """Slices are made for so many records at a time: small records are then still in the processor's
 cache when their checksum is taken, and a slice object takes 200 bytes."""
 INPUTS_OPEN_MAX = 16384
-FLUSH_BYTES = 16 << 20
-"""The disk is set to work each time so much has been written."""
-
 SliceLists = Iterator[Sequence[memoryview]]
 
 
@@ -42,15 +40,19 @@ class Creator:
     """Writes output shards for one job, in one worker."""
 
     def __init__(
-        self, setup: WorkerSetup, inputs: Bucket, outputs: Bucket, buffer: PayloadBuffer
+        self,
+        setup: WorkerSetup,
+        inputs: Bucket,
+        outputs: Bucket,
+        buffer: PayloadBuffer,
+        homes: Homes,
     ) -> None:
-        self._scratch = Path(setup.scratch)
         self._spilled = setup.way == "spill"
         self._outputs = outputs
         self._buffer = buffer
-        self._store = IndexStore(self._scratch)
+        self._homes = homes
         self._writeback = Writeback()
-        self._inputs = MappedInputs(inputs, self._scratch, open_max=INPUTS_OPEN_MAX)
+        self._inputs = MappedInputs(inputs, homes.store, open_max=INPUTS_OPEN_MAX)
 
     def close(self) -> None:
         """Let go of the mapped inputs."""
@@ -59,81 +61,56 @@ class Creator:
 
     def create(self, task: CreateTask) -> CreateDone:
         """Write the pieces of a task, all of a shard's through one open output."""
-        checksums: dict[int, str] = {}
+        finished: list[_FinishedShard] = []
+        homes = dict(task.homes)
         payload: _Payload | None = None
-        out: _ShardWriter | None = None
+        out: ShardWriter | None = None
         try:
             for piece in task.pieces:
                 if out is None or out.ordinal != piece.ordinal:
-                    if out is not None:
-                        out.close()
-                    staged = self._outputs.stage(piece.token, size_bytes=piece.shard_bytes)
-                    out = _ShardWriter(staged, piece, self._writeback)
+                    staged = self._outputs.stage(
+                        piece.token, name=piece.name, size_bytes=piece.shard_bytes
+                    )
+                    out = ShardWriter(staged, piece, self._writeback, want_md5=task.want_md5)
                 if piece.bucket >= 0 and (payload is None or payload.bucket != piece.bucket):
                     if payload is not None:
                         payload.close()
-                    payload = self._payload(piece.bucket)
-                checksum = out.write_piece(piece, payload)
-                if checksum:
-                    checksums[piece.ordinal] = checksum
+                    payload = self._payload(piece.bucket, homes[piece.bucket], task.where)
+                check = payload.check(piece) if payload and task.check_content else None
+                out.write_piece(piece, payload, check)
+                if piece.last:
+                    finished.append(_FinishedShard(out, out.finish()))
+                    out = None
+            shards = tuple(shard.done() for shard in finished)
         finally:
-            for held in (out, payload):
-                if held is not None:
-                    held.close()
+            if out is not None:
+                out.abandon()
+            if payload is not None:
+                payload.close()
         return CreateDone(
-            checksums=checksums,
+            shards=shards,
             records=sum(piece.row_stop - piece.row_start for piece in task.pieces),
             bytes_written=sum(piece.stored_bytes for piece in task.pieces),
         )
 
-    def _payload(self, bucket: int) -> _Payload:
+    def _payload(self, bucket: int, home: str, where: str) -> _Payload:
         if self._spilled:
-            return _SpilledPayload(self._store, self._scratch, bucket, self._buffer)
-        return _MappedPayload(self._store, bucket, self._inputs)
+            rows = self._homes.ask(home, OrderedRowsOf(bucket))
+            reader = SpillReader(self._homes, self._homes.where(where), bucket, rows)
+            return _SpilledPayload(bucket, rows, reader, self._buffer)
+        return _MappedPayload(self._homes, home, bucket, self._inputs)
 
 
-class _ShardWriter:
-    """Writes one output shard, piece by piece, and checks that each is as long as planned."""
+@dataclass(frozen=True, slots=True)
+class _FinishedShard:
+    """A shard that is written; its receipt may still be on its way."""
 
-    def __init__(self, staged: StagedObject, first: OutputPiece, writeback: Writeback) -> None:
-        self._writeback = writeback
-        self.ordinal = first.ordinal
-        self._staged = staged
-        self._offset = self._flushed = 0
-        self._state = xxhash.xxh3_64()
+    writer: ShardWriter
+    receipt: Future[str]
 
-    def write_piece(self, piece: OutputPiece, payload: _Payload | None) -> str:
-        """Write one piece; the XXH3 of the shard (hexadecimal) if that ends it, else ""."""
-        if self._offset != piece.offset:
-            raise InvariantError(f"output shard {piece.ordinal} is written with a gap")
-        if payload is not None and piece.row_stop > piece.row_start:
-            for slices in payload.slices(piece.row_start, piece.row_stop):
-                self._write(slices)
-        if self._offset != piece.offset + piece.stored_bytes:
-            raise InvariantError(
-                f"output shard {piece.ordinal} got {self._offset - piece.offset} bytes, "
-                f"{piece.stored_bytes} were planned"
-            )
-        if not piece.last:
-            return ""
-        self._write([memoryview(END_OF_ARCHIVE)])
-        if self._offset != piece.shard_bytes:
-            raise InvariantError(f"output shard {piece.ordinal} has {self._offset} bytes")
-        return self._state.hexdigest()
-
-    def close(self) -> None:
-        """Nothing more comes: let the disk take the rest."""
-        self._writeback.finish(self._staged, self._flushed, self._offset - self._flushed)
-
-    def _write(self, slices: Sequence[memoryview]) -> None:
-        self._staged.write_at(self._offset, slices)
-        self._offset += sum(map(len, slices))
-        if self._offset - self._flushed >= FLUSH_BYTES:
-            self._writeback.start(self._staged, self._flushed, self._offset - self._flushed)
-            self._flushed = self._offset
-        update = self._state.update
-        for piece in slices:
-            update(piece)
+    def done(self) -> CreatedShard:
+        writer = self.writer
+        return CreatedShard(writer.ordinal, writer.checksum, self.receipt.result(), writer.md5)
 
 
 class _Payload(Protocol):
@@ -144,6 +121,9 @@ class _Payload(Protocol):
     def slices(self, start: int, stop: int) -> SliceLists:
         """The slices of rows ``start:stop``, some records at a time; valid until the next step."""
 
+    def check(self, piece: OutputPiece) -> ContentCheck:
+        """What the content of a piece's rows is checked with."""
+
     def close(self) -> None:
         """Release files."""
 
@@ -151,17 +131,22 @@ class _Payload(Protocol):
 class _MappedPayload:
     """Records as slices of the mapped input shards."""
 
-    def __init__(self, store: IndexStore, bucket: int, inputs: MappedInputs) -> None:
+    def __init__(self, homes: Homes, home: str, bucket: int, inputs: MappedInputs) -> None:
         self.bucket = bucket
-        self._store = store
+        self._homes = homes
+        self._home = home
         self._inputs = inputs
 
     def close(self) -> None:
         """The mappings stay for the next bucket."""
 
+    def check(self, piece: OutputPiece) -> ContentCheck:
+        """See :class:`_Payload`."""
+        return ContentCheck(self._rows(piece.row_start, piece.row_stop), piece.ordinal)
+
     def slices(self, start: int, stop: int) -> SliceLists:
         """The slices of rows ``start:stop``, some records at a time."""
-        rows = self._store.ordered(self.bucket, start, stop)
+        rows = self._rows(start, stop)
         step = min(ROWS_AT_ONCE_MAX, self._inputs.open_max)
         for at in range(0, stop - start, step):
             some = slice(at, min(at + step, stop - start))
@@ -169,18 +154,20 @@ class _MappedPayload:
             views = self._inputs.views(np.unique(source).tolist())
             yield slices_of_sources(views, source, rows.segments.run(some.start, some.stop))
 
+    def _rows(self, start: int, stop: int) -> OrderedRows:
+        rows: OrderedRows = self._homes.ask(self._home, OrderedRowsOf(self.bucket, start, stop))
+        return rows
+
 
 class _SpilledPayload:
     """Records of one bucket's spill, through the worker's buffer."""
 
     def __init__(
-        self, store: IndexStore, scratch: Path, bucket: int, buffer: PayloadBuffer
+        self, bucket: int, rows: OrderedRows, reader: SpillReader, buffer: PayloadBuffer
     ) -> None:
         self.bucket = bucket
-        self._rows = rows = store.ordered(bucket)
-        self._reader = SpillReader(
-            scratch, bucket, rows.block_worker, rows.block_start, rows.block_bytes
-        )
+        self._rows = rows
+        self._reader = reader
         self._buffer = buffer
         self._whole: memoryview | None = None
         if self._reader.size_bytes <= buffer.size_bytes:
@@ -191,6 +178,11 @@ class _SpilledPayload:
     def close(self) -> None:
         """Close the spill files."""
         self._reader.close()
+
+    def check(self, piece: OutputPiece) -> ContentCheck:
+        """See :class:`_Payload`."""
+        rows = self._rows.run(piece.row_start, piece.row_stop)
+        return ContentCheck(rows, piece.ordinal)
 
     def slices(self, start: int, stop: int) -> SliceLists:
         """The slices of rows ``start:stop``, some records at a time; valid until the next step."""
@@ -216,11 +208,13 @@ class _SpilledPayload:
         lengths: Int64s = self._rows.segments.length[rows]
         slices: list[memoryview] = [memoryview(b"")] * len(starts)
         view, at = self._buffer.view(self._buffer.size_bytes), 0
+        wanted = []
         for row in np.argsort(starts, kind="stable").tolist():
             size = int(lengths[row])
             slices[row] = view[at : at + size]
-            self._reader.read_into(slices[row], int(starts[row]))
+            wanted.append((slices[row], int(starts[row])))
             at += size
+        self._reader.read_many(wanted)
         return slices
 
     def _streamed(self, row: int) -> SliceLists:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 import xxhash
@@ -16,7 +15,7 @@ from dsort.core.records import FormedRecords, form_records
 from dsort.core.tally import SAMPLES_MAX, Tally
 from dsort.errors import CorruptShardError, DuplicateError, KeyMapError, StrayMemberError
 from dsort.storage.base import Bucket
-from dsort.workers.index_store import IndexStore
+from dsort.workers.homes import Homes
 from dsort.workers.renaming import rename_records
 from dsort.workers.shard_bytes import PayloadBuffer, ShardBytes, Window
 from dsort.workers.slices import hash_records, slices_of
@@ -31,34 +30,48 @@ class Extractor:
     """Extracts input shards for one job, in one worker."""
 
     def __init__(
-        self, setup: WorkerSetup, worker: int, inputs: Bucket, buffer: PayloadBuffer
+        self,
+        setup: WorkerSetup,
+        worker: int,
+        inputs: Bucket,
+        buffer: PayloadBuffer,
+        homes: Homes,
     ) -> None:
         self._setup = setup
         self._worker = worker
         self._inputs = inputs
         self._buffer = buffer
-        self._store = IndexStore(Path(setup.scratch))
+        self._home = homes.home
+        self._store = homes.store
         self._spill: SpillWriter | None = None
 
     def extract(self, task: ExtractTask) -> ExtractDone:
         """Do one task. ``InputError`` and its children name shard and record."""
         mapped = self._setup.way == "map"
         with self._inputs.open(task.name) as source:
-            shard = ShardBytes(task.name, source, self._buffer, mapped=mapped)
-            shard.check_unchanged(task.size_bytes, task.etag)
-            skipped = ""
+            shard = ShardBytes(
+                task.name, source, self._buffer, mapped=mapped, spool=self._store.scratch
+            )
             try:
-                members = shard.members()
-            except CorruptShardError as error:
-                if self._setup.reactions.corrupt_shards != "skip":
-                    raise
-                members, skipped = _no_members(), error.message
-            done = self._extract_members(task, shard, members)
-            if skipped:
-                done.tally.add("corrupt_shards", 1, [skipped])
-            shard.whole = None  # let go of the mapping before it is closed
+                shard.check_unchanged(task.size_bytes, task.etag)
+                done = self._extract(task, shard)
+            finally:
+                shard.close()  # before the source: it may be a view of its mapping
             if task.spill:
                 source.forget()
+        return done
+
+    def _extract(self, task: ExtractTask, shard: ShardBytes) -> ExtractDone:
+        skipped = ""
+        try:
+            members = shard.members()
+        except CorruptShardError as error:
+            if self._setup.reactions.corrupt_shards != "skip":
+                raise
+            members, skipped = _no_members(), error.message
+        done = self._extract_members(task, shard, members)
+        if skipped:
+            done.tally.add("corrupt_shards", 1, [skipped])
         return done
 
     def close(self) -> None:
@@ -84,6 +97,7 @@ class Extractor:
         return ExtractDone(
             shard=task.shard,
             worker=self._worker,
+            home=self._home,
             records=len(index),
             members=int(index.members.sum()),
             payload_bytes=int(index.payload_bytes.sum()),
@@ -206,7 +220,7 @@ class Extractor:
         if not task.spill:
             return None
         if self._spill is None:
-            self._spill = SpillWriter(Path(self._setup.scratch), self._worker, self._setup.buckets)
+            self._spill = SpillWriter(self._store.scratch, self._worker, self._setup.buckets)
         starts = self._spill.lengths()
         buckets = np.zeros(len(index), np.int32) if bucket is None else bucket
         for window in shard.windows(index.segments):

@@ -10,7 +10,6 @@ index than a bucket of it.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +22,9 @@ from dsort.core.buckets import Splitters
 from dsort.core.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.core.record_index import RecordIndex, Segments, SortKeys
 from dsort.storage.os_errors import StorageErrors
-from dsort.workers.column_file import ColumnFile, write_columns
+from dsort.workers.column_file import ColumnFile, columns_bytes, write_columns
 
-__all__ = ["BucketRows", "IndexStore", "OrderedRows", "ShardRows"]
+__all__ = ["BucketRows", "IndexStore", "OrderedRows", "ShardRows", "splitters_bytes"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,20 +67,58 @@ class OrderedRows:
     stored_bytes: Int64s
     segments: Segments
     content_hash: UInt64s | None
-    block_worker: Int64s  # spill blocks: whose file, where in it, how long
+    block_shard: Int64s  # spill blocks: of which shard, in whose file, where in it, how long
+    block_worker: Int64s
     block_start: Int64s
     block_bytes: Int64s
+
+    def run(self, start: int, stop: int) -> OrderedRows:
+        """Rows ``start:stop``."""
+        rows = slice(start, stop)
+        return OrderedRows(
+            source=self.source[rows],
+            shard=self.shard[rows],
+            ordinal=self.ordinal[rows],
+            group=None if self.group is None else self.group[rows],
+            members=self.members[rows],
+            payload_bytes=self.payload_bytes[rows],
+            stored_bytes=self.stored_bytes[rows],
+            segments=self.segments.run(start, stop),
+            content_hash=None if self.content_hash is None else self.content_hash[rows],
+            block_shard=self.block_shard,
+            block_worker=self.block_worker,
+            block_start=self.block_start,
+            block_bytes=self.block_bytes,
+        )
 
 
 class IndexStore:
     """Reads and writes the index files of one job in its scratch directory."""
 
     def __init__(self, scratch: Path) -> None:
-        self._scratch = scratch
+        self.scratch = scratch
 
     def path(self, name: str) -> Path:
         """The file ``name`` in scratch."""
-        return self._scratch / name
+        return self.scratch / name
+
+    # -- small files -------------------------------------------------------------------------
+
+    def write_file(self, name: str, data: bytes) -> None:
+        """Store a small file; it appears whole or not at all."""
+        with StorageErrors(f"write {name}", str(self.scratch)):
+            part = self.path(f"{name}.part")
+            part.write_bytes(data)
+            part.replace(self.path(name))
+
+    def file_bytes(self, name: str) -> bytes:
+        """A small file, whole."""
+        with StorageErrors(f"read {name}", str(self.scratch)):
+            return self.path(name).read_bytes()
+
+    def has_shard(self, stage: str, shard: int) -> bool:
+        """Whether there is an index of this shard; index files appear whole."""
+        return self.path(f"{stage}-{shard}.col").is_file()
 
     # -- shards ------------------------------------------------------------------------------
 
@@ -191,6 +228,7 @@ class IndexStore:
                 "segment_length": rows.segments.length,
                 "literals": rows.segments.literals,
                 "content_hash": rows.content_hash,
+                "block_shard": rows.block_shard,
                 "block_worker": rows.block_worker,
                 "block_start": rows.block_start,
                 "block_bytes": rows.block_bytes,
@@ -212,6 +250,7 @@ class IndexStore:
             stored_bytes=file.array("stored_bytes", start, stop),
             segments=_segments(file, start, stop),
             content_hash=_optional(file, "content_hash", start, stop),
+            block_shard=file.array("block_shard"),
             block_worker=file.array("block_worker"),
             block_start=file.array("block_start"),
             block_bytes=file.array("block_bytes"),
@@ -230,17 +269,26 @@ class IndexStore:
         """The columns that ``write_positions`` stored."""
         return ColumnFile(self.path(name))
 
-    def write_splitters(self, name: str, splitters: Splitters) -> None:
-        """Store the splitters of a job."""
-        with StorageErrors(f"write {name}", str(self._scratch)):
-            self.path(name).write_bytes(pickle.dumps(splitters, protocol=5))
-
     def splitters(self, name: str) -> Splitters:
-        """The splitters that ``write_splitters`` stored."""
-        with StorageErrors(f"read {name}", str(self._scratch)):
-            loaded = pickle.loads(self.path(name).read_bytes())  # our own scratch file
-        assert isinstance(loaded, Splitters)
-        return loaded
+        """The splitters that the coordinator shared."""
+        file = ColumnFile(self.path(name))
+        count = len(file.array("shard"))
+        return Splitters(_sort_keys(file, 0, count), file.array("shard"), file.array("ordinal"))
+
+
+def splitters_bytes(splitters: Splitters) -> bytes:
+    """A file of splitters."""
+    keys = splitters.keys
+    return columns_bytes(
+        {
+            "shard": splitters.shard,
+            "ordinal": splitters.ordinal,
+            "group": keys.group,
+            "rank": keys.rank,
+            "words": keys.words,
+            "text": keys.text,
+        }
+    )
 
 
 def _optional(file: ColumnFile, name: str, start: int, stop: int) -> NDArray[Any] | None:

@@ -7,13 +7,12 @@ import resource
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from dsort.errors import ChangedInputError, StorageError
 from dsort.storage.base import Bucket, ReadObject
-from dsort.storage.os_errors import StorageErrors
+from dsort.workers.index_store import IndexStore
 
-__all__ = ["InputShard", "MappedInputs", "read_inputs", "write_inputs"]
+__all__ = ["INPUTS_FILE", "InputShard", "MappedInputs", "inputs_bytes", "read_inputs"]
 
 INPUTS_FILE = "inputs.pickle"
 SPARE_FILES = 128
@@ -29,23 +28,21 @@ class InputShard:
     etag: str
 
 
-def write_inputs(scratch: Path, inputs: Sequence[InputShard]) -> None:
-    """Store the job's inputs where its workers find them."""
-    with StorageErrors(f"write {INPUTS_FILE}", str(scratch)):
-        (scratch / INPUTS_FILE).write_bytes(pickle.dumps(list(inputs), protocol=5))
+def inputs_bytes(inputs: Sequence[InputShard]) -> bytes:
+    """The job's inputs as the file ``INPUTS_FILE``, which all homes get."""
+    return pickle.dumps(list(inputs), protocol=5)
 
 
-def read_inputs(scratch: Path) -> list[InputShard]:
-    """The inputs that ``write_inputs`` stored."""
-    with StorageErrors(f"read {INPUTS_FILE}", str(scratch)):
-        loaded: list[InputShard] = pickle.loads((scratch / INPUTS_FILE).read_bytes())
+def read_inputs(store: IndexStore) -> list[InputShard]:
+    """The inputs that were shared."""
+    loaded: list[InputShard] = pickle.loads(store.file_bytes(INPUTS_FILE))
     return loaded
 
 
 class MappedInputs:
     """Mapped input shards by ordinal; the least recently used are let go beyond ``open_max``."""
 
-    def __init__(self, bucket: Bucket, scratch: Path, *, open_max: int) -> None:
+    def __init__(self, bucket: Bucket, store: IndexStore, *, open_max: int) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = open_max + SPARE_FILES
         if soft < wanted:
@@ -53,7 +50,7 @@ class MappedInputs:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         self.open_max = max(min(open_max, soft - SPARE_FILES), 1)
         self._bucket = bucket
-        self._scratch = scratch
+        self._store = store
         self._inputs: list[InputShard] = []
         self._open: OrderedDict[int, tuple[ReadObject, memoryview]] = OrderedDict()
 
@@ -77,7 +74,7 @@ class MappedInputs:
             self._open.move_to_end(shard)
             return self._open[shard][1]
         if not self._inputs:
-            self._inputs = read_inputs(self._scratch)
+            self._inputs = read_inputs(self._store)
         expected = self._inputs[shard]
         source = self._bucket.open(expected.name)
         if (source.info.size_bytes, source.info.etag) != (expected.size_bytes, expected.etag):

@@ -1,7 +1,7 @@
 """The planning verbs of a worker: find duplicate keys, order a bucket, cut it.
 
-All decisions are ``core``'s; this reads columns from scratch, hands them over, and writes what
-comes back.
+All decisions are ``core``'s; this asks homes for columns, hands them over, and writes what comes
+back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from dsort.core.record_index import Segments, SortKeys
 from dsort.core.sort_rule import SortRule
 from dsort.core.tally import SAMPLES_MAX
 from dsort.errors import InvariantError
-from dsort.workers.index_store import BucketRows, IndexStore, OrderedRows
+from dsort.workers.homes import Homes, Where
+from dsort.workers.index_store import BucketRows, OrderedRows
+from dsort.workers.requests import BucketRowsOf, KeyHashes, KeyRows, KeysOf, OrderedRowsOf
 from dsort.workers.tasks import (
     CutDone,
     CutTask,
@@ -34,36 +36,33 @@ __all__ = ["Orderer"]
 class Orderer:
     """Plans for one job, in one worker."""
 
-    def __init__(self, store: IndexStore, rule: SortRule, *, spill: bool) -> None:
-        self._store = store
+    def __init__(self, homes: Homes, rule: SortRule, *, spill: bool) -> None:
+        self._homes = homes
+        self._store = homes.store
         self._rule = rule
         self._spill = spill
 
     def duplicates(self, task: DuplicatesTask) -> DuplicatesDone:
         """Find the records of one range of key hashes whose key an earlier record has."""
-        hashes, shard, ordinal, row = [], [], [], []
-        for number in task.shards:
-            key_hash, ordinals = self._store.key_hashes(task.stage, number)
-            mine = key_hash >= np.uint64(task.low)
-            if task.high:
-                mine &= key_hash < np.uint64(task.high)
-            rows = np.flatnonzero(mine)
-            hashes.append(key_hash[rows])
-            ordinal.append(ordinals[rows])
-            shard.append(np.full(len(rows), number, np.int64))
-            row.append(rows)
-        key_hash = np.concatenate([np.zeros(0, np.uint64), *hashes])
+        where = self._homes.where(task.where)
+        asks = (
+            (home, KeyHashes(task.stage, shards, task.low, task.high))
+            for home, shards in where.by_home()
+        )
+        parts: list[KeyRows] = list(self._homes.ask_all(asks))
+        key_hash = np.concatenate([np.zeros(0, np.uint64), *(part.key_hash for part in parts)])
         twice = repeated_hashes(key_hash)
         if len(twice) == 0:
-            return DuplicatesDone(task.part, 0, ())
+            return DuplicatesDone(task.part, self._homes.home, 0, ())
         at = np.minimum(np.searchsorted(twice, key_hash), len(twice) - 1)
         chosen = np.flatnonzero(twice[at] == key_hash)
-        shards, ordinals = np.concatenate(shard)[chosen], np.concatenate(ordinal)[chosen]
-        rows, key_hash = np.concatenate(row)[chosen], key_hash[chosen]
+        shards = np.concatenate([part.shard for part in parts])[chosen]
+        ordinals = np.concatenate([part.ordinal for part in parts])[chosen]
+        rows = np.concatenate([part.row for part in parts])[chosen]
         by_position = np.lexsort((ordinals, shards))
         shards, ordinals = shards[by_position], ordinals[by_position]
-        rows, key_hash = rows[by_position], key_hash[by_position]
-        keys = self._keys(task.stage, shards, rows)
+        rows, key_hash = rows[by_position], key_hash[chosen][by_position]
+        keys = self._keys(where, task.stage, shards, rows)
         found = find_duplicates(keys, key_hash)
         if task.want_rows:
             self._store.write_positions(
@@ -75,18 +74,27 @@ class Orderer:
             )
         first = found.rows[:SAMPLES_MAX].tolist()
         samples = tuple((int(shards[at]), int(ordinals[at]), keys[at]) for at in first)
-        return DuplicatesDone(task.part, len(found), samples)
+        return DuplicatesDone(task.part, self._homes.home, len(found), samples)
 
-    def _keys(self, stage: str, shards: Int64s, rows: Int64s) -> BytesColumn:
+    def _keys(self, where: Where, stage: str, shards: Int64s, rows: Int64s) -> BytesColumn:
         """The keys of rows that are sorted by shard."""
-        bounds = [*np.flatnonzero(np.diff(shards, prepend=-1)).tolist(), len(shards)]
-        return BytesColumn.concat(
-            self._store.keys(stage, int(shards[a]), rows[a:b]) for a, b in pairwise(bounds)
-        )
+        home = where.home_of[shards]
+        columns, places = [], []
+        for number in np.unique(home).tolist():
+            mine = np.flatnonzero(home == number)
+            bounds = [*np.flatnonzero(np.diff(shards[mine], prepend=-1)).tolist(), len(mine)]
+            request = KeysOf(
+                stage,
+                tuple(shards[mine[a]] for a in bounds[:-1]),
+                tuple(rows[mine[a:b]] for a, b in pairwise(bounds)),
+            )
+            columns.append(self._homes.ask(where.homes[number], request))
+            places.append(mine)
+        return BytesColumn.concat(columns).take(np.argsort(np.concatenate(places)))
 
     def order(self, task: OrderTask) -> OrderDone:
         """Put one bucket in output order and store it."""
-        rows = self._store.bucket_rows("index", task.shards, task.bucket)
+        rows = self._bucket_rows(task)
         columns = _Columns(rows, spill=self._spill)
         order = order_rows(columns.sort, decreasing=self._rule.decreasing)
         _check_permutation(order, columns.sort.count)
@@ -99,11 +107,22 @@ class Orderer:
         self._store.write_ordered(task.bucket, ordered)
         return OrderDone(
             bucket=task.bucket,
+            home=self._homes.home,
             records=len(order),
             dropped=dropped,
             payload_bytes=int(ordered.payload_bytes.sum()),
             stored_bytes=int(ordered.stored_bytes.sum()),
         )
+
+    def _bucket_rows(self, task: OrderTask) -> BucketRows:
+        """The rows of one bucket, from all homes, in shard order."""
+        asks = (
+            (home, BucketRowsOf("index", shards, task.bucket))
+            for home, shards in self._homes.where(task.where).by_home()
+        )
+        parts = [part for answer in self._homes.ask_all(asks) for part in answer]
+        parts.sort(key=lambda part: part[0])
+        return BucketRows(tuple(shard for shard, _ in parts), tuple(rows for _, rows in parts))
 
     def _kept(self, drop: str, columns: _Columns) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Which rows are not among the positions to drop."""
@@ -117,7 +136,7 @@ class Orderer:
 
     def cut(self, task: CutTask) -> CutDone:
         """Cut one ordered bucket into pieces of output shards."""
-        rows = self._store.ordered(task.bucket)
+        rows = self._homes.ask(task.home, OrderedRowsOf(task.bucket))
         pieces, state = cut_bucket(
             task.rule,
             task.bucket,
@@ -192,6 +211,7 @@ class _Columns:
             stored_bytes=self._stored[order],
             segments=segments,
             content_hash=None if self._content_hash is None else self._content_hash[order],
+            block_shard=np.array(self._rows.shards, np.int64),
             block_worker=np.array([part.worker for part in parts], np.int64),
             block_start=np.array([part.spill_start for part in parts], np.int64),
             block_bytes=np.array([int(part.stored_bytes.sum()) for part in parts], np.int64),

@@ -12,7 +12,8 @@ import xxhash
 from dsort.core.columns import Int64s
 from dsort.errors import InvariantError, StorageError
 from dsort.storage.base import Bucket, StagedObject
-from dsort.workers.index_store import IndexStore
+from dsort.workers.homes import Homes
+from dsort.workers.requests import OrderedRowsOf
 from dsort.workers.shard_bytes import PayloadBuffer
 from dsort.workers.tasks import SealDone, SealTask, StagedShard
 
@@ -26,14 +27,15 @@ SYNCS_AT_ONCE_MAX = 8
 class Sealer:
     """Seals output shards for one job, in one worker."""
 
-    def __init__(self, store: IndexStore, outputs: Bucket, buffer: PayloadBuffer) -> None:
-        self._store = store
+    def __init__(self, homes: Homes, outputs: Bucket, buffer: PayloadBuffer) -> None:
+        self._homes = homes
         self._outputs = outputs
         self._buffer = buffer
 
     def seal(self, task: SealTask) -> SealDone:
         """Check length, checksum and content as far as the task asks, and sync."""
         md5: dict[int, str] = {}
+        homes = dict(task.homes)
         with ExitStack() as stack:
             opened = []
             for shard in task.shards:
@@ -46,10 +48,10 @@ class Sealer:
                         "planned"
                     )
                 # Read back before the sync, while the pages are still in memory.
-                if task.want_md5:
+                if task.want_md5 or shard.reread:
                     md5[shard.ordinal] = self._md5(staged, shard)
                 if shard.pieces:
-                    self._check_content(shard, staged)
+                    self._check_content(shard, staged, homes)
             with ThreadPoolExecutor(SYNCS_AT_ONCE_MAX) as threads:
                 for _ in threads.map(_sync, opened):
                     pass
@@ -71,11 +73,13 @@ class Sealer:
             )
         return md5.hexdigest()
 
-    def _check_content(self, shard: StagedShard, staged: StagedObject) -> None:
+    def _check_content(
+        self, shard: StagedShard, staged: StagedObject, homes: dict[int, str]
+    ) -> None:
         """Each record's bytes hash to what they hashed to when they were extracted."""
         at = 0
         for bucket, start, stop in shard.pieces:
-            rows = self._store.ordered(bucket, start, stop)
+            rows = self._homes.ask(homes[bucket], OrderedRowsOf(bucket, start, stop))
             if rows.content_hash is None:
                 raise InvariantError("the index has no content hashes to verify against")
             found = self._record_hashes(staged, at, rows.stored_bytes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from dsort.core.record_index import Segments
 from dsort.errors import ChangedInputError
 from dsort.formats.tar import TarScanner, scan
 from dsort.storage.base import ReadObject
+from dsort.workers.spool import Spool
 
 __all__ = ["PayloadBuffer", "ShardBytes", "Window"]
 
@@ -53,10 +55,20 @@ class Window:
 class ShardBytes:
     """One opened input shard."""
 
-    def __init__(self, name: str, source: ReadObject, buffer: PayloadBuffer, *, mapped: bool):
+    def __init__(
+        self,
+        name: str,
+        source: ReadObject,
+        buffer: PayloadBuffer,
+        *,
+        mapped: bool,
+        spool: Path | None = None,
+    ) -> None:
+        """``spool``: the directory for shards that do not fit and are not to be fetched twice."""
         self.name = name
         self.size_bytes = source.info.size_bytes
-        self._source = source
+        self._info = source.info
+        self._source: ReadObject | Spool = source
         self._buffer = buffer
         self._window_bytes = min(buffer.size_bytes, WINDOW_BYTES_MAX)
         self.whole: memoryview | None = source.mapping() if mapped else None
@@ -64,10 +76,18 @@ class ShardBytes:
             self.whole = buffer.view(self.size_bytes)
             source.read_into(self.whole, 0)
             source.forget()  # it is in the buffer
+        elif self.whole is None and spool is not None and not source.rereads_cheaply:
+            self._source = Spool(source, spool)
+
+    def close(self) -> None:
+        """Let go of the view, and of a spool; the source is its opener's."""
+        self.whole = None
+        if isinstance(self._source, Spool):
+            self._source.close()
 
     def check_unchanged(self, size_bytes: int, etag: str) -> None:
         """``ChangedInputError`` unless the shard is what the job resolved."""
-        info = self._source.info
+        info = self._info
         if (info.size_bytes, info.etag) != (size_bytes, etag):
             raise ChangedInputError(
                 f"input shard {self.name} changed while the job ran",

@@ -19,7 +19,7 @@ from dsort.storage.base import Buffer
 from dsort.storage.local_objects import LocalStagedObject
 from dsort.storage.os_errors import StorageErrors
 
-__all__ = ["SpillReader", "SpillWriter", "remove_spill", "spill_path"]
+__all__ = ["SpillFiles", "SpillWriter", "read_spill", "remove_spill", "spill_path"]
 
 
 FLUSH_BYTES = 1 << 20
@@ -78,65 +78,54 @@ class SpillWriter:
             return LocalStagedObject(os.open(path, flags, 0o600), path.name, str(self._scratch))
 
 
-class SpillReader:
-    """One bucket's spill, its blocks one after the other as if they were one file."""
+def read_spill(scratch: Path, worker: int, bucket: int, start: int, buffer: memoryview) -> None:
+    """Fill ``buffer`` from byte ``start`` of one spill file."""
+    path = spill_path(scratch, worker, bucket)
+    with StorageErrors(f"read {path.name}", str(scratch)):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _fill(file, path, start, buffer)
+        finally:
+            os.close(file)
 
-    def __init__(
-        self, scratch: Path, bucket: int, worker: Int64s, start: Int64s, size_bytes: Int64s
-    ) -> None:
+
+class SpillFiles:
+    """The spill files of one bucket in one home, opened when they are needed first."""
+
+    def __init__(self, scratch: Path, bucket: int) -> None:
         self._scratch = scratch
         self._bucket = bucket
-        self._worker = worker
-        self._start = start
-        self._offsets = np.zeros(len(size_bytes) + 1, np.int64)
-        np.cumsum(size_bytes, out=self._offsets[1:])
         self._files: dict[int, int] = {}
 
-    @property
-    def size_bytes(self) -> int:
-        """All blocks together."""
-        return int(self._offsets[-1])
-
-    def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset``."""
-        done = 0
-        block = int(np.searchsorted(self._offsets, offset, side="right")) - 1
-        with StorageErrors(f"read the spill of bucket {self._bucket}", str(self._scratch)):
-            while done < len(buffer):
-                inside = offset + done - int(self._offsets[block])
-                room = int(self._offsets[block + 1] - self._offsets[block]) - inside
-                size = min(room, len(buffer) - done)
-                if size > 0:
-                    self._read_block(block, inside, buffer[done : done + size])
-                done += size
-                block += 1
+    def read_into(self, buffer: memoryview, worker: int, start: int) -> None:
+        """Fill ``buffer`` from byte ``start`` of a worker's file."""
+        path = spill_path(self._scratch, worker, self._bucket)
+        with StorageErrors(f"read {path.name}", str(self._scratch)):
+            file = self._files.get(worker)
+            if file is None:
+                file = self._files[worker] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            _fill(file, path, start, buffer)
 
     def forget(self) -> None:
         """What was read is in a buffer: give its pages back."""
         for file in self._files.values():
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def _read_block(self, block: int, inside: int, buffer: memoryview) -> None:
-        file, at, done = self._file(int(self._worker[block])), int(self._start[block]) + inside, 0
-        while done < len(buffer):
-            got = os.preadv(file, [buffer[done:]], at + done)
-            if got == 0:
-                raise InvariantError(f"spill of bucket {self._bucket} ends at byte {at + done}")
-            done += got
-
-    def _file(self, worker: int) -> int:
-        file = self._files.get(worker)
-        if file is None:
-            path = spill_path(self._scratch, worker, self._bucket)
-            file = self._files[worker] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        return file
-
     def close(self) -> None:
         """Close all files."""
         for file in self._files.values():
             os.close(file)
         self._files.clear()
+
+
+def _fill(file: int, path: Path, start: int, buffer: memoryview) -> None:
+    done = 0
+    while done < len(buffer):
+        got = os.preadv(file, [buffer[done:]], start + done)
+        if got == 0:
+            raise InvariantError(f"{path.name} ends at byte {start + done}")
+        done += got
 
 
 def _allow_open_files(wanted: int) -> None:

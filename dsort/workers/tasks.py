@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dsort.core.bucket_ref import BucketRef
 from dsort.core.keymap import KeyMap
 from dsort.core.plan import CutRule, OpenShard, Piece
 from dsort.core.sort_rule import SortRule
 from dsort.core.tally import Tally
+from dsort.storage.store_limits import StoreLimits
 
 __all__ = [
     "CreateDone",
     "CreateTask",
+    "CreatedShard",
     "CutDone",
     "CutTask",
     "DuplicatesDone",
     "DuplicatesTask",
     "ExtractDone",
     "ExtractTask",
+    "HomeLost",
     "OrderDone",
     "OrderTask",
     "OutputPiece",
@@ -47,13 +51,20 @@ class ReactionRules:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """What every worker of a job is told once, at its start."""
+    """What every worker of a job is told once, at its start.
+
+    ``scratch``: the scratch directory; on a cluster, the directory that each node makes its own in.
+    ``first_worker``: workers are numbered from here on, for those of earlier attempts have left
+    spill files behind.
+    """
 
     job_id: str
-    input_uri: str
-    output_uri: str
+    input_bck: BucketRef
+    output_bck: BucketRef
+    output_uri: str  # for people, and for `dsort gc`
     root: str
-    scratch: str  # a directory that all workers and the coordinator see
+    scratch: str
+    first_worker: int
     way: str  # map | spill
     sort_rule: SortRule
     reactions: ReactionRules
@@ -61,6 +72,8 @@ class WorkerSetup:
     buckets: int
     buffer_bytes: int
     verify_content: bool
+    input_limits: StoreLimits
+    output_limits: StoreLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +91,18 @@ class ExtractTask:
     stage: str
     spill: bool
     buckets: int
-    splitters: str = ""  # name of a pickled Splitters in scratch; "": hashes, split evenly
+    splitters: str = ""  # name of a shared file; "": hashes, split evenly
     renames: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtractDone:
-    """Facts about one extracted shard; one left out as corrupt has no records."""
+    """Facts about one extracted shard; one left out as corrupt has no records. ``home``: where its
+    index and spill are."""
 
     shard: int
     worker: int
+    home: str
     records: int
     members: int
     payload_bytes: int
@@ -99,13 +114,14 @@ class ExtractDone:
 class DuplicatesTask:
     """Find duplicate keys among the hashes ``low <= hash < high`` (high 0: no upper end).
 
-    ``want_rows``: write the later records' positions to scratch as ``duplicates-<part>``.
+    ``where``: the shared file that says where each shard's index is. ``want_rows``: write the later
+    records' positions to scratch as ``duplicates-<part>``.
     """
 
     part: int
     low: int
     high: int
-    shards: tuple[int, ...]
+    where: str
     stage: str
     want_rows: bool
 
@@ -115,25 +131,27 @@ class DuplicatesDone:
     """How many records repeat a key, and the first of them: (shard, record ordinal, key)."""
 
     part: int
+    home: str
     count: int
     samples: tuple[tuple[int, int, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OrderTask:
-    """Put one bucket's records in output order. ``drop``: name of a column file of positions to
-    leave out, or ""."""
+    """Put one bucket's records in output order. ``where``: as for duplicates. ``drop``: name of a
+    column file of positions to leave out, or ""."""
 
     bucket: int
-    shards: tuple[int, ...]
+    where: str
     drop: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class OrderDone:
-    """Totals of one ordered bucket."""
+    """Totals of one ordered bucket, and the home that has it."""
 
     bucket: int
+    home: str
     records: int
     dropped: int
     payload_bytes: int
@@ -142,9 +160,11 @@ class OrderDone:
 
 @dataclass(frozen=True, slots=True)
 class CutTask:
-    """Cut one ordered bucket; ``state`` is where the bucket before it ended."""
+    """Cut one ordered bucket; ``state`` is where the bucket before it ended. ``home``: where it
+    is."""
 
     bucket: int
+    home: str
     rule: CutRule
     state: OpenShard
 
@@ -162,10 +182,12 @@ class CutDone:
 class OutputPiece:
     """Rows of one bucket, and where in which output shard they go.
 
-    All pieces of an output shard are in one task. ``last``: the end marker follows.
+    All pieces of an output shard are in one task. ``name``: of the output shard, when it is
+    published. ``last``: the end marker follows.
     """
 
     token: str
+    name: str
     ordinal: int
     shard_bytes: int  # the finished output shard, with its end marker
     bucket: int  # -1: no rows, a shard without records
@@ -178,16 +200,37 @@ class OutputPiece:
 
 @dataclass(frozen=True, slots=True)
 class CreateTask:
-    """Write output shards: their pieces, shard by shard and in the order they are to have."""
+    """Write output shards: their pieces, shard by shard and in the order they are to have.
+
+    ``homes``: (bucket, home that has it in order). ``home``: the one that has most of it; a worker
+    there is the best one. ``want_md5`` and ``check_content``: on the way, because it cannot be read
+    back later (see ``Bucket.seals_on_finish``).
+    """
 
     pieces: tuple[OutputPiece, ...]
+    where: str
+    homes: tuple[tuple[int, str], ...]
+    home: str
+    want_md5: bool = False
+    check_content: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedShard:
+    """One output shard that is staged. ``checksum``: XXH3; ``receipt``: for ``publish``; ``md5``:
+    "" unless asked for."""
+
+    ordinal: int
+    checksum: str
+    receipt: str
+    md5: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateDone:
-    """``checksums``: XXH3 of each output shard, by ordinal."""
+    """The shards of one task, all of them."""
 
-    checksums: dict[int, str]
+    shards: tuple[CreatedShard, ...]
     records: int
     bytes_written: int
 
@@ -195,13 +238,14 @@ class CreateDone:
 @dataclass(frozen=True, slots=True)
 class StagedShard:
     """One output shard that is written. ``pieces``: the rows (bucket, start, stop) whose content is
-    to be checked; none where the spec does not ask for it."""
+    to be checked; none where the spec does not ask for it. ``reread``: check its checksum, too."""
 
     ordinal: int
     token: str
     shard_bytes: int
     checksum: str
     pieces: tuple[tuple[int, int, int], ...] = ()
+    reread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +254,7 @@ class SealTask:
     syncs to its journal at once."""
 
     shards: tuple[StagedShard, ...]
+    homes: tuple[tuple[int, str], ...] = ()
     want_md5: bool = False
 
 
@@ -220,5 +265,12 @@ class SealDone:
     md5: dict[int, str]
 
 
+@dataclass(frozen=True, slots=True)
+class HomeLost:
+    """In place of any answer: scratch that the task needed is gone with its node."""
+
+    home: str
+
+
 Task = ExtractTask | DuplicatesTask | OrderTask | CutTask | CreateTask | SealTask
-TaskDone = ExtractDone | DuplicatesDone | OrderDone | CutDone | CreateDone | SealDone
+TaskDone = ExtractDone | DuplicatesDone | OrderDone | CutDone | CreateDone | SealDone | HomeLost

@@ -7,7 +7,7 @@ from pathlib import Path
 from dsort.storage.addresses import open_bucket
 from dsort.workers.creator import Creator
 from dsort.workers.extractor import Extractor
-from dsort.workers.index_store import IndexStore
+from dsort.workers.homes import Homes
 from dsort.workers.orderer import Orderer
 from dsort.workers.sealer import Sealer
 from dsort.workers.shard_bytes import PayloadBuffer
@@ -28,16 +28,16 @@ __all__ = ["Worker"]
 class Worker:
     """Does tasks one at a time. ``number`` is unique in the job; replacements get a new one."""
 
-    def __init__(self, setup: WorkerSetup, number: int) -> None:
+    def __init__(self, setup: WorkerSetup, number: int, homes: Homes) -> None:
+        self.homes = homes
         root = Path(setup.root)
-        inputs = open_bucket(setup.input_uri, root=root)
-        outputs = open_bucket(setup.output_uri, root=root)
-        store = IndexStore(Path(setup.scratch))
+        inputs = open_bucket(setup.input_bck, root=root, limits=setup.input_limits)
+        outputs = open_bucket(setup.output_bck, root=root, limits=setup.output_limits)
         buffer = PayloadBuffer(setup.buffer_bytes)
-        self._extractor = Extractor(setup, number, inputs, buffer)
-        self._orderer = Orderer(store, setup.sort_rule, spill=setup.way == "spill")
-        self._creator = Creator(setup, inputs, outputs, buffer)
-        self._sealer = Sealer(store, outputs, buffer)
+        self._extractor = Extractor(setup, number, inputs, buffer, homes)
+        self._orderer = Orderer(homes, setup.sort_rule, spill=setup.way == "spill")
+        self._creator = Creator(setup, inputs, outputs, buffer, homes)
+        self._sealer = Sealer(homes, outputs, buffer)
 
     def do(self, task: Task) -> TaskDone:
         """Do ``task``; its errors are ``DsortError`` and its children."""

@@ -6,7 +6,8 @@ Handing dirty pages to the disk blocks whoever does it as soon as the disk's que
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from dsort.storage.base import StagedObject
 
@@ -21,15 +22,21 @@ class Writeback:
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
-        self._pending: deque[Future[None]] = deque()
+        self._pending: deque[Future[str]] = deque()
 
     def start(self, staged: StagedObject, offset: int, size_bytes: int) -> None:
         """Have a written range go to the disk."""
-        self._submit(staged, offset, size_bytes)
+        self._submit(_start, staged, offset, size_bytes)
 
-    def finish(self, staged: StagedObject, offset: int, size_bytes: int) -> None:
-        """The same for an object's last range; then close it."""
-        self._submit(staged, offset, size_bytes, last=True)
+    def finish(self, staged: StagedObject, offset: int, size_bytes: int) -> Future[str]:
+        """The same for an object's last range; then finish and close it. Its receipt."""
+        return self._submit(_finish, staged, offset, size_bytes)
+
+    def abandon(self, staged: StagedObject) -> None:
+        """Close an object that will not be finished, once nothing of it is pending."""
+        while self._pending:
+            wait([self._pending.popleft()])
+        staged.close()
 
     def close(self) -> None:
         """Wait for what is pending, and end the thread."""
@@ -38,19 +45,30 @@ class Writeback:
             self._thread = None
 
     def _submit(
-        self, staged: StagedObject, offset: int, size_bytes: int, *, last: bool = False
-    ) -> None:
+        self,
+        work: Callable[[StagedObject, int, int], str],
+        staged: StagedObject,
+        offset: int,
+        size_bytes: int,
+    ) -> Future[str]:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="writeback")
         while len(self._pending) >= PENDING_MAX:
             self._pending.popleft().result()
-        self._pending.append(self._thread.submit(_write_back, staged, offset, size_bytes, last))
+        future = self._thread.submit(work, staged, offset, size_bytes)
+        self._pending.append(future)
+        return future
 
 
-def _write_back(staged: StagedObject, offset: int, size_bytes: int, last: bool) -> None:
+def _start(staged: StagedObject, offset: int, size_bytes: int) -> str:
+    if size_bytes:
+        staged.start_sync(offset, size_bytes)
+    return ""
+
+
+def _finish(staged: StagedObject, offset: int, size_bytes: int) -> str:
     try:
-        if size_bytes:
-            staged.start_sync(offset, size_bytes)
+        _start(staged, offset, size_bytes)
+        return staged.finish()
     finally:
-        if last:
-            staged.close()
+        staged.close()

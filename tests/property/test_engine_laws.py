@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,11 @@ def TOLD(spec: dict[str, Any]) -> set[str]:
     }
 
 
+def of_the_data(warnings: Sequence[str]) -> list[str]:
+    """Without those of what happened on the way."""
+    return [text for text in warnings if not text.startswith("a node was lost")]
+
+
 def check_shards(wanted: Outcome, found: dict[str, bytes]) -> None:
     assert sorted(found) == sorted(wanted.shards)
     for name, records in wanted.shards.items():
@@ -134,7 +140,7 @@ def test_a_plan_writes_nothing_and_foretells_the_job(
         report.file_bytes,
     )
     assert plan.reactions == report.reactions
-    assert plan.warnings == report.warnings
+    assert of_the_data(plan.warnings) == of_the_data(report.warnings)
 
 
 @pytest.mark.parametrize("reaction", ["drop", "rename"])

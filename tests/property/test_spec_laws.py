@@ -10,8 +10,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.spec import load_spec, parse_spec
+from dsort.spec import load_spec, parse_bucket, parse_spec
+from dsort.spec.buckets import bucket_value
+from dsort.spec.hints import FieldError
 from dsort.spec.syntax import parse_json, parse_yaml
+from dsort.storage.addresses import parse_address
 
 # Texts that YAML 1.1 would take for something else are what goes wrong first.
 words = st.sampled_from(["yes", "no", "010", "1:30", "~x", "a b", "é", "- x", "#", "{}", "null."])
@@ -20,10 +23,45 @@ names = st.from_regex(r"[a-z0-9]{1,6}(/[a-z0-9_-]{1,6})?", fullmatch=True)
 output_templates = st.builds(
     "{}{}".format, names, st.sampled_from(["-%06d", "-%d", "-@000999", "-{00..99}", "-{5..9}.tar"])
 )
+store_names = st.from_regex(r"[a-z0-9]{3,8}(-[a-z0-9]{1,4})?", fullmatch=True)
+prefixes = st.lists(
+    st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"], exclude_characters="/"))
+    .filter(lambda part: part not in ("", ".", "..", ".dsort"))
+    .map(lambda part: f"{part} {part}"),
+    max_size=3,
+).map("/".join)
+endpoints = st.builds(
+    "{}://{}{}{}".format,
+    st.sampled_from(["http", "https", "HTTP"]),
+    st.sampled_from(["10.0.0.1", "store.example", "[::1]"]),
+    st.sampled_from(["", ":8333"]),
+    st.sampled_from(["", "/", "/s3", "/a/b/"]),
+)
+stores = st.one_of(
+    st.builds("{}://{}".format, st.sampled_from(["s3", "gs", "az", "ais"]), store_names),
+    st.fixed_dictionaries(
+        {"name": store_names, "provider": st.sampled_from(["aws", "s3"])},
+        optional={
+            "prefix": prefixes,
+            "endpoint_url": endpoints,
+            "region": st.sampled_from(["eu-west-1", "us-east-1"]),
+            "profile": texts.filter(str.isprintable),
+        },
+    ),
+    st.fixed_dictionaries(
+        {"name": store_names, "provider": st.sampled_from(["gcp", "azure"])},
+        optional={"prefix": prefixes, "endpoint_url": endpoints},
+    ),
+    st.fixed_dictionaries(
+        {"name": store_names, "provider": st.just("ais"), "endpoint_url": endpoints},
+        optional={"prefix": prefixes},
+    ),
+)
 buckets = st.one_of(
     names,
     st.builds("file:///{}".format, names),
     st.builds(lambda name: {"name": name, "provider": "ais"}, names),
+    stores,
 )
 reactions = st.sampled_from(["ignore", "warn", "abort"])
 
@@ -124,6 +162,23 @@ def test_the_canonical_form_is_the_same_spec_without_warnings(mapping: dict[str,
     again = parse_spec(json.loads(json.dumps(canonical)))
     assert again == loaded
     assert again.spec.canonical() == canonical
+
+
+@given(stores)
+def test_a_bucket_written_back_is_the_same_bucket(written: object) -> None:
+    ref = parse_bucket(written)
+    assert parse_bucket(json.loads(json.dumps(bucket_value(ref)))) == ref
+    if ref.is_plain:
+        assert parse_bucket(ref.uri) == parse_address(ref.uri) == ref
+
+
+@given(st.text() | st.text("s3gaz:/@?#%. -_A~").map(lambda text: f"s3:{text}"))
+def test_any_text_is_a_bucket_or_a_mistake_of_the_users(text: str) -> None:
+    try:
+        ref = parse_bucket(text)
+    except FieldError:
+        return
+    assert parse_bucket(ref.uri) == ref
 
 
 @given(specs())

@@ -6,8 +6,11 @@ no job on a real machine would choose.
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 import random
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +18,16 @@ from typing import Any
 from dsort.coordinator import plan_job, run_job
 from dsort.core.movement import Movement
 from dsort.core.tally import Tally
+from dsort.errors import ScratchLostError
 from dsort.job import Job
 from dsort.job_setup import load_keymap, new_job_id, output_names, with_seed
 from dsort.reports import Event, JobReport, PlanReport, RunOptions
 from dsort.spec.load import parse_spec
 from dsort.stopping import StopFlag
 from dsort.storage.addresses import open_bucket
-from dsort.workers.tasks import Task, TaskDone, WorkerSetup
+from dsort.workers.homes import Homes, Request, home_owner, make_home
+from dsort.workers.index_store import IndexStore
+from dsort.workers.tasks import HomeLost, Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
 
 __all__ = ["InlineRuntime", "Moved", "plan_inline", "run_inline"]
@@ -31,6 +37,8 @@ __all__ = ["InlineRuntime", "Moved", "plan_inline", "run_inline"]
 class Moved:
     """How payload is to move: what :func:`~dsort.core.movement.choose_movement` would decide.
 
+    ``homes``: the workers' scratch is in so many directories, and each worker sees its own only.
+    ``losses``: so many of them are lost on the way, at moments drawn with ``order_seed``.
     ``order_seed``: tasks are done, and their answers come, in an order drawn with it.
     """
 
@@ -38,7 +46,22 @@ class Moved:
     workers: int = 1
     buckets: int = 1
     buffer_bytes: int = 1 << 20
+    homes: int = 1
+    losses: int = 0
     order_seed: int | None = None
+
+
+class InlineExchange:
+    """Answers by what could be sent: requests and answers are pickled."""
+
+    def __init__(self, stores: dict[str, IndexStore]) -> None:
+        self._stores = stores
+
+    def begin(self, home: str, request: Request) -> Callable[[], Any]:
+        if home not in self._stores:
+            raise ScratchLostError(home, f"scratch {home} is gone")
+        store, sent = self._stores[home], pickle.dumps(request)
+        return lambda: pickle.loads(pickle.dumps(pickle.loads(sent).answer(store)))
 
 
 class InlineRuntime:
@@ -49,6 +72,12 @@ class InlineRuntime:
     def __init__(self, moved: Moved) -> None:
         self._moved = moved
         self._workers: list[Worker] = []
+        self._stores: dict[str, IndexStore] = {}
+        self._shared: dict[str, bytes] = {}
+        self._setup: WorkerSetup | None = None
+        self._losses = moved.losses
+        self._made = 0
+        self._numbered = -1
         self._rng = None if moved.order_seed is None else random.Random(moved.order_seed)
         self._next = 0
         self.tasks: list[Task] = []
@@ -56,8 +85,59 @@ class InlineRuntime:
     def workers_max(self) -> int:
         return self._moved.workers
 
+    def nodes(self) -> int:
+        return self._moved.homes
+
     def start(self, setup: WorkerSetup, workers: int) -> None:
-        self._workers = [Worker(setup, number) for number in range(workers)]
+        """``homes`` directories; the workers are dealt out to them."""
+        self._setup = setup
+        homes = [self._make_home() for _ in range(self._moved.homes)]
+        for number in range(workers):
+            self._workers.append(self._make_worker(homes[number % len(homes)]))
+
+    def _make_home(self) -> str:
+        assert self._setup is not None
+        directory = Path(self._setup.scratch)
+        if self._moved.homes > 1:
+            self._made += 1
+            directory /= str(self._made)
+        home = make_home(directory, home_owner(self._setup))
+        self._stores[home] = IndexStore(directory)
+        for name, data in self._shared.items():
+            self._stores[home].write_file(name, data)
+        return home
+
+    def _make_worker(self, home: str) -> Worker:
+        assert self._setup is not None
+        exchange = InlineExchange(self._stores) if self._moved.homes > 1 else None
+        self._numbered += 1
+        number = self._setup.first_worker + self._numbered
+        return Worker(self._setup, number, Homes(home, self._stores[home], exchange))
+
+    def _lose_home(self, rng: random.Random) -> None:
+        """A node is lost, with its scratch and its workers; another takes its place."""
+        lost = rng.choice(list(self._stores))
+        shutil.rmtree(self._stores.pop(lost).scratch)
+        fresh = self._make_home()
+        for at, worker in enumerate(self._workers):
+            if worker.homes.home == lost:
+                worker.close()
+                self._workers[at] = self._make_worker(fresh)
+
+    def homes(self) -> tuple[str, ...]:
+        return tuple(self._stores)
+
+    def share(self, name: str, data: bytes) -> None:
+        self._shared[name] = data
+        for store in self._stores.values():
+            store.write_file(name, data)
+
+    def ask(self, home: str, request: Request) -> Any:
+        return InlineExchange(self._stores).begin(home, request)()
+
+    def tell(self, home: str, request: Request) -> None:
+        with contextlib.suppress(ScratchLostError):
+            self.ask(home, request)
 
     def check_directory(self, path: str, token: str) -> None:
         assert (Path(path) / token).exists()
@@ -73,15 +153,24 @@ class InlineRuntime:
             self.tasks.append(task)
             self._next += 1
             free = self._workers[:workers_max]
-            answers.append((task, free[self._next % len(free)].do(task)))
+            try:
+                answers.append((task, free[self._next % len(free)].do(task)))
+            except ScratchLostError as lost:
+                answers.append((task, HomeLost(lost.home)))
+            if self._losses and self._rng is not None and self._rng.random() < 0.2:
+                self._losses -= 1
+                self._lose_home(self._rng)
         if self._rng is not None:
             self._rng.shuffle(answers)
         yield from answers
 
-    def close(self) -> None:
+    def close(self, *, keep_scratch: bool = False) -> None:
         for worker in self._workers:
             worker.close()
         self._workers.clear()
+        self._stores.clear()
+        if self._setup is not None and not keep_scratch:
+            shutil.rmtree(self._setup.scratch, ignore_errors=True)
 
 
 class _MovedJob(Job):
@@ -144,6 +233,8 @@ def _job(
         job_id=new_job_id(),
         spec=with_seed(parsed),
         options=options,
+        input_bck=parsed.input_bck,
+        output_bck=parsed.output_bck,
         inputs_bucket=open_bucket(parsed.input_bck.uri, root=options.root),
         outputs_bucket=open_bucket(parsed.output_bck.uri, root=options.root),
         runtime=InlineRuntime(moved),

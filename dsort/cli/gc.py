@@ -1,0 +1,143 @@
+"""``dsort gc``: list, and remove, what dead jobs left in a bucket."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dsort.cli import options, output
+from dsort.cli.buckets import open_existing, user_settings
+from dsort.errors import DsortError, SpecError, SpecProblem
+
+if TYPE_CHECKING:
+    from dsort.garbage import Garbage
+    from dsort.storage.base import Bucket
+
+__all__ = ["gc"]
+
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+
+
+def gc(
+    bucket: options.BucketUri,
+    older_than: Annotated[
+        str,
+        typer.Option(
+            "--older-than", metavar="AGE", help="Only what nobody wrote to for that long: 12h, 7d."
+        ),
+    ] = "24h",
+    remove: Annotated[
+        bool, typer.Option("--remove", "--yes", "-y", help="Remove what is listed.")
+    ] = False,
+    all_uploads: Annotated[
+        bool,
+        typer.Option(
+            "--all-uploads", help="With --remove: unfinished uploads that are not dsort's, too."
+        ),
+    ] = False,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(
+            "--scratch",
+            metavar="DIR",
+            help="Where jobs had their scratch on this machine.  [default: the temporary "
+            "directory]",
+            show_default=False,
+        ),
+    ] = None,
+    root: options.Root = None,
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """List what dead jobs left in a bucket, and in scratch on this machine; with --remove, remove
+    it. Nothing of a job that runs is touched.
+
+    \b
+    Examples:
+      dsort gc shuffled
+      dsort gc s3://shuffled --older-than 7d --remove
+    """
+    older_than_s = _age_s(older_than)
+    from dsort.garbage import find_garbage
+
+    opened = open_existing(bucket, root=root)
+    bases = [scratch] if scratch else [user_settings().scratch, Path(tempfile.gettempdir())]
+    found = find_garbage(opened, scratch_bases=[base for base in bases if base is not None])
+    old = [each for each in found if each.age_s >= older_than_s]
+    doomed = [each for each in old if all_uploads or each.kind != "upload" or each.job_id]
+    gone, errors = _remove(opened, doomed if remove else [])
+    if as_json:
+        entries = [asdict(each) | {"removed": each in gone} for each in old]
+        output.write_json({"bucket": opened.uri, "garbage": entries})
+    elif old:
+        output.write(_table(old, gone))
+        left = len(old) - len(gone)
+        if not remove:
+            output.inform("nothing was removed: --remove does it")
+        elif left:
+            output.inform(f"{output.count(left, 'thing')} of these were left as they are")
+    else:
+        output.inform(f"no garbage older than {older_than} in {output.place(opened.uri)}")
+    if younger := len(found) - len(old):
+        output.inform(f"{younger:,} more younger than {older_than}")
+    for error in errors[1:]:
+        output.warn(error.message)
+    if errors:
+        raise errors[0]
+
+
+def _age_s(text: str) -> float:
+    match = AGE.fullmatch(text.strip().lower())
+    if match is None:
+        raise SpecError(
+            [SpecProblem("--older-than", f"{text!r} is no age", "e.g. 30m, 12h, 7d, or 0s")]
+        )
+    return float(match[1]) * UNITS_S[match[2]]
+
+
+def _remove(bucket: Bucket, doomed: Sequence[Garbage]) -> tuple[list[Garbage], list[DsortError]]:
+    """Remove all that can be removed: (what is gone, why the rest is not)."""
+    from dsort.garbage import remove_garbage
+
+    gone: list[Garbage] = []
+    errors: list[DsortError] = []
+    in_use: set[str] = set()
+    for each in doomed:
+        if each.job_id in in_use:
+            continue
+        try:
+            remove_garbage(bucket, each)
+        except DsortError as error:
+            errors.append(error)
+            in_use |= {each.job_id} - {""}
+        else:
+            gone.append(each)
+    return gone, errors
+
+
+def _table(found: Sequence[Garbage], gone: Sequence[Garbage]) -> str:
+    rows = [
+        (
+            each.kind,
+            output.age(each.age_s),
+            output.number(each.objects),
+            output.size(each.size_bytes),
+            output.printable(each.where),
+            _what(each, gone=each in gone),
+        )
+        for each in found
+    ]
+    return output.table(("KIND", "AGE", "FILES", "SIZE", "WHERE", "WHAT"), rows, right="lrrrl")
+
+
+def _what(each: Garbage, *, gone: bool) -> str:
+    if gone:
+        return f"removed: {each.what}"
+    return each.what + (f"; go on with `dsort resume {each.job_id}`" if each.resumable else "")

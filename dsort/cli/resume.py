@@ -1,0 +1,52 @@
+"""``dsort resume``: go on with a job that died."""
+
+from __future__ import annotations
+
+from dsort.cli import options, output, summary
+from dsort.cli.find_job import find_job
+from dsort.cli.jobs import RunArguments, run_options, stoppable
+from dsort.cli.progress import make_reporter
+from dsort.cli.show import show_finished
+
+__all__ = ["resume"]
+
+
+def resume(
+    job: options.JobName,
+    bucket: options.JobBucket = None,
+    root: options.Root = None,
+    workers: options.Workers = None,
+    memory_max: options.MemoryMax = None,
+    scratch: options.Scratch = None,
+    ray: options.Ray = False,
+    ray_address: options.RayAddress = None,
+    progress: options.ProgressOption = "auto",
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Go on with a job that died, from what its journal says is done. What it makes is decided:
+    only how it runs may change.
+
+    \b
+    Examples:
+      dsort resume 20260131-235959-4f2a9c
+      dsort resume 20260131 --bucket s3://shuffled --workers 8
+    """
+    found = find_job(job, bucket=bucket, root=root)
+    if found.finished:
+        output.inform(f"job {found.job_id} has finished already")
+        show_finished(found, as_json=as_json)
+        return
+    run = run_options(
+        RunArguments(root, scratch, memory_max, "auto", workers, ray, ray_address, False)
+    )
+    from dsort import api
+
+    with make_reporter(progress) as reporter, stoppable() as stop:
+        report = api.resume(
+            found.job_id, found.bucket_uri, options=run, on_event=reporter, stop=stop
+        )
+    if as_json:
+        output.write_json(report.to_dict())
+    else:
+        output.write(summary.job(report))

@@ -1,0 +1,362 @@
+"""The journal of a job: what happened, as events, how they are stored, and what is known from them.
+
+Events are stored in *segments*, JSON objects ``{"journal": 1, "events": [...]}``. Neighbours of one
+kind are one entry, ``{"kind": ..., "count": n, <field>: column, ...}``. A column is a list of n
+values, ``{"all": value}`` where they are all the same, or ``{"of": values, "at": positions}`` where
+few of them differ: 100,000 shards' facts are a few megabytes and take some tenths of a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import groupby
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from dsort.core.tally import Tally
+from dsort.errors import InvariantError, JobConflictError, StorageError
+
+__all__ = [
+    "JOURNAL_VERSION",
+    "Committing",
+    "HomeLost",
+    "InputRow",
+    "InputsResolved",
+    "JobAccepted",
+    "JournalEvent",
+    "JournalState",
+    "MovementChosen",
+    "Planned",
+    "PlannedRow",
+    "ReactionsNoted",
+    "ShardCreated",
+    "ShardExtracted",
+    "decode_segment",
+    "encode_segment",
+]
+
+JOURNAL_VERSION = 1
+INDEX_STAGE: Final = "index"
+"""The stage of extraction whose facts are needed to go on (see ``ExtractTask.stage``)."""
+
+
+class InputRow(NamedTuple):
+    """One input shard as it was resolved."""
+
+    name: str
+    size_bytes: int
+    mtime_ns: int
+    etag: str
+
+
+class PlannedRow(NamedTuple):
+    """One output shard as planned. ``stored_bytes``: without the end marker."""
+
+    name: str
+    records: int
+    members: int
+    payload_bytes: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobAccepted:
+    """The job begins. ``spec`` is canonical, with its seed; ``created`` is RFC 3339, UTC."""
+
+    job_id: str
+    dsort_version: str
+    spec: Mapping[str, Any]
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputsResolved:
+    """The inputs, in input order; an input's ordinal is its place here."""
+
+    inputs: tuple[InputRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MovementChosen:
+    """How payload moves (see ``core.movement.Movement``)."""
+
+    way: str
+    buckets: int
+    workers: int
+    buffer_bytes: int
+    memory_bytes: int
+    scratch_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShardExtracted:
+    """One input shard was extracted. ``home``: id of the scratch directory that has its index and
+    spill; ``stage`` and the rest as in ``ExtractTask`` and ``ExtractDone``."""
+
+    stage: str
+    shard: int
+    worker: int
+    home: str
+    records: int
+    members: int
+    payload_bytes: int
+    stored_bytes: int
+    tally: Tally = field(default_factory=Tally)
+
+
+@dataclass(frozen=True, slots=True)
+class HomeLost:
+    """A scratch directory is gone, and with it all that was extracted there."""
+
+    home: str
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The cut: all output shards in order. ``digest`` tells whether two plans are the same."""
+
+    digest: str
+    shards: tuple[PlannedRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardCreated:
+    """An output shard is staged, whole. ``receipt``: what publishing it needs; ``md5``: "" unless
+    asked for."""
+
+    ordinal: int
+    xxh3: str
+    receipt: str
+    md5: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committing:
+    """From here on output shards get their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReactionsNoted:
+    """The coordinator counted something (workers' counts are in ``ShardExtracted``). Noted before
+    ``InputsResolved`` or ``Planned``: what led to them."""
+
+    tally: Tally
+
+
+JournalEvent: TypeAlias = (
+    JobAccepted
+    | InputsResolved
+    | MovementChosen
+    | ShardExtracted
+    | HomeLost
+    | Planned
+    | ShardCreated
+    | Committing
+    | ReactionsNoted
+)
+
+_KINDS: Final[Mapping[str, type[JournalEvent]]] = {
+    kind.__name__: kind
+    for kind in (
+        JobAccepted,
+        InputsResolved,
+        MovementChosen,
+        ShardExtracted,
+        HomeLost,
+        Planned,
+        ShardCreated,
+        Committing,
+        ReactionsNoted,
+    )
+}
+_TABLES: Final[Mapping[str, type[InputRow] | type[PlannedRow]]] = {
+    "inputs": InputRow,
+    "shards": PlannedRow,
+}
+
+
+@dataclass(slots=True)
+class JournalState:
+    """What a journal tells. Changes only in ``apply`` and ``begin_attempt``.
+
+    ``extracted``: by input ordinal, without what lost homes had. ``created``: by output ordinal.
+    ``tally``: what the coordinator noted, less what attempts that died on the way to a plan did,
+    for they are going to note it again. ``worker_last``: the highest number of a worker that ended
+    a task, -1 if none did. ``attempts``: the highest that began.
+    """
+
+    accepted: JobAccepted | None = None
+    inputs: tuple[InputRow, ...] | None = None
+    movement: MovementChosen | None = None
+    extracted: dict[int, ShardExtracted] = field(default_factory=dict)
+    planned: Planned | None = None
+    created: dict[int, ShardCreated] = field(default_factory=dict)
+    committing: bool = False
+    tally: Tally = field(default_factory=Tally)
+    worker_last: int = -1
+    attempts: int = 0
+    _settled: Tally = field(default_factory=Tally)
+
+    def begin_attempt(self, attempt: int) -> None:
+        """The events that follow are of ``attempt``."""
+        if attempt > self.attempts:
+            self.attempts = attempt
+            self.tally = _copy(self._settled)
+
+    def apply(self, event: JournalEvent) -> None:
+        """Take in one event. ``InvariantError``: the job was planned again, differently."""
+        match event:
+            case JobAccepted():
+                self.accepted = event
+            case InputsResolved():
+                self.inputs = event.inputs
+                self._settled = _copy(self.tally)
+            case MovementChosen():
+                self._move(event)
+            case ShardExtracted():
+                self.worker_last = max(self.worker_last, event.worker)
+                if event.stage == INDEX_STAGE:
+                    self.extracted[event.shard] = event
+            case HomeLost():
+                kept = self.extracted.items()
+                self.extracted = {at: facts for at, facts in kept if facts.home != event.home}
+            case Planned():
+                self._plan(event)
+            case ShardCreated():
+                self.created[event.ordinal] = event
+            case Committing():
+                self.committing = True
+            case ReactionsNoted():
+                self.tally.merge(event.tally)
+
+    def _move(self, event: MovementChosen) -> None:
+        known = self.movement
+        if known is not None and (known.way, known.buckets) != (event.way, event.buckets):
+            self.extracted = {}  # the index and the spill are parted in another way
+        self.movement = event
+
+    def _plan(self, event: Planned) -> None:
+        if self.planned is not None and self.planned.digest != event.digest:
+            raise InvariantError("a job was planned again, and its output shards are others now")
+        self.planned = event
+        self._settled = _copy(self.tally)
+
+
+def _copy(tally: Tally) -> Tally:
+    copied = Tally()
+    copied.merge(tally)
+    return copied
+
+
+# -- storing -------------------------------------------------------------------------------------
+
+
+def encode_segment(events: Iterable[JournalEvent]) -> bytes:
+    """The segment that holds ``events``, in their order."""
+    entries = [_entry(kind, list(run)) for kind, run in groupby(events, type)]
+    content = {"journal": JOURNAL_VERSION, "events": entries}
+    # ASCII: names with bytes that are not UTF-8 hold lone surrogates, which only escapes can carry.
+    return json.dumps(content, separators=(",", ":")).encode("ascii")
+
+
+def decode_segment(data: bytes) -> list[JournalEvent]:
+    """The events of a segment.
+
+    ``JobConflictError`` if a newer dsort wrote it; ``StorageError`` if it is no segment.
+    """
+    try:
+        content = json.loads(data)
+        version = content["journal"]
+        if not isinstance(version, int) or version > JOURNAL_VERSION:
+            raise _newer(f"its format is {version}, this dsort knows {JOURNAL_VERSION}")
+        return [event for entry in content["events"] for event in _events(entry)]
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"a part of the job's journal is damaged: {error}",
+            hint="the job cannot be resumed; start it again",
+        ) from None
+
+
+def _newer(what: str) -> JobConflictError:
+    return JobConflictError(
+        f"the job's journal was written by a newer dsort: {what}",
+        hint="resume the job with the version of dsort that began it, or a newer one",
+    )
+
+
+def _entry(kind: type[JournalEvent], run: Sequence[JournalEvent]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"kind": kind.__name__, "count": len(run)}
+    for each in fields(kind):
+        entry[each.name] = _column([_plain(getattr(event, each.name)) for event in run])
+    return entry
+
+
+def _events(entry: Mapping[str, Any]) -> list[JournalEvent]:
+    name, count = entry["kind"], entry["count"]
+    kind = _KINDS.get(name)
+    if kind is None:
+        raise _newer(f"it tells of {name}")
+    known = [each.name for each in fields(kind)]
+    if unknown := entry.keys() - {"kind", "count", *known}:
+        raise _newer(f"{name} has {', '.join(sorted(unknown))}")
+    columns = [_read_column(entry[field_name], count, field_name) for field_name in known]
+    rows = zip(*columns, strict=True) if columns else [()] * count
+    return [kind(*row) for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tally):
+        return {"counts": value.counts, "samples": value.samples} if value.counts else None
+    if isinstance(value, tuple):  # of rows
+        return {
+            "rows": len(value),
+            "columns": [_column(column) for column in zip(*value, strict=True)],
+        }
+    return value
+
+
+def _column(values: Sequence[Any]) -> Any:
+    first = values[0]
+    if len(values) > 1 and all(value == first for value in values):
+        return {"all": first}
+    if isinstance(first, str):
+        places = {value: at for at, value in enumerate(dict.fromkeys(values))}
+        if len(places) * 2 < len(values):
+            return {"of": list(places), "at": [places[value] for value in values]}
+    return list(values)
+
+
+def _read_column(column: Any, count: int, name: str) -> list[Any]:
+    if isinstance(column, list):
+        values = column
+    elif "all" in column:
+        values = [column["all"]] * count
+    else:
+        values = [column["of"][at] for at in column["at"]]
+    if len(values) != count:
+        raise ValueError(f"{name} has {len(values)} values, not {count}")
+    if name == "tally":
+        return [_read_tally(value) for value in values]
+    if name in _TABLES:
+        return [_read_table(_TABLES[name], value) for value in values]
+    return values
+
+
+def _read_tally(value: Any) -> Tally:
+    return Tally() if value is None else Tally(value["counts"], value["samples"])
+
+
+def _read_table(row: type[InputRow] | type[PlannedRow], value: Any) -> tuple[Any, ...]:
+    count = value["rows"]
+    if not count:
+        return ()
+    known = row._fields
+    if len(value["columns"]) > len(known):
+        raise _newer(f"{row.__name__} has {len(value['columns'])} columns")
+    columns = [
+        _read_column(column, count, f"{row.__name__} column {at}")
+        for at, column in enumerate(value["columns"])
+    ]
+    return tuple(map(row._make, zip(*columns, strict=True)))

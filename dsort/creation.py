@@ -1,0 +1,204 @@
+"""The phase that writes: output shards are created, staged and sealed. None can be seen yet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dsort.core.journal import ShardCreated
+from dsort.core.plan import OutputShard
+from dsort.extraction import answers, steadily
+from dsort.formats.tar import END_OF_ARCHIVE
+from dsort.job import Job
+from dsort.ordering import Ordering
+from dsort.planning import Plan
+from dsort.workers.tasks import (
+    CreateDone,
+    CreatedShard,
+    CreateTask,
+    OutputPiece,
+    SealDone,
+    SealTask,
+    StagedShard,
+)
+
+__all__ = ["Created", "create", "file_bytes", "seal", "staged"]
+
+RUNS_A_WORKER = 4
+SEALED_AT_ONCE_MAX = 16
+
+
+def staged(job_id: str) -> str:
+    """The prefix of the job's staged objects."""
+    return f".dsort/{job_id}/staged/"
+
+
+def file_bytes(stored_bytes: int) -> int:
+    """The size of an output shard whose records take ``stored_bytes``."""
+    return stored_bytes + len(END_OF_ARCHIVE)
+
+
+@dataclass(slots=True, eq=False)
+class Created:
+    """The output shards that are staged, by ordinal. ``rechecked``: those of an earlier attempt,
+    whose bytes are to be read again before they are trusted."""
+
+    shards: dict[int, CreatedShard] = field(default_factory=dict)
+    rechecked: frozenset[int] = frozenset()
+
+
+def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
+    """Write all output shards that are not in ``created`` yet, staged.
+
+    A bucket's spill goes once all of its records are written, so that scratch shrinks as the
+    outputs grow.
+    """
+    done = [plan.shards[ordinal] for ordinal in created.shards]
+    for shard in done:
+        job.advance(shards=1, records=shard.records, bytes_done=shard.stored_bytes)
+    while len(created.shards) < len(plan.shards):
+        steadily(ordering, lambda: _create_missing(job, plan, ordering, created))
+
+
+def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
+    missing = [shard for shard in plan.shards if shard.ordinal not in created.shards]
+    tasks = list(_create_tasks(job, plan, missing, ordering))
+    readers = Counter(bucket for task in tasks for bucket in {p.bucket for p in task.pieces})
+    workers_max = job.spec.create_concurrency_max_limit or None
+    for task, done in answers(job, tasks, workers_max=workers_max):
+        assert isinstance(done, CreateDone)
+        assert isinstance(task, CreateTask)
+        for shard in done.shards:
+            created.shards[shard.ordinal] = shard
+            job.record(ShardCreated(shard.ordinal, shard.checksum, shard.receipt, shard.md5))
+        spent = []
+        for bucket in {piece.bucket for piece in task.pieces}:
+            readers[bucket] -= 1
+            if not readers[bucket] and bucket >= 0:
+                spent.append(bucket)
+        ordering.spend(tuple(spent))
+        finished = sum(piece.last for piece in task.pieces)
+        job.advance(shards=finished, records=done.records, bytes_done=done.bytes_written)
+
+
+def _create_tasks(
+    job: Job, plan: Plan, missing: list[OutputShard], ordering: Ordering
+) -> Iterator[CreateTask]:
+    on_the_way = job.outputs_bucket.seals_on_finish
+    for pieces in _create_runs(job, plan, missing):
+        weights: Counter[str] = Counter()
+        homes = {}
+        for piece in pieces:
+            if piece.bucket >= 0:
+                homes[piece.bucket] = ordering.home_of(piece.bucket)
+                weights[homes[piece.bucket]] += piece.stored_bytes
+        best = weights.most_common(1)
+        yield CreateTask(
+            pieces=pieces,
+            where=ordering.where,
+            homes=tuple(homes.items()),
+            home=best[0][0] if best else "",
+            want_md5=on_the_way and job.spec.index == "wids",
+            check_content=on_the_way and job.spec.verify == "content",
+        )
+
+
+def _create_runs(job: Job, plan: Plan, missing: list[OutputShard]) -> list[tuple[OutputPiece, ...]]:
+    """Output shards that one worker writes one after the other; no shard is in two runs.
+
+    ``map``: one shard a run. ``spill``: neighbours, because they share buckets, and a bucket is
+    read whole; a bucket that lies across two runs is read twice. Enough runs that all workers are
+    busy to the end.
+    """
+    if job.moving.way == "map":
+        return [tuple(_pieces(job, plan, shard)) for shard in missing]
+    runs_max = job.moving.workers * RUNS_A_WORKER
+    runs: list[list[OutputPiece]] = []
+    written, total = 0, sum(shard.stored_bytes for shard in missing)
+    for shard in missing:
+        if written * runs_max >= len(runs) * max(total, 1):
+            runs.append([])
+        runs[-1].extend(_pieces(job, plan, shard))
+        written += shard.stored_bytes
+    return [tuple(run) for run in runs]
+
+
+def _pieces(job: Job, plan: Plan, shard: OutputShard) -> Iterator[OutputPiece]:
+    token, name = f"{staged(job.job_id)}{shard.ordinal}", plan.names[shard.ordinal]
+    size = file_bytes(shard.stored_bytes)
+    for part in shard.pieces:
+        yield OutputPiece(
+            token=token,
+            name=name,
+            ordinal=shard.ordinal,
+            shard_bytes=size,
+            bucket=part.bucket,
+            row_start=part.row_start,
+            row_stop=part.row_stop,
+            offset=part.offset,
+            stored_bytes=part.stored_bytes,
+            last=part is shard.pieces[-1],
+        )
+    if not shard.pieces:
+        yield OutputPiece(token, name, shard.ordinal, size, -1, 0, 0, 0, 0, last=True)
+
+
+def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> dict[int, str]:
+    """Make all staged shards durable and check them; their MD5 by ordinal if they were read.
+
+    Nothing to do where the store did both when they were written. ``ordering``: needed to check
+    content.
+    """
+    if job.outputs_bucket.seals_on_finish:
+        return {ordinal: shard.md5 for ordinal, shard in created.shards.items()}
+    md5: dict[int, str] = {}
+    if ordering is not None and job.spec.verify == "content":
+        steadily(ordering, lambda: _seal_missing(job, plan, ordering, created, md5))
+    else:
+        _seal_missing(job, plan, None, created, md5)
+    return md5
+
+
+def _seal_missing(
+    job: Job, plan: Plan, ordering: Ordering | None, created: Created, md5: dict[int, str]
+) -> None:
+    shards = [
+        StagedShard(
+            ordinal=shard.ordinal,
+            token=f"{staged(job.job_id)}{shard.ordinal}",
+            shard_bytes=file_bytes(shard.stored_bytes),
+            checksum=created.shards[shard.ordinal].checksum,
+            pieces=tuple((p.bucket, p.row_start, p.row_stop) for p in shard.pieces)
+            if ordering is not None
+            else (),
+            reread=shard.ordinal in created.rechecked,
+        )
+        for shard in plan.shards
+        if shard.ordinal not in md5
+    ]
+    step = min(max(len(shards) // job.moving.workers, 1), SEALED_AT_ONCE_MAX)
+    batches = (tuple(shards[at : at + step]) for at in range(0, len(shards), step))
+    tasks = (
+        SealTask(batch, _bucket_homes(ordering, batch), want_md5=job.spec.index == "wids")
+        for batch in batches
+    )
+    for task, done in answers(job, tasks):
+        assert isinstance(task, SealTask)
+        assert isinstance(done, SealDone)
+        md5.update({shard.ordinal: done.md5.get(shard.ordinal, "") for shard in task.shards})
+        sealed = [plan.shards[shard.ordinal] for shard in task.shards]
+        job.advance(
+            shards=len(sealed),
+            records=sum(shard.records for shard in sealed),
+            bytes_done=sum(shard.shard_bytes for shard in task.shards),
+        )
+
+
+def _bucket_homes(
+    ordering: Ordering | None, shards: tuple[StagedShard, ...]
+) -> tuple[tuple[int, str], ...]:
+    if ordering is None:
+        return ()
+    buckets = {bucket for shard in shards for bucket, _, _ in shard.pieces}
+    return tuple((bucket, ordering.home_of(bucket)) for bucket in sorted(buckets))

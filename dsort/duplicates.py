@@ -1,0 +1,151 @@
+"""Records whose key an earlier record has: found by ranges of the key hash, and settled as
+``duplicate_keys`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dsort.core.columns import BytesColumn, Int64s
+from dsort.core.duplicates import new_keys
+from dsort.core.tally import SAMPLES_MAX, Tally
+from dsort.errors import DuplicateError
+from dsort.extraction import Extraction, answers
+from dsort.job import Job
+from dsort.workers.column_file import columns_bytes
+from dsort.workers.requests import DistinctKeyHashes, Positions, PositionsOf
+from dsort.workers.tasks import DuplicatesDone, DuplicatesTask, Task
+
+__all__ = ["Dropped", "Renamed", "rename_duplicates", "settle_duplicates"]
+
+DROP_FILE, RENAME_FILE = "drop.col", "rename.col"
+HASH_BYTES = 40
+"""Memory a record takes in the search for duplicates: hash, positions, and their sorted copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What is to be left out: so many records, named in the shared file ``file`` ("" if none)."""
+
+    count: int = 0
+    file: str = ""
+    tally: Tally = field(default_factory=Tally)
+
+
+def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
+    """What ``duplicate_keys`` drops; ``DuplicateError`` where it says to abort."""
+    reaction = job.spec.config.duplicate_keys
+    if reaction in ("ignore", "rename"):  # renamed ones were settled before the payload moved
+        return Dropped()
+    found = _find_duplicates(job, extraction, want_rows=reaction == "drop")
+    count = sum(part.count for part in found)
+    if count == 0:
+        return Dropped()
+    samples = _samples(job, found)
+    if reaction == "abort":
+        raise DuplicateError(
+            f"{count} records have the key of an earlier record: {', '.join(samples[:3])}",
+            hint="duplicate_keys: rename or drop settles them, warn lets them be",
+        )
+    tally = Tally()
+    tally.add("duplicate_keys_dropped" if reaction == "drop" else "duplicate_keys", count, samples)
+    if reaction != "drop":
+        return Dropped(tally=tally)
+    rows = _positions(job, found)
+    order = np.lexsort((rows.ordinal, rows.shard))
+    _share(job, DROP_FILE, rows.shard[order], rows.ordinal[order], rows.nth[order], None)
+    return Dropped(count, DROP_FILE, tally)
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The shared file of the records that get new keys ("" if there are none)."""
+
+    file: str = ""
+    tally: Tally = field(default_factory=Tally)
+
+
+def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
+    """Choose new keys for all duplicates."""
+    found = _find_duplicates(job, survey, want_rows=True)
+    count = sum(part.count for part in found)
+    if count == 0:
+        return Renamed()
+    rows = _positions(job, found)
+    order = np.lexsort((rows.ordinal, rows.shard))
+    taken = [
+        job.runtime.ask(home, DistinctKeyHashes(survey.stage, shards))
+        for home, shards in survey.places().by_home()
+    ]
+    keys = rows.keys.take(order)
+    fresh = new_keys(keys.tolist(), rows.nth[order], np.unique(np.concatenate(taken)))
+    shard = rows.shard[order]
+    _share(job, RENAME_FILE, shard, rows.ordinal[order], rows.nth[order], BytesColumn.of(fresh))
+    tally = Tally()
+    samples = (
+        f"{job.inputs[int(shard[row])].name}: {_shown(keys[row])} → {_shown(fresh[row])}"
+        for row in range(min(count, SAMPLES_MAX))
+    )
+    tally.add("duplicate_keys_renamed", count, samples)
+    return Renamed(RENAME_FILE, tally)
+
+
+def _find_duplicates(job: Job, extraction: Extraction, *, want_rows: bool) -> list[DuplicatesDone]:
+    """Search by ranges of the key hash, each small enough for one worker's memory."""
+    records = sum(facts.records for facts in extraction.done.values())
+    if not records:
+        return []
+    workers = job.moving.workers
+    parts = max(workers, -(-records * HASH_BYTES // max(job.moving.buffer_bytes, 1)))
+    bounds = [part * (1 << 64) // parts for part in range(parts)] + [0]
+    tasks: Iterator[Task] = (
+        DuplicatesTask(
+            part,
+            bounds[part],
+            bounds[part + 1],
+            extraction.where,
+            extraction.stage,
+            want_rows,
+        )
+        for part in range(parts)
+    )
+    found: dict[int, DuplicatesDone] = {}
+    for _, done in answers(job, tasks):
+        assert isinstance(done, DuplicatesDone)
+        found[done.part] = done
+    return [found[part] for part in range(parts)]
+
+
+def _samples(job: Job, found: Iterable[DuplicatesDone]) -> list[str]:
+    """Some duplicates' names, the same whatever the number of parts."""
+    rows = sorted(sample for part in found for sample in part.samples)
+    return [f"{job.inputs[shard].name}: {_shown(key)}" for shard, _, key in rows[:SAMPLES_MAX]]
+
+
+def _positions(job: Job, found: Iterable[DuplicatesDone]) -> Positions:
+    """Where the duplicates are that the parts of the search found."""
+    parts: list[Positions] = [
+        job.runtime.ask(part.home, PositionsOf(f"duplicates-{part.part}.col"))
+        for part in found
+        if part.count
+    ]
+    return Positions(
+        np.concatenate([part.shard for part in parts]),
+        np.concatenate([part.ordinal for part in parts]),
+        np.concatenate([part.nth for part in parts]),
+        BytesColumn.concat(part.keys for part in parts),
+    )
+
+
+def _share(
+    job: Job, name: str, shard: Int64s, ordinal: Int64s, nth: Int64s, keys: BytesColumn | None
+) -> None:
+    """Give all homes positions, sorted by (shard, ordinal), with what goes with them."""
+    columns = {"shard": shard, "ordinal": ordinal, "nth": nth, "keys": keys}
+    job.share_kept(name, columns_bytes(columns))
+
+
+def _shown(key: bytes) -> str:
+    return key.decode("utf-8", "backslashreplace")

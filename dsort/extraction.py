@@ -1,0 +1,218 @@
+"""Extraction: every input shard's index (and spill) in some home, and again where one was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from dsort.core.buckets import pick_splitters
+from dsort.core.journal import HomeLost as HomeGone
+from dsort.core.journal import ShardExtracted
+from dsort.core.record_index import SortKeys
+from dsort.core.tally import Tally
+from dsort.errors import ScratchLostError, WorkerLostError
+from dsort.job import Job
+from dsort.workers.homes import Where
+from dsort.workers.index_store import splitters_bytes
+from dsort.workers.requests import Indexed, Sample, Sampled
+from dsort.workers.tasks import ExtractDone, ExtractTask, HomeLost, Task, TaskDone
+
+__all__ = ["Extraction", "Restaged", "answers", "pick_bucket_splitters", "steadily"]
+
+HOMES_LOST_MAX = 16
+"""Homes that may be lost in one attempt before it is given up."""
+SURVEY_ROWS_MAX = 2_000_000
+SPLITTERS_FILE = "splitters.pickle"
+
+Result = TypeVar("Result")
+
+
+class Restaged(Protocol):
+    """Work whose results are in homes, and that can be done again where one was lost."""
+
+    def complete(self) -> None:
+        """Do what is missing."""
+
+    def lose(self, home: str) -> None:
+        """What is in ``home`` is missing from now on."""
+
+
+def steadily(work: Restaged, action: Callable[[], Result]) -> Result:
+    """What ``action`` gives once ``work`` is complete, however many homes are lost meanwhile."""
+    while True:
+        try:
+            work.complete()
+            return action()
+        except ScratchLostError as lost:
+            work.lose(lost.home)
+
+
+def answers(
+    job: Job, tasks: Iterable[Task], *, workers_max: int | None = None
+) -> Iterator[tuple[Task, TaskDone]]:
+    """Have all tasks done. ``ScratchLostError`` after the last answer if some could not be because
+    a home was lost."""
+    lost = ""
+    for task, done in job.runtime.run(tasks, workers_max=workers_max):
+        if isinstance(done, HomeLost):
+            lost = done.home
+        else:
+            yield task, done
+    if lost:
+        raise ScratchLostError(lost, f"scratch {lost} was lost")
+
+
+@dataclass(slots=True, eq=False)
+class Extraction:
+    """One pass over the inputs. ``stage`` names its files: ``survey`` or ``index``.
+
+    ``done``: what is known of each shard that is extracted; ``where``: the shared file that says
+    which home has it, "" as long as not all are.
+    """
+
+    job: Job
+    stage: str
+    buckets: int = 1
+    spill: bool = False
+    splitters: str = ""
+    renames: str = ""
+    done: dict[int, ExtractDone] = field(default_factory=dict)
+    where: str = ""
+    _homes: list[str] = field(default_factory=list)
+    _versions: int = 0
+    _lost: int = 0
+    _counted: set[int] = field(default_factory=set)
+
+    def complete(self) -> None:
+        """Extract the shards that are missing, and share where all are."""
+        missing = [n for n in range(len(self.job.inputs)) if n not in self.done]
+        workers_max = self.job.spec.extract_concurrency_max_limit or None
+        for _, facts in answers(self.job, map(self._task, missing), workers_max=workers_max):
+            assert isinstance(facts, ExtractDone)
+            self._take(facts)
+        if not self.where:
+            self._versions += 1
+            self.where = f"where-{self.stage}-{self._versions}"
+            self.job.runtime.share(self.where, self.places().dump())
+
+    def lose(self, home: str) -> None:
+        """Shards extracted in ``home`` are to be extracted again."""
+        gone = [shard for shard, facts in self.done.items() if facts.home == home]
+        for shard in gone:
+            del self.done[shard]
+        self.where = ""
+        self._lost += 1
+        if self._lost > HOMES_LOST_MAX:
+            raise WorkerLostError(
+                f"{self._lost} nodes were lost with their scratch",
+                hint="look at the nodes; `dsort resume` goes on from what is left",
+            )
+        self.job.record(HomeGone(home))
+        self.job.warn(
+            "node_lost",
+            f"a node was lost with its scratch: {len(gone)} input shards are extracted again",
+        )
+
+    def keep(self, facts: Iterable[ExtractDone]) -> None:
+        """Take over what an earlier attempt extracted, as far as it is still there."""
+        present = set(self.job.runtime.homes())
+        by_home: dict[str, list[ExtractDone]] = {}
+        for each in facts:
+            if each.home in present:
+                by_home.setdefault(each.home, []).append(each)
+        for home, known in by_home.items():
+            shards = np.array([each.shard for each in known], np.int64)
+            there = self.job.runtime.ask(home, Indexed(self.stage, shards))
+            for each, is_there in zip(known, there.tolist(), strict=True):
+                if is_there:
+                    self._take(each, again=True)
+
+    def spilled_by(self) -> dict[str, tuple[int, ...]]:
+        """The workers that have spill files, by home."""
+        found: dict[str, set[int]] = {}
+        for facts in self.done.values():
+            found.setdefault(facts.home, set()).add(facts.worker)
+        return {home: tuple(sorted(workers)) for home, workers in found.items()}
+
+    def _task(self, ordinal: int) -> Task:
+        shard = self.job.inputs[ordinal]
+        return ExtractTask(
+            shard=ordinal,
+            name=shard.name,
+            size_bytes=shard.size_bytes,
+            etag=shard.etag,
+            stage=self.stage,
+            spill=self.spill,
+            buckets=self.buckets,
+            splitters=self.splitters,
+            renames=self.renames,
+        )
+
+    def _take(self, facts: ExtractDone, *, again: bool = False) -> None:
+        job = self.job
+        self.done[facts.shard] = facts
+        if self.stage == "index" and not again:
+            job.record(
+                ShardExtracted(
+                    stage=self.stage,
+                    shard=facts.shard,
+                    worker=facts.worker,
+                    home=facts.home,
+                    records=facts.records,
+                    members=facts.members,
+                    payload_bytes=facts.payload_bytes,
+                    stored_bytes=facts.stored_bytes,
+                    tally=facts.tally,
+                )
+            )
+        if facts.shard in self._counted:
+            return  # done again: its progress was told
+        self._counted.add(facts.shard)
+        if job.state.phase == "extract":
+            size_bytes = job.inputs[facts.shard].size_bytes
+            job.advance(shards=1, records=facts.records, bytes_done=size_bytes)
+
+    def places(self) -> Where:
+        """Which home has what."""
+        home_of = np.full(len(self.job.inputs), -1, np.int32)
+        numbers = {home: number for number, home in enumerate(self._homes)}
+        for shard, facts in self.done.items():
+            if facts.home not in numbers:
+                numbers[facts.home] = len(self._homes)
+                self._homes.append(facts.home)
+            if facts.records:
+                home_of[shard] = numbers[facts.home]
+        return Where(tuple(self._homes), home_of)
+
+    def tally(self) -> Tally:
+        """What was counted, in the order of the shards; the facts forget it."""
+        total = Tally()
+        for shard in sorted(self.done):
+            facts = self.done[shard]
+            total.merge(facts.tally)
+            self.done[shard] = replace(facts, tally=Tally())
+        return total
+
+
+def pick_bucket_splitters(job: Job, survey: Extraction) -> str:
+    """Where buckets begin, from a sample of the survey; "" where there is nothing to part."""
+    rows_max = max(SURVEY_ROWS_MAX // max(len(job.inputs), 1), 16)
+    samples: list[Sampled] = []
+    for home, shards in survey.places().by_home():
+        samples += job.runtime.ask(home, Sample(survey.stage, shards, rows_max))
+    if not samples:
+        return ""
+    samples.sort(key=lambda sample: sample.shard)
+    splitters = pick_splitters(
+        SortKeys.concat([sample.sort for sample in samples]),
+        np.concatenate([np.full(s.sort.count, s.shard, np.int64) for s in samples]),
+        np.concatenate([sample.ordinal for sample in samples]),
+        np.concatenate([sample.weight_bytes for sample in samples]),
+        job.moving.buckets,
+        decreasing=job.spec.algorithm.decreasing,
+    )
+    job.share_kept(SPLITTERS_FILE, splitters_bytes(splitters))
+    return SPLITTERS_FILE

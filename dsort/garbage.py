@@ -1,0 +1,294 @@
+"""What dead jobs left behind: finding it, and removing it.
+
+Nothing of a job that runs is garbage, nor are manifests and the reports of aborted jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
+
+import xxhash
+
+from dsort.core.journal import JournalState
+from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
+from dsort.journal import JobDirectory, discard_run, list_job_directories, read_journal
+from dsort.lease import JobHold, Lease, Machine, last_attempt, read_hold
+from dsort.storage.base import INTERNAL_PREFIX, Bucket
+
+__all__ = ["OWNER_FILE", "Garbage", "KeepsUploads", "Upload", "find_garbage", "remove_garbage"]
+
+OWNER_FILE: Final = "owner.json"
+"""In each scratch directory: ``job_id``, ``output_uri`` and ``created`` of the job that has it."""
+
+_SCRATCH_DIRECTORIES = "dsort-*"
+READ_BYTES = 8 << 20
+
+
+class Upload(Protocol):
+    """An upload that was begun and never completed. ``began_ns``: in ns since 1970."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def upload_id(self) -> str: ...
+    @property
+    def began_ns(self) -> int: ...
+
+
+@runtime_checkable
+class KeepsUploads(Protocol):
+    """A bucket whose store keeps what was uploaded in parts until that is completed or aborted."""
+
+    def unfinished_uploads(self) -> Iterable[Upload]: ...
+
+    def abort_upload(self, name: str, upload_id: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """One thing that was left.
+
+    ``kind`` is ``job`` (a job's directory in the bucket), ``file`` (a write that was cut short),
+    ``upload``, or ``scratch`` (a directory of this machine). ``where``: name in the bucket, or
+    path. ``job_id`` is "" where no dead job is known to have left it. ``age_s``: since it was last
+    written to. ``resumable``: the job can go on, unless this is removed.
+    """
+
+    kind: str
+    where: str
+    what: str
+    job_id: str
+    objects: int
+    size_bytes: int
+    age_s: float
+    resumable: bool = False
+    upload_id: str = ""
+
+
+def find_garbage(
+    bucket: Bucket, *, scratch_bases: Sequence[Path] = (), machine: Machine | None = None
+) -> list[Garbage]:
+    """All that dead jobs left in ``bucket``, and in ``dsort-*`` under ``scratch_bases`` for it; and
+    the unfinished uploads in it that belong to no running job. Whatever its age."""
+    search = _Search(bucket, machine or Machine(), list_job_directories(bucket))
+    return [
+        *search.jobs(),
+        *search.files(),
+        *search.uploads(),
+        *(found for base in scratch_bases for found in search.scratch(base)),
+    ]
+
+
+def remove_garbage(bucket: Bucket, garbage: Garbage, *, machine: Machine | None = None) -> None:
+    """Remove it. ``JobConflictError`` if somebody has begun to run the job meanwhile."""
+    if garbage.kind == "job":
+        _remove_job(bucket, garbage.job_id, machine or Machine())
+    elif garbage.kind == "file":
+        bucket.delete(garbage.where)
+    elif garbage.kind == "upload":
+        keeper = _keeper(bucket)
+        if keeper is not None:
+            keeper.abort_upload(garbage.where, garbage.upload_id)
+    else:
+        try:
+            shutil.rmtree(garbage.where)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageError(f"cannot remove {garbage.where}: {error.strerror}") from None
+
+
+def _remove_job(bucket: Bucket, job_id: str, machine: Machine) -> None:
+    # Taken first, so that nobody resumes the job while it is being removed.
+    attempt = last_attempt(bucket, job_id) + 1
+    lease = Lease.take(bucket, job_id, attempt=attempt, machine=machine)
+    lease.keep(on_lost=lambda why: None, on_stop=lambda: None)
+    try:
+        kept = False
+        for directory in list_job_directories(bucket, job_id):
+            kept = directory.has_manifest or directory.has_report
+            if not directory.has_manifest:
+                _remove_named(bucket, directory)
+        lease.check()
+        discard_run(bucket, job_id, lease=lease)
+        if not kept:
+            bucket.discard(f"{INTERNAL_PREFIX}{job_id}/")
+    finally:
+        lease.close()
+
+
+def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
+    """Remove the output shards that a job had named before it died: without a manifest they are no
+    result. Only what is byte for byte what the job made; it may be somebody else's by now."""
+    state = _journal(bucket, directory)
+    if state is None or state.planned is None or not state.committing:
+        return
+    for ordinal, row in enumerate(state.planned.shards):
+        created = state.created.get(ordinal)
+        if created is not None and _xxh3(bucket, row.name) == created.xxh3:
+            bucket.delete(row.name)
+
+
+def _xxh3(bucket: Bucket, name: str) -> str:
+    """XXH3 (64 bits) of an object, as in journals and manifests; "" if there is none."""
+    digest, buffer = xxhash.xxh3_64(), memoryview(bytearray(READ_BYTES))
+    try:
+        with bucket.open(name) as opened:
+            for offset in range(0, opened.info.size_bytes, READ_BYTES):
+                part = buffer[: min(READ_BYTES, opened.info.size_bytes - offset)]
+                opened.read_into(part, offset)
+                digest.update(part)
+    except ObjectNotFoundError:
+        return ""
+    return digest.hexdigest()
+
+
+@dataclass(slots=True)
+class _Search:
+    bucket: Bucket
+    machine: Machine
+    directories: list[JobDirectory]
+    holds: dict[str, JobHold] = field(default_factory=dict)
+
+    def jobs(self) -> Iterator[Garbage]:
+        for each in self.directories:
+            if each.objects and not self._is_live(each.job_id):
+                resumable = each.has_journal and not each.has_manifest
+                yield Garbage(
+                    kind="job",
+                    where=f"{INTERNAL_PREFIX}{each.job_id}/",
+                    what=_what_is_left(each),
+                    job_id=each.job_id,
+                    objects=each.objects,
+                    size_bytes=each.size_bytes,
+                    age_s=self._age_s(each.newest_ns),
+                    resumable=resumable,
+                )
+
+    def files(self) -> Iterator[Garbage]:
+        for each in self.bucket.list(f"{INTERNAL_PREFIX}write-"):
+            age_s = self._age_s(each.mtime_ns)
+            what = "a write that was cut short"
+            yield Garbage("file", each.name, what, "", 1, each.size_bytes, age_s)
+
+    def uploads(self) -> Iterator[Garbage]:
+        keeper = _keeper(self.bucket)
+        found = list(keeper.unfinished_uploads()) if keeper is not None else []
+        if not found:
+            return
+        live = self._owners(each for each in self.directories if self._is_live(each.job_id))
+        dead = self._owners(each for each in self.directories if not self._is_live(each.job_id))
+        for each in found:
+            if _owner(each.name, live):
+                continue  # even if a dead job wrote to that name, too
+            job_id = _owner(each.name, dead)
+            what = "an unfinished upload" + (
+                f" of job {job_id}" if job_id else " of nobody who is known here"
+            )
+            age_s = self._age_s(each.began_ns, job_id)
+            yield Garbage("upload", each.name, what, job_id, 1, 0, age_s, upload_id=each.upload_id)
+
+    def scratch(self, base: Path) -> Iterator[Garbage]:
+        for path in sorted(base.glob(_SCRATCH_DIRECTORIES)):
+            job_id = _scratch_owner(path, self.bucket.uri)
+            if job_id and not self._is_live(job_id):
+                files, size_bytes, newest_ns = _measure(path)
+                yield Garbage(
+                    kind="scratch",
+                    where=str(path),
+                    what=f"scratch of job {job_id}",
+                    job_id=job_id,
+                    objects=files,
+                    size_bytes=size_bytes,
+                    age_s=self._age_s(newest_ns, job_id),
+                )
+
+    def _is_live(self, job_id: str) -> bool:
+        if job_id not in self.holds:
+            self.holds[job_id] = read_hold(self.bucket, job_id, machine=self.machine)
+        return self.holds[job_id].live
+
+    def _age_s(self, then_ns: int, job_id: str = "") -> float:
+        """What belongs to a job is as young as the job: it may be wanted to go on."""
+        own = [each.newest_ns for each in self.directories if each.job_id == job_id]
+        return max(self.machine.now_s() - max(then_ns, *own, 0) / 1e9, 0.0)
+
+    def _owners(self, directories: Iterable[JobDirectory]) -> dict[str, str]:
+        """The job by the name of each object that it plans to upload."""
+        owners: dict[str, str] = {}
+        for each in directories:
+            owners[f"{INTERNAL_PREFIX}{each.job_id}/"] = each.job_id
+            owners[f"{each.job_id}-index.json"] = each.job_id
+            for name in _planned_names(self.bucket, each):
+                owners[name] = each.job_id
+        return owners
+
+
+def _owner(name: str, owners: Mapping[str, str]) -> str:
+    if name.startswith(INTERNAL_PREFIX):
+        name = "/".join(name.split("/")[:2]) + "/"
+    return owners.get(name, "")
+
+
+def _planned_names(bucket: Bucket, directory: JobDirectory) -> list[str]:
+    state = _journal(bucket, directory)
+    if state is None or state.planned is None:
+        return []
+    return [row.name for row in state.planned.shards]
+
+
+def _journal(bucket: Bucket, directory: JobDirectory) -> JournalState | None:
+    if not directory.has_journal:
+        return None
+    try:
+        return read_journal(bucket, directory.job_id)
+    except (InvariantError, JobConflictError, StorageError):
+        return None  # a damaged journal must not keep us from clearing up the rest
+
+
+def _what_is_left(directory: JobDirectory) -> str:
+    if directory.has_manifest:
+        return "working files of a finished job"
+    if directory.has_journal:
+        return "a job that died"
+    return "working files of an aborted job" if directory.has_report else "a job that died early"
+
+
+def _keeper(bucket: object) -> KeepsUploads | None:
+    """The store itself, which may be wrapped (retries, limits): a wrapper has it as ``inner``."""
+    while bucket is not None:
+        if isinstance(bucket, KeepsUploads):
+            return bucket
+        bucket = getattr(bucket, "inner", None)
+    return None
+
+
+def _scratch_owner(path: Path, output_uri: str) -> str:
+    """The job that has the scratch directory ``path`` for its output to ``output_uri``; ""
+    otherwise."""
+    if path.is_symlink():
+        return ""
+    try:
+        owner = json.loads((path / OWNER_FILE).read_bytes())
+        return str(owner["job_id"]) if owner["output_uri"] == output_uri else ""
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""  # not one of ours
+
+
+def _measure(directory: Path) -> tuple[int, int, int]:
+    """(files, bytes, when the newest was written in ns since 1970) of a directory."""
+    files, size_bytes, newest_ns = 0, 0, 0
+    for path in (directory, *directory.rglob("*")):
+        try:
+            status = path.lstat()
+        except OSError:
+            continue  # it went in the meantime
+        newest_ns = max(newest_ns, status.st_mtime_ns)
+        if not path.is_dir():
+            files, size_bytes = files + 1, size_bytes + status.st_size
+    return files, size_bytes, newest_ns

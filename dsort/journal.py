@@ -1,0 +1,231 @@
+"""The journal of a job in its output bucket: written as the job goes on, read to go on with it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from dsort.core.journal import JournalEvent, JournalState, decode_segment, encode_segment
+from dsort.core.manifest import manifest_name, report_name
+from dsort.errors import JobConflictError, ObjectNotFoundError, StorageError
+from dsort.lease import JobHold, Lease, Machine, last_attempt, read_hold
+from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
+
+__all__ = [
+    "JobDirectory",
+    "Journal",
+    "UnfinishedJob",
+    "discard_run",
+    "find_unfinished_jobs",
+    "journal_prefix",
+    "list_job_directories",
+    "read_journal",
+]
+
+FLUSH_S = 1.0
+EVENTS_MAX = 1000
+READS_AT_ONCE = 16
+_SEGMENT: Final = re.compile(r"(\d{4,})-(\d{6,})\.json")
+_BULK_PARTS: Final = ("staged/", "scratch/", "write-", "journal/")
+_HOLD_PARTS: Final = ("stop", "lease.json", "attempts/")
+"""What is in a job's directory while it runs; what says whose it is goes last."""
+
+
+def journal_prefix(job_id: str) -> str:
+    """Where the segments of a job's journal are, in its output bucket."""
+    return f"{INTERNAL_PREFIX}{job_id}/journal/"
+
+
+class Journal:
+    """The end of a job's journal, where attempt ``attempt`` writes what happens.
+
+    What was appended is stored a second later at most, when the next event comes, or 1,000 events
+    later, or by ``flush``; a death loses no more than that. For one thread.
+    """
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        job_id: str,
+        attempt: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._bucket = bucket
+        self._prefix = f"{journal_prefix(job_id)}{attempt:04d}-"
+        self._clock = clock
+        self._flushed_s = clock()
+        self._waiting: list[JournalEvent] = []
+        self._sequence = 0
+
+    def append(self, event: JournalEvent) -> None:
+        """Note what happened. ``StorageError`` if it was time to store, and that failed: nothing
+        is lost, the next call tries again."""
+        self._waiting.append(event)
+        if len(self._waiting) >= EVENTS_MAX or self._clock() - self._flushed_s >= FLUSH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Store what was appended; when it returns, it survives."""
+        if self._waiting:
+            name = f"{self._prefix}{self._sequence:06d}.json"
+            self._bucket.write(name, encode_segment(self._waiting))
+            self._waiting.clear()
+            self._sequence += 1
+        self._flushed_s = self._clock()
+
+
+def read_journal(bucket: Bucket, job_id: str) -> JournalState:
+    """What the journal of a job tells.
+
+    ``JobConflictError``: there is none, or a newer dsort wrote it. ``StorageError``: it is damaged.
+    """
+    state = JournalState()
+    segments = _segments(bucket, job_id)
+    if not segments:
+        raise JobConflictError(
+            f"job {job_id} has no journal in {bucket.uri}: there is nothing to resume",
+            hint="start it again",
+        )
+    with ThreadPoolExecutor(min(READS_AT_ONCE, len(segments))) as pool:
+        texts = pool.map(bucket.read, (name for _, name in segments))
+        for (attempt, name), text in zip(segments, texts, strict=True):
+            state.begin_attempt(attempt)
+            try:
+                for event in decode_segment(text):
+                    state.apply(event)
+            except StorageError as error:
+                raise StorageError(f"{name}: {error.message}", hint=error.hint) from None
+    state.begin_attempt(last_attempt(bucket, job_id))
+    return state
+
+
+def _segments(bucket: Bucket, job_id: str) -> list[tuple[int, str]]:
+    """(attempt, name) of each segment, in order; none is missing between two others."""
+    by_attempt: dict[int, dict[int, str]] = defaultdict(dict)
+    try:
+        for found in bucket.list(journal_prefix(job_id)):
+            match = _SEGMENT.fullmatch(found.name.rpartition("/")[2])
+            if match is not None:
+                by_attempt[int(match[1])][int(match[2])] = found.name
+    except ObjectNotFoundError:
+        return []  # there is not even a bucket
+    for attempt, names in by_attempt.items():
+        missing = set(range(max(names) + 1)) - names.keys()
+        if missing:
+            raise StorageError(
+                f"segment {min(missing)} of attempt {attempt} is missing in the journal of job "
+                f"{job_id} in {bucket.uri}",
+                hint="the job cannot be resumed; start it again",
+            )
+    return [
+        (attempt, by_attempt[attempt][at])
+        for attempt in sorted(by_attempt)
+        for at in sorted(by_attempt[attempt])
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class JobDirectory:
+    """What is in ``.dsort/<job id>/`` of a bucket: the objects by what they are part of.
+
+    ``objects`` and ``size_bytes`` count all but manifest and report; ``newest_ns``: when the last
+    of them was written, in ns since 1970 (0: there are none).
+    """
+
+    job_id: str
+    has_manifest: bool
+    has_report: bool
+    has_journal: bool
+    parts: frozenset[str]
+    objects: int
+    size_bytes: int
+    newest_ns: int
+
+
+def list_job_directories(bucket: Bucket, job_id: str = "") -> list[JobDirectory]:
+    """All job directories of a bucket, by job id, or the one of ``job_id``."""
+    found: dict[str, list[ObjectInfo]] = defaultdict(list)
+    for each in bucket.list(f"{INTERNAL_PREFIX}{job_id}/" if job_id else INTERNAL_PREFIX):
+        owner, slash, _ = each.name.removeprefix(INTERNAL_PREFIX).partition("/")
+        if slash:
+            found[owner].append(each)
+    return [_directory(owner, objects) for owner, objects in sorted(found.items())]
+
+
+def _directory(job_id: str, objects: Iterable[ObjectInfo]) -> JobDirectory:
+    kept_names = {manifest_name(job_id), report_name(job_id)}
+    names = {each.name for each in objects}
+    run = [each for each in objects if each.name not in kept_names]
+    inside = {each.name.removeprefix(f"{INTERNAL_PREFIX}{job_id}/") for each in run}
+    parts = frozenset(name.partition("/")[0] for name in inside)
+    return JobDirectory(
+        job_id=job_id,
+        has_manifest=manifest_name(job_id) in names,
+        has_report=report_name(job_id) in names,
+        has_journal="journal" in parts,
+        parts=parts,
+        objects=len(run),
+        size_bytes=sum(each.size_bytes for each in run),
+        newest_ns=max((each.mtime_ns for each in run), default=0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedJob:
+    """A job without a manifest that has more than a report: running, or left by a death.
+
+    ``age_s``: since it last wrote anything.
+    """
+
+    directory: JobDirectory
+    hold: JobHold
+    age_s: float
+
+    @property
+    def job_id(self) -> str:
+        return self.directory.job_id
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it is dead, and there is a journal to go on from."""
+        return self.directory.has_journal and not self.hold.live
+
+
+def find_unfinished_jobs(bucket: Bucket, *, machine: Machine | None = None) -> list[UnfinishedJob]:
+    """The jobs in a bucket that have no manifest, by job id."""
+    machine = machine or Machine()
+    return [
+        UnfinishedJob(
+            directory,
+            read_hold(bucket, directory.job_id, machine=machine),
+            max(machine.now_s() - directory.newest_ns / 1e9, 0.0),
+        )
+        for directory in list_job_directories(bucket)
+        if not directory.has_manifest and directory.objects
+    ]
+
+
+def discard_run(
+    bucket: Bucket, job_id: str, *, lease: Lease | None = None, names: Collection[str] = ()
+) -> None:
+    """Remove all of a job but its manifest and its report.
+
+    ``lease``: the job's, if it is still renewed. It is closed when most is gone, for that may take
+    longer than a lease lasts. ``names``: of its output shards, where uploads to them may be
+    unfinished.
+    """
+    try:
+        for part in _BULK_PARTS:
+            own = names if part == "staged/" else ()
+            bucket.discard(f"{INTERNAL_PREFIX}{job_id}/{part}", names=own)
+    finally:
+        if lease is not None:
+            lease.close()
+    for part in _HOLD_PARTS:
+        bucket.discard(f"{INTERNAL_PREFIX}{job_id}/{part}")

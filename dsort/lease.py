@@ -1,0 +1,326 @@
+"""Holding a job: one coordinator at a time has its lease, and renews it while it lives."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from dsort.core.lease import (
+    Holder,
+    LeaseRecord,
+    Standing,
+    attempt_name,
+    decode_lease,
+    encode_lease,
+    judge_lease,
+    lease_name,
+    refusal,
+    stop_name,
+)
+from dsort.errors import JobConflictError, ObjectNotFoundError, StorageError
+from dsort.storage.base import Bucket
+
+__all__ = ["JobHold", "Lease", "Machine", "last_attempt", "read_hold", "stop_job"]
+
+LOST_SHARE = 2 / 3
+"""A holder that could not renew for this share of the lapse gives the job up: before others may
+take it."""
+AGAIN_SHARE = 1 / 4
+"""After a renewal that failed, the next one comes after this share of the usual time."""
+POLL_S = 0.5
+STOP_WAIT_S = 600.0
+STOP_REQUEST = b"stop\n"
+
+
+class Machine:
+    """What a lease asks of the machine it is on: clocks, and which processes there are."""
+
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def elapsed_s(self) -> float:
+        """Seconds that never jump, and go on while the machine is suspended."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def pause(self, pause_s: float) -> None:
+        """Let ``pause_s`` pass."""
+        time.sleep(pause_s)
+
+    def holder(self) -> Holder:
+        """This process."""
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        # Containers of one host share the boot, and with host networking the name, too; not pids.
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+        pid = os.getpid()
+        return Holder(socket.gethostname(), f"{boot_id}/{namespace}", pid, _start_ticks(pid) or 0)
+
+    def is_gone(self, holder: Holder) -> bool:
+        """Whether no process here is ``holder``, which has the boot id that we have."""
+        try:
+            os.kill(holder.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False  # somebody else's process, which we may not even see
+        ticks = _start_ticks(holder.pid)
+        return ticks is None or ticks != holder.pid_start
+
+
+def _start_ticks(pid: int) -> int | None:
+    """When the process began, as in field 22 of ``/proc/<pid>/stat``; None if it is over."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    state, *rest = text.rpartition(")")[2].split()  # the name before it may hold anything
+    return None if state in "ZX" else int(rest[18])
+
+
+@dataclass(frozen=True, slots=True)
+class JobHold:
+    """Who has a job: the newest lease or claim, if there is one, and what it means now."""
+
+    record: LeaseRecord | None
+    standing: Standing
+
+    @property
+    def live(self) -> bool:
+        """Whether somebody runs the job."""
+        return self.standing is Standing.LIVE
+
+
+def last_attempt(bucket: Bucket, job_id: str) -> int:
+    """The number of the newest attempt that was claimed; 0 if none was."""
+    begun = 0
+    for found in bucket.list(f".dsort/{job_id}/attempts/"):
+        number = found.name.rpartition("/")[2]
+        if number.isdecimal():
+            begun = max(begun, int(number))
+    return begun
+
+
+def read_hold(bucket: Bucket, job_id: str, *, machine: Machine | None = None) -> JobHold:
+    """Who has the job, as seen from here."""
+    machine = machine or Machine()
+    record = _newest(bucket, job_id, last_attempt(bucket, job_id))
+    gone = record is not None and machine.is_gone(record.holder)
+    standing = judge_lease(record, now_s=machine.now_s(), here=machine.holder(), process_gone=gone)
+    return JobHold(record, standing)
+
+
+def _newest(bucket: Bucket, job_id: str, attempt: int) -> LeaseRecord | None:
+    """The lease; or the newest claim, if its maker has not come to write the lease yet."""
+    lease = _record(bucket, lease_name(job_id))
+    if attempt and (lease is None or lease.attempt < attempt):
+        return _record(bucket, attempt_name(job_id, attempt)) or lease
+    return lease
+
+
+def _record(bucket: Bucket, name: str) -> LeaseRecord | None:
+    try:
+        return decode_lease(bucket.read(name))
+    except ObjectNotFoundError:
+        return None
+
+
+def _is_there(bucket: Bucket, name: str) -> bool:
+    try:
+        bucket.stat(name)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+class Lease:
+    """A job held by this process. Made by ``take``; ``keep`` starts to renew it.
+
+    ``lost`` once another attempt began, or the store was out of reach for two thirds of the lapse:
+    then whatever this process does about the job must stop, and nothing may be cleaned up, for it
+    may belong to somebody else. ``release`` or ``close`` ends the renewals; used in a ``with``, it
+    is released at the end.
+    """
+
+    def __init__(
+        self, bucket: Bucket, job_id: str, record: LeaseRecord, renew_s: float, machine: Machine
+    ) -> None:
+        self.job_id: str = job_id
+        self._bucket = bucket
+        self._record = record
+        self._renew_s = renew_s
+        self._machine = machine
+        self._renewed_s = machine.elapsed_s()
+        self._why_lost = ""
+        self._stop_seen = False
+        self._renewing = threading.Lock()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._on_lost: Callable[[str], None] | None = None
+        self._on_stop: Callable[[], None] | None = None
+
+    @classmethod
+    def take(
+        cls,
+        bucket: Bucket,
+        job_id: str,
+        *,
+        attempt: int,
+        lapses_s: float = 60.0,
+        renew_s: float = 5.0,
+        machine: Machine | None = None,
+    ) -> Lease:
+        """Begin attempt number ``attempt`` (from 1; ``last_attempt`` + 1) of a job.
+
+        ``JobConflictError`` if somebody runs the job, or began this attempt first. An older request
+        to stop is void from here on.
+        """
+        machine = machine or Machine()
+        hold = read_hold(bucket, job_id, machine=machine)
+        if hold.live and hold.record is not None:
+            raise refusal(job_id, hold.record, now_s=machine.now_s())
+        # So that a claim tells whose it is, to whoever has to ask again because no answer came.
+        token = secrets.token_hex(8)
+        record = LeaseRecord(attempt, machine.holder(), token, machine.now_s(), lapses_s)
+        if not bucket.write_new(attempt_name(job_id, attempt), encode_lease(record)):
+            raise JobConflictError(
+                f"somebody else has just begun attempt {attempt} of job {job_id}",
+                hint=f"`dsort show {job_id}` tells who runs it",
+            )
+        bucket.write(lease_name(job_id), encode_lease(record))
+        bucket.delete(stop_name(job_id))
+        return cls(bucket, job_id, record, renew_s, machine)
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt that this lease is for."""
+        return self._record.attempt
+
+    @property
+    def lost(self) -> bool:
+        """Whether the job is no longer ours."""
+        return bool(self._why_lost)
+
+    def keep(self, *, on_lost: Callable[[str], None], on_stop: Callable[[], None]) -> None:
+        """Renew the lease from a thread until ``close``.
+
+        From that thread, each at most once: ``on_lost(why)``, and ``on_stop()`` when somebody asked
+        the job to stop.
+        """
+        self._on_lost, self._on_stop = on_lost, on_stop
+        self._thread = threading.Thread(target=self._run, name="dsort-lease", daemon=True)
+        self._thread.start()
+
+    def renew(self) -> bool:
+        """Renew once, in three small requests; False if it failed and is worth another try.
+
+        A late renewal is good, as long as nobody else has claimed the job.
+        """
+        try:
+            self._renew()
+        except StorageError as error:
+            silent_s = self._machine.elapsed_s() - self._renewed_s
+            if silent_s > self._record.lapses_s * LOST_SHARE:
+                self._lose(f"its lease could not be renewed for {silent_s:.0f} s: {error.message}")
+            return False
+        return True
+
+    def check(self) -> None:
+        """Renew, and return if the job is surely still ours; ``JobConflictError`` if it is not,
+        ``StorageError`` if the store does not tell."""
+        if not self.lost:
+            self._renew()
+            if not _is_there(self._bucket, attempt_name(self.job_id, self.attempt)):
+                self._lose("its directory was removed")
+        if self.lost:
+            raise JobConflictError(
+                f"job {self.job_id} is no longer run from here (attempt {self.attempt}): "
+                f"{self._why_lost}",
+                hint=f"`dsort show {self.job_id}` tells who runs it; "
+                f"if nobody does: `dsort resume {self.job_id}`",
+            )
+
+    def release(self) -> None:
+        """End the renewals, and let others have the job at once (if the store cannot be told, once
+        the lease has lapsed)."""
+        self.close()
+        if not self.lost:
+            self._record = replace(self._record, released=True)
+            with contextlib.suppress(StorageError):
+                self._bucket.write(lease_name(self.job_id), encode_lease(self._record))
+
+    def close(self) -> None:
+        """End the renewals, and write nothing: for a job whose directory is about to be removed."""
+        self._ended.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+            self._thread = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def _run(self) -> None:
+        pause_s = self._renew_s
+        while not self._ended.wait(pause_s) and not self.lost:
+            pause_s = self._renew_s if self.renew() else self._renew_s * AGAIN_SHARE
+
+    def _renew(self) -> None:
+        with self._renewing:
+            if _is_there(self._bucket, attempt_name(self.job_id, self.attempt + 1)):
+                self._lose(f"attempt {self.attempt + 1} has begun")
+                return
+            self._record = replace(self._record, renewed_at_s=self._machine.now_s())
+            self._bucket.write(lease_name(self.job_id), encode_lease(self._record))
+            self._renewed_s = self._machine.elapsed_s()
+            if not self._stop_seen and _is_there(self._bucket, stop_name(self.job_id)):
+                self._stop_seen = True
+                if self._on_stop is not None:
+                    self._on_stop()
+
+    def _lose(self, why: str) -> None:
+        if not self._why_lost:
+            self._why_lost = why
+            if self._on_lost is not None:
+                self._on_lost(why)
+
+
+def stop_job(
+    bucket: Bucket, job_id: str, *, wait_s: float = STOP_WAIT_S, machine: Machine | None = None
+) -> JobHold:
+    """Ask whoever runs a job to stop, and wait until that has happened: what became of its lease.
+
+    A coordinator that is not there any more is waited for until its lease lapses. The hold is still
+    ``live`` if ``wait_s`` were not enough. ``JobConflictError`` if nobody runs the job.
+    """
+    machine = machine or Machine()
+    hold = read_hold(bucket, job_id, machine=machine)
+    if not hold.live:
+        raise JobConflictError(
+            f"nobody runs job {job_id}",
+            hint=f"`dsort show {job_id}` tells what became of it",
+        )
+    asked_attempt = hold.record.attempt if hold.record is not None else 0
+    bucket.write(stop_name(job_id), STOP_REQUEST)
+    until_s = machine.elapsed_s() + wait_s
+    while hold.live and machine.elapsed_s() < until_s:
+        machine.pause(POLL_S)
+        hold = read_hold(bucket, job_id, machine=machine)
+        if hold.record is not None and hold.record.attempt != asked_attempt:
+            break  # that one ended, and somebody has resumed the job since
+    return hold

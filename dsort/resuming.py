@@ -1,0 +1,161 @@
+"""Going on with a job that died: what its journal knows, and how much of that still holds.
+
+Every fact is either checked where it matters (is the index still in that home, is the shard still
+staged) or pinned (inputs by their etags, the plan by its digest).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from dsort.core.journal import InputRow, JobAccepted, JournalState, Planned, PlannedRow
+from dsort.core.plan import OutputShard
+from dsort.core.tally import tally_of, tally_rows
+from dsort.creation import Created, staged
+from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError
+from dsort.job import Job
+from dsort.journal import read_journal
+from dsort.planning import Plan
+from dsort.reports import JobReport
+from dsort.storage.base import Bucket
+from dsort.workers.tasks import CreatedShard, ExtractDone
+
+__all__ = ["finished_plan", "known_shards", "note_plan", "report_bytes", "state_of"]
+
+PLANNED_FILE = "planned.json"
+
+
+def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
+    """What is known of a job that died, or, by its report ``report``, of one that was aborted.
+
+    ``JobConflictError`` if nothing is.
+    """
+    try:
+        known = read_journal(bucket, job_id)
+        if known.accepted is not None and known.inputs is not None:
+            return known
+    except JobConflictError:
+        known = JournalState()
+    try:
+        told = json.loads(bucket.read(report))
+        accepted, inputs = told["resume"]["accepted"], told["resume"]["inputs"]
+    except (ObjectNotFoundError, KeyError):
+        raise JobConflictError(
+            f"of job {job_id} there is too little left in {bucket.uri} to go on with it",
+            hint="start it again",
+        ) from None
+    known.accepted = JobAccepted(**accepted)
+    known.inputs = tuple(InputRow(*row) for row in inputs)
+    return known
+
+
+def report_bytes(job: Job, report: JobReport) -> bytes:
+    """The report of an aborted job, with what it takes to begin it again."""
+    told = report.to_dict()
+    told["resume"] = {
+        "accepted": {
+            "job_id": job.job_id,
+            "dsort_version": "",
+            "spec": job.spec.canonical(),
+            "created": "",
+        },
+        "inputs": [[s.name, s.size_bytes, s.mtime_ns, s.etag] for s in job.inputs],
+    }
+    text = json.dumps(told, indent=2, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def known_shards(job: Job) -> Iterator[ExtractDone]:
+    """What earlier attempts extracted, if it is parted into the buckets that we have."""
+    known = job.before
+    if known is None or known.movement is None:
+        return
+    if (known.movement.way, known.movement.buckets) != (job.moving.way, job.moving.buckets):
+        return
+    for facts in known.extracted.values():
+        yield ExtractDone(
+            shard=facts.shard,
+            worker=facts.worker,
+            home=facts.home,
+            records=facts.records,
+            members=facts.members,
+            payload_bytes=facts.payload_bytes,
+            stored_bytes=facts.stored_bytes,
+            tally=facts.tally,
+        )
+
+
+def note_plan(job: Job, plan: Plan, created: Created) -> None:
+    """Put the plan into the journal, or see that it is the one there; take over the output shards
+    that earlier attempts have staged."""
+    rows = (
+        PlannedRow(name, s.records, s.members, s.payload_bytes, s.stored_bytes)
+        for s, name in zip(plan.shards, plan.names, strict=True)
+    )
+    planned = Planned(plan.digest(), tuple(rows))
+    known = job.before.planned if job.before is not None else None
+    if known is not None and known.digest != planned.digest:
+        raise InvariantError("the job was planned again, and its output shards are others now")
+    facts = {"tally": tally_rows(job.state.tally), "records": job.input_records}
+    job.keep(PLANNED_FILE, json.dumps(facts).encode("utf-8", "backslashreplace"))
+    job.record(planned)
+    if job.journal is not None:
+        job.journal.flush()
+    if known is not None:
+        _take_over(job, plan, created)
+
+
+def finished_plan(job: Job, created: Created) -> Plan | None:
+    """The plan of an earlier attempt, if all of its output shards are staged: only the commit is
+    left to do. None if there is more."""
+    known = job.before.planned if job.before is not None else None
+    if known is None:
+        return None
+    data = job.kept(PLANNED_FILE)
+    if data is None or job.spec.verify == "content":
+        return None
+    plan = Plan(
+        shards=[
+            OutputShard(
+                ordinal=ordinal,
+                group=0,
+                number=ordinal,
+                records=row.records,
+                members=row.members,
+                payload_bytes=row.payload_bytes,
+                stored_bytes=row.stored_bytes,
+                pieces=(),
+            )
+            for ordinal, row in enumerate(known.shards)
+        ],
+        names=[row.name for row in known.shards],
+        records=sum(row.records for row in known.shards),
+        members=sum(row.members for row in known.shards),
+        payload_bytes=sum(row.payload_bytes for row in known.shards),
+        stored_bytes=sum(row.stored_bytes for row in known.shards),
+    )
+    _take_over(job, plan, created)
+    if len(created.shards) < len(plan.shards):
+        created.shards.clear()
+        return None
+    facts = json.loads(data)
+    job.state.tally = tally_of(facts["tally"])
+    job.input_records = {int(shard): count for shard, count in facts["records"].items()}
+    return plan
+
+
+def _take_over(job: Job, plan: Plan, created: Created) -> None:
+    """The output shards that earlier attempts staged and that are still there."""
+    assert job.before is not None
+    prefix = staged(job.job_id)
+    tokens = {
+        f"{prefix}{ordinal}": (plan.names[ordinal], facts.receipt)
+        for ordinal, facts in job.before.created.items()
+        if ordinal < len(plan.shards)
+    }
+    for token in job.outputs_bucket.still_staged(tokens):
+        ordinal = int(token.removeprefix(prefix))
+        facts = job.before.created[ordinal]
+        created.shards[ordinal] = CreatedShard(ordinal, facts.xxh3, facts.receipt, facts.md5)
+    created.rechecked = frozenset(created.shards)

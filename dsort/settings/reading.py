@@ -1,0 +1,302 @@
+"""Settings as they are written: tables of a TOML file, and variables of the environment.
+
+One table of fields says what may be set and how it is read, for both. Values that might be secrets
+are refused by their names, and never repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dsort.core.bucket_uri import (
+    SECRET_HINT,
+    WEB,
+    BucketTextError,
+    checked_endpoint,
+    is_secret_name,
+    parse_store_uri,
+    split_scheme,
+)
+from dsort.core.near_names import closest
+from dsort.core.sizes import format_bytes, parse_size_bytes
+from dsort.errors import SpecError, SpecProblem
+from dsort.settings.values import Settings, StoreSettings
+
+__all__ = ["load_settings"]
+
+SETTINGS_FILE: Final = "dsort.toml"
+
+FILE_BYTES_MAX: Final = 1 << 20
+PART_BYTES_MIN: Final = 5 << 20  # of a multipart upload, as S3 has it
+PART_BYTES_MAX: Final = 5 << 30
+PREFIX: Final = "DSORT_"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a text stands: relative paths are seen from ``directory``, ``~`` is ``home``."""
+
+    directory: Path
+    home: Path
+
+
+_Reader = Callable[[object, _Place], object]
+
+
+def _text(value: object, place: _Place) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise BucketTextError("must be a text of printable characters")
+    return value
+
+
+def _endpoint(value: object, place: _Place) -> str:
+    return checked_endpoint(_text(value, place))
+
+
+def _path(value: object, place: _Place) -> Path:
+    text = _text(value, place)
+    if text == "~" or text.startswith("~/"):
+        return place.home / text[2:]
+    return place.directory / text
+
+
+def _count(value: object, place: _Place) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BucketTextError("must be a whole number of at least 1")
+    return value
+
+
+def _size(value: object, place: _Place) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise BucketTextError('must be a size, e.g. "16MB"')
+    size_bytes = parse_size_bytes(value)
+    if size_bytes == 0:
+        raise BucketTextError("must be more than 0 bytes")
+    return size_bytes
+
+
+def _part_size(value: object, place: _Place) -> int:
+    size_bytes = _size(value, place)
+    if not PART_BYTES_MIN <= size_bytes <= PART_BYTES_MAX:
+        allowed = f"{format_bytes(PART_BYTES_MIN)} to {format_bytes(PART_BYTES_MAX)}"
+        raise BucketTextError(f"must be {allowed}, the parts that stores take")
+    return size_bytes
+
+
+def _rate(value: object, place: _Place) -> float:
+    return float(_size(value, place))
+
+
+_TOP: Final[Mapping[str, tuple[str, _Reader]]] = {
+    "root": ("root", _path),
+    "scratch": ("scratch", _path),
+    "memory_max": ("memory_max_bytes", _size),
+    "bandwidth_max": ("bandwidth_max_bytes_per_s", _rate),
+    "workers": ("workers", _count),
+    "ray_address": ("ray_address", _text),
+}
+"""What may be set for jobs, by its name in a file: the field here, and how it is read."""
+
+_OF_ALL_STORES: Final[Mapping[str, tuple[str, _Reader]]] = {
+    "requests_in_flight_max": ("requests_in_flight_max", _count),
+    "part_bytes": ("part_bytes", _part_size),
+    "bandwidth_max": ("bandwidth_max_bytes_per_s", _rate),
+}
+_ENDPOINT: Final[Mapping[str, tuple[str, _Reader]]] = {"endpoint_url": ("endpoint_url", _endpoint)}
+_ACCESS: Final[Mapping[str, tuple[str, _Reader]]] = {
+    "region": ("region", _text),
+    "profile": ("profile", _text),
+}
+_STORES: Final[Mapping[str, Mapping[str, tuple[str, _Reader]]]] = {
+    "s3": {**_ENDPOINT, **_ACCESS, **_OF_ALL_STORES},
+    "ais": {**_ENDPOINT, **_ACCESS, **_OF_ALL_STORES},
+    "gs": {**_ENDPOINT, **_OF_ALL_STORES},
+    "az": {**_ENDPOINT, **_OF_ALL_STORES},
+    "http": _OF_ALL_STORES,
+}
+"""What may be set for each store."""
+
+_USUAL: Final = (
+    ("AWS_ENDPOINT_URL_S3", "s3"),
+    ("AWS_ENDPOINT_URL", "s3"),
+    ("AIS_ENDPOINT", "ais"),
+)
+"""Variables that other programs read too, and whose endpoint they name; the first wins."""
+
+
+def load_settings(environment: Mapping[str, str], cwd: Path, home: Path) -> Settings:
+    """The settings of a user whose environment, current directory and home these are.
+
+    Reads ``dsort.toml`` in ``cwd``, and the one in ``$XDG_CONFIG_HOME/dsort`` or
+    ``~/.config/dsort``. ``SpecError`` with everything that is wrong in all of them, each with the
+    file or the variable it is in.
+    """
+    problems: list[SpecProblem] = []
+    config = environment.get("XDG_CONFIG_HOME", "")
+    directory = Path(config) if config.startswith("/") else home / ".config"
+    layers = [
+        _read_environment(environment, home, problems),
+        _read_file(cwd / SETTINGS_FILE, home, problems),
+        _read_file(directory / "dsort" / SETTINGS_FILE, home, problems),
+        _read_usual_variables(environment, problems),
+    ]
+    if problems:
+        raise SpecError(problems)
+    found = Settings()
+    for layer in reversed(layers):
+        found = layer.over(found)
+    return found
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _read_file(path: Path, home: Path, problems: list[SpecProblem]) -> Settings:
+    """The settings in ``path``, none if there is no such file. ``problems`` gets what is wrong."""
+    import tomllib
+
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return Settings()
+    except OSError as error:
+        problems.append(SpecProblem(str(path), f"cannot read it: {error.strerror}"))
+        return Settings()
+    if len(data) > FILE_BYTES_MAX:
+        problems.append(SpecProblem(str(path), "too big for a settings file (max 1 MiB)"))
+        return Settings()
+    try:
+        document = tomllib.loads(data.decode())
+    except UnicodeDecodeError as error:
+        problems.append(SpecProblem(str(path), f"not UTF-8 at byte {error.start}"))
+        return Settings()
+    except tomllib.TOMLDecodeError as error:
+        hint = "texts are quoted in TOML, also the names of tables that have a : in them"
+        problems.append(SpecProblem(str(path), f"no TOML: {error}", hint))
+        return Settings()
+    place = _Place(path.parent, home)
+    stores = document.pop("stores", {})
+    values = _values(document, {**_TOP}, f"{path}: ", place, problems, also="stores")
+    tables = dict(_tables(stores, f"{path}: stores", place, problems))
+    return Settings(**values, stores=tuple(tables.items()))
+
+
+def _tables(
+    stores: object, where: str, place: _Place, problems: list[SpecProblem]
+) -> Iterator[tuple[str, StoreSettings]]:
+    if not isinstance(stores, dict):
+        problems.append(SpecProblem(where, "must be a table", "write [stores.s3]"))
+        return
+    for name, table in stores.items():
+        written = split_scheme(name)
+        known = _STORES.get(name)
+        key = name
+        if written is not None:
+            try:
+                ref = parse_store_uri(name)
+            except BucketTextError as error:
+                problems.append(SpecProblem(where, str(error), error.hint))
+                continue
+            key, known = ref.uri, _STORES["http" if ref.scheme in WEB else ref.scheme]
+        if known is None:
+            near = closest(name, _STORES)
+            several = f"known: {', '.join(_STORES)}, or the URI of a bucket, in quotes"
+            hint = f'did you mean "{near}"?' if near else several
+            problems.append(SpecProblem(f"{where}.{name}", "unknown store", hint))
+        elif not isinstance(table, dict):
+            problems.append(SpecProblem(f"{where}.{name}", "must be a table"))
+        else:
+            label = f'{where}."{name}".' if written else f"{where}.{name}."
+            yield key, StoreSettings(**_values(table, known, label, place, problems))
+
+
+def _values(
+    table: Mapping[str, object],
+    known: Mapping[str, tuple[str, _Reader]],
+    where: str,
+    place: _Place,
+    problems: list[SpecProblem],
+    *,
+    also: str = "",
+) -> dict[str, Any]:
+    """The fields of a table as they are called here, and what they say."""
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if name in known:
+            field, reader = known[name]
+            try:
+                values[field] = reader(value, place)
+            except ValueError as error:
+                hint = error.hint if isinstance(error, BucketTextError) else ""
+                problems.append(SpecProblem(f"{where}{name}", str(error), hint))
+        elif is_secret_name(name):
+            problems.append(SpecProblem(f"{where}{name}", "does not belong here", SECRET_HINT))
+        else:
+            names = [*known, *filter(None, (also,))]
+            near = closest(name, names)
+            hint = f'did you mean "{near}"?' if near else f"known: {', '.join(names)}"
+            problems.append(SpecProblem(f"{where}{name}", "unknown setting", hint))
+    return values
+
+
+# --- variables -----------------------------------------------------------------------------------
+
+
+def _read_environment(
+    environment: Mapping[str, str], home: Path, problems: list[SpecProblem]
+) -> Settings:
+    """The settings in ``DSORT_*`` variables: ``DSORT_ROOT``, ``DSORT_S3_ENDPOINT_URL`` and so on.
+    Empty ones say nothing; relative paths are left as they are."""
+    given = {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in environment.items()
+        if name.startswith(PREFIX) and value
+    }
+    place = _Place(Path(), home)
+    top = {name: value for name, value in given.items() if name in _TOP}
+    values = _values_of_variables(top, _TOP, PREFIX, place, problems)
+    stores = []
+    for store, known in _STORES.items():
+        table = {
+            name.removeprefix(f"{store}_"): value
+            for name, value in given.items()
+            if name.startswith(f"{store}_")
+        }
+        if table:
+            label = f"{PREFIX}{store.upper()}_"
+            found = _values_of_variables(table, known, label, place, problems)
+            stores.append((store, StoreSettings(**found)))
+    return Settings(**values, stores=tuple(stores))
+
+
+def _values_of_variables(
+    table: Mapping[str, str],
+    known: Mapping[str, tuple[str, _Reader]],
+    label: str,
+    place: _Place,
+    problems: list[SpecProblem],
+) -> dict[str, Any]:
+    """As ``_values``, with the names of variables in what is said."""
+    variables = {f"{label}{name.upper()}": reader for name, reader in known.items()}
+    written = {f"{label}{name.upper()}": value for name, value in table.items()}
+    return _values(written, variables, "", place, problems)
+
+
+def _read_usual_variables(environment: Mapping[str, str], problems: list[SpecProblem]) -> Settings:
+    """The endpoints in variables that other programs read as well."""
+    stores: dict[str, StoreSettings] = {}
+    for variable, store in _USUAL:
+        text = environment.get(variable, "")
+        if not text or store in stores:
+            continue
+        try:
+            stores[store] = StoreSettings(endpoint_url=checked_endpoint(text))
+        except BucketTextError as error:
+            problems.append(SpecProblem(variable, str(error), error.hint))
+    return Settings(stores=tuple(stores.items()))

@@ -1,0 +1,221 @@
+"""Resolve: what the job reads, how payload moves, and everything that it needs made ready."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dsort.commit import dsort_version, refuse_changed_inputs
+from dsort.core.journal import InputRow, InputsResolved, JobAccepted, MovementChosen
+from dsort.core.movement import Movement, TooLittleMemoryError, choose_movement
+from dsort.core.sizes import format_bytes
+from dsort.core.tally import Tally, tally_of, tally_rows
+from dsort.creation import staged
+from dsort.errors import SpecError, SpecProblem, StorageError, StorageFullError
+from dsort.job import Job
+from dsort.job_setup import job_memory_bytes, reaction_rules, sort_rule, store_limits
+from dsort.journal import Journal
+from dsort.lease import Lease
+from dsort.reports import JobStarted
+from dsort.resolve import refuse_early_collisions, resolve_inputs
+from dsort.workers.inputs import INPUTS_FILE, InputShard, inputs_bytes
+from dsort.workers.requests import FreeBytes
+from dsort.workers.tasks import WorkerSetup
+
+__all__ = ["begin_attempt", "resolve"]
+
+RESOLVED_FILE = "resolved.json"
+WORKERS_A_ATTEMPT = 1_000_000
+
+
+def begin_attempt(job: Job, attempt: int) -> None:
+    """Take the job: from here on it is ours to run, and to clean up after."""
+    job.lease = Lease.take(job.outputs_bucket, job.job_id, attempt=attempt)
+    job.lease.keep(
+        on_lost=lambda why: job.stop_for(f"the loss of its lease: {why}"),
+        on_stop=lambda: job.stop_for("`dsort stop`"),
+    )
+    job.journal = Journal(job.outputs_bucket, job.job_id, attempt)
+
+
+def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
+    """Find the inputs, choose how payload moves, and get the workers ready."""
+    with job.phase("resolve"):
+        if job.before is not None:
+            _resolve_again(job)
+        else:
+            _resolve_first(job, tally, dry=dry)
+        total = sum(shard.size_bytes for shard in job.inputs)
+        _check_directories(job, dry=dry)
+        _start_workers(job, dry=dry)
+        _check_room(job, total, dry=dry)
+        job.runtime.share(INPUTS_FILE, inputs_bytes(job.inputs))
+        job.advance(shards=len(job.inputs), bytes_done=total)
+    job.on_event(JobStarted(job.job_id, job.moving.way, job.moving.workers, len(job.inputs), total))
+
+
+def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
+    job.inputs = resolve_inputs(job.spec, job.inputs_bucket, tally)
+    job.note(tally)
+    if job.keymap is None:
+        refuse_early_collisions(job.inputs, job.inputs_bucket, job.names, job.outputs_bucket)
+    job.movement = _movement(job)
+    if dry:
+        return
+    job.outputs_bucket.create()
+    begin_attempt(job, attempt=1)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    job.record(JobAccepted(job.job_id, dsort_version(), job.spec.canonical(), created))
+    rows = (InputRow(s.name, s.size_bytes, s.mtime_ns, s.etag) for s in job.inputs)
+    job.record(InputsResolved(tuple(rows)))
+    job.keep(RESOLVED_FILE, tally_bytes(tally))
+    _record_movement(job)
+
+
+def _resolve_again(job: Job) -> None:
+    """As an earlier attempt resolved it: the inputs have to be the same."""
+    assert job.before is not None
+    job.inputs = [InputShard(*row) for row in job.before.inputs or ()]
+    refuse_changed_inputs(job)
+    kept = job.kept(RESOLVED_FILE)
+    if kept is not None:
+        job.note(tally_of_bytes(kept))
+    job.movement = chosen = _movement(job)
+    known = job.before.movement
+    if known is not None and (known.way == "spill" or chosen.way == "map"):
+        # Index and spill are parted into these buckets already.
+        job.movement = replace(chosen, way=known.way, buckets=known.buckets)
+    _record_movement(job)
+
+
+def _record_movement(job: Job) -> None:
+    moving = job.moving
+    job.record(
+        MovementChosen(
+            way=moving.way,
+            buckets=moving.buckets,
+            workers=moving.workers,
+            buffer_bytes=moving.buffer_bytes,
+            memory_bytes=moving.memory_bytes,
+            scratch_bytes=moving.scratch_bytes,
+            reason=moving.reason,
+        )
+    )
+    if job.journal is not None:
+        job.journal.flush()
+
+
+def tally_bytes(tally: Tally) -> bytes:
+    """A tally as a kept file."""
+    return json.dumps(tally_rows(tally)).encode("utf-8", "backslashreplace")
+
+
+def tally_of_bytes(data: bytes) -> Tally:
+    """What ``tally_bytes`` made."""
+    return tally_of(json.loads(data))
+
+
+def _movement(job: Job) -> Movement:
+    mappable = all(job.inputs_bucket.local_path(shard.name) is not None for shard in job.inputs[:1])
+    limits = store_limits(job.output_bck, job.options)
+    parts = limits.part_bytes * limits.parts_in_flight_max
+    try:
+        return choose_movement(
+            input_bytes=sum(shard.size_bytes for shard in job.inputs),
+            mappable=mappable,
+            memory_bytes=job_memory_bytes(job.spec, job.options),
+            workers=job.runtime.workers_max(),
+            nodes=job.runtime.nodes(),
+            forced=job.options.move,
+            upload_bytes=parts if job.outputs_bucket.seals_on_finish else 0,
+        )
+    except TooLittleMemoryError as problem:
+        hint = "give more with --memory-max or max_mem_usage, or use --move spill"
+        raise SpecError([SpecProblem("max_mem_usage", str(problem), hint)]) from None
+
+
+def _scratch(job: Job, *, dry: bool) -> Path:
+    """Where scratch goes: on a cluster, a directory for each node is made in it."""
+    base = job.options.scratch
+    beside = job.outputs_bucket.local_path("x")
+    if base is None and not dry and beside is not None:
+        return (beside.parent / ".dsort" / job.job_id / "scratch").absolute()
+    return (base or Path(tempfile.gettempdir())).absolute() / f"dsort-{job.job_id}"
+
+
+def _start_workers(job: Job, *, dry: bool) -> None:
+    moving = job.moving
+    last_worker = job.before.worker_last if job.before is not None else -1
+    attempts = job.before.attempts if job.before is not None else 0
+    setup = WorkerSetup(
+        job_id=job.job_id,
+        input_bck=job.input_bck,
+        output_bck=job.output_bck,
+        output_uri=job.outputs_bucket.uri,
+        root=str(job.options.root.absolute()),
+        scratch=str(_scratch(job, dry=dry)),
+        # More than any worker of an earlier attempt, also of those that never ended a task.
+        first_worker=max(last_worker + 1, attempts * WORKERS_A_ATTEMPT),
+        way=moving.way,
+        sort_rule=sort_rule(job.spec),
+        reactions=reaction_rules(job.spec),
+        keymap=job.keymap,
+        buckets=moving.buckets,
+        buffer_bytes=moving.buffer_bytes,
+        verify_content=job.spec.verify == "content",
+        input_limits=store_limits(job.input_bck, job.options, workers=moving.workers),
+        output_limits=store_limits(job.output_bck, job.options, workers=moving.workers),
+    )
+    job.runtime.start(setup, moving.workers)
+
+
+def _check_room(job: Job, total: int, *, dry: bool) -> None:
+    """Room for scratch and for the outputs, which are about as large as the inputs."""
+    if job.before is not None:
+        return  # part of it is taken by what is there already
+    scratch_bytes = job.moving.scratch_bytes
+    rooms = [job.runtime.ask(home, FreeBytes()) for home in job.runtime.homes()]
+    scratch_free = sum(free for free, _ in rooms)
+    if dry:  # index files only
+        scratch_bytes = total // 20 if job.moving.way == "spill" else scratch_bytes
+        _need(scratch_free, scratch_bytes, "scratch")
+        return
+    output_free = job.outputs_bucket.free_bytes()
+    output = job.outputs_bucket.local_path("x")
+    device = output.parent.stat().st_dev if output is not None else None
+    together = len(rooms) == 1 and rooms[0][1] == device
+    if output_free is not None:
+        needed = total + (scratch_bytes if together else 0)
+        _need(output_free, needed, f"the output bucket {job.outputs_bucket.uri}")
+    if not together:
+        _need(scratch_free, scratch_bytes, "scratch")
+
+
+def _need(free: int, needed: int, where: str) -> None:
+    if free < needed:
+        raise StorageFullError(
+            f"{where} has {format_bytes(free)} free, the job needs about {format_bytes(needed)}",
+            hint="make room, or put scratch on another file system: --scratch",
+        )
+
+
+def _check_directories(job: Job, *, dry: bool) -> None:
+    """``StorageError`` if some node does not see what its workers need, each known by a file."""
+    buckets = [("input", job.inputs_bucket, shard.name) for shard in job.inputs[:1]]
+    token = f"{staged(job.job_id)}here"
+    if not dry and job.output_bck.is_directory:
+        job.outputs_bucket.stage(token).close()
+        buckets.append(("output", job.outputs_bucket, token))
+    for role, bucket, name in buckets:
+        path = bucket.local_path(name)
+        if path is None:
+            continue
+        try:
+            job.runtime.check_directory(str(path).removesuffix(f"/{name}"), name)
+        except StorageError as error:
+            raise StorageError(
+                f"the {role} bucket {bucket.uri}: {error.message}", hint=error.hint
+            ) from None

@@ -1,0 +1,301 @@
+"""Keeps a process from asking too much of a store at once: :class:`LimitedBucket`.
+
+Put it right over the backend and the retries around it, so that a request that waits to be tried
+again holds nobody up, and every try is counted.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from dsort.errors import InvariantError, TransientStorageError
+from dsort.storage.base import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
+from dsort.storage.retrying import ReadCutShortError
+from dsort.storage.store_limits import StoreLimits
+
+__all__ = ["Bandwidth", "LimitedBucket", "StoreLimiter"]
+
+_WINDOW_BYTES_MIN = 64 << 10
+_WINDOW_BYTES_MAX = 8 << 20
+_WINDOW_S = 0.1
+_SLICE_S_MAX = 0.25  # of a wait, so that whoever stops the thread need not wait long
+
+
+class Bandwidth:
+    """A token bucket: in any ``t`` seconds at most ``bytes_per_s * t + burst_bytes`` are let pass.
+
+    Threads are served in the order they ask in. A piece larger than ``burst_bytes`` waits until all
+    of it has been earned.
+    """
+
+    def __init__(
+        self,
+        bytes_per_s: float,
+        *,
+        burst_bytes: int,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if bytes_per_s <= 0 or burst_bytes < 0:
+            raise InvariantError(f"a bandwidth of {bytes_per_s} bytes/s, bursts of {burst_bytes}")
+        self._bytes_per_s = bytes_per_s
+        self._burst_s = burst_bytes / bytes_per_s
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._paid_until = clock() - self._burst_s
+
+    def take(self, size_bytes: int) -> None:
+        """Return once ``size_bytes`` more may pass."""
+        with self._lock:
+            begin = max(self._paid_until, self._clock() - self._burst_s)
+            due = self._paid_until = begin + size_bytes / self._bytes_per_s
+        while (left_s := due - self._clock()) > 0:
+            self._sleep(min(left_s, _SLICE_S_MAX))
+
+
+class StoreLimiter:
+    """What all buckets of a process share: places for requests, and the bandwidth (None: no limit).
+
+    ``window_bytes``: larger pieces are let pass bit by bit, about ten a second, so that the rate is
+    smooth; a tenth of a second may come as a burst.
+    """
+
+    def __init__(
+        self,
+        limits: StoreLimits,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if limits.requests_in_flight_max < 1:
+            raise InvariantError(f"{limits.requests_in_flight_max} requests in flight")
+        self.requests = threading.Semaphore(limits.requests_in_flight_max)
+        self.bandwidth: Bandwidth | None = None
+        self.window_bytes = _WINDOW_BYTES_MAX
+        rate = limits.bandwidth_max_bytes_per_s
+        if rate is not None:
+            burst_bytes = int(rate * _WINDOW_S)
+            self.window_bytes = min(max(burst_bytes, _WINDOW_BYTES_MIN), _WINDOW_BYTES_MAX)
+            self.bandwidth = Bandwidth(rate, burst_bytes=burst_bytes, clock=clock, sleep=sleep)
+
+    def take(self, size_bytes: int) -> None:
+        """Return once ``size_bytes`` more may pass."""
+        if self.bandwidth is not None:
+            self.bandwidth.take(size_bytes)
+
+
+class _LimitedReadObject:
+    def __init__(self, inner: ReadObject, limiter: StoreLimiter) -> None:
+        self.inner = inner
+        self.info: ObjectInfo = inner.info
+        self.rereads_cheaply: bool = inner.rereads_cheaply
+        self._limiter = limiter
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        if self._limiter.bandwidth is not None:
+            self._read_windows(buffer.cast("B"), offset)
+            return
+        with self._limiter.requests:
+            self.inner.read_into(buffer, offset)
+
+    def _read_windows(self, buffer: memoryview, offset: int) -> None:
+        for begin in range(0, len(buffer), self._limiter.window_bytes):
+            window = buffer[begin : begin + self._limiter.window_bytes]
+            self._limiter.take(len(window))
+            try:
+                with self._limiter.requests:
+                    self.inner.read_into(window, offset + begin)
+            except TransientStorageError as error:
+                filled = error.filled_bytes if isinstance(error, ReadCutShortError) else 0
+                raise ReadCutShortError(
+                    error.message, filled_bytes=begin + filled, hint=error.hint
+                ) from error
+
+    def forget(self) -> None:
+        self.inner.forget()
+
+    def mapping(self) -> memoryview | None:
+        return self.inner.mapping()
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _LimitedStagedObject:
+    def __init__(self, inner: StagedObject, limiter: StoreLimiter) -> None:
+        self.inner = inner
+        self._limiter = limiter
+
+    def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
+        if self._limiter.bandwidth is None:
+            with self._limiter.requests:
+                self.inner.write_at(offset, slices)
+            return
+        for window in _windows(slices, self._limiter.window_bytes):
+            size_bytes = sum(len(piece) for piece in window)
+            self._limiter.take(size_bytes)
+            with self._limiter.requests:
+                self.inner.write_at(offset, window)
+            offset += size_bytes
+
+    def start_sync(self, offset: int, size_bytes: int) -> None:
+        self.inner.start_sync(offset, size_bytes)
+
+    def sync(self) -> None:
+        self.inner.sync()
+
+    def finish(self) -> str:
+        with self._limiter.requests:
+            return self.inner.finish()
+
+    def size_bytes(self) -> int:
+        return self.inner.size_bytes()
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        self.inner.read_into(buffer, offset)
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _windows(slices: Sequence[Buffer], window_bytes: int) -> Iterator[list[memoryview]]:
+    """``slices`` as runs of at most ``window_bytes`` bytes each, nothing copied."""
+    window: list[memoryview] = []
+    room = window_bytes
+    for each in slices:
+        left = memoryview(each).cast("B")
+        while len(left):
+            window.append(left[:room])
+            left = left[room:]
+            room -= len(window[-1])
+            if room == 0:
+                yield window
+                window, room = [], window_bytes
+    if window:
+        yield window
+
+
+class LimitedBucket:
+    """A bucket behind a :class:`StoreLimiter` (see :class:`~dsort.storage.base.Bucket`).
+
+    A call takes one place however many requests the backend makes of it; a listing takes one while
+    it is asked for the next object, not between. Bytes are counted that objects are read and
+    written with, whatever else travels (headers, listings) is not, nor is what is mapped.
+    """
+
+    def __init__(self, inner: Bucket, limiter: StoreLimiter) -> None:
+        self.inner = inner
+        self.limiter = limiter
+        self.uri: str = inner.uri
+        self.seals_on_finish: bool = inner.seals_on_finish
+        self._requests = limiter.requests
+
+    def __repr__(self) -> str:
+        return f"LimitedBucket({self.inner!r})"
+
+    def exists(self) -> bool:
+        with self._requests:
+            return self.inner.exists()
+
+    def create(self) -> None:
+        with self._requests:
+            self.inner.create()
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        with self._requests:
+            listing = iter(self.inner.list(prefix))
+        while True:
+            with self._requests:
+                info = next(listing, None)
+            if info is None:
+                return
+            yield info
+
+    def stat(self, name: str) -> ObjectInfo:
+        with self._requests:
+            return self.inner.stat(name)
+
+    def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
+        with self._requests:
+            return self.inner.stat_many(names)
+
+    def open(self, name: str) -> ReadObject:
+        with self._requests:
+            return _LimitedReadObject(self.inner.open(name), self.limiter)
+
+    def read(self, name: str) -> bytes:
+        """Its bytes are counted afterwards: how many they are is not known before."""
+        with self._requests:
+            data = self.inner.read(name)
+        self.limiter.take(len(data))
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        self.limiter.take(len(data))
+        with self._requests:
+            self.inner.write(name, data)
+
+    def write_new(self, name: str, data: bytes) -> bool:
+        self.limiter.take(len(data))
+        with self._requests:
+            return self.inner.write_new(name, data)
+
+    def delete(self, name: str) -> None:
+        with self._requests:
+            self.inner.delete(name)
+
+    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
+        with self._requests:
+            staged = self.inner.stage(token, name=name, size_bytes=size_bytes)
+        return _LimitedStagedObject(staged, self.limiter)
+
+    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
+        with self._requests:
+            self.inner.publish(token, name, overwrite=overwrite, receipt=receipt)
+
+    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        with self._requests:
+            return self.inner.still_staged(tokens)
+
+    def settle(self) -> None:
+        with self._requests:
+            self.inner.settle()
+
+    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
+        with self._requests:
+            self.inner.discard(token_prefix, names=names)
+
+    def free_bytes(self) -> int | None:
+        with self._requests:
+            return self.inner.free_bytes()
+
+    def local_path(self, name: str) -> Path | None:
+        return self.inner.local_path(name)

@@ -1,0 +1,320 @@
+"""Tries again what an object store could not do just now: :class:`RetryingBucket`.
+
+Backends say what may succeed if tried again, by ``TransientStorageError``; here alone is decided
+how often and how soon. Whatever else they raise passes at once.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from dsort.errors import (
+    InvariantError,
+    ObjectNotFoundError,
+    StorageError,
+    TransientStorageError,
+)
+from dsort.storage.base import Bucket, ObjectInfo, ReadObject, StagedObject
+from dsort.storage.store_limits import StoreLimits
+
+__all__ = ["ReadCutShortError", "RetryPolicy", "RetryingBucket"]
+
+T = TypeVar("T")
+
+_JITTER = random.SystemRandom()  # never the same in two workers, however they were started
+_DOUBLINGS_MAX = 32  # far beyond any delay_s_max
+_HINT = "`dsort resume` goes on where the job stopped, once the store answers again"
+
+
+class ReadCutShortError(TransientStorageError):
+    """A ``read_into`` that failed after its first ``filled_bytes`` bytes were filled, for good: the
+    next try goes on behind them."""
+
+    def __init__(self, message: str, *, filled_bytes: int, hint: str = "") -> None:
+        self.filled_bytes = filled_bytes
+        super().__init__(message, hint=hint)
+
+
+class _Count:
+    """A number that several threads add to."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._lock = threading.Lock()
+
+    def add_one(self) -> None:
+        with self._lock:
+            self.value += 1
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often, how long and how soon a failed request is tried again.
+
+    Delays are exponential with "full jitter" (AWS architecture blog, "Exponential Backoff And
+    Jitter"): anything between ``delay_s_min`` and a bound that begins at twice that and doubles up
+    to ``delay_s_max``. The floor keeps a chance of no delay at all from the first retries.
+
+    ``seconds_max`` counts from the *first failure*, so that a request that hung until its timeout
+    is tried again like any other; a delay that would end later is not begun. With the defaults a
+    store may be away for 31 s on average, 61 s at most, before a job fails. One policy serves all
+    threads and all buckets of a process.
+    """
+
+    tries_max: int = 8
+    seconds_max: float = 120.0
+    delay_s_min: float = 0.25
+    delay_s_max: float = 30.0
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    uniform: Callable[[float, float], float] = _JITTER.uniform
+    _retries: _Count = field(default_factory=_Count, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.tries_max < 1 or not 0 <= self.delay_s_min <= self.delay_s_max:
+            raise InvariantError(f"a retry policy that cannot be: {self}")
+
+    @classmethod
+    def of(cls, limits: StoreLimits) -> RetryPolicy:
+        """The policy that ``limits`` ask for."""
+        return cls(tries_max=limits.tries_max, seconds_max=limits.retry_seconds_max)
+
+    @property
+    def retries(self) -> int:
+        """How many tries, of all calls so far, were not the first of their call."""
+        return self._retries.value
+
+    def call(self, action: Callable[[], T], *, what: str) -> T:
+        """``action()``, again and again while it raises ``TransientStorageError``.
+
+        ``what`` completes "cannot ...", such as "read a.tar in bucket s3://b". ``StorageError``
+        when tries or time are used up; it is not transient, so policies around this one let it
+        pass.
+        """
+        started = self.clock()
+        first_failed: float | None = None
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return action()
+            except TransientStorageError as error:
+                now = self.clock()
+                first_failed = now if first_failed is None else first_failed
+                delay_s = self.delay_s(tries)
+                if tries >= self.tries_max or now - first_failed + delay_s > self.seconds_max:
+                    raise _given_up(what, tries, now - started, error) from error
+            self._retries.add_one()
+            self.sleep(delay_s)
+
+    def delay_s(self, failures: int) -> float:
+        """Seconds to wait after ``failures`` >= 1 failures in a row."""
+        bound_s = self.delay_s_min * 2.0 ** min(failures, _DOUBLINGS_MAX)
+        return self.uniform(self.delay_s_min, min(self.delay_s_max, bound_s))
+
+
+def _given_up(what: str, tries: int, seconds: float, last: TransientStorageError) -> StorageError:
+    tried = "tried once" if tries == 1 else f"tried {tries} times"
+    reason = last.message.removeprefix(f"cannot {what}: ")  # backends put it that way, too
+    return StorageError(
+        f"cannot {what}: {tried} in {seconds:.1f} s, the last time: {reason}",
+        hint=last.hint or _HINT,
+    )
+
+
+def _order(info: ObjectInfo) -> bytes:
+    return info.name.encode("utf-8", "surrogateescape")
+
+
+class _RetryingReadObject:
+    """An object whose reads are tried again, each from where it stopped."""
+
+    def __init__(self, inner: ReadObject, policy: RetryPolicy, what: str) -> None:
+        self.inner = inner
+        self.info: ObjectInfo = inner.info
+        self.rereads_cheaply: bool = inner.rereads_cheaply
+        self._policy = policy
+        self._what = what
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        buffer = buffer.cast("B")
+        filled_bytes = 0
+
+        def read_on() -> None:
+            nonlocal filled_bytes
+            try:
+                self.inner.read_into(buffer[filled_bytes:], offset + filled_bytes)
+            except ReadCutShortError as error:
+                if not 0 <= error.filled_bytes <= len(buffer) - filled_bytes:
+                    raise InvariantError(
+                        f"{self._what}: {error.filled_bytes:,} bytes filled of "
+                        f"{len(buffer) - filled_bytes:,}"
+                    ) from error
+                filled_bytes += error.filled_bytes
+                raise
+
+        self._policy.call(read_on, what=self._what)
+
+    def forget(self) -> None:
+        self.inner.forget()
+
+    def mapping(self) -> memoryview | None:
+        return self.inner.mapping()
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class RetryingBucket:
+    """A bucket whose operations are tried again as ``policy`` says (see
+    :class:`~dsort.storage.base.Bucket`).
+
+    A try whose reply was lost may have taken effect, so every operation has to bear repetition:
+    all of the protocol do, and ``write_new`` is made to. What is staged is the backend's own to
+    retry, since only it still has the bytes: ``stage`` returns the backend's object as it is.
+    Listings of many pages also belong there; here a broken one is begun anew.
+    ``inner`` is the backend, with whatever it offers besides.
+    """
+
+    def __init__(self, inner: Bucket, policy: RetryPolicy) -> None:
+        self.inner = inner
+        self.policy = policy
+        self.uri: str = inner.uri
+        self.seals_on_finish: bool = inner.seals_on_finish
+
+    def __repr__(self) -> str:
+        return f"RetryingBucket({self.inner!r})"
+
+    def exists(self) -> bool:
+        return self._call(self.inner.exists, f"look for bucket {self.uri}")
+
+    def create(self) -> None:
+        self._call(self.inner.create, f"create bucket {self.uri}")
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """A listing that breaks is begun anew, and goes on behind the last name it gave. Tries are
+        counted from one name to the next."""
+        last: bytes | None = None
+        listing: Iterator[ObjectInfo] | None = None
+        passed: bytes | None = None  # names up to here a listing begun anew has to give first
+
+        def next_info() -> ObjectInfo | None:
+            nonlocal listing, passed
+            try:
+                if listing is None:
+                    listing, passed = iter(self.inner.list(prefix)), last
+                for info in listing:
+                    if passed is None or _order(info) > passed:
+                        passed = None
+                        return info
+            except TransientStorageError:
+                listing = None
+                raise
+            return None
+
+        while (info := self._call(next_info, self._what("list", f"{prefix}*"))) is not None:
+            if last is not None and _order(info) <= last:
+                raise InvariantError(f"bucket {self.uri} lists {info.name!r} too late")
+            yield info
+            last = _order(info)
+
+    def stat(self, name: str) -> ObjectInfo:
+        return self._call(lambda: self.inner.stat(name), self._what("find", name))
+
+    def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
+        what = f"find {len(names):,} objects in bucket {self.uri}"
+        return self._call(lambda: self.inner.stat_many(names), what)
+
+    def open(self, name: str) -> ReadObject:
+        what = self._what("read", name)
+        opened = self._call(lambda: self.inner.open(name), what)
+        return _RetryingReadObject(opened, self.policy, what)
+
+    def read(self, name: str) -> bytes:
+        return self._call(lambda: self.inner.read(name), self._what("read", name))
+
+    def write(self, name: str, data: bytes) -> None:
+        self._call(lambda: self.inner.write(name, data), self._what("write", name))
+
+    def write_new(self, name: str, data: bytes) -> bool:
+        """After a try whose reply was lost, "there is one" may mean our own: it is read back, and
+        if it is ``data`` to the byte the answer is True. So ``data`` has to say who wrote it."""
+        is_certain = True
+
+        def write_new() -> bool:
+            nonlocal is_certain
+            try:
+                return self.inner.write_new(name, data)
+            except TransientStorageError:
+                is_certain = False
+                raise
+
+        if self._call(write_new, self._what("write", name)):
+            return True
+        return not is_certain and self._holds(name, data)
+
+    def delete(self, name: str) -> None:
+        self._call(lambda: self.inner.delete(name), self._what("remove", name))
+
+    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
+        return self._call(
+            lambda: self.inner.stage(token, name=name, size_bytes=size_bytes),
+            self._what("begin", name),
+        )
+
+    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
+        self._call(
+            lambda: self.inner.publish(token, name, overwrite=overwrite, receipt=receipt),
+            self._what("publish", name),
+        )
+
+    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return self._call(
+            lambda: self.inner.still_staged(tokens),
+            f"look for staged objects of bucket {self.uri}",
+        )
+
+    def settle(self) -> None:
+        self._call(self.inner.settle, f"write published names of bucket {self.uri} to disk")
+
+    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
+        self._call(
+            lambda: self.inner.discard(token_prefix, names=names),
+            self._what("remove", f"{token_prefix}*"),
+        )
+
+    def free_bytes(self) -> int | None:
+        return self._call(self.inner.free_bytes, f"find the room left in bucket {self.uri}")
+
+    def local_path(self, name: str) -> Path | None:
+        return self.inner.local_path(name)
+
+    def _holds(self, name: str, data: bytes) -> bool:
+        try:
+            return self.read(name) == data
+        except ObjectNotFoundError:  # it was there, and somebody removed it since
+            return False
+
+    def _what(self, verb: str, name: str) -> str:
+        return f"{verb} {name} in bucket {self.uri}"
+
+    def _call(self, action: Callable[[], T], what: str) -> T:
+        return self.policy.call(action, what=what)

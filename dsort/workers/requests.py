@@ -1,0 +1,248 @@
+"""What homes can be asked, and how they answer: from their own scratch files, in few large pieces.
+
+Payload comes in blocks of up to ``BLOCK_BYTES``, never a record at a time.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsort.core.columns import BytesColumn, Int64s, UInt64s
+from dsort.core.record_index import SortKeys
+from dsort.workers.index_store import IndexStore, OrderedRows, ShardRows
+from dsort.workers.spill import read_spill, remove_spill
+
+__all__ = [
+    "BLOCK_BYTES",
+    "BucketRowsOf",
+    "DistinctKeyHashes",
+    "FreeBytes",
+    "Indexed",
+    "KeyHashes",
+    "KeyRows",
+    "KeysOf",
+    "OrderedRowsOf",
+    "Positions",
+    "PositionsOf",
+    "RemoveSpill",
+    "Sample",
+    "Sampled",
+    "SpillBlock",
+    "StoreFile",
+]
+
+BLOCK_BYTES = 16 << 20
+"""Of payload in one answer. Two are on their way to a worker at a time, so a node's share of the
+object store is workers x 32 MiB, whatever the size of the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRowsOf:
+    """The rows of one bucket from some shards; shards without any are left out."""
+
+    stage: str
+    shards: Int64s
+    bucket: int
+
+    def answer(self, store: IndexStore) -> list[tuple[int, ShardRows]]:
+        rows = store.bucket_rows(self.stage, self.shards.tolist(), self.bucket)
+        return list(zip(rows.shards, rows.parts, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyRows:
+    """Columns, a row a record: hash of its key, shard, ordinal, and row in the shard's index."""
+
+    key_hash: UInt64s
+    shard: Int64s
+    ordinal: Int64s
+    row: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHashes:
+    """The records whose key hash is ``low <= hash < high`` (high 0: no upper end)."""
+
+    stage: str
+    shards: Int64s
+    low: int
+    high: int
+
+    def answer(self, store: IndexStore) -> KeyRows:
+        hashes, shard, ordinal, row = [np.zeros(0, np.uint64)], [], [], []
+        for number in self.shards.tolist():
+            key_hash, ordinals = store.key_hashes(self.stage, number)
+            mine = key_hash >= np.uint64(self.low)
+            if self.high:
+                mine &= key_hash < np.uint64(self.high)
+            rows = np.flatnonzero(mine).astype(np.int64)
+            hashes.append(key_hash[rows])
+            ordinal.append(ordinals[rows])
+            shard.append(np.full(len(rows), number, np.int64))
+            row.append(rows)
+        none = np.zeros(0, np.int64)
+        return KeyRows(
+            np.concatenate(hashes),
+            np.concatenate([none, *shard]),
+            np.concatenate([none, *ordinal]),
+            np.concatenate([none, *row]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctKeyHashes:
+    """The hashes of all record keys of some shards, each once, in ascending order."""
+
+    stage: str
+    shards: Int64s
+
+    def answer(self, store: IndexStore) -> UInt64s:
+        hashes = [store.key_hashes(self.stage, shard)[0] for shard in self.shards.tolist()]
+        return np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Positions:
+    """Columns, a row a record: where it is, which occurrence of its key it is, and its key."""
+
+    shard: Int64s
+    ordinal: Int64s
+    nth: Int64s
+    keys: BytesColumn
+
+
+@dataclass(frozen=True, slots=True)
+class PositionsOf:
+    """The positions in a file that a worker wrote."""
+
+    name: str
+
+    def answer(self, store: IndexStore) -> Positions:
+        file = store.positions(self.name)
+        return Positions(
+            file.array("shard"),
+            file.array("ordinal"),
+            file.array("nth"),
+            file.bytes_column("keys"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeysOf:
+    """The record keys of some rows of some shards: ``rows[i]`` are rows of ``shards[i]``."""
+
+    stage: str
+    shards: tuple[int, ...]
+    rows: tuple[Int64s, ...]
+
+    def answer(self, store: IndexStore) -> BytesColumn:
+        return BytesColumn.concat(
+            store.keys(self.stage, shard, rows)
+            for shard, rows in zip(self.shards, self.rows, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sampled:
+    """Evenly spaced records of one shard, each with the bytes that it stands for."""
+
+    shard: int
+    sort: SortKeys
+    ordinal: Int64s
+    weight_bytes: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Up to ``rows_max`` records of each shard."""
+
+    stage: str
+    shards: Int64s
+    rows_max: int
+
+    def answer(self, store: IndexStore) -> list[Sampled]:
+        found = []
+        for shard in self.shards.tolist():
+            sort, ordinal, weight = store.survey_sample(self.stage, shard, self.rows_max)
+            if sort.count:
+                found.append(Sampled(shard, sort, ordinal, weight))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedRowsOf:
+    """Rows ``start:stop`` of a bucket in output order (stop -1: to the end)."""
+
+    bucket: int
+    start: int = 0
+    stop: int = -1
+
+    def answer(self, store: IndexStore) -> OrderedRows:
+        return store.ordered(self.bucket, self.start, None if self.stop < 0 else self.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """Store a small file; it appears whole or not at all."""
+
+    name: str
+    data: bytes
+
+    def answer(self, store: IndexStore) -> None:
+        store.write_file(self.name, self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """Which of some shards have a whole index file here: an array of booleans."""
+
+    stage: str
+    shards: Int64s
+
+    def answer(self, store: IndexStore) -> NDArray[np.bool_]:
+        found = (store.has_shard(self.stage, shard) for shard in self.shards.tolist())
+        return np.fromiter(found, np.bool_, len(self.shards))
+
+
+@dataclass(frozen=True, slots=True)
+class SpillBlock:
+    """Ranges of one bucket's spill files, one after the other: ``sizes`` bytes from ``starts`` of
+    the files of ``workers``. At most ``BLOCK_BYTES`` in all."""
+
+    bucket: int
+    workers: tuple[int, ...]
+    starts: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    def answer(self, store: IndexStore) -> NDArray[np.uint8]:
+        block = np.empty(sum(self.sizes), np.uint8)
+        view, at = block.data, 0
+        ranges = zip(self.workers, self.starts, self.sizes, strict=True)
+        for worker, start, size in ranges:
+            read_spill(store.scratch, worker, self.bucket, start, view[at : at + size])
+            at += size
+        return block
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSpill:
+    """Free the room of buckets whose records are written."""
+
+    buckets: tuple[int, ...]
+    workers: tuple[int, ...]
+
+    def answer(self, store: IndexStore) -> None:
+        for bucket in self.buckets:
+            remove_spill(store.scratch, bucket, self.workers)
+
+
+@dataclass(frozen=True, slots=True)
+class FreeBytes:
+    """Room left where the home is, and the device that it is on."""
+
+    def answer(self, store: IndexStore) -> tuple[int, int]:
+        return shutil.disk_usage(store.scratch).free, store.scratch.stat().st_dev

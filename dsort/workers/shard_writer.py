@@ -1,0 +1,132 @@
+"""One output shard while it is written: its length, checksum and content are checked on the way."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Protocol
+
+import xxhash
+
+from dsort.errors import InvariantError, StorageError
+from dsort.formats.tar import END_OF_ARCHIVE
+from dsort.storage.base import StagedObject
+from dsort.workers.index_store import OrderedRows
+from dsort.workers.tasks import OutputPiece
+from dsort.workers.writeback import Writeback
+
+__all__ = ["ContentCheck", "ShardWriter", "Slices"]
+
+FLUSH_BYTES = 16 << 20
+"""The disk is set to work each time so much has been written."""
+
+
+class Slices(Protocol):
+    """Where the records of a bucket come from."""
+
+    def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]: ...
+
+
+class ContentCheck:
+    """Takes the XXH3 of record after record as they come by, and compares it with the one that was
+    taken when the record was extracted."""
+
+    def __init__(self, rows: OrderedRows, output_ordinal: int) -> None:
+        if rows.content_hash is None:
+            raise InvariantError("the index has no content hashes to verify against")
+        self._rows = rows
+        self._output = output_ordinal
+        self._sizes = rows.stored_bytes.tolist()
+        self._expected = rows.content_hash.tolist()
+        self._row = self._at = 0
+        self._state = xxhash.xxh3_64()
+
+    def feed(self, piece: memoryview) -> None:
+        """The next bytes."""
+        while len(piece):
+            size = min(len(piece), self._sizes[self._row] - self._at)
+            self._state.update(piece[:size])
+            self._at += size
+            piece = piece[size:]
+            if self._at == self._sizes[self._row]:
+                self._end_record()
+
+    def _end_record(self) -> None:
+        row = self._row
+        if self._state.intdigest() != self._expected[row]:
+            raise StorageError(
+                f"record {int(self._rows.ordinal[row])} of input shard number "
+                f"{int(self._rows.shard[row])} does not read back as it was read, for output "
+                f"shard number {self._output}",
+                hint="check memory and disks; nothing was published",
+            )
+        self._row, self._at = row + 1, 0
+        self._state.reset()
+
+
+class ShardWriter:
+    """Writes one output shard, piece by piece, and checks that each is as long as planned."""
+
+    def __init__(
+        self, staged: StagedObject, first: OutputPiece, writeback: Writeback, *, want_md5: bool
+    ) -> None:
+        self.ordinal = first.ordinal
+        self._writeback = writeback
+        self._staged = staged
+        self._offset = self._flushed = 0
+        self._xxh3 = xxhash.xxh3_64()
+        self._md5 = hashlib.md5(usedforsecurity=False) if want_md5 else None
+
+    @property
+    def checksum(self) -> str:
+        """XXH3 of what was written (hexadecimal)."""
+        return self._xxh3.hexdigest()
+
+    @property
+    def md5(self) -> str:
+        """MD5 of what was written (hexadecimal); "" if nobody asked for it."""
+        return self._md5.hexdigest() if self._md5 is not None else ""
+
+    def write_piece(
+        self, piece: OutputPiece, payload: Slices | None, check: ContentCheck | None
+    ) -> None:
+        """Write one piece, and what ends the shard after its last one."""
+        if self._offset != piece.offset:
+            raise InvariantError(f"output shard {piece.ordinal} is written with a gap")
+        if payload is not None and piece.row_stop > piece.row_start:
+            for slices in payload.slices(piece.row_start, piece.row_stop):
+                if check is not None:
+                    for part in slices:
+                        check.feed(part)
+                self._write(slices)
+        if self._offset != piece.offset + piece.stored_bytes:
+            raise InvariantError(
+                f"output shard {piece.ordinal} got {self._offset - piece.offset} bytes, "
+                f"{piece.stored_bytes} were planned"
+            )
+        if piece.last:
+            self._write([memoryview(END_OF_ARCHIVE)])
+            if self._offset != piece.shard_bytes:
+                raise InvariantError(f"output shard {piece.ordinal} has {self._offset} bytes")
+
+    def finish(self) -> Future[str]:
+        """Nothing more comes: let the store take the rest; the receipt."""
+        return self._writeback.finish(self._staged, self._flushed, self._offset - self._flushed)
+
+    def abandon(self) -> None:
+        """It will not be finished: let go of it."""
+        self._writeback.abandon(self._staged)
+
+    def _write(self, slices: Sequence[memoryview]) -> None:
+        self._staged.write_at(self._offset, slices)
+        self._offset += sum(map(len, slices))
+        if self._offset - self._flushed >= FLUSH_BYTES:
+            self._writeback.start(self._staged, self._flushed, self._offset - self._flushed)
+            self._flushed = self._offset
+        update = self._xxh3.update
+        for piece in slices:
+            update(piece)
+        if self._md5 is not None:
+            for piece in slices:
+                self._md5.update(piece)

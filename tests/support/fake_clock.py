@@ -1,0 +1,20 @@
+"""A clock that stands still until somebody waits."""
+
+from __future__ import annotations
+
+__all__ = ["FakeClock"]
+
+
+class FakeClock:
+    """``clock.now`` for whatever wants the time, ``clock.sleep`` for whatever waits."""
+
+    def __init__(self, seconds: float = 1000.0) -> None:
+        self.seconds = seconds
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.seconds += seconds

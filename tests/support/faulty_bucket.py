@@ -1,0 +1,309 @@
+"""Buckets that fail or dawdle where a test says: wrappers around any other bucket.
+
+A fault strikes an *operation*: a method of ``Bucket``, or ``read_into`` of what was opened, or
+``write_at`` and ``finish`` of what was staged (which goes by the name that it is to be published
+as, if that is known, else by its token).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import random
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from dsort.errors import StorageAccessError, StorageError, StorageFullError, TransientStorageError
+from dsort.storage.base import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
+from dsort.storage.retrying import ReadCutShortError
+from tests.support.hooked_bucket import (
+    HookedBucket,
+    HookedReadObject,
+    HookedStagedObject,
+)
+
+__all__ = [
+    "ALWAYS",
+    "KINDS",
+    "RETRIED",
+    "TRANSIENT",
+    "Fault",
+    "Faults",
+    "FaultyBucket",
+    "LatencyBucket",
+    "RandomFaults",
+    "Script",
+]
+
+T = TypeVar("T")
+
+ALWAYS = sys.maxsize
+
+_REPLIES = {
+    "timeout": "no answer within the time allowed",
+    "reset": "the connection was reset",
+    "429": "429 Too Many Requests",
+    "500": "500 Internal Server Error",
+    "502": "502 Bad Gateway",
+    "503": "503 SlowDown",
+}
+TRANSIENT = tuple(_REPLIES)
+"""Kinds of faults that strike before anything is done, and pass."""
+
+_DESCRIBING = ("stat", "stat_many", "list", "open")
+_CHANGING = ("create", "write", "write_new", "delete", "publish", "settle", "discard")
+RETRIED = ("exists", "read", "read_into", "stage", *_DESCRIBING, *_CHANGING)
+"""The operations that a ``RetryingBucket`` tries again."""
+_OPERATIONS = (*RETRIED, "write_at", "finish")
+
+KINDS: Mapping[str, Collection[str]] = {
+    **dict.fromkeys(TRANSIENT, _OPERATIONS),
+    "denied": _OPERATIONS,  # StorageAccessError
+    "full": _OPERATIONS,  # StorageFullError
+    "cut": ("read_into", "list"),  # half of it comes, and the error says how much
+    "cut untold": ("read_into",),  # half of it comes, and the error does not tell
+    "reply lost": (*_CHANGING, "finish"),  # it takes effect, and fails like a reset connection
+    "size": _DESCRIBING,  # one byte more than there is
+    "etag": _DESCRIBING,  # another one than the object has
+    "short": ("write", "write_new", "write_at"),  # the last byte is not stored, and nobody tells
+}
+"""Every kind of fault, and the operations that it can strike."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong with one operation: with the ``first`` call (from 1) on objects that match
+    ``name`` (a glob), and ``times - 1`` calls after it. The 3rd read of shard-2 that fails twice:
+    ``Fault("read_into", "reset", "shard-2", first=3, times=2)``."""
+
+    operation: str
+    kind: str
+    name: str = "*"
+    first: int = 1
+    times: int = 1
+
+    def __post_init__(self) -> None:
+        assert self.operation in KINDS[self.kind], f"{self.kind} cannot strike {self.operation}"
+
+
+class Faults(Protocol):
+    """Says which kind of fault, if any, strikes a call. ``struck``: those that did, in order."""
+
+    struck: list[tuple[str, str, str]]
+
+    def due(self, operation: str, name: str) -> str | None: ...
+
+
+class Script:
+    """Faults as they are written down. Where several are due, the first is taken."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.struck: list[tuple[str, str, str]] = []
+        self._faults = tuple(faults)
+        self._calls: Counter[int] = Counter()
+        self._lock = threading.Lock()
+
+    def due(self, operation: str, name: str) -> str | None:
+        kind = None
+        with self._lock:
+            for number, fault in enumerate(self._faults):
+                if fault.operation != operation or not fnmatch.fnmatchcase(name, fault.name):
+                    continue
+                self._calls[number] += 1
+                if kind is None and 0 <= self._calls[number] - fault.first < fault.times:
+                    kind = fault.kind
+            if kind is not None:
+                self.struck.append((operation, name, kind))
+        return kind
+
+
+class RandomFaults:
+    """Faults by chance: each call of an operation on a name is struck with probability ``rate``,
+    but never more than ``in_a_row_max`` times in a row. What strikes the n-th such call depends on
+    nothing but the seed, n, operation and name, so threads and processes do not change it.
+    """
+
+    def __init__(
+        self,
+        seed: int | str,
+        *,
+        rate: float,
+        kinds: Collection[str] = TRANSIENT,
+        operations: Collection[str] = RETRIED,
+        in_a_row_max: int = 2,
+    ) -> None:
+        self.seed = seed
+        self.rate = rate
+        self.struck: list[tuple[str, str, str]] = []
+        self._kinds = {
+            operation: [kind for kind in kinds if operation in KINDS[kind]]
+            for operation in operations
+        }
+        self._in_a_row_max = in_a_row_max
+        self._calls: Counter[tuple[str, str]] = Counter()
+        self._in_a_row: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+        print(f"faults by chance: {self!r}", file=sys.stderr)  # a worker's stdout may be taken
+
+    def __repr__(self) -> str:
+        return f"RandomFaults(seed={self.seed!r}, rate={self.rate})"
+
+    def due(self, operation: str, name: str) -> str | None:
+        kinds = self._kinds.get(operation)
+        if not kinds:
+            return None
+        call = (operation, name)
+        with self._lock:
+            self._calls[call] += 1
+            chance = random.Random(f"{self.seed}/{operation}/{name}/{self._calls[call]}")
+            if chance.random() >= self.rate or self._in_a_row[call] >= self._in_a_row_max:
+                self._in_a_row[call] = 0
+                return None
+            self._in_a_row[call] += 1
+            kind = chance.choice(kinds)
+            self.struck.append((operation, name, kind))
+        return kind
+
+
+class FaultyBucket(HookedBucket):
+    """A bucket that is struck by ``faults``; a list of them is a :class:`Script`."""
+
+    def __init__(self, inner: Bucket, faults: Faults | Sequence[Fault]) -> None:
+        super().__init__(inner)
+        self.faults: Faults = Script(faults) if isinstance(faults, Sequence) else faults
+
+    @property
+    def struck(self) -> list[tuple[str, str, str]]:
+        """(operation, name, kind) of the faults that struck so far."""
+        return self.faults.struck
+
+    def around(self, operation: str, name: str, action: Callable[[], T]) -> T:
+        kind = self.faults.due(operation, name)
+        return action() if kind is None else self._strike(kind, operation, name, action)
+
+    def _strike(self, kind: str, operation: str, name: str, action: Callable[[], T]) -> T:
+        if kind == "reply lost":
+            action()
+        elif kind in ("size", "etag"):
+            return _described_wrongly(action(), kind)
+        raise self.error(kind, operation, name)
+
+    def error(self, kind: str, operation: str, name: str) -> StorageError:
+        """What a caller gets to see of a fault."""
+        where = f"{operation} of {name or 'the bucket'} in {self.uri}"
+        if kind == "denied":
+            return StorageAccessError(f"{where}: access denied")
+        if kind == "full":
+            return StorageFullError(f"{where}: no room is left")
+        return TransientStorageError(f"{where}: {_REPLIES.get(kind, _REPLIES['reset'])}")
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        kind = self.faults.due("list", prefix)
+        if kind == "cut":
+            infos = list(self.inner.list(prefix))
+            yield from infos[: len(infos) // 2]
+            raise self.error(kind, "list", prefix)
+        if kind in ("size", "etag"):
+            yield from (_described_wrongly(info, kind) for info in self.inner.list(prefix))
+        elif kind is not None:
+            raise self.error(kind, "list", prefix)
+        else:
+            yield from self.inner.list(prefix)
+
+    def write(self, name: str, data: bytes) -> None:
+        kind = self.faults.due("write", name)
+        if kind in (None, "short"):
+            self.inner.write(name, data[:-1] if kind else data)
+        else:
+            self._strike(kind, "write", name, lambda: self.inner.write(name, data))
+
+    def write_new(self, name: str, data: bytes) -> bool:
+        kind = self.faults.due("write_new", name)
+        if kind in (None, "short"):
+            return self.inner.write_new(name, data[:-1] if kind else data)
+        return self._strike(kind, "write_new", name, lambda: self.inner.write_new(name, data))
+
+    def opened(self, inner: ReadObject) -> HookedReadObject:
+        return _FaultyReadObject(inner, self)
+
+    def staged(self, inner: StagedObject, name: str) -> HookedStagedObject:
+        return _FaultyStagedObject(inner, self, name)
+
+
+class _FaultyReadObject(HookedReadObject):
+    def __init__(self, inner: ReadObject, owner: FaultyBucket) -> None:
+        super().__init__(inner, owner)
+        self._faulty = owner
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        kind = self._faulty.faults.due("read_into", self.inner.info.name)
+        if kind is None:
+            self.inner.read_into(buffer, offset)
+            return
+        error = self._faulty.error(kind, "read_into", self.inner.info.name)
+        if kind in ("cut", "cut untold"):
+            half = len(buffer) // 2
+            self.inner.read_into(buffer[:half], offset)
+            buffer[half:] = bytes(len(buffer) - half)  # what was there before is no help
+            if kind == "cut":
+                raise ReadCutShortError(error.message, filled_bytes=half)
+        raise error
+
+
+class _FaultyStagedObject(HookedStagedObject):
+    """Once it was struck by "short", nothing more is stored, but all is acknowledged."""
+
+    def __init__(self, inner: StagedObject, owner: FaultyBucket, name: str) -> None:
+        super().__init__(inner, owner, name)
+        self._faulty = owner
+        self._told_bytes: int | None = None
+
+    def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
+        kind = self._faulty.faults.due("write_at", self.name)
+        data = b"".join(slices)
+        if self._told_bytes is not None:
+            self._told_bytes = max(self._told_bytes, offset + len(data))
+        elif kind == "short":
+            self.inner.write_at(offset, [data[:-1]])
+            self._told_bytes = offset + len(data)
+        elif kind is not None:
+            raise self._faulty.error(kind, "write_at", self.name)
+        else:
+            self.inner.write_at(offset, slices)
+
+    def size_bytes(self) -> int:
+        return self.inner.size_bytes() if self._told_bytes is None else self._told_bytes
+
+
+def _described_wrongly(described: T, kind: str) -> T:
+    """The same as ``described`` (an object's info, several by name, or an open object), with a lie
+    in it."""
+    if isinstance(described, dict):
+        return {name: _described_wrongly(info, kind) for name, info in described.items()}  # type: ignore[return-value]
+    if isinstance(described, HookedReadObject):
+        described.info = _described_wrongly(described.info, kind)
+        return described
+    assert isinstance(described, ObjectInfo), f"{described!r} describes nothing"
+    if kind == "size":
+        return replace(described, size_bytes=described.size_bytes + 1)
+    return replace(described, etag=f"{described.etag}-other")
+
+
+class LatencyBucket(HookedBucket):
+    """A bucket that waits, by ``sleeper``, before each operation that ``delays_s`` names."""
+
+    def __init__(
+        self, inner: Bucket, delays_s: Mapping[str, float], sleeper: Callable[[float], None]
+    ) -> None:
+        super().__init__(inner)
+        assert set(delays_s) <= set(_OPERATIONS), delays_s
+        self._delays_s = delays_s
+        self._sleeper = sleeper
+
+    def around(self, operation: str, name: str, action: Callable[[], T]) -> T:
+        if operation in self._delays_s:
+            self._sleeper(self._delays_s[operation])
+        return action()

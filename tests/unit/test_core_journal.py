@@ -1,0 +1,140 @@
+"""What a journal tells: events fold into what is known, and strange segments are refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dsort.core.journal import (
+    Committing,
+    HomeLost,
+    InputRow,
+    InputsResolved,
+    JobAccepted,
+    JournalEvent,
+    JournalState,
+    MovementChosen,
+    Planned,
+    PlannedRow,
+    ReactionsNoted,
+    ShardCreated,
+    ShardExtracted,
+    decode_segment,
+    encode_segment,
+)
+from dsort.core.tally import Tally
+from dsort.errors import InvariantError, JobConflictError, StorageError
+
+ACCEPTED = JobAccepted("job-1", "0.1.0", {"algorithm": {"seed": "7"}}, "2026-01-31T00:00:00+00:00")
+INPUTS = InputsResolved((InputRow("a.tar", 10, 5, "x"), InputRow("b\udcff.tar", 20, 6, "y")))
+MAP = MovementChosen("map", 4, 2, 1 << 20, 1 << 30, 100, "it fits")
+PLANNED = Planned("d1", (PlannedRow("out-0.tar", 3, 6, 100, 4096),))
+
+
+def extracted(
+    shard: int, *, stage: str = "index", home: str = "h0", worker: int = 0
+) -> JournalEvent:
+    return ShardExtracted(stage, shard, worker, home, 3, 6, 100, 4096)
+
+
+def state_after(*events: JournalEvent) -> JournalState:
+    state = JournalState()
+    state.begin_attempt(1)
+    for event in events:
+        state.apply(event)
+    return state
+
+
+def counted(kind: str, count: int = 1) -> Tally:
+    tally = Tally()
+    tally.add(kind, count, ["name"])
+    return tally
+
+
+def test_the_state_holds_what_the_events_told() -> None:
+    created = [ShardCreated(0, "00ff", "receipt", "")]
+    state = state_after(
+        ACCEPTED, INPUTS, MAP, extracted(1), extracted(0, worker=5), PLANNED, *created, Committing()
+    )
+    assert (state.accepted, state.inputs, state.movement) == (ACCEPTED, INPUTS.inputs, MAP)
+    assert sorted(state.extracted) == [0, 1]
+    assert (state.planned, state.created) == (PLANNED, {0: created[0]})
+    assert (state.committing, state.worker_last, state.attempts) == (True, 5, 1)
+
+
+def test_a_survey_counts_workers_but_is_no_extraction() -> None:
+    state = state_after(extracted(0, stage="survey", worker=9))
+    assert (state.extracted, state.worker_last) == ({}, 9)
+
+
+def test_what_a_lost_home_had_is_to_be_extracted_again() -> None:
+    state = state_after(extracted(0), extracted(1, home="h1"), HomeLost("h0"))
+    assert sorted(state.extracted) == [1]
+    state.apply(extracted(0, home="h1"))
+    assert sorted(state.extracted) == [0, 1]
+
+
+def test_another_parting_into_buckets_voids_what_was_extracted() -> None:
+    other = MovementChosen("map", 8, 2, 1 << 20, 1 << 30, 100, "it fits")
+    wider = MovementChosen("map", 4, 6, 1 << 21, 1 << 31, 100, "more workers now")
+    assert sorted(state_after(MAP, extracted(0), wider).extracted) == [0]
+    assert state_after(MAP, extracted(0), other).extracted == {}
+
+
+def test_a_job_is_planned_once_and_for_all() -> None:
+    state = state_after(PLANNED, PLANNED)
+    with pytest.raises(InvariantError, match="planned again"):
+        state.apply(Planned("d2", PLANNED.shards))
+
+
+def test_what_a_new_attempt_will_note_again_is_not_counted_twice() -> None:
+    state = state_after(ReactionsNoted(counted("missing")), INPUTS, ReactionsNoted(counted("dup")))
+    assert dict(state.tally.counts) == {"missing": 1, "dup": 1}
+    state.begin_attempt(2)
+    assert dict(state.tally.counts) == {"missing": 1}
+    state.apply(ReactionsNoted(counted("dup", 2)))
+    state.apply(PLANNED)
+    state.begin_attempt(3)
+    assert dict(state.tally.counts) == {"missing": 1, "dup": 2}
+
+
+def test_an_event_of_a_newer_dsort_is_refused() -> None:
+    whole = json.loads(encode_segment([ACCEPTED, extracted(0), INPUTS]))
+    newer = [
+        {**whole, "journal": 2},
+        {**whole, "events": [*whole["events"], {"kind": "Reconsidered", "count": 1}]},
+        {**whole, "events": [{**whole["events"][1], "colour": ["red"]}]},
+    ]
+    for content in newer:
+        with pytest.raises(JobConflictError, match="newer dsort"):
+            decode_segment(json.dumps(content).encode())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"journal": "1", "events": []}',
+        b'{"journal": 1, "events": [{"kind": "HomeLost"}]}',
+        b'{"journal": 1, "events": [{"kind": "HomeLost", "count": 2, "home": ["a"]}]}',
+        b'{"journal": 1, "events": [{"kind": "HomeLost", "count": 1, "home": {"of": [], '
+        b'"at": [0]}}]}',
+        b'{"journal": 1, "events": [{"kind": "InputsResolved", "count": 1, "inputs": [3]}]}',
+    ],
+)
+def test_a_damaged_segment_is_told_from_a_newer_one(data: bytes) -> None:
+    with pytest.raises((StorageError, JobConflictError), match=r"damaged|its format is 1,"):
+        decode_segment(data)
+
+
+def test_a_hundred_thousand_shards_take_a_few_megabytes() -> None:
+    facts = [
+        ShardExtracted("index", at, at % 64, f"{at % 16:032x}", 1000, 3000 + at, 10**9 - at, 10**9)
+        for at in range(100_000)
+    ]
+    data = encode_segment(facts)
+    assert len(data) < 5_000_000
+    assert decode_segment(data) == facts
