@@ -1,0 +1,148 @@
+"""What is in ``cluster/``, read and taken apart: manifests, commands, versions."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from tests.support.commands import ROOT
+
+__all__ = [
+    "CLUSTER",
+    "command_lines",
+    "locked_versions",
+    "manifests",
+    "of_kind",
+    "parse_command",
+    "project",
+    "read_json",
+    "read_text",
+    "read_yaml",
+    "validate",
+    "walk",
+]
+
+CLUSTER = ROOT / "cluster"
+_VERBS = ("dsort", "ray")
+
+
+def read_text(name: str) -> str:
+    """A file of ``cluster/``, or with ``../`` of the repository."""
+    return (CLUSTER / name).read_text(encoding="utf-8")
+
+
+def read_json(name: str) -> Any:
+    return json.loads(read_text(name))
+
+
+def read_yaml(name: str) -> Any:
+    return yaml.safe_load(read_text(name))
+
+
+def manifests() -> Iterator[tuple[str, dict[str, Any]]]:
+    """All Kubernetes objects in ``cluster/kuberay/``, with the file each is in."""
+    for path in sorted((CLUSTER / "kuberay").glob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            yield path.name, document
+
+
+def of_kind(kind: str) -> dict[str, Any]:
+    """The object of this kind in ``cluster/kuberay/``, the first if there are several."""
+    return next(each for _, each in manifests() if each["kind"] == kind)
+
+
+def validate(document: object, kind: str) -> None:
+    """``jsonschema.ValidationError`` if it has fields that its ``kind`` has not."""
+    schemas = _schemas()
+    jsonschema.Draft202012Validator({**schemas[kind], "$defs": schemas["$defs"]}).validate(document)
+
+
+@cache
+def _schemas() -> Any:
+    return yaml.safe_load(Path(__file__).with_name("cluster_schemas.yaml").read_text("utf-8"))
+
+
+def walk(value: object) -> Iterator[dict[str, Any]]:
+    """All objects in a document, however deep."""
+    if isinstance(value, dict):
+        yield value
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from walk(item)
+
+
+@cache
+def project() -> Any:
+    """``pyproject.toml``."""
+    return tomllib.loads(read_text("../pyproject.toml"))
+
+
+def locked_versions(name: str) -> dict[str, set[str]]:
+    """The versions of each package that a lock allows (several: one for each Python)."""
+    found: dict[str, set[str]] = {}
+    for package, version in re.findall(r"(?m)^([a-z0-9-]+)==([^\s;]+)", read_text(name)):
+        found.setdefault(package, set()).add(version)
+    return found
+
+
+def command_lines(text: str) -> list[list[str]]:
+    """The calls of dsort and of ray in a shell command, a ``CMD`` or a README, as words.
+
+    What ``ray job submit`` is to run (after ``--``) is a call of its own besides.
+    """
+    calls: list[list[str]] = []
+    for part in re.split(r";|&&|\|\||(?<!\\)\n", text):
+        part = part.replace("\\\n", " ").strip()
+        if not re.match(r"(dsort|ray)\s", part):
+            continue
+        words = shlex.split(part, comments=True)
+        inner = words[words.index("--") + 1 :] if "--" in words else []
+        calls += [each for each in (words, inner) if each and each[0] in _VERBS]
+    return calls
+
+
+def parse_command(words: list[str]) -> None:
+    """Have the real command line of dsort or ray parse ``words``, and do nothing.
+
+    ``ValueError`` with what the program would say where it would refuse them.
+    """
+    import click
+    import typer
+
+    usage_error: Any = typer.BadParameter.__base__  # typer has a click of its own inside
+    try:
+        _parse(words)
+    except (click.ClickException, usage_error) as error:
+        raise ValueError(f"{shlex.join(words)}: {error}") from error
+
+
+def _parse(words: list[str]) -> None:
+    if words[0] == "dsort":
+        import typer
+
+        from dsort.cli.main import app
+
+        command: Any = typer.main.get_command(app)
+    else:
+        from ray.scripts.scripts import cli
+
+        command = cli
+    arguments = words[1:]
+    context = None
+    while hasattr(command, "commands"):
+        verb, *arguments = arguments
+        if verb not in command.commands:
+            raise ValueError(f"{words[0]} has no {verb}")
+        command = command.commands[verb]
+        context = command.context_class(command, info_name=verb, parent=context)
+    options = dict(command.context_settings)
+    command.make_context(words[0], arguments, parent=context and context.parent, **options)

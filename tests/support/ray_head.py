@@ -1,0 +1,123 @@
+"""A Ray head as ``ray start --head`` makes it, and the environment in which its job server runs
+what ``ray job submit`` was given.
+
+The job server itself takes packages that dsort does not (``ray[default]``), so that it is left out:
+what it does for a job's command is to set these variables and the current directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.support.commands import ROOT
+
+__all__ = ["RayHead", "ray_head"]
+
+STOP_SECONDS_MAX = 40  # Ray lets work on a node end for up to 30
+STARTED = "Ray runtime started."
+
+
+@dataclass(frozen=True)
+class RayHead:
+    """A head that runs. ``address``: of its GCS; ``environment``: of whoever may join."""
+
+    address: str
+    environment: Mapping[str, str]
+    pid: int
+
+    def job_environment(self, working_directory: Path, **more: str) -> dict[str, str]:
+        """What a submitted job finds set: ``ray/dashboard/modules/job/job_supervisor.py``, method
+        ``_get_driver_env_vars``. (There, the directory is the URI of an upload; Ray uploads it
+        as well if it is a path.)"""
+        config = {
+            "runtime_env": {"working_dir": str(working_directory)},
+            "metadata": {"job_submission_id": "raysubmit_test", "job_name": "raysubmit_test"},
+        }
+        return {
+            **self.environment,
+            "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(config),
+            "RAY_ADDRESS": self.address,
+            "PYTHONUNBUFFERED": "1",
+            **more,
+        }
+
+
+@contextmanager
+def ray_head(cpus: int) -> Iterator[RayHead]:
+    """Run a head until the end of the block; nothing of it is left then.
+
+    Ray binds to all addresses of a machine whatever it is told (it takes 127.0.0.1 for a mistake),
+    so the head is locked with a token of its own.
+    """
+    directory = tempfile.mkdtemp(prefix="dt-", dir="/tmp")  # a short path: Ray puts sockets there
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("DSORT_", "RAY_"))}
+    environment = inherited | {
+        "PYTHONPATH": str(ROOT),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(24),
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    port = _free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block",
+         f"--port={port}", "--include-dashboard=false",
+         f"--num-cpus={cpus}", "--num-gpus=0", f"--object-store-memory={80 << 20}",
+         f"--temp-dir={directory}", "--disable-usage-stats"],
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        said = _read_until_started(process)
+        address = next(word for line in said for word in line.split("'") if f":{port}" in word)
+        yield RayHead(address, environment, process.pid)
+    finally:
+        _stop(process)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        return port
+
+
+def _read_until_started(process: subprocess.Popen[str]) -> list[str]:
+    """What it says up to the line that has its address."""
+    assert process.stdout is not None
+    said: list[str] = []
+    for line in process.stdout:
+        said.append(line)
+        if "--address=" in line and any(STARTED in each for each in said):
+            return said
+    raise RuntimeError("ray start ended:\n" + "".join(said))
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    below = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.communicate(timeout=STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+    for each in psutil.wait_procs(below, timeout=5)[1]:
+        each.kill()
