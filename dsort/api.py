@@ -37,7 +37,7 @@ from dsort.starting import begin_attempt
 from dsort.stopping import StopFlag
 from dsort.storage.addresses import open_bucket
 from dsort.storage.base import Bucket
-from dsort.stores import open_with_settings
+from dsort.stores import default_options, open_with_settings
 from dsort.verify import verify_result
 
 __all__ = ["load_spec", "plan", "resume", "run", "verify"]
@@ -51,7 +51,7 @@ def load_spec(source: str | Path) -> JobSpec:
     Older names and fields without effect are told as ``UserWarning``. ``SpecError`` lists every
     problem of the spec.
     """
-    loaded = read_spec(source)
+    loaded = read_spec(source, ais_is_there=default_options().settings.ais_is_there)
     for text in loaded.warnings:
         warnings.warn(text, UserWarning, stacklevel=2)
     return loaded.spec
@@ -74,7 +74,7 @@ def run(
     signal handler or another thread end the job. Raises ``DsortError``: nothing of the result is
     visible then, and the bucket holds a report of the job at most.
     """
-    options = options or RunOptions(root=Path.cwd())
+    options = options or default_options()
     if runtime is not None:
         options = replace(options, runtime=runtime)
     if options.overwrite and not spec.overwrite:
@@ -99,7 +99,7 @@ def resume(
     ``options``: how to run it from here on; what it makes is decided. ``JobConflictError`` if it is
     being run, or nothing is left; ``ChangedInputError`` if its inputs changed since.
     """
-    options = options or RunOptions(root=Path.cwd())
+    options = options or default_options()
     held = open_with_settings(bucket, root=options.root, settings=options.settings)
     known = state_of(held, job_id, report_name(job_id))
     assert known.accepted is not None
@@ -178,7 +178,7 @@ def _job(
     job_id: str = "",
     before: JournalState | None = None,
 ) -> Iterator[tuple[Job, Tally]]:
-    options = options or RunOptions(root=Path.cwd())
+    options = options or default_options()
     with contextlib.ExitStack() as stack:
         flag = stop if stop is not None else stack.enter_context(StopFlag())
         runtime = _runtime(options, flag)

@@ -133,7 +133,8 @@ def planned(plan: PlanReport, output_uri: str) -> JobReport:
 
 
 def _refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
-    refuse_collisions(job.inputs, job.inputs_bucket, plan.names, job.outputs_bucket)
+    source, target = job.places
+    refuse_collisions(job.inputs, source, plan.names, target)
     refuse_existing(job, plan.names, overwrite=overwrite or job.was_committing)
 
 

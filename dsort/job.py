@@ -19,6 +19,7 @@ from dsort.errors import ObjectNotFoundError
 from dsort.journal import Journal, journal_prefix
 from dsort.lease import Lease
 from dsort.reports import Event, JobWarning, PhaseDone, Progress, ReactionCount, RunOptions
+from dsort.resolve import Place
 from dsort.runtime.base import Runtime
 from dsort.spec.model import JobSpec
 from dsort.stopping import StopFlag
@@ -100,6 +101,13 @@ class Job:
         """How payload moves; only after it was chosen."""
         assert self.movement is not None
         return self.movement
+
+    @property
+    def places(self) -> tuple[Place, Place]:
+        """Where the inputs are, and where the outputs go."""
+        return Place(self.inputs_bucket, self.input_bck), Place(
+            self.outputs_bucket, self.output_bck
+        )
 
     @property
     def overwrite(self) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from dsort.core.bucket_ref import BucketRef
 from dsort.core.globs import glob_prefix, glob_regex
 from dsort.core.input_templates import expand_inputs
 from dsort.core.outputs import OutputNames
@@ -14,7 +16,7 @@ from dsort.spec.model import JobSpec
 from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.workers.inputs import InputShard
 
-__all__ = ["refuse_collisions", "refuse_early_collisions", "resolve_inputs"]
+__all__ = ["Place", "refuse_collisions", "refuse_early_collisions", "resolve_inputs"]
 
 NAMES_CHECKED_EARLY_MAX = 10_000
 """So many names of an output template are compared with the inputs before anything is read; the
@@ -26,7 +28,9 @@ def resolve_inputs(spec: JobSpec, bucket: Bucket, tally: Tally) -> list[InputSha
     if not bucket.exists():
         raise MissingShardError(
             f"the input bucket {spec.input_bck.uri} does not exist ({bucket.uri})",
-            hint="a bare name is a directory under the data root: --root or DSORT_ROOT",
+            hint="a bare name is a directory under the data root: --root or DSORT_ROOT"
+            if spec.input_bck.is_directory
+            else "check the name, the endpoint and the credentials",
         )
     found: list[InputShard] = []
     missing: list[str] = []
@@ -91,11 +95,30 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
+@dataclass(slots=True, eq=False)
+class Place:
+    """A bucket, and how to tell one of its objects from all others, however it is written."""
+
+    bucket: Bucket
+    ref: BucketRef
+    _real: dict[Path, Path] = field(default_factory=dict)
+
+    def identity(self, name: str) -> str:
+        """One text for one object. Of a directory: its real path; of a store: endpoint and key."""
+        if not self.ref.is_directory:
+            return f"{self.ref.endpoint_url or self.ref.scheme}/{self.ref.path}/{name}"
+        path = self.bucket.local_path(name or "x")
+        assert path is not None
+        if path.parent not in self._real:
+            self._real[path.parent] = path.parent.resolve()
+        return str(self._real[path.parent] / (path.name if name else ""))
+
+
 def refuse_early_collisions(
-    inputs: Iterable[InputShard], source: Bucket, names: OutputNames, target: Bucket
+    inputs: Iterable[InputShard], source: Place, names: OutputNames, target: Place
 ) -> None:
     """:func:`refuse_collisions` for the first names of a template, before anything is read."""
-    if source.uri != target.uri:
+    if source.identity("") != target.identity(""):
         return
     template = names.templates[0]
     count = NAMES_CHECKED_EARLY_MAX if template.count is None else template.count
@@ -105,14 +128,13 @@ def refuse_early_collisions(
 
 
 def refuse_collisions(
-    inputs: Iterable[InputShard], source: Bucket, outputs: Iterable[str], target: Bucket
+    inputs: Iterable[InputShard], source: Place, outputs: Iterable[str], target: Place
 ) -> None:
     """``SpecError`` if an output would have the name of an input, or of another output."""
-    real: dict[Path, Path] = {}
     taken: dict[str, str] = {}
     for shard in inputs:
-        taken[_identity(source, shard.name, real)] = shard.name
-        path = source.local_path(shard.name)
+        taken[source.identity(shard.name)] = shard.name
+        path = source.bucket.local_path(shard.name)
         if path is not None and path.is_symlink():  # what it leads to is the input as well
             taken[str(path.resolve())] = shard.name
     seen: set[str] = set()
@@ -128,7 +150,7 @@ def refuse_collisions(
                 ]
             )
         seen.add(name)
-        clash = taken.get(_identity(target, name, real))
+        clash = taken.get(target.identity(name))
         if clash is not None:
             raise SpecError(
                 [
@@ -139,13 +161,3 @@ def refuse_collisions(
                     )
                 ]
             )
-
-
-def _identity(bucket: Bucket, name: str, real: dict[Path, Path]) -> str:
-    """One text for one object, however its bucket is written. ``real``: directories resolved."""
-    path = bucket.local_path(name)
-    if path is None:
-        return f"{bucket.uri}/{name}"
-    if path.parent not in real:
-        real[path.parent] = path.parent.resolve()
-    return str(real[path.parent] / path.name)

@@ -61,7 +61,8 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     job.inputs = resolve_inputs(job.spec, job.inputs_bucket, tally)
     job.note(tally)
     if job.keymap is None:
-        refuse_early_collisions(job.inputs, job.inputs_bucket, job.names, job.outputs_bucket)
+        source, target = job.places
+        refuse_early_collisions(job.inputs, source, job.names, target)
     job.movement = _movement(job)
     if dry:
         return

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from dsort.core.bucket_ref import BucketRef
-from dsort.settings import Settings, resolve_ref
+from dsort.reports import RunOptions
+from dsort.settings import Settings, load_settings, resolve_ref
 from dsort.storage.addresses import open_bucket, parse_address
 from dsort.storage.base import Bucket
 
-__all__ = ["open_with_settings"]
+__all__ = ["default_options", "open_with_settings"]
+
+
+def default_options() -> RunOptions:
+    """How a job is run where nobody says anything: as the user's settings say."""
+    settings = load_settings(os.environ, Path.cwd(), Path.home())
+    return RunOptions(
+        root=settings.root or Path.cwd(),
+        scratch=settings.scratch,
+        memory_max_bytes=settings.memory_max_bytes,
+        workers=settings.workers,
+        bandwidth_max_bytes_per_s=settings.bandwidth_max_bytes_per_s,
+        settings=settings,
+    )
 
 
 def open_with_settings(where: str | BucketRef, *, root: Path, settings: Settings) -> Bucket:

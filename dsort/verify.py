@@ -36,7 +36,6 @@ then not compared with the inputs, and a warning says so. One that was merely wr
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
@@ -47,7 +46,7 @@ from dsort.reports import Event, RunOptions, VerifyReport
 from dsort.resolve import resolve_inputs
 from dsort.stopping import StopFlag
 from dsort.storage.base import Bucket
-from dsort.stores import open_with_settings
+from dsort.stores import default_options, open_with_settings
 from dsort.verification.comparing import Comparison, check_unique_keys
 from dsort.verification.cuts import check_cuts, find_strangers, place_outputs
 from dsort.verification.findings import Findings, ProgressTeller
@@ -78,7 +77,7 @@ def verify_result(
     ``root`` and ``settings`` matter. Problems are in the report; raised are ``InputError`` (this is
     no manifest, the key map cannot be had), ``StorageError`` and ``JobStoppedError``.
     """
-    options = options or RunOptions(root=Path.cwd())
+    options = options or default_options()
     stored = parse_manifest(manifest)
     where = output_uri or stored.spec.output_bck
     outputs = open_with_settings(where, root=options.root, settings=options.settings)

@@ -17,6 +17,7 @@ def resume(
     root: options.Root = None,
     workers: options.Workers = None,
     memory_max: options.MemoryMax = None,
+    bandwidth_max: options.BandwidthMax = None,
     scratch: options.Scratch = None,
     ray: options.Ray = False,
     ray_address: options.RayAddress = None,
@@ -38,7 +39,9 @@ def resume(
         show_finished(found, as_json=as_json)
         return
     run = run_options(
-        RunArguments(root, scratch, memory_max, "auto", workers, ray, ray_address, False)
+        RunArguments(
+            root, scratch, memory_max, "auto", workers, ray, ray_address, False, bandwidth_max
+        )
     )
     from dsort import api
 

@@ -2,24 +2,89 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from dsort.core.bucket_ref import BucketRef
+from dsort.core.bucket_uri import (
+    AIS_ENDPOINT_HINT,
+    BucketTextError,
+    misspelt_uri,
+    parse_store_uri,
+    split_scheme,
+)
 from dsort.errors import SpecError
 from dsort.storage.base import Bucket
 from dsort.storage.local import LocalBucket
+from dsort.storage.store_limits import StoreLimits
 
-__all__ = ["open_bucket"]
+if TYPE_CHECKING:
+    from dsort.storage.limited import StoreLimiter
 
-_FORMS_HINT = "write file:///absolute/path, or the name of a directory under the data root"
+__all__ = ["open_bucket", "open_pair", "parse_address"]
+
+_FORMS_HINT = (
+    "write file:///absolute/path, s3://bucket/prefix, or the name of a directory under the data "
+    "root"
+)
 
 
-def open_bucket(uri: str, *, root: Path) -> Bucket:
-    """The bucket that ``uri`` names; it need not exist yet.
+def open_bucket(
+    where: str | BucketRef,
+    *,
+    root: Path,
+    limits: StoreLimits | None = None,
+    limiter: StoreLimiter | None = None,
+) -> Bucket:
+    """The bucket that ``where`` names; it need not exist yet.
 
-    ``file:///data/images`` is that directory, with ``%20`` and the like decoded. A bare name such
-    as ``images`` or ``images/train`` is a directory under ``root``, the data root, and ``.`` is
-    ``root`` itself. ``SpecError`` for everything else.
+    A bare name such as ``images`` or ``images/train`` is a directory under ``root``, the data root,
+    and ``.`` is ``root`` itself. A bucket of an object store is reached as its ``BucketRef`` says
+    (settings are the caller's to resolve), with retries and within ``limits``; ``limiter``: what
+    the buckets of this process share of them, if they share. ``SpecError`` for what is no bucket.
+    """
+    ref = where if isinstance(where, BucketRef) else parse_address(where)
+    if ref.is_directory:
+        return LocalBucket(root / ref.path if ref.scheme == "" else Path(ref.path))
+    if ref.scheme == "ais" and not ref.endpoint_url:
+        raise SpecError(
+            f"bucket {ref.uri}: it is not known where AIStore is", hint=AIS_ENDPOINT_HINT
+        )
+    # Loads the clients of object stores; jobs over directories start without them.
+    from dsort.storage.limited import LimitedBucket, StoreLimiter
+    from dsort.storage.object_stores import open_object_bucket
+    from dsort.storage.retrying import RetryingBucket, RetryPolicy
+
+    limits = limits or StoreLimits()
+    policy = RetryPolicy.of(limits)
+    backend = open_object_bucket(ref, limits, retry=policy)
+    return RetryingBucket(LimitedBucket(backend, limiter or StoreLimiter(limits)), policy)
+
+
+def open_pair(
+    source: tuple[BucketRef, StoreLimits], target: tuple[BucketRef, StoreLimits], root: Path
+) -> tuple[Bucket, Bucket]:
+    """Two buckets that share one bandwidth, the smaller one, if there is a limit to it."""
+    (source_ref, source_limits), (target_ref, target_limits) = source, target
+    rates = (source_limits.bandwidth_max_bytes_per_s, target_limits.bandwidth_max_bytes_per_s)
+    rate = min((each for each in rates if each is not None), default=None)
+    limiter = None
+    if rate is not None and not (source_ref.is_directory and target_ref.is_directory):
+        from dsort.storage.limited import StoreLimiter
+
+        limiter = StoreLimiter(replace(target_limits, bandwidth_max_bytes_per_s=rate))
+    return (
+        open_bucket(source_ref, root=root, limits=source_limits, limiter=limiter),
+        open_bucket(target_ref, root=root, limits=target_limits, limiter=limiter),
+    )
+
+
+def parse_address(uri: str) -> BucketRef:
+    """The bucket that a text means, by simple rules: a URI, or a directory under the data root.
+
+    Directories need not be UTF-8, unlike in a spec. ``SpecError`` for everything else.
     """
     if uri.startswith("file://"):
         host, slash, path = uri.removeprefix("file://").partition("/")
@@ -27,18 +92,25 @@ def open_bucket(uri: str, *, root: Path) -> Bucket:
             raise SpecError(
                 f"bucket {uri}: file:// is followed by an absolute path", hint=_FORMS_HINT
             )
-        directory = Path("/" + unquote(path, errors="surrogateescape"))
-    elif ":" in uri:
-        scheme = uri.partition(":")[0]
-        raise SpecError(f"bucket {uri}: {scheme}: is not supported yet", hint=_FORMS_HINT)
-    else:
-        name = Path(uri)
-        if not uri or name.is_absolute() or ".." in name.parts:
-            raise SpecError(
-                f"bucket {uri!r} is not the name of a directory under the data root",
-                hint=f"write {name.absolute().as_uri()}" if uri else _FORMS_HINT,
-            )
-        directory = root / name
-    if "\0" in str(directory):
+        return _directory("file", "/" + unquote(path, errors="surrogateescape"), uri)
+    try:
+        if split_scheme(uri) is not None:
+            return parse_store_uri(uri)
+        misspelt = misspelt_uri(uri)
+        if misspelt is not None:
+            raise misspelt
+    except BucketTextError as error:
+        raise SpecError(f"bucket {error}", hint=error.hint or _FORMS_HINT) from None
+    name = Path(uri)
+    if not uri or ":" in uri or name.is_absolute() or ".." in name.parts:
+        raise SpecError(
+            f"bucket {uri!r} is not the name of a directory under the data root",
+            hint=f"write {name.as_uri()}" if name.is_absolute() else _FORMS_HINT,
+        )
+    return _directory("", uri, uri)
+
+
+def _directory(scheme: str, path: str, uri: str) -> BucketRef:
+    if "\0" in path:
         raise SpecError(f"bucket {uri!r} has a zero byte in it", hint=_FORMS_HINT)
-    return LocalBucket(directory)
+    return BucketRef(scheme, path)

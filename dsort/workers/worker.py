@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dsort.storage.addresses import open_bucket
+from dsort.storage.addresses import open_pair
 from dsort.workers.creator import Creator
 from dsort.workers.extractor import Extractor
 from dsort.workers.homes import Homes
@@ -31,8 +31,9 @@ class Worker:
     def __init__(self, setup: WorkerSetup, number: int, homes: Homes) -> None:
         self.homes = homes
         root = Path(setup.root)
-        inputs = open_bucket(setup.input_bck, root=root, limits=setup.input_limits)
-        outputs = open_bucket(setup.output_bck, root=root, limits=setup.output_limits)
+        inputs, outputs = open_pair(
+            (setup.input_bck, setup.input_limits), (setup.output_bck, setup.output_limits), root
+        )
         buffer = PayloadBuffer(setup.buffer_bytes)
         self._extractor = Extractor(setup, number, inputs, buffer, homes)
         self._orderer = Orderer(homes, setup.sort_rule, spill=setup.way == "spill")

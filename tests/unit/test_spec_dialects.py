@@ -150,7 +150,7 @@ def test_an_older_and_todays_name_may_say_the_same() -> None:
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"input_bck": ..., "bck": {"name": "../x"}}, "bck"),
+        ({"input_bck": ..., "bck": {"name": "../x"}}, "bck.name"),
         ({"extension": ".jpg"}, "extension"),
         ({"input_format": "a-%d"}, "input_format"),
         ({"input_format": ["a", 5]}, "input_format[1]"),

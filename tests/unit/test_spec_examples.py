@@ -38,7 +38,7 @@ def test_the_blog_post_is_verbatim() -> None:
 
 def test_the_examples_but_the_blog_posts_share_their_input_and_no_output() -> None:
     specs = [load_spec(path).spec for path in EXAMPLES if path.name != "blog-post.json"]
-    assert {spec.input_bck.uri for spec in specs} == {"samples"}
+    assert {spec.input_bck.uri for spec in specs} == {"samples", "s3://samples/train"}
     outputs = [spec.output_bck.uri for spec in specs]
     assert len(set(outputs)) == len(outputs)
 

@@ -144,7 +144,7 @@ def test_the_reaction_to_a_missing_content_key_is_abort_unless_said_otherwise() 
 def test_all_problems_are_reported_at_once_also_those_between_fields() -> None:
     problems = problems_of(
         {
-            "input_bck": "s3://images",
+            "input_bck": "s3:/images",
             "input_format": {"prefix": "a", "glob": "b"},
             "output_fromat": "shard-%d",
             "output_shard_size": "big",

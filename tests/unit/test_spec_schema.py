@@ -92,6 +92,17 @@ def test_it_accepts_what_the_parser_accepts(validator: Draft202012Validator) -> 
         {},
         {"algorithm": dict(CONTENT), "Config": {"missing_shards": "warn"}},
         {"input_bck": {"name": "a", "provider": "ais"}, "output_bck": "file:///out"},
+        {"input_bck": "s3://images/a", "output_bck": {"name": "out", "provider": "gcp"}},
+        {
+            "input_bck": {
+                "name": "images",
+                "provider": "aws",
+                "prefix": "train",
+                "endpoint_url": "http://10.0.0.1:8333",
+                "region": "eu-west-1",
+                "profile": "lab",
+            }
+        },
         {"output_format": ..., "ekm": {"a-%d": ["x"]}, "output_shard_size": 5},
         {"algorithm": {"kind": "shuffle", "seed": 42}},
     ):
@@ -108,7 +119,9 @@ def test_it_accepts_what_the_parser_accepts(validator: Draft202012Validator) -> 
         {"output_shard_size": -1},
         {"output_shard_records": 0},
         {"input_format": {"objnames": []}},
-        {"input_bck": {"name": "a", "provider": "aws"}},
+        {"input_bck": {"name": "a", "provider": "awz"}},
+        {"input_bck": {"name": "images", "provider": "aws", "secret_key": "x"}},
+        {"input_bck": {"provider": "aws"}},
         {"Config": {"corrupt_shards": "warn"}},
     ],
 )
