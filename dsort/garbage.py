@@ -274,9 +274,11 @@ def _scratch_owner(path: Path, output_uri: str) -> str:
     if path.is_symlink():
         return ""
     try:
-        owner = json.loads((path / OWNER_FILE).read_bytes())
+        # On a cluster each node has a directory of its own in it, which says the same.
+        files = (path / OWNER_FILE, *path.glob(f"*/{OWNER_FILE}"))
+        owner = json.loads(next(file for file in files if file.exists()).read_bytes())
         return str(owner["job_id"]) if owner["output_uri"] == output_uri else ""
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, StopIteration):
         return ""  # not one of ours
 
 

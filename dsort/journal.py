@@ -13,15 +13,13 @@ from typing import Final
 from dsort.core.journal import JournalEvent, JournalState, decode_segment, encode_segment
 from dsort.core.manifest import manifest_name, report_name
 from dsort.errors import JobConflictError, ObjectNotFoundError, StorageError
-from dsort.lease import JobHold, Lease, Machine, last_attempt, read_hold
+from dsort.lease import Lease, last_attempt
 from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
 
 __all__ = [
     "JobDirectory",
     "Journal",
-    "UnfinishedJob",
     "discard_run",
-    "find_unfinished_jobs",
     "journal_prefix",
     "list_job_directories",
     "read_journal",
@@ -174,41 +172,6 @@ def _directory(job_id: str, objects: Iterable[ObjectInfo]) -> JobDirectory:
         size_bytes=sum(each.size_bytes for each in run),
         newest_ns=max((each.mtime_ns for each in run), default=0),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class UnfinishedJob:
-    """A job without a manifest that has more than a report: running, or left by a death.
-
-    ``age_s``: since it last wrote anything.
-    """
-
-    directory: JobDirectory
-    hold: JobHold
-    age_s: float
-
-    @property
-    def job_id(self) -> str:
-        return self.directory.job_id
-
-    @property
-    def resumable(self) -> bool:
-        """Whether it is dead, and there is a journal to go on from."""
-        return self.directory.has_journal and not self.hold.live
-
-
-def find_unfinished_jobs(bucket: Bucket, *, machine: Machine | None = None) -> list[UnfinishedJob]:
-    """The jobs in a bucket that have no manifest, by job id."""
-    machine = machine or Machine()
-    return [
-        UnfinishedJob(
-            directory,
-            read_hold(bucket, directory.job_id, machine=machine),
-            max(machine.now_s() - directory.newest_ns / 1e9, 0.0),
-        )
-        for directory in list_job_directories(bucket)
-        if not directory.has_manifest and directory.objects
-    ]
 
 
 def discard_run(

@@ -29,7 +29,6 @@ __all__ = [
     "MovementChosen",
     "Planned",
     "PlannedRow",
-    "ReactionsNoted",
     "ShardCreated",
     "ShardExtracted",
     "decode_segment",
@@ -137,14 +136,6 @@ class Committing:
     """From here on output shards get their names."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReactionsNoted:
-    """The coordinator counted something (workers' counts are in ``ShardExtracted``). Noted before
-    ``InputsResolved`` or ``Planned``: what led to them."""
-
-    tally: Tally
-
-
 JournalEvent: TypeAlias = (
     JobAccepted
     | InputsResolved
@@ -154,7 +145,6 @@ JournalEvent: TypeAlias = (
     | Planned
     | ShardCreated
     | Committing
-    | ReactionsNoted
 )
 
 _KINDS: Final[Mapping[str, type[JournalEvent]]] = {
@@ -168,7 +158,6 @@ _KINDS: Final[Mapping[str, type[JournalEvent]]] = {
         Planned,
         ShardCreated,
         Committing,
-        ReactionsNoted,
     )
 }
 _TABLES: Final[Mapping[str, type[InputRow] | type[PlannedRow]]] = {
@@ -182,8 +171,7 @@ class JournalState:
     """What a journal tells. Changes only in ``apply`` and ``begin_attempt``.
 
     ``extracted``: by input ordinal, without what lost homes had. ``created``: by output ordinal.
-    ``tally``: what the coordinator noted, less what attempts that died on the way to a plan did,
-    for they are going to note it again. ``worker_last``: the highest number of a worker that ended
+    ``worker_last``: the highest number of a worker that ended
     a task, -1 if none did. ``attempts``: the highest that began.
     """
 
@@ -194,16 +182,12 @@ class JournalState:
     planned: Planned | None = None
     created: dict[int, ShardCreated] = field(default_factory=dict)
     committing: bool = False
-    tally: Tally = field(default_factory=Tally)
     worker_last: int = -1
     attempts: int = 0
-    _settled: Tally = field(default_factory=Tally)
 
     def begin_attempt(self, attempt: int) -> None:
         """The events that follow are of ``attempt``."""
-        if attempt > self.attempts:
-            self.attempts = attempt
-            self.tally = _copy(self._settled)
+        self.attempts = max(self.attempts, attempt)
 
     def apply(self, event: JournalEvent) -> None:
         """Take in one event. ``InvariantError``: the job was planned again, differently."""
@@ -212,7 +196,6 @@ class JournalState:
                 self.accepted = event
             case InputsResolved():
                 self.inputs = event.inputs
-                self._settled = _copy(self.tally)
             case MovementChosen():
                 self._move(event)
             case ShardExtracted():
@@ -228,8 +211,6 @@ class JournalState:
                 self.created[event.ordinal] = event
             case Committing():
                 self.committing = True
-            case ReactionsNoted():
-                self.tally.merge(event.tally)
 
     def _move(self, event: MovementChosen) -> None:
         known = self.movement
@@ -241,13 +222,6 @@ class JournalState:
         if self.planned is not None and self.planned.digest != event.digest:
             raise InvariantError("a job was planned again, and its output shards are others now")
         self.planned = event
-        self._settled = _copy(self.tally)
-
-
-def _copy(tally: Tally) -> Tally:
-    copied = Tally()
-    copied.merge(tally)
-    return copied
 
 
 # -- storing -------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from dsort.errors import JobConflictError, StorageError, StorageFullError
 from dsort.journal import (
     Journal,
     discard_run,
-    find_unfinished_jobs,
     list_job_directories,
     read_journal,
 )
@@ -354,7 +353,7 @@ def test_nothing_to_stop_is_an_error_and_an_old_stop_is_void(
 # -- job directories -----------------------------------------------------------------------------
 
 
-def test_unfinished_jobs_are_those_without_a_manifest(bucket: Bucket, machine: FakeMachine) -> None:
+def test_job_directories_tell_what_is_in_them(bucket: Bucket, machine: FakeMachine) -> None:
     journal = Journal(bucket, JOB, 1)
     journal.append(created(0))
     journal.flush()
@@ -362,13 +361,11 @@ def test_unfinished_jobs_are_those_without_a_manifest(bucket: Bucket, machine: F
     bucket.write(".dsort/failed/report.json", b"{}")
     bucket.write("train.tar", b"")
     take(bucket, machine)
-    (running,) = find_unfinished_jobs(bucket, machine=machine)
-    assert (running.job_id, running.hold.live, running.resumable) == (JOB, True, False)
-    machine.pass_time(61)
-    (dead,) = find_unfinished_jobs(bucket, machine=machine)
-    assert (dead.hold.standing, dead.resumable) == (Standing.LAPSED, True)
-    assert dead.directory.parts == {"attempts", "journal", "lease.json"}
-    assert [each.job_id for each in list_job_directories(bucket)] == [JOB, "done", "failed"]
+    job, done, failed = list_job_directories(bucket)
+    assert job.parts == {"attempts", "journal", "lease.json"}
+    assert (job.has_journal, job.has_manifest, job.has_report) == (True, False, False)
+    assert (done.job_id, done.has_manifest) == ("done", True)
+    assert (failed.job_id, failed.has_report) == ("failed", True)
 
 
 def test_discarding_a_run_leaves_manifest_and_report(bucket: Bucket, machine: FakeMachine) -> None:

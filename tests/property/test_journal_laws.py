@@ -18,7 +18,6 @@ from dsort.core.journal import (
     MovementChosen,
     Planned,
     PlannedRow,
-    ReactionsNoted,
     ShardCreated,
     ShardExtracted,
     decode_segment,
@@ -78,7 +77,6 @@ EVENTS = st.lists(
         st.builds(Planned, st.just("digest"), SHARDS),
         st.builds(ShardCreated, SMALL, TEXTS, TEXTS, TEXTS),
         st.builds(Committing),
-        st.builds(ReactionsNoted, TALLIES),
     ),
     max_size=12,
 )

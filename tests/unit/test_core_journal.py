@@ -17,7 +17,6 @@ from dsort.core.journal import (
     MovementChosen,
     Planned,
     PlannedRow,
-    ReactionsNoted,
     ShardCreated,
     ShardExtracted,
     decode_segment,
@@ -86,17 +85,6 @@ def test_a_job_is_planned_once_and_for_all() -> None:
     state = state_after(PLANNED, PLANNED)
     with pytest.raises(InvariantError, match="planned again"):
         state.apply(Planned("d2", PLANNED.shards))
-
-
-def test_what_a_new_attempt_will_note_again_is_not_counted_twice() -> None:
-    state = state_after(ReactionsNoted(counted("missing")), INPUTS, ReactionsNoted(counted("dup")))
-    assert dict(state.tally.counts) == {"missing": 1, "dup": 1}
-    state.begin_attempt(2)
-    assert dict(state.tally.counts) == {"missing": 1}
-    state.apply(ReactionsNoted(counted("dup", 2)))
-    state.apply(PLANNED)
-    state.begin_attempt(3)
-    assert dict(state.tally.counts) == {"missing": 1, "dup": 2}
 
 
 def test_an_event_of_a_newer_dsort_is_refused() -> None:
