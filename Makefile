@@ -53,6 +53,10 @@ lock:
 	uv pip compile --upgrade --generate-hashes --universal --python-version 3.11 --extra dev \
 	    --no-emit-index-url --custom-compile-command "make lock" --quiet \
 	    --output-file requirements-dev.lock pyproject.toml
+	uv pip compile --upgrade --generate-hashes --no-annotate --python-version 3.12 \
+	    --python-platform x86_64-manylinux_2_28 --constraint requirements-dev.lock \
+	    --no-emit-index-url --custom-compile-command "make lock" --quiet \
+	    --output-file cluster/requirements.lock pyproject.toml cluster/requirements.in
 
 clean:
 	rm -rf $(VENV) demo bench-data dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,13 +6,18 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
 from dsort.cli.main import main
 from tests.support.commands import ROOT, CommandLine, Ended
+
+if TYPE_CHECKING:
+    from tests.support.seaweedfs import S3Server
 
 SEED_VARIABLE = "DSORT_TEST_SEED"
 SEED = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
@@ -41,6 +46,30 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
     return random.Random(f"{SEED}/{request.node.nodeid}")
 
 
+def is_setting(variable: str) -> bool:
+    """Whether this is a setting of whoever runs the tests, which they do without."""
+    return variable.startswith(("DSORT_", "AWS_ENDPOINT_URL", "AIS_ENDPOINT"))
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """One S3 server for the whole run, started when a test first wants it."""
+    from tests.support.seaweedfs import seaweedfs  # boto3 takes a while to load
+
+    with seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """The S3 server, with the environment that lets this process and its children in."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    return s3_server
+
+
 @pytest.fixture
 def cli(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -48,7 +77,9 @@ def cli(
     """Run a command line in this process, in the test's own directory. An exception that is no
     error of dsort comes out of it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DSORT_ROOT", raising=False)
+    for name in [each for each in os.environ if is_setting(each)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".nobody"))
 
     def run(*args: str | Path) -> Ended:
         capfd.readouterr()
@@ -64,7 +95,8 @@ def command(tmp_path: Path) -> CommandLine:
     """Run a command line in a process of its own, in the test's own directory."""
 
     def run(*args: str | Path, env: dict[str, str] | None = None, stdin: str = "") -> Ended:
-        surroundings = {k: v for k, v in os.environ.items() if not k.startswith("DSORT_")}
+        surroundings = {k: v for k, v in os.environ.items() if not is_setting(k)}
+        surroundings["XDG_CONFIG_HOME"] = str(tmp_path / ".nobody")
         done = subprocess.run(
             [sys.executable, "-m", "dsort", *map(str, args)],
             cwd=tmp_path,

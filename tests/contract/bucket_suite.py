@@ -6,6 +6,7 @@ A test module subclasses it and gives a fixture ``bucket``: an empty bucket that
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -17,6 +18,13 @@ __all__ = ["BucketSuite"]
 
 UNUSABLE_NAMES = ["", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/../../b", "./a", "a\0b"]
 TOKEN = ".dsort/job1/staged/0"
+
+
+def stage(bucket: Bucket, name: str, *slices: bytes) -> str:
+    """Stage an object as ``TOKEN``, to be published as ``name``; the receipt."""
+    with bucket.stage(TOKEN, name=name) as staged:
+        staged.write_at(0, slices)
+        return staged.finish()
 
 
 def names_of(bucket: Bucket, prefix: str = "") -> list[str]:
@@ -61,8 +69,7 @@ class BucketSuite:
 
     @pytest.mark.parametrize("name", UNUSABLE_NAMES)
     def test_no_name_leads_out_of_the_bucket(self, bucket: Bucket, name: str) -> None:
-        with bucket.stage(TOKEN):
-            pass
+        receipt = stage(bucket, "a")
         for use in (
             lambda: bucket.stat(name),
             lambda: bucket.open(name),
@@ -70,7 +77,7 @@ class BucketSuite:
             lambda: bucket.write(name, b""),
             lambda: bucket.delete(name),
             lambda: bucket.local_path(name),
-            lambda: bucket.publish(TOKEN, name, overwrite=True),
+            lambda: bucket.publish(TOKEN, name, overwrite=True, receipt=receipt),
         ):
             with pytest.raises(StorageError, match="cannot be a name"):
                 use()
@@ -80,6 +87,27 @@ class BucketSuite:
     def test_no_prefix_leads_out_of_the_bucket(self, bucket: Bucket, prefix: str) -> None:
         with pytest.raises(StorageError, match="cannot be a name"):
             names_of(bucket, prefix)
+
+    def test_only_the_first_of_all_writers_stores_something_new(self, bucket: Bucket) -> None:
+        with ThreadPoolExecutor(8) as threads:
+            won = list(
+                threads.map(lambda number: bucket.write_new("a/b", b"%d" % number), range(8))
+            )
+        assert won.count(True) == 1
+        assert bucket.read("a/b") == b"%d" % won.index(True)
+        assert not bucket.write_new("a/b", b"late")
+        bucket.delete("a/b")
+        assert bucket.write_new("a/b", b"again")
+        assert bucket.read("a/b") == b"again"
+
+    @pytest.mark.parametrize("count", [3, 250])
+    def test_many_objects_are_found_at_once(self, bucket: Bucket, count: int) -> None:
+        names = [f"train/a-{number}" for number in range(count)]
+        for name in [*names[::2], "train/a", "train/b"]:
+            bucket.write(name, b"x")
+        found = bucket.stat_many(names)
+        assert found == {name: bucket.stat(name) for name in names[::2]}
+        assert bucket.stat_many([]) == {}
 
     # --- listing -------------------------------------------------------------------------------
 
@@ -144,27 +172,30 @@ class BucketSuite:
     # --- staging and publishing ----------------------------------------------------------------
 
     def test_a_staged_object_is_invisible_until_published(self, bucket: Bucket) -> None:
-        with bucket.stage(TOKEN, size_bytes=6) as staged:
+        with bucket.stage(TOKEN, name="deep/er/out.tar", size_bytes=6) as staged:
             staged.write_at(0, [b"abc", b"def"])
             staged.sync()
             assert staged.size_bytes() == 6
+            receipt = staged.finish()
         assert names_of(bucket) == []
-        bucket.publish(TOKEN, "deep/er/out.tar", overwrite=False)
+        bucket.publish(TOKEN, "deep/er/out.tar", overwrite=False, receipt=receipt)
         bucket.settle()
         assert names_of(bucket) == ["deep/er/out.tar"]
         assert bucket.read("deep/er/out.tar") == b"abcdef"
         assert names_of(bucket, ".dsort/") == []
 
     def test_reserving_room_does_not_change_the_length(self, bucket: Bucket) -> None:
-        with bucket.stage(TOKEN, size_bytes=1 << 20) as staged:
+        with bucket.stage(TOKEN, name="a", size_bytes=1 << 20) as staged:
             assert staged.size_bytes() == 0
             staged.write_at(0, [b"abc"])
             assert staged.size_bytes() == 3
 
     def test_ranges_may_come_in_any_order_and_twice(self, bucket: Bucket) -> None:
+        if bucket.seals_on_finish:
+            pytest.skip("objects of a store are written once, from the first byte to the last")
         data = random.Random(11).randbytes(50_000)
         pieces = list(range(0, len(data), 777))
-        with bucket.stage(TOKEN) as one, bucket.stage(TOKEN) as other:
+        with bucket.stage(TOKEN, name="a") as one, bucket.stage(TOKEN, name="a") as other:
             for turn, start in enumerate(random.Random(3).sample(pieces * 2, 2 * len(pieces))):
                 piece = memoryview(data)[start : start + 777]
                 (one, other)[turn % 2].write_at(start, (piece[:100], piece[100:100], piece[100:]))
@@ -174,27 +205,72 @@ class BucketSuite:
             assert back == data[49_000:]
             with pytest.raises(StorageError, match="ended at byte"):
                 one.read_into(memoryview(back), 49_001)
-        bucket.publish(TOKEN, "a", overwrite=False)
+            receipt = one.finish()
+        bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
         assert bucket.read("a") == data
+
+    def test_a_store_takes_bytes_in_order_only_and_shows_them_when_published(
+        self, bucket: Bucket
+    ) -> None:
+        if not bucket.seals_on_finish:
+            pytest.skip("files take and show bytes in any order")
+        with bucket.stage(TOKEN, name="a") as staged:
+            staged.write_at(0, [b"abc"])
+            for offset in (0, 2, 4):
+                with pytest.raises(InvariantError):
+                    staged.write_at(offset, [b"d"])
+            staged.write_at(3, [b"d"])
+            with pytest.raises(InvariantError):
+                staged.read_into(memoryview(bytearray(1)), 0)
+            receipt = staged.finish()
+            with pytest.raises(InvariantError):
+                staged.write_at(4, [b"e"])
+            assert staged.finish() == receipt
+        bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
+        assert bucket.read("a") == b"abcd"
 
     def test_many_and_empty_slices_are_written_whole(self, bucket: Bucket) -> None:
         slices = [bytes([number % 251]) * (number % 5) for number in range(5_000)]
-        with bucket.stage(TOKEN) as staged:
+        gap = 0 if bucket.seals_on_finish else 2
+        with bucket.stage(TOKEN, name="a") as staged:
             staged.write_at(0, [])
             assert staged.size_bytes() == 0
-            staged.write_at(2, slices)
-        bucket.publish(TOKEN, "a", overwrite=False)
-        assert bucket.read("a") == b"\0\0" + b"".join(slices)
+            staged.write_at(gap, slices)
+            receipt = staged.finish()
+        bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
+        assert bucket.read("a") == bytes(gap) + b"".join(slices)
+
+    def test_what_was_written_may_be_used_for_something_else(self, bucket: Bucket) -> None:
+        buffer = bytearray(1 << 20)
+        with bucket.stage(TOKEN, name="a") as staged:
+            for number in range(7):
+                buffer[:] = bytes([number]) * len(buffer)
+                staged.write_at(number << 20, [memoryview(buffer)])
+            buffer[:] = bytes(len(buffer))
+            receipt = staged.finish()
+        bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
+        assert bucket.read("a") == b"".join(bytes([number]) * (1 << 20) for number in range(7))
+
+    def test_an_empty_object_can_be_staged(self, bucket: Bucket) -> None:
+        receipt = stage(bucket, "a")
+        bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
+        assert bucket.read("a") == b""
+
+    def test_what_can_still_be_published_is_known(self, bucket: Bucket) -> None:
+        other = ".dsort/job1/staged/1"
+        receipt = stage(bucket, "a", b"abc")
+        assert bucket.still_staged({TOKEN: ("a", receipt), other: ("b", "")}) == {TOKEN}
+        bucket.discard(".dsort/job1/", names=["a"])
+        assert bucket.still_staged({TOKEN: ("a", receipt), other: ("b", "")}) == set()
 
     def test_publishing_never_clobbers_unless_told_to(self, bucket: Bucket) -> None:
         bucket.write("a", b"old")
-        with bucket.stage(TOKEN) as staged:
-            staged.write_at(0, [b"new"])
+        receipt = stage(bucket, "a", b"longer")
         with pytest.raises(StorageError, match="exists already"):
-            bucket.publish(TOKEN, "a", overwrite=False)
+            bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
         assert bucket.read("a") == b"old"
-        bucket.publish(TOKEN, "a", overwrite=True)
-        assert bucket.read("a") == b"new"
+        bucket.publish(TOKEN, "a", overwrite=True, receipt=receipt)
+        assert bucket.read("a") == b"longer"
 
     def test_publishing_what_is_not_staged_is_an_error(self, bucket: Bucket) -> None:
         for overwrite in (False, True):
@@ -205,7 +281,7 @@ class BucketSuite:
     @pytest.mark.parametrize("token", ["a", "dsort/a", ".dsort", ".dsortx/a", "a/.dsort/b"])
     def test_tokens_outside_the_internal_prefix_are_a_bug(self, bucket: Bucket, token: str) -> None:
         with pytest.raises(InvariantError):
-            bucket.stage(token)
+            bucket.stage(token, name="a")
         with pytest.raises(InvariantError):
             bucket.publish(token, "b", overwrite=True)
         with pytest.raises(InvariantError):
@@ -218,7 +294,10 @@ class BucketSuite:
         bucket.write(".dsort/job1/manifest.json", b"")
         bucket.write(".dsort/job2/manifest.json", b"")
         for token in (".dsort/job1/staged/0", ".dsort/job1/staged/x/1", ".dsort/job10/staged/0"):
-            bucket.stage(token).close()
+            if bucket.seals_on_finish:  # what is staged there is no object, or has to be finished
+                bucket.write(token, b"")
+            else:
+                bucket.stage(token, name="a").close()
         bucket.discard(".dsort/job1/staged/")
         left = [".dsort/job1/manifest.json", ".dsort/job10/staged/0", ".dsort/job2/manifest.json"]
         assert names_of(bucket, ".dsort/") == left
@@ -229,6 +308,13 @@ class BucketSuite:
         bucket.discard(".dsort/")
         assert names_of(bucket, ".dsort/") == []
         assert names_of(bucket) == ["train/a"]
+
+    def test_discard_aborts_what_was_to_be_published(self, bucket: Bucket) -> None:
+        receipt = stage(bucket, "a/b", b"x")
+        bucket.discard(".dsort/job1/", names=["a/b", "a/c"])
+        with pytest.raises(ObjectNotFoundError):
+            bucket.publish(TOKEN, "a/b", overwrite=True, receipt=receipt)
+        assert names_of(bucket) == names_of(bucket, ".dsort/") == []
 
     def test_discard_cannot_leave_the_internal_prefix(self, bucket: Bucket) -> None:
         bucket.write("a", b"")

@@ -1,5 +1,5 @@
 """Names of shards that do something to the worker they are sent to: it takes a task out of its
-envelope before it does it, and the name springs then.
+envelope before it does it, and the name springs then. And requests that do something to a home.
 
 Only what every process of a job can import may be used here.
 """
@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Trap"]
+from dsort.workers.index_store import IndexStore
+from dsort.workers.tasks import ExtractTask
+
+__all__ = ["FileBytes", "HomedTask", "Trap", "WriteTo"]
 
 
 class Trap(str):
@@ -52,3 +56,31 @@ def _spring(name: str, kind: str, paths: tuple[str, ...]) -> object:
         case "number":
             return 7
     return name
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTo:
+    """A request to write to a file, or a pipe, anywhere."""
+
+    path: str
+    data: bytes
+
+    def answer(self, store: IndexStore) -> None:
+        Path(self.path).write_bytes(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class FileBytes:
+    """A request for a file in scratch."""
+
+    name: str
+
+    def answer(self, store: IndexStore) -> bytes:
+        return store.file_bytes(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class HomedTask(ExtractTask):
+    """A task that is best done in ``home``."""
+
+    home: str = ""

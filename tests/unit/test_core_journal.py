@@ -22,7 +22,6 @@ from dsort.core.journal import (
     decode_segment,
     encode_segment,
 )
-from dsort.core.tally import Tally
 from dsort.errors import InvariantError, JobConflictError, StorageError
 
 ACCEPTED = JobAccepted("job-1", "0.1.0", {"algorithm": {"seed": "7"}}, "2026-01-31T00:00:00+00:00")
@@ -43,12 +42,6 @@ def state_after(*events: JournalEvent) -> JournalState:
     for event in events:
         state.apply(event)
     return state
-
-
-def counted(kind: str, count: int = 1) -> Tally:
-    tally = Tally()
-    tally.add(kind, count, ["name"])
-    return tally
 
 
 def test_the_state_holds_what_the_events_told() -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from dsort.core.bucket_ref import BucketRef
 from dsort.errors import SpecError
-from dsort.storage.addresses import open_bucket
+from dsort.spec import parse_bucket
+from dsort.storage.addresses import open_bucket, parse_address
+from dsort.storage.limited import LimitedBucket, StoreLimiter
+from dsort.storage.memory import MemoryBucket
+from dsort.storage.retrying import RetryingBucket, RetryPolicy
+from dsort.storage.store_limits import StoreLimits
 
 
 @pytest.mark.parametrize(
@@ -42,10 +50,8 @@ def test_names_that_are_not_utf8_survive_the_uri() -> None:
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("s3://images", "s3: is not supported yet"),
-        ("gs://images/train", "gs: is not supported yet"),
-        ("memory:", "memory: is not supported yet"),
-        ("file:/data", "file: is not supported yet"),
+        ("memory:", "not the name of a directory"),
+        ("C:/data", "not the name of a directory"),
         ("file://server/data", "absolute path"),
         ("file://", "absolute path"),
         ("", "not the name of a directory"),
@@ -65,3 +71,92 @@ def test_an_absolute_path_is_told_its_uri() -> None:
     with pytest.raises(SpecError) as caught:
         open_bucket("/data/images", root=Path("/root"))
     assert caught.value.hint == "write file:///data/images"
+
+
+@pytest.mark.parametrize(
+    ("uri", "message", "hint"),
+    [
+        ("file:/data", "is no bucket name", 'did you mean "file:///data"?'),
+        ("s3:/images", "is no bucket name", 'did you mean "s3://images"?'),
+        ("gs:images", "is no bucket name", 'did you mean "gs://images"?'),
+        ("s3://", "names no bucket", 'write "s3://bucket/prefix"'),
+        ("S3://Images_", "no bucket can be called", "S3 bucket names"),
+        ("s4://images", "unknown scheme", "known: file:// s3://"),
+        ("s3://images/a\0b", "cannot be printed", "file:///"),
+        ("s3://images/\udce9", "cannot be printed|not UTF-8", "file:///"),
+    ],
+)
+def test_what_was_meant_as_a_uri_is_told_the_right_one(uri: str, message: str, hint: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
+        open_bucket(uri, root=Path("/root"))
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["images", "images/train", ".", "file:///data/a b", "s3://images", "s3://images/a%20b/",
+     "gs://images/x", "az://images", "ais://images/x", "https://host:80/images"],
+)  # fmt: skip
+def test_an_address_means_what_it_means_in_a_spec(uri: str) -> None:
+    assert parse_address(uri) == parse_bucket(uri)
+
+
+def test_a_reference_to_a_directory_is_that_directory() -> None:
+    root = Path("/root")
+    for ref, path in ((BucketRef("", "images"), "/root/images"), (BucketRef("", "."), "/root"),
+                      (BucketRef("file", "/data/100%"), "/data/100%")):  # fmt: skip
+        assert open_bucket(ref, root=root).local_path("a") == Path(path) / "a"
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[BucketRef, StoreLimits]]:
+    """What the backend of object stores was asked to open; it gives buckets in memory."""
+    asked: list[tuple[BucketRef, StoreLimits]] = []
+
+    def open_object_bucket(
+        ref: BucketRef, limits: StoreLimits, *, retry: RetryPolicy
+    ) -> MemoryBucket:
+        assert retry.tries_max == limits.tries_max
+        asked.append((ref, limits))
+        return MemoryBucket()
+
+    backend = ModuleType("dsort.storage.object_stores")
+    backend.open_object_bucket = open_object_bucket  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "dsort.storage.object_stores", backend)
+    return asked
+
+
+@pytest.mark.parametrize("where", ["s3://images/train", "gs://images", "https://host/images"])
+def test_object_stores_are_opened_with_retries_around_limits(
+    opened: list[tuple[BucketRef, StoreLimits]], where: str
+) -> None:
+    limits = StoreLimits(requests_in_flight_max=3, tries_max=5, retry_seconds_max=7.0)
+    bucket = open_bucket(where, root=Path("/root"), limits=limits)
+    assert opened == [(parse_address(where), limits)]
+    assert isinstance(bucket, RetryingBucket)
+    assert (bucket.policy.tries_max, bucket.policy.seconds_max) == (5, 7.0)
+    assert isinstance(bucket.inner, LimitedBucket)
+
+
+def test_buckets_of_one_process_may_share_a_limiter(
+    opened: list[tuple[BucketRef, StoreLimits]],
+) -> None:
+    limiter = StoreLimiter(StoreLimits())
+    ref = BucketRef("s3", "images", "http://10.0.0.1:8333", "eu-west-1", "lab")
+    for _ in range(2):
+        bucket = open_bucket(ref, root=Path("/root"), limiter=limiter)
+        assert isinstance(bucket, RetryingBucket)
+        assert isinstance(bucket.inner, LimitedBucket)
+        assert bucket.inner.limiter is limiter
+    assert opened == [(ref, StoreLimits())] * 2
+
+
+def test_aistore_is_not_opened_without_its_endpoint(
+    opened: list[tuple[BucketRef, StoreLimits]],
+) -> None:
+    with pytest.raises(SpecError, match="not known where AIStore is") as caught:
+        open_bucket("ais://images", root=Path("/root"))
+    assert "AIS_ENDPOINT" in caught.value.hint
+    assert opened == []
+    open_bucket(BucketRef("ais", "images", "http://host/s3"), root=Path("/root"))
+    assert len(opened) == 1

@@ -1,0 +1,243 @@
+"""A bucket of an S3 store."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import botocore.exceptions as boto
+
+from dsort.core.bucket_ref import BucketRef
+from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
+from dsort.storage.base import ObjectInfo
+from dsort.storage.object_bucket import ObjectBucket, checked, checked_token, common_prefix
+from dsort.storage.object_errors import PreconditionError
+from dsort.storage.retrying import RetryPolicy
+from dsort.storage.s3_client import NOT_OFFERED, S3Client
+from dsort.storage.s3_errors import code_of
+from dsort.storage.s3_listing import whole_seconds_ns
+from dsort.storage.s3_upload import PartBuffers, Receipt, S3StagedObject, abort, part_bytes_for
+from dsort.storage.store_limits import StoreLimits
+
+__all__ = ["S3Bucket", "UnfinishedUpload"]
+
+_OPAQUE_ETAGS = ("ServerSideEncryption", "SSECustomerAlgorithm")
+"""With these an ETag is no MD5 (AWS, "Checking object integrity"), nor made of those of parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedUpload:
+    """A multipart upload that was begun and neither completed nor aborted. ``began_ns``: in ns
+    since 1970."""
+
+    name: str
+    upload_id: str
+    began_ns: int
+
+
+class S3Bucket(ObjectBucket):
+    """Objects of an S3 bucket, below the prefix of ``ref`` (see
+    :class:`~dsort.storage.base.Bucket`).
+
+    A staged object is a multipart upload to the final name; ``publish`` completes it. Its token
+    names nothing in the store. ``retry`` is for the parts, whose bytes nobody else has; all other
+    requests are made once.
+    """
+
+    def __init__(
+        self, ref: BucketRef, limits: StoreLimits, *, retry: RetryPolicy | None = None
+    ) -> None:
+        self._client = S3Client(ref, limits)
+        super().__init__(ref.uri, self._client, limits)
+        self._ref = ref
+        self._retry = retry or RetryPolicy.of(limits)
+        self._buffers: dict[int, PartBuffers] = {}
+        self._uploaders: ThreadPoolExecutor | None = None
+        self._upload_lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (S3Bucket, (self._ref, self._limits))
+
+    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> S3StagedObject:
+        """Prepare an upload to ``name``: nothing happens before there is a part to send."""
+        checked_token(token)
+        checked(name)
+        part_bytes = part_bytes_for(size_bytes, self._limits.part_bytes)
+        with self._upload_lock:
+            buffers = self._buffers.get(part_bytes)
+            if buffers is None:
+                buffers = PartBuffers(part_bytes, self._limits.parts_in_flight_max)
+                self._buffers[part_bytes] = buffers
+        return S3StagedObject(self._client, name, buffers, self._upload_pool, self._retry)
+
+    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
+        """Complete the upload that ``receipt`` is of. ``StorageError`` if ``name`` exists, unless
+        ``overwrite``: it is looked for first, since some stores do not heed ``If-None-Match``."""
+        checked_token(token)
+        checked(name)
+        if not receipt:
+            raise ObjectNotFoundError(f"nothing was staged as {token} in bucket {self.uri}")
+        upload = Receipt.parse(receipt)
+        if upload.name != name:
+            raise InvariantError(f"{upload.name} was staged, {name} is to be published")
+        if not overwrite and self._is_there(upload):
+            return
+        try:
+            self._complete(upload, overwrite=overwrite)
+        except PreconditionError:
+            if not self._is_there(upload):
+                raise StorageError(
+                    f"cannot publish {name} in bucket {self.uri}: the store says that it exists, "
+                    "and that it does not"
+                ) from None
+        except ObjectNotFoundError:  # as after a call that completed it and did not return
+            if not self._is_result(upload):
+                raise
+        self._check_size(upload)
+
+    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        """The uploads that the store lists as unfinished, and those that became objects."""
+        uploads = {
+            token: Receipt.parse(receipt) for token, (_, receipt) in tokens.items() if receipt
+        }
+        if not uploads:
+            return set()
+        names = common_prefix([upload.name for upload in uploads.values()])
+        waiting = {(each.name, each.upload_id) for each in self.unfinished_uploads(names)}
+        gone = [
+            token
+            for token, upload in uploads.items()
+            if (upload.name, upload.upload_id) not in waiting
+        ]
+        are_results = self.pool().map(lambda token: self._is_result(uploads[token]), gone)
+        lost = {token for token, is_result in zip(gone, are_results, strict=True) if not is_result}
+        return uploads.keys() - lost
+
+    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
+        """Remove dsort's own objects under ``token_prefix``, and abort unfinished uploads to there
+        and to ``names``."""
+        self._delete_internal(token_prefix)
+        wanted = {checked(name) for name in names}
+        found = list(self.unfinished_uploads(token_prefix))
+        if wanted:
+            found += self.unfinished_uploads(common_prefix(wanted))
+        for upload in found:
+            if upload.name in wanted or upload.name.startswith(token_prefix):
+                self.abort_upload(upload.name, upload.upload_id)
+
+    def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+        """Uploads to names that begin with ``prefix`` which wait to be completed or aborted,
+        whoever began them."""
+        client = self._client
+        with client.doing(f"list unfinished uploads to {prefix}*"):
+            pages = client.api.get_paginator("list_multipart_uploads").paginate(
+                Bucket=client.bucket, Prefix=client.key_of(prefix)
+            )
+            for page in pages:
+                for upload in page.get("Uploads", []):
+                    yield UnfinishedUpload(
+                        client.name_of(upload["Key"]),
+                        upload["UploadId"],
+                        whole_seconds_ns(upload["Initiated"]),
+                    )
+
+    def abort_upload(self, name: str, upload_id: str) -> None:
+        """Give up an unfinished upload and free its parts; no error if it is gone."""
+        abort(self._client, name, upload_id)
+
+    def _upload_pool(self) -> ThreadPoolExecutor:
+        with self._upload_lock:
+            if self._uploaders is None:
+                self._uploaders = ThreadPoolExecutor(
+                    self._limits.parts_in_flight_max, thread_name_prefix="dsort-upload"
+                )
+            return self._uploaders
+
+    def _complete(self, upload: Receipt, *, overwrite: bool) -> None:
+        client = self._client
+        request: dict[str, Any] = {
+            **client.target(upload.name),
+            "UploadId": upload.upload_id,
+            "MultipartUpload": {"Parts": upload.parts()},
+        }
+        with client.doing(f"publish {upload.name}"):
+            if not overwrite:
+                try:
+                    client.api.complete_multipart_upload(**request, IfNoneMatch="*")
+                    return
+                except boto.ClientError as error:
+                    if code_of(error) not in NOT_OFFERED:
+                        raise
+            client.api.complete_multipart_upload(**request)
+
+    def _is_there(self, upload: Receipt) -> bool:
+        """Whether ``upload`` has been completed; ``StorageError`` if another object is in its
+        place."""
+        try:
+            self.stat(upload.name)
+        except ObjectNotFoundError:
+            return False
+        # An object with the same content is another one if our upload still waits.
+        if self._is_waiting(upload) or not self._is_result(upload):
+            raise StorageError(
+                f"{upload.name} in bucket {self.uri} exists already", hint="remove it or rename it"
+            )
+        return True
+
+    def _is_waiting(self, upload: Receipt) -> bool:
+        client = self._client
+        try:
+            with client.doing(f"find the upload of {upload.name}"):
+                client.api.list_parts(
+                    **client.target(upload.name), UploadId=upload.upload_id, MaxParts=1
+                )
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    def _is_result(self, upload: Receipt) -> bool:
+        """Whether the object ``upload.name`` is what became of ``upload``, which is gone.
+
+        Its ETag says so. Where ETags are no MD5s, its size, its number of parts and its time do,
+        which another upload to the same name could have in common with it.
+        """
+        client = self._client
+        try:
+            with client.doing(f"find {upload.name}"):
+                reply = client.api.head_object(**client.target(upload.name))
+        except ObjectNotFoundError:
+            return False
+        if int(reply["ContentLength"]) != upload.size_bytes:
+            return False
+        etag = str(reply["ETag"]).strip('"')
+        if etag == _etag_of(upload.etags):
+            return True
+        is_opaque = any(reply.get(field, "AES256") != "AES256" for field in _OPAQUE_ETAGS)
+        return (
+            is_opaque
+            and etag.endswith(f"-{len(upload.etags)}")
+            and upload.began_s > 0
+            and int(reply["LastModified"].timestamp()) >= upload.began_s
+        )
+
+    def _check_size(self, upload: Receipt) -> None:
+        info: ObjectInfo = self.stat(upload.name)
+        if info.size_bytes != upload.size_bytes:
+            raise StorageError(
+                f"{upload.name} in bucket {self.uri} has {info.size_bytes:,} bytes after "
+                f"{upload.size_bytes:,} were uploaded",
+                hint="the store lost some, or somebody else wrote to it; remove it",
+            )
+
+
+def _etag_of(parts: tuple[str, ...]) -> str | None:
+    """The ETag of an object made of parts with these ETags; None if they are no MD5s."""
+    try:
+        digests = b"".join(bytes.fromhex(etag.strip('"')) for etag in parts)
+    except ValueError:
+        return None
+    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"

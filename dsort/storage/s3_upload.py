@@ -1,0 +1,334 @@
+"""Outputs on their way into S3: multipart uploads to the final name, which show nothing until they
+are completed."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import botocore.exceptions as boto
+from awscrt.checksums import crc32c
+
+from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
+from dsort.storage.base import Buffer
+from dsort.storage.retrying import RetryPolicy
+from dsort.storage.s3_client import NOT_OFFERED, S3Client
+from dsort.storage.s3_errors import code_of
+
+__all__ = ["PartBuffers", "Receipt", "S3StagedObject", "abort", "part_bytes_for"]
+
+_PARTS_MAX = 10_000  # of one upload, as the API has it
+_MIB = 1 << 20
+_SENT_BYTES = 1 << 20  # at once
+
+
+class Receipt(NamedTuple):
+    """What it takes to complete an upload. ``etags`` and ``checksums`` (CRC32C in base64; none at
+    all if they were not sent) are those of its parts, in order. ``began_s``: when the upload began
+    by the store's clock, in seconds since 1970."""
+
+    name: str
+    upload_id: str
+    etags: tuple[str, ...]
+    checksums: tuple[str, ...]
+    size_bytes: int
+    began_s: int
+
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps(self._asdict())
+
+    def parts(self) -> list[dict[str, object]]:
+        """The parts, as boto3 wants to be told."""
+        parts: list[dict[str, object]] = [
+            {"PartNumber": number, "ETag": etag} for number, etag in enumerate(self.etags, 1)
+        ]
+        for part, checksum in zip(parts, self.checksums, strict=False):
+            part["ChecksumCRC32C"] = checksum
+        return parts
+
+    @classmethod
+    def parse(cls, text: str) -> Receipt:
+        """The inverse of :meth:`text`; ``InvariantError`` for anything else."""
+        try:
+            fields = json.loads(text)
+            lists = {name: tuple(fields[name]) for name in ("etags", "checksums")}
+            return cls(**{**fields, **lists})
+        except (ValueError, TypeError, KeyError) as error:
+            raise InvariantError(f"not a receipt of an upload: {text[:100]!r}") from error
+
+
+def part_bytes_for(size_bytes: int | None, part_bytes: int) -> int:
+    """How large the parts of an upload of ``size_bytes`` have to be: ``part_bytes``, or more where
+    that would be too many parts."""
+    needed = -(-(size_bytes or 0) // _PARTS_MAX)
+    return max(part_bytes, -(-needed // _MIB) * _MIB)
+
+
+class PartBuffers:
+    """The part buffers of a bucket, ``count`` of ``part_bytes`` each, made when first wanted and
+    used again and again: fresh memory costs more than the copy.
+
+    Whoever fills one waits for those that are being uploaded. If none is, all are being filled, by
+    uploads that wait for each other, and one more is made.
+    """
+
+    def __init__(self, part_bytes: int, count: int) -> None:
+        self.part_bytes = part_bytes
+        self._count = count
+        self._made = 0
+        self._uploading = 0
+        self._free: list[bytearray] = []
+        self._changed = threading.Condition()
+
+    def take(self) -> bytearray:
+        """A buffer to fill; its content is anything."""
+        with self._changed:
+            while not self._free:
+                if self._made < self._count or not self._uploading:
+                    self._made += 1
+                    return bytearray(self.part_bytes)
+                self._changed.wait()
+            return self._free.pop()
+
+    def uploading(self) -> None:
+        """One that was taken is full, and comes back by itself."""
+        with self._changed:
+            self._uploading += 1
+
+    def give_back(self, buffer: bytearray, *, uploaded: bool) -> None:
+        """It is free again."""
+        with self._changed:
+            self._uploading -= uploaded
+            if self._made > self._count:
+                self._made -= 1
+            else:
+                self._free.append(buffer)
+            self._changed.notify_all()
+
+
+class _PartBody:
+    """A part as the file that boto3 wants to read it from, without a copy of it."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+        self._at = 0
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def read(self, size: int = -1) -> memoryview:
+        """More than the usual 16 KiB at once: each block is a system call."""
+        piece = self._view[self._at : self._at + _SENT_BYTES] if size else self._view[:0]
+        self._at += len(piece)
+        return piece
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, len(self._view))[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+
+class S3StagedObject:
+    """An upload that has not been completed (see :class:`~dsort.storage.base.StagedObject`).
+
+    It begins with its first part; parts go up in the threads of ``pool``, each tried again by
+    ``retry``. Closed before ``finish``, it is aborted. For one thread at a time.
+    """
+
+    def __init__(
+        self,
+        client: S3Client,
+        name: str,
+        buffers: PartBuffers,
+        pool: Callable[[], Executor],
+        retry: RetryPolicy,
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._buffers = buffers
+        self._pool = pool
+        self._retry = retry
+        self._upload_id = ""
+        self._began_s = 0
+        self._buffer: bytearray | None = None
+        self._filled = 0  # bytes of the buffer
+        self._size_bytes = 0
+        self._is_checked = client.checks_parts
+        self._parts: list[Future[tuple[str, str]]] = []
+        self._good = 0  # the first so many parts are known to be stored
+        self._receipt = ""
+        self._is_closed = False
+
+    def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
+        """Copy ``slices`` into parts, and send the full ones. ``offset`` is where the last write
+        ended. What went wrong with an earlier part is raised here, or by ``finish``."""
+        if offset != self._size_bytes or self._receipt or self._is_closed:
+            raise InvariantError(
+                f"{self._name} is written at byte {offset}; {self._size_bytes} bytes are there"
+            )
+        self._raise_failed()
+        part_bytes = self._buffers.part_bytes
+        for piece in slices:
+            view = memoryview(piece).cast("B")
+            while len(view):
+                if self._buffer is None:
+                    self._buffer = self._buffers.take()
+                size = min(len(view), part_bytes - self._filled)
+                # Into a view: a bytearray's own slice would take a copy of a copy.
+                target = memoryview(self._buffer)
+                target[self._filled : self._filled + size] = view[:size]
+                self._filled += size
+                self._size_bytes += size
+                view = view[size:]
+                if self._filled == part_bytes:
+                    self._send()
+
+    def start_sync(self, offset: int, size_bytes: int) -> None:
+        """Parts are sent as they get full."""
+
+    def sync(self) -> None:
+        """What was sent and acknowledged is safe; ``finish`` sends the rest."""
+
+    def finish(self) -> str:
+        """Send the rest, wait for every part, and say what ``publish`` has to know."""
+        if not self._receipt:
+            if self._buffer is not None or not self._parts:  # even an empty object has one part
+                self._buffer = self._buffer or self._buffers.take()
+                self._send()
+            etags, checksums = zip(*(part.result() for part in self._parts), strict=True)
+            self._receipt = Receipt(
+                self._name,
+                self._upload_id,
+                etags,
+                checksums if self._is_checked else (),
+                self._size_bytes,
+                self._began_s,
+            ).text()
+            self._parts.clear()
+        return self._receipt
+
+    def size_bytes(self) -> int:
+        """How much was written."""
+        return self._size_bytes
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Parts cannot be read."""
+        raise InvariantError(f"{self._name} is read before it is published")
+
+    def close(self) -> None:
+        """Release it; abort it if it was not finished."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for part in self._parts:
+            part.cancel()
+        for part in self._parts:
+            if not part.cancelled():
+                part.exception()  # waits: a part that arrives after the abort would stay
+        if self._buffer is not None:
+            self._buffers.give_back(self._buffer, uploaded=False)
+            self._buffer = None
+        if self._upload_id and not self._receipt:
+            # Something else is being told already, or nothing is wrong; `discard` aborts it, too.
+            with contextlib.suppress(StorageError):
+                abort(self._client, self._name, self._upload_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _raise_failed(self) -> None:
+        """Raise what went wrong with a part that has ended."""
+        while self._good < len(self._parts) and self._parts[self._good].done():
+            self._parts[self._good].result()
+            self._good += 1
+
+    def _send(self) -> None:
+        """Let the buffer go up as the next part."""
+        buffer, filled = self._buffer, self._filled
+        assert buffer is not None
+        number = len(self._parts) + 1
+        if number > _PARTS_MAX:
+            raise StorageError(
+                f"{self._name} has more than {_PARTS_MAX:,} parts of {self._buffers.part_bytes:,} "
+                "bytes",
+                hint="ask for smaller shards",
+            )
+        if not self._upload_id:
+            what = f"begin {self._name} in bucket {self._client.uri}"
+            self._upload_id, self._began_s = self._retry.call(self._begin, what=what)
+        self._buffer, self._filled = None, 0
+        self._buffers.uploading()
+        try:
+            part = self._pool().submit(self._upload, number, buffer, filled)
+        except RuntimeError:  # the interpreter is about to end
+            self._buffers.give_back(buffer, uploaded=True)
+            raise
+        self._parts.append(part)
+        part.add_done_callback(lambda _: self._buffers.give_back(buffer, uploaded=True))
+
+    def _begin(self) -> tuple[str, int]:
+        client = self._client
+        begin, target = client.api.create_multipart_upload, client.target(self._name)
+        with client.doing(f"begin {self._name}"):
+            try:
+                reply = begin(
+                    **target, **({"ChecksumAlgorithm": "CRC32C"} if self._is_checked else {})
+                )
+            except boto.ClientError as error:
+                if not self._is_checked or code_of(error) not in NOT_OFFERED:
+                    raise
+                self._is_checked = False
+                reply = begin(**target)
+        date = reply["ResponseMetadata"]["HTTPHeaders"].get("date")
+        began_s = int(parsedate_to_datetime(date).timestamp()) if date else 0
+        return str(reply["UploadId"]), began_s
+
+    def _upload(self, number: int, buffer: bytearray, filled: int) -> tuple[str, str]:
+        """Send a part; its etag and checksum."""
+        client = self._client
+        view = memoryview(buffer)[:filled]
+        checksum, more = "", {}
+        if self._is_checked:
+            checksum = base64.b64encode(crc32c(view).to_bytes(4, "big")).decode()
+            more["ChecksumCRC32C"] = checksum
+
+        def upload() -> tuple[str, str]:
+            with client.doing(f"write part {number} of {self._name}"):
+                reply: dict[str, Any] = client.api.upload_part(
+                    **client.target(self._name),
+                    UploadId=self._upload_id,
+                    PartNumber=number,
+                    Body=_PartBody(view),
+                    ContentLength=filled,
+                    **more,
+                )
+            return str(reply["ETag"]), checksum
+
+        return self._retry.call(upload, what=f"write {self._name} in bucket {client.uri}")
+
+
+def abort(client: S3Client, name: str, upload_id: str) -> None:
+    """Give up an upload; one that is gone is no error of it."""
+    with (
+        contextlib.suppress(ObjectNotFoundError),
+        client.doing(f"abort the upload of {name}"),
+    ):
+        client.api.abort_multipart_upload(**client.target(name), UploadId=upload_id)

@@ -1,0 +1,216 @@
+"""Uploads to S3, against a real server: they show nothing until they are published, appear whole,
+are sent again where they fail, and leave nothing behind."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dsort.errors import InvariantError, StorageError
+from dsort.storage import s3_upload
+from dsort.storage.s3_bucket import S3Bucket
+from dsort.storage.s3_upload import Receipt
+from tests.support.object_stores import (
+    MIB,
+    NO_WAIT,
+    SMALL,
+    TOKEN,
+    answer,
+    count_requests,
+    new_s3_bucket,
+    upload,
+    waiting,
+)
+from tests.support.seaweedfs import S3Server
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> S3Bucket:
+    return new_s3_bucket(s3, retry=NO_WAIT)
+
+
+def test_an_upload_of_several_parts_appears_whole(bucket: S3Bucket, rng: random.Random) -> None:
+    data = rng.randbytes(13 * MIB + 5)
+    receipt = upload(bucket, "a b/out.tar", data)
+    assert list(bucket.list()) == []
+    assert waiting(bucket) == ["a b/out.tar"]
+    made = count_requests(bucket)
+    bucket.publish(TOKEN, "a b/out.tar", overwrite=False, receipt=receipt)
+    assert made == ["HeadObject", "CompleteMultipartUpload", "HeadObject"]
+    assert bucket.read("a b/out.tar") == data
+    assert waiting(bucket) == []
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_publishing_again_what_a_lost_call_published_is_no_error(
+    bucket: S3Bucket, overwrite: bool
+) -> None:
+    receipt = upload(bucket, "a", b"abc")
+    for _ in range(2):
+        bucket.publish(TOKEN, "a", overwrite=overwrite, receipt=receipt)
+    assert bucket.read("a") == b"abc"
+    bucket.write("a", b"abcd")
+    bucket.discard(".dsort/", names=["a"])
+    with pytest.raises(StorageError):
+        bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
+    assert bucket.read("a") == b"abcd"
+
+
+def test_the_same_content_by_somebody_else_is_in_the_way(bucket: S3Bucket) -> None:
+    ours, theirs = upload(bucket, "a", b"abc"), upload(bucket, "a", b"abc")
+    bucket.publish(TOKEN, "a", overwrite=False, receipt=theirs)
+    with pytest.raises(StorageError, match="exists already"):
+        bucket.publish(TOKEN, "a", overwrite=False, receipt=ours)
+
+
+def test_a_store_that_ignores_the_condition_is_asked_before(bucket: S3Bucket) -> None:
+    bucket.write("a", b"old")
+    receipt = upload(bucket, "a", b"abc")
+    made = count_requests(bucket)
+    with pytest.raises(StorageError, match="exists already"):
+        bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
+    assert "CompleteMultipartUpload" not in made
+
+
+def test_a_receipt_is_of_one_name(bucket: S3Bucket) -> None:
+    receipt = upload(bucket, "a", b"abc")
+    with pytest.raises(InvariantError):
+        bucket.publish(TOKEN, "b", overwrite=True, receipt=receipt)
+    bucket.discard(".dsort/", names=["a"])
+
+
+def test_an_upload_that_is_not_finished_is_aborted_when_closed(bucket: S3Bucket) -> None:
+    for _ in range(2):  # the second time, its buffers are free again
+        with bucket.stage(TOKEN, name="a") as staged:
+            staged.write_at(0, [bytes(11 * MIB)])
+            assert waiting(bucket) == ["a"]
+        assert waiting(bucket) == []
+
+
+def test_nothing_is_begun_before_there_is_a_part(bucket: S3Bucket) -> None:
+    made = count_requests(bucket)
+    with bucket.stage(TOKEN, name="a") as staged:
+        staged.write_at(0, [b"abc"])
+    assert made == []
+
+
+def test_discard_aborts_uploads_of_the_named_and_below_the_token_only(s3: S3Server) -> None:
+    bucket = new_s3_bucket(s3, prefix="some/prefix")
+    names = ["out/a", "out/b", "out/c", "x", ".dsort/job1/manifest.json", ".dsort/job2/x"]
+    for name in names:
+        upload(bucket, name, b"abc")
+    s3.client().create_multipart_upload(Bucket=bucket.uri.split("/")[2], Key="some/other")
+    bucket.discard(".dsort/job1/", names=["out/a", "out/c", "never"])
+    assert waiting(bucket) == [".dsort/job2/x", "out/b", "x"]
+    for left in list(bucket.unfinished_uploads()):
+        assert left.began_ns > 1_700_000_000_000_000_000
+        bucket.abort_upload(left.name, left.upload_id)
+        bucket.abort_upload(left.name, left.upload_id)
+    assert s3.unfinished_uploads(bucket.uri.split("/")[2]) == ["some/other"]
+
+
+def test_what_can_still_be_published_is_waiting_or_was_published(bucket: S3Bucket) -> None:
+    tokens = {}
+    for name in ("published", "waiting", "aborted", "overwritten"):
+        tokens[f".dsort/job1/{name}"] = (name, upload(bucket, name, b"abc"))
+    for name in ("published", "overwritten"):
+        token = f".dsort/job1/{name}"
+        bucket.publish(token, name, overwrite=False, receipt=tokens[token][1])
+    bucket.write("overwritten", b"abd")
+    bucket.discard(".dsort/job9/", names=["aborted"])
+    found = bucket.still_staged(tokens)
+    assert found == {".dsort/job1/published", ".dsort/job1/waiting"}
+
+
+def test_uploads_at_once_share_the_buffers(bucket: S3Bucket, rng: random.Random) -> None:
+    datas = [rng.randbytes(6 * MIB + number) for number in range(4)]
+    staged = [bucket.stage(f"{TOKEN}{number}", name=f"s-{number}") for number in range(4)]
+    for at in range(0, 7 * MIB, MIB):  # all at the same pace: more of them than buffers
+        for each, data in zip(staged, datas, strict=True):
+            each.write_at(min(at, len(data)), [memoryview(data)[at : at + MIB]])
+    for number, each in enumerate(staged):
+        receipt = each.finish()
+        each.close()
+        bucket.publish(TOKEN, f"s-{number}", overwrite=False, receipt=receipt)
+    assert [bucket.read(f"s-{number}") for number in range(4)] == datas
+
+
+def test_parts_are_larger_where_there_would_be_too_many(s3: S3Server) -> None:
+    bucket = new_s3_bucket(s3, limits=replace(SMALL, part_bytes=5 * MIB))
+    staged = bucket.stage(TOKEN, name="a", size_bytes=10_000 * 6 * MIB)
+    assert staged._buffers.part_bytes == 6 * MIB
+    staged.close()
+
+
+def test_a_part_that_fails_is_sent_again(bucket: S3Bucket, rng: random.Random) -> None:
+    data = rng.randbytes(11 * MIB)
+    left = answer(bucket, "UploadPart", [503, 500])
+    receipt = upload(bucket, "a", data)
+    assert left == []
+    bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
+    assert bucket.read("a") == data
+    assert NO_WAIT.retries
+
+
+def test_a_part_that_keeps_failing_fails_the_upload_and_leaves_nothing(bucket: S3Bucket) -> None:
+    answer(bucket, "UploadPart", [503] * 20)
+    with pytest.raises(StorageError, match=r"cannot write a in bucket .*tried 3 times"):
+        upload(bucket, "a", bytes(21 * MIB))
+    assert waiting(bucket) == []
+    assert list(bucket.list()) == []
+
+
+def test_a_part_that_is_damaged_on_the_way_is_refused_and_sent_again(
+    bucket: S3Bucket, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = rng.randbytes(6 * MIB)
+    read = s3_upload._PartBody.read
+    damaged = []
+
+    def read_damaged(self: Any, size: int = -1) -> memoryview:
+        piece = read(self, size)
+        if not damaged and len(piece):
+            damaged.append(1)
+            return memoryview(bytes(len(piece)))
+        return piece
+
+    monkeypatch.setattr(s3_upload._PartBody, "read", read_damaged)
+    receipt = upload(bucket, "a", data)
+    assert damaged
+    bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
+    assert bucket.read("a") == data
+
+
+@pytest.mark.parametrize("how", ["refused", "not wanted"])
+def test_a_store_without_checksums_gets_none(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    if how == "not wanted":
+        monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+    bucket = new_s3_bucket(s3, retry=NO_WAIT)
+    if how == "refused":
+        answer(bucket, "CreateMultipartUpload", [501])
+    receipt = upload(bucket, "a", bytes(6 * MIB))
+    assert "Checksum" not in str(Receipt.parse(receipt).parts())
+    bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
+    assert bucket.read("a") == bytes(6 * MIB)
+
+
+def test_a_lost_reply_to_the_completion_is_made_good(bucket: S3Bucket) -> None:
+    receipt = upload(bucket, "a", b"abc")
+    client = bucket._client
+    complete = client.api.complete_multipart_upload
+
+    def complete_and_lose(**request: Any) -> None:
+        complete(**request)
+        raise ConnectionResetError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client.api, "complete_multipart_upload", complete_and_lose)
+        with pytest.raises(StorageError):
+            bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
+    bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
+    assert bucket.read("a") == b"abc"

@@ -1,0 +1,222 @@
+"""Places in dsort where a test can have a process die, stop or fail, without dsort knowing of it.
+
+A process that Python begins with ``points/`` on its path (see ``points/sitecustomize.py``) has the
+functions in ``POINTS`` wrapped. Each passage through a point is counted, over all processes of a
+job: whoever makes the file for passage n first is number n. So exactly the passage that a test
+names is struck, whichever process it is in, and what was struck can be seen afterwards.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.abc import Loader, MetaPathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["DIRECTORY", "POINTS", "PointFault", "arm", "install", "points_environment", "struck"]
+
+DIRECTORY = "FAULT_POINTS"
+"""The variable that says where the faults of a job are; without it nothing happens."""
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Point:
+    """``when`` a function of ``module`` is called: ``before`` or ``after``. ``label``: what the
+    call is about, from its arguments."""
+
+    module: str
+    function: str
+    when: str
+    label: Callable[..., str] = lambda *args, **named: ""
+
+
+def _second(first: Any, second: Any, *args: Any, **named: Any) -> str:
+    return str(second)
+
+
+def _third(first: Any, second: Any, third: Any, *args: Any, **named: Any) -> str:
+    return str(third)
+
+
+def _kind_of_second(first: Any, second: Any) -> str:
+    return type(second).__name__
+
+
+def _own_name(opened: Any) -> str:
+    return str(opened._name)
+
+
+WORKERS = "dsort.workers"
+POINTS = {
+    # in workers
+    "extract:start": Point(f"{WORKERS}.extractor", "Extractor.extract", "before"),
+    "spill:append": Point(f"{WORKERS}.spill", "SpillWriter.append", "after"),
+    "index:write": Point(f"{WORKERS}.index_store", "IndexStore.write_shard", "before", _second),
+    "extract:end": Point(f"{WORKERS}.extractor", "Extractor.extract", "after"),
+    "duplicates:end": Point(f"{WORKERS}.orderer", "Orderer.duplicates", "after"),
+    "order:start": Point(f"{WORKERS}.orderer", "Orderer.order", "before"),
+    "order:end": Point(f"{WORKERS}.orderer", "Orderer.order", "after"),
+    "cut:end": Point(f"{WORKERS}.orderer", "Orderer.cut", "after"),
+    "create:start": Point(f"{WORKERS}.creator", "Creator.create", "before"),
+    "create:write": Point(f"{WORKERS}.shard_writer", "ShardWriter._write", "after"),
+    "create:finish": Point(f"{WORKERS}.shard_writer", "ShardWriter.finish", "after"),
+    "create:end": Point(f"{WORKERS}.creator", "Creator.create", "after"),
+    "seal:start": Point(f"{WORKERS}.sealer", "Sealer.seal", "before"),
+    "seal:end": Point(f"{WORKERS}.sealer", "Sealer.seal", "after"),
+    # in coordinators
+    "lease:take": Point("dsort.lease", "Lease.take", "after"),
+    "lease:pause": Point("dsort.lease", "Machine.pause", "before"),
+    "lease:renew": Point("dsort.lease", "Lease._renew", "before"),
+    "journal:append": Point("dsort.journal", "Journal.append", "after", _kind_of_second),
+    "journal:flush": Point("dsort.journal", "Journal.flush", "before"),
+    "file:sync": Point("dsort.storage.local_objects", "LocalStagedObject.sync", "after", _own_name),
+    "plan:start": Point("dsort.planning", "make_plan", "before"),
+    "commit:start": Point("dsort.commit", "commit", "before"),
+    "publish:start": Point("dsort.storage.local", "LocalBucket.publish", "before", _third),
+    "publish:end": Point("dsort.storage.local", "LocalBucket.publish", "after", _third),
+    "s3 publish:start": Point("dsort.storage.s3_bucket", "S3Bucket.publish", "before", _third),
+    "s3 publish:end": Point("dsort.storage.s3_bucket", "S3Bucket.publish", "after", _third),
+    "settle": Point("dsort.storage.local", "LocalBucket.settle", "after"),
+    "discard": Point("dsort.storage.local", "LocalBucket.discard", "after", _second),
+    "abort": Point("dsort.coordinator", "_abort", "before"),
+}
+
+
+@dataclass(frozen=True)
+class PointFault:
+    """What happens at passage number ``nth`` (from 1) through ``point``, and ``times - 1`` after
+    it; only passages about what contains ``about`` count.
+
+    ``action``: ``kill`` this process, ``kill parent`` (a worker's coordinator; and wait to die with
+    it), ``terminate`` (SIGTERM to it), ``stop`` (SIGSTOP).
+    """
+
+    point: str
+    nth: int = 1
+    action: str = "kill"
+    about: str = ""
+    times: int = 1
+
+
+def arm(directory: Path, *faults: PointFault) -> Path:
+    """Put ``faults`` where the processes of a job will find them."""
+    directory.mkdir(parents=True)
+    for number, fault in enumerate(faults):
+        assert fault.point in POINTS, fault.point
+        (directory / f"{number}.json").write_text(json.dumps(asdict(fault)), encoding="utf-8")
+    return directory
+
+
+def struck(directory: Path) -> list[str]:
+    """The points that were struck, sorted."""
+    found = []
+    for path in directory.glob("*.json"):
+        fault = PointFault(**json.loads(path.read_bytes()))
+        passages = range(fault.nth, fault.nth + fault.times)
+        found += [fault.point for at in passages if (directory / f"{path.stem}-{at}").exists()]
+    return sorted(found)
+
+
+def points_environment(directory: Path | None) -> dict[str, str]:
+    """What a process needs to meet the faults in ``directory``, and its children after it."""
+    python_path = os.pathsep.join([str(ROOT / "tests" / "support" / "points"), str(ROOT)])
+    return {"PYTHONPATH": python_path, DIRECTORY: str(directory) if directory else ""}
+
+
+def install() -> None:
+    """Wrap what this process is going to load."""
+    sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(MetaPathFinder):
+    """Finds dsort's modules as ever, and has the points in them wrapped."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        points = [key for key, point in POINTS.items() if point.module == name]
+        if not points:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _WrappingLoader(spec.loader, points)
+        return spec
+
+
+class _WrappingLoader(Loader):
+    def __init__(self, inner: Loader, points: list[str]) -> None:
+        self._inner = inner
+        self._points = points
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._inner.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._inner.exec_module(module)
+        for point in self._points:
+            holder_name, _, function = POINTS[point].function.rpartition(".")
+            holder = getattr(module, holder_name) if holder_name else module
+            inner = vars(holder)[function]
+            if isinstance(inner, classmethod):
+                setattr(holder, function, classmethod(_wrapped(inner.__func__, point)))
+            else:
+                setattr(holder, function, _wrapped(inner, point))
+
+
+def _wrapped(inner: Callable[..., Any], name: str) -> Callable[..., Any]:
+    point = POINTS[name]
+
+    @functools.wraps(inner)
+    def passed(*args: Any, **named: Any) -> Any:
+        directory = os.environ.get(DIRECTORY)
+        if not directory:
+            return inner(*args, **named)
+        if point.when == "before":
+            _pass(name, point.label(*args, **named), Path(directory))
+        result = inner(*args, **named)
+        if point.when == "after":
+            _pass(name, point.label(*args, **named), Path(directory))
+        return result
+
+    return passed
+
+
+def _pass(point: str, label: str, directory: Path) -> None:
+    for path in sorted(directory.glob("*.json")):
+        fault = PointFault(**json.loads(path.read_bytes()))
+        if fault.point == point and fault.about in label:
+            last = fault.nth + fault.times - 1
+            number = _number(directory, path.stem, last)
+            if fault.nth <= number <= last:
+                _act(fault.action)
+
+
+def _number(directory: Path, stem: str, last: int) -> int:
+    """Which passage this is; 0 once nobody counts any more."""
+    for number in range(1, last + 1):
+        try:
+            os.close(os.open(directory / f"{stem}-{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError:
+            continue
+        return number
+    return 0
+
+
+def _act(action: str) -> None:
+    if action == "kill parent":
+        os.kill(os.getppid(), signal.SIGKILL)
+        while True:
+            signal.pause()
+    whom = os.getppid() if action.endswith("parent") else os.getpid()
+    what = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "stop": signal.SIGSTOP}
+    os.kill(whom, what[action.split()[0]])

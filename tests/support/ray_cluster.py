@@ -1,0 +1,144 @@
+"""A Ray cluster of several nodes on this machine, whose scratch is not shared: each has its own
+directory, which goes with the node."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+__all__ = ["NODES", "Nodes", "nodes_here"]
+
+NODES = 3
+OBJECT_STORE_BYTES = 80 << 20
+ZONES = "abc"
+HEALTH = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 200,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
+"""So that a node is known to be lost in a second. (Ray's own settings: in half a minute.)"""
+
+
+class Nodes:
+    """Three nodes of one CPU each that can host workers, and the head, which the test is connected
+    to and which cannot. A node is known by its id."""
+
+    def __init__(self, cluster: Any, directory: str) -> None:
+        self._cluster = cluster
+        self._directory = directory
+        self._by_zone: dict[str, Any] = {}
+        self.heal()
+
+    @property
+    def ids(self) -> list[str]:
+        return [node.node_id for node in self._by_zone.values()]
+
+    @property
+    def head_id(self) -> str:
+        head: str = self._cluster.head_node.node_id
+        return head
+
+    def id_in(self, zone: str) -> str:
+        node_id: str = self._by_zone[zone].node_id
+        return node_id
+
+    def object_store_bytes(self) -> dict[str, int]:
+        """How much of the memory of each node's object store was ever used, by node id."""
+        nodes = [self._cluster.head_node, *self._by_zone.values()]
+        return {node.node_id: _touched_bytes(_raylet(node).pid) for node in nodes}
+
+    def spilled_objects(self) -> list[Path]:
+        """What Ray moved to disk for want of room in an object store."""
+        return [p for p in Path(self._directory).rglob("ray_spilled_objects*/*") if p.is_file()]
+
+    def heal(self) -> None:
+        """Put nodes in the place of those that were lost."""
+        for zone in ZONES:
+            if zone not in self._by_zone:
+                self._by_zone[zone] = self._cluster.add_node(
+                    wait=False,
+                    num_cpus=1,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    temp_dir=self._directory,
+                    labels={"zone": zone},
+                    resources={"slots": 2},
+                )
+        self._cluster.wait_for_nodes()
+
+    def lose(self, node_id: str, scratch: Path) -> None:
+        """End a node as a power cut does, with all of its processes and its part of ``scratch``."""
+        (zone,) = [zone for zone, node in self._by_zone.items() if node.node_id == node_id]
+        node = self._by_zone.pop(zone)
+        below = _raylet(node).children(recursive=True)
+        self._cluster.remove_node(node, allow_graceful=False)
+        for process in below:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(below, timeout=5)
+        for directory in [*scratch.rglob(f"{node_id}*")]:
+            shutil.rmtree(directory)
+
+
+def _raylet(node: Any) -> psutil.Process:
+    (raylet,) = node.all_processes["raylet"]
+    return psutil.Process(raylet.process.pid)
+
+
+def _touched_bytes(pid: int) -> int:
+    """Of the shared memory that a raylet has open: Linux gives it out when it is first written."""
+    touched = {0: 0}
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if "plasma" in str(link.readlink()):
+                known = link.stat()
+                touched[known.st_ino] = known.st_blocks * 512
+    return sum(touched.values())
+
+
+def nodes_here() -> Iterator[Nodes]:
+    """The body of a fixture: a cluster that this process is connected to."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    directory = tempfile.mkdtemp(prefix="dt-", dir="/tmp")  # a short path: Ray puts sockets there
+    handler = signal.getsignal(signal.SIGTERM)  # Ray takes it over
+    remember, ray._private.utils.write_ray_address = (
+        ray._private.utils.write_ray_address,
+        lambda *given: None,  # in /tmp/ray, for whoever has no address
+    )
+    before = set(psutil.Process().children(recursive=True))
+    cluster = None
+    try:
+        cluster = Cluster(
+            initialize_head=True,
+            head_node_args={
+                "num_cpus": 0,
+                "object_store_memory": OBJECT_STORE_BYTES,
+                "include_dashboard": False,
+                "temp_dir": directory,
+                "_system_config": {"memory_monitor_refresh_ms": 0, **HEALTH},
+            },
+        )
+        nodes = Nodes(cluster, directory)
+        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.CRITICAL)
+        yield nodes
+    finally:
+        begun = set(psutil.Process().children(recursive=True)) - before
+        ray.shutdown()
+        if cluster is not None:
+            cluster.shutdown()
+        for process in psutil.wait_procs(list(begun), timeout=5)[1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        ray._private.utils.write_ray_address = remember
+        signal.signal(signal.SIGTERM, handler)
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,221 @@
+"""Jobs that tests let die, and what has to be true of them in the end: the same bytes as if nothing
+had happened, and nothing beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dsort
+import dsort.api
+from dsort.core.journal import JournalState
+from dsort.errors import DsortError
+from dsort.journal import read_journal
+from dsort.reports import JobReport, RunOptions
+from dsort.runtime.local import LocalRuntime
+from dsort.spec.load import parse_spec
+from dsort.storage.local import LocalBucket
+from dsort.workers.tasks import CreateTask, ExtractTask, Task, TaskDone
+from tests.support.datasets import Member, Shard, files_of, small_dataset, tree_of, write_shards
+from tests.support.engine import spec_of
+
+__all__ = [
+    "CASES",
+    "Case",
+    "Resumed",
+    "assert_whole",
+    "facts_of",
+    "job_in",
+    "known_of",
+    "only_a_report",
+    "prepare",
+    "resume_here",
+    "start_arguments",
+    "undisturbed",
+]
+
+WORKERS = 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job over the inputs that :func:`prepare` makes. ``old``: objects that it replaces."""
+
+    move: str
+    fields: Mapping[str, Any]
+    old: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        # in-4 is missing, which is counted: once, however often the job is begun again.
+        fields = {"input_format": {"template": "in-{0..4}"}, "output_shard_records": 7}
+        merged = {**fields, **self.fields}
+        return {name: value for name, value in spec_of(**merged).items() if value is not None}
+
+
+SHUFFLE = {"algorithm": {"kind": "shuffle", "seed": 5}}
+BY_CLASS = {
+    "algorithm": {
+        "kind": "content",
+        "extension": ".cls",
+        "content_key_type": "int",
+        "decreasing": True,
+    }
+}
+KEY_MAP = {
+    "ekm": {"low-%02d": ["^0000"], "high-%02d": ["^0001"]},
+    "ekm_default": "rest-%02d",
+    "output_format": None,
+    "algorithm": {"kind": "md5"},
+}
+CASES = {
+    "shuffle": Case("map", {**SHUFFLE, "Config": {"duplicate_keys": "drop"}}),
+    "spilled": Case("spill", {**SHUFFLE, "Config": {"duplicate_keys": "drop"}}),
+    "verified": Case("spill", {**SHUFFLE, "verify": "content"}),
+    "surveyed": Case("spill", BY_CLASS),
+    "renamed": Case(
+        "spill",
+        {
+            "algorithm": {"kind": "alphanumeric"},
+            "Config": {"duplicate_keys": "rename"},
+            "index": "wids",
+        },
+    ),
+    "key map": Case("spill", {**KEY_MAP, "Config": {"ekm_missing_key": "ignore"}}),
+    "replacing": Case(
+        "map",
+        {**SHUFFLE, "overwrite": True, "index": "wids"},
+        {"out-0.tar": b"an old shard", "out-3.tar": b"another"},
+    ),
+}
+
+
+@cache
+def _inputs() -> dict[str, Shard]:
+    """Four shards, the last of which repeats some keys of the first."""
+    shards = small_dataset("surviving", shards=3, records=12, payload_bytes_max=4000)
+    again = [replace(each, payload=b"7" + each.payload) for each in shards["in-0.tar"].members[:8]]
+    others = [Member("pax.jpg", b"p" * 3000, form="pax"), Member("pax.cls", b"3", form="pax")]
+    return shards | {"in-3.tar": Shard((*again, *others))}
+
+
+def prepare(root: Path, case: Case) -> None:
+    """The buckets ``in`` and ``out`` as they are before the job."""
+    if not (root / "in").exists():
+        write_shards(root / "in", _inputs())
+    (root / "out").mkdir(exist_ok=True)
+    write_shards(root / "out", case.old)
+
+
+def start_arguments(case: Case, *more: str) -> list[str]:
+    """The command line that begins the job."""
+    given = ["start", "-f", json.dumps(case.spec), "--workers", str(WORKERS), "--move", case.move]
+    return [*given, "--progress", "none", "--json", *more]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is the same whenever a job is done. ``told``: what its manifest says."""
+
+    shards: Mapping[str, bytes]
+    index: Mapping[str, Any]
+    told: Mapping[str, Any]
+
+
+def facts_of(bucket: Path) -> Facts:
+    """Of the one job in ``bucket``, which has finished."""
+    (path,) = bucket.glob(".dsort/*/manifest.json")
+    manifest = json.loads(path.read_bytes())
+    told = {name: manifest[name] for name in ("outputs", "totals", "reactions")}
+    told["inputs"] = [(each["name"], each["records"]) for each in manifest["inputs"]]
+    index = json.loads((bucket / manifest["index"]).read_bytes()) if manifest["index"] else {}
+    return Facts(files_of(bucket), {**index, "name": ""}, told)
+
+
+@cache
+def undisturbed(name: str, base: Path) -> Facts:
+    """The result of the case ``name`` when nothing goes wrong. ``base``: a directory to do it in,
+    of the test session."""
+    case, root = CASES[name], base / f"undisturbed {name}"
+    prepare(root, case)
+    options = RunOptions(root=root, workers=WORKERS, move=case.move)
+    dsort.run(parse_spec(case.spec).spec, options=options)
+    return facts_of(root / "out")
+
+
+def job_in(bucket: Path) -> str:
+    """The id of the one job that there is."""
+    (directory,) = (bucket / ".dsort").iterdir()
+    return directory.name
+
+
+def known_of(bucket: Path) -> JournalState:
+    """What the journal of the one job in ``bucket`` tells."""
+    return read_journal(LocalBucket(bucket), job_in(bucket))
+
+
+def assert_whole(bucket: Path, expected: Facts, *, report: bool = False) -> None:
+    """The result of the one job in ``bucket`` is there, as it should be, and nothing else."""
+    assert facts_of(bucket) == expected
+    job = f".dsort/{job_in(bucket)}"
+    index = {f"{job_in(bucket)}-index.json"} if len(expected.index) > 1 else set()
+    allowed = {".dsort/", f"{job}/", f"{job}/manifest.json", *expected.shards, *index}
+    assert set(tree_of(bucket)) == allowed | ({f"{job}/report.json"} if report else set())
+
+
+def only_a_report(bucket: Path, before: Iterable[str] = ()) -> None:
+    """Nothing of the one job in ``bucket`` is left but its report."""
+    job = f".dsort/{job_in(bucket)}"
+    assert set(tree_of(bucket)) == {".dsort/", f"{job}/", f"{job}/report.json", *before}
+
+
+@dataclass
+class Resumed:
+    """What a resumed job did in this process, or the error that it ended with."""
+
+    tasks: list[Task]
+    report: JobReport | None = None
+    error: DsortError | None = None
+
+    @property
+    def extracted(self) -> set[int]:
+        """Input shards whose index was made."""
+        return {
+            task.shard
+            for task in self.tasks
+            if isinstance(task, ExtractTask) and task.stage == "index"
+        }
+
+    @property
+    def created(self) -> set[int]:
+        """Output shards that were written."""
+        found = [task.pieces for task in self.tasks if isinstance(task, CreateTask)]
+        return {piece.ordinal for pieces in found for piece in pieces}
+
+
+def resume_here(root: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Resumed:
+    """Resume the one job in the bucket ``out`` in this process."""
+    done = Resumed([])
+
+    class Recording(LocalRuntime):
+        def run(
+            self, tasks: Iterable[Task], *, workers_max: int | None = None
+        ) -> Iterator[tuple[Task, TaskDone]]:
+            listed = list(tasks)
+            done.tasks.extend(listed)
+            return super().run(listed, workers_max=workers_max)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dsort.api, "LocalRuntime", Recording)
+        given = RunOptions(root=root, **{"workers": WORKERS, **options})
+        try:
+            done.report = dsort.api.resume(job_in(root / "out"), "out", options=given)
+        except DsortError as error:
+            done.error = error
+    return done

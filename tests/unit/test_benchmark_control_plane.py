@@ -1,0 +1,170 @@
+"""The simulated petabyte: arithmetic stands in for workers without changing what is planned, and
+nothing that the coordinator does grows faster than the shards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.arithmetic_workers import ArithmeticRuntime, Scale, cut_evenly
+from benchmarks.costs import DOLLARS_A_REQUEST, Layout, costs_of, requests_of
+from benchmarks.null_bucket import LIST_PAGE, NullBucket
+from benchmarks.simulation import Simulated, report_of, simulate
+from dsort.core.plan import CutRule, OpenShard, Piece, cut_bucket
+from dsort.errors import InvariantError, ObjectNotFoundError
+from dsort.storage.store_limits import StoreLimits
+from dsort.workers.tasks import ExtractTask
+
+SMALL = Scale(
+    shards=1000, records=100_000, record_bytes=1000, output_shards=300, nodes=2, workers_a_node=3
+)
+HUNDREDTH = Scale(
+    shards=1000,
+    records=10_000_000,
+    record_bytes=1_000_000,
+    output_shards=10_000,
+    nodes=4,
+    workers_a_node=4,
+)
+"""A hundredth of 10^5 shards, 10^9 records and 10^6 output shards."""
+
+
+@pytest.fixture(scope="module")
+def small() -> Simulated:
+    return simulate(SMALL)
+
+
+# --- workers by arithmetic
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        CutRule(size_bytes=2500),
+        CutRule(size_bytes=3000),
+        CutRule(size_bytes=1),
+        CutRule(size_bytes=2500, shards_max=4),
+        CutRule(records=7),
+        CutRule(count=9, records_total=60),
+    ],
+)
+def test_buckets_of_equal_records_are_cut_as_the_core_cuts_them(rule: CutRule) -> None:
+    ours: list[Piece] = []
+    theirs: list[Piece] = []
+    state = their_state = OpenShard()
+    for bucket, rows in enumerate((20, 1, 0, 39)):
+        pieces, state = cut_evenly(rule, bucket, rows, SMALL, state)
+        ours += pieces
+        payload = np.full(rows, SMALL.record_bytes, np.int64)
+        stored = np.full(rows, SMALL.stored_bytes, np.int64)
+        pieces, their_state = cut_bucket(
+            rule,
+            bucket,
+            groups=None,
+            payload_bytes=payload,
+            stored_bytes=stored,
+            members=np.full(rows, 2, np.int32),
+            state=their_state,
+        )
+        theirs += pieces
+    assert ours == theirs
+    assert state == their_state
+
+
+def test_records_are_spread_over_shards_and_buckets_without_loss() -> None:
+    scale = Scale(7, 1000, 1000, 10, nodes=1, workers_a_node=2)
+    assert sum(scale.records_of_shard(shard) for shard in range(7)) == 1000
+    buckets = scale.records_of_buckets(13)
+    assert (len(buckets), int(buckets.sum())) == (13, 1000)
+    assert (scale.records_of_buckets(13) == buckets).all()
+
+
+def test_messages_are_counted_by_kind() -> None:
+    runtime = ArithmeticRuntime(SMALL)
+    tasks = [ExtractTask(n, f"{n}.tar", 1, "e", "index", True, 7) for n in range(3)]
+    done = [answer.records for _, answer in runtime.run(tasks)]  # type: ignore[union-attr]
+    assert done == [100, 100, 100]
+    assert runtime.traffic.count == {"ExtractTask": 3, "ExtractDone": 3}
+    assert 0 < runtime.traffic.bytes_max["ExtractTask"] < 1000
+
+
+# --- the bucket that holds nothing
+
+
+def test_a_null_bucket_lists_what_is_not_there_and_counts_requests() -> None:
+    bucket = NullBucket("s3://in", shards=2 * LIST_PAGE + 1, shard_bytes=10)
+    found = list(bucket.list())
+    assert len(found) == 2 * LIST_PAGE + 1
+    assert bucket.stat(found[-1].name) == found[-1]
+    assert bucket.stat_many([found[0].name, "none"]) == {found[0].name: found[0]}
+    with pytest.raises(ObjectNotFoundError):
+        bucket.stat("shard-9999999.tar")
+    assert bucket.requests == {"list": 6, "head": 2}
+
+
+def test_a_null_bucket_keeps_small_objects_and_forgets_payload() -> None:
+    bucket = NullBucket("s3://out")
+    assert bucket.write_new(".dsort/j/lease", b"a")
+    assert not bucket.write_new(".dsort/j/lease", b"b")
+    assert bucket.read(".dsort/j/lease") == b"a"
+    with bucket.stage(".dsort/j/staged/0") as staged:
+        staged.write_at(0, [b"12345"])
+        with pytest.raises(InvariantError):
+            staged.write_at(9, [b"gap"])
+        assert staged.finish()
+    bucket.discard(".dsort/j/")
+    assert list(bucket.list(".dsort/")) == []
+    assert bucket.bytes_written == 6
+
+
+# --- the coordinator
+
+
+def test_a_simulated_job_plans_every_record(small: Simulated) -> None:
+    assert small.output_shards == pytest.approx(SMALL.output_shards, rel=0.02)
+    assert list(small.phase_seconds) == ["resolve", "extract", "plan", "create", "commit"]
+    assert small.messages["ExtractTask"]["count"] == SMALL.shards
+    assert small.messages["OrderTask"]["count"] == small.buckets
+    assert small.requests["complete"] >= small.output_shards
+
+
+def test_no_message_grows_with_the_number_of_shards(small: Simulated) -> None:
+    large = simulate(replace(SMALL, shards=4 * SMALL.shards))
+    for kind, facts in large.messages.items():
+        if kind == "share":
+            continue  # once to each node: the inputs, and where they are
+        # Numbers take a few bytes more as they get larger.
+        assert facts["bytes_max"] <= small.messages[kind]["bytes_max"] + 64, kind
+
+
+def test_a_hundredth_of_a_petabyte_takes_seconds_and_little_memory() -> None:
+    result = simulate(HUNDREDTH)
+    report = report_of(result)
+    assert result.output_shards == pytest.approx(10_000, rel=0.01)
+    assert report["seconds"] < 20  # measured: 1
+    assert max(result.rss_bytes.values()) - result.rss_bytes["resolve"] < 200 << 20
+    # Inputs and outputs once, and a little for the control plane.
+    control = sum(count for kind, count in result.requests.items() if kind != "complete")
+    assert control < HUNDREDTH.shards + HUNDREDTH.output_shards
+    assert sum(report["dollars"].values()) == pytest.approx(3.1, rel=0.1)
+
+
+# --- costs
+
+
+def test_a_shard_is_fetched_in_ranges_and_stored_in_parts() -> None:
+    limits = StoreLimits(part_bytes=10, range_bytes=50)
+    asked = requests_of(Layout(3, 300, 2, 50), limits)
+    assert (asked.get, asked.put, asked.upload_create, asked.upload_part) == (6, 0, 2, 6)
+    small = requests_of(Layout(3, 150, 20, 200), limits)
+    assert (small.get, small.put, small.upload_create, small.upload_part) == (3, 20, 0, 0)
+
+
+def test_a_completion_is_paid_once() -> None:
+    asked = requests_of(Layout(1, 10, 1, 1 << 30), StoreLimits())
+    dollars = costs_of(asked, {"complete": 1, "head": 1000})
+    assert dollars["complete"] == DOLLARS_A_REQUEST["complete"]
+    assert dollars["head"] == pytest.approx(0.0004)
+    assert dollars["upload_part"] == pytest.approx(64 * 0.005 / 1000)

@@ -1,0 +1,149 @@
+"""Reading an object of a store asks for it once, goes on with one stream, and tells how far it got
+when the stream breaks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from dsort.errors import ChangedInputError, StorageError
+from dsort.storage.base import ObjectInfo
+from dsort.storage.object_reader import ObjectReader
+from dsort.storage.retrying import ReadCutShortError
+from tests.support.byte_streams import FetchedObject
+
+SIZE = 50_000
+RANGE = 12_000
+
+
+@pytest.fixture
+def stored(rng: random.Random) -> FetchedObject:
+    return FetchedObject(rng.randbytes(SIZE))
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+def reader_of(
+    stored: FetchedObject, threads: ThreadPoolExecutor, *, range_bytes: int = 1 << 40
+) -> ObjectReader:
+    info = ObjectInfo("a", len(stored.data), 0, "e")
+    return ObjectReader(
+        info,
+        stored.fetch(0, None),
+        stored.fetch,
+        bucket="s3://b",
+        range_bytes=range_bytes,
+        pool=lambda: threads,
+    )
+
+
+def read(reader: ObjectReader, offset: int, length: int) -> bytes:
+    buffer = bytearray(length)
+    reader.read_into(memoryview(buffer), offset)
+    return bytes(buffer)
+
+
+def read_on(reader: ObjectReader, offset: int, length: int) -> bytes:
+    """Like ``read``, tried again from where it stopped."""
+    buffer = bytearray(length)
+    filled = 0
+    while True:
+        try:
+            reader.read_into(memoryview(buffer)[filled:], offset + filled)
+        except ReadCutShortError as error:
+            filled += error.filled_bytes
+        else:
+            return bytes(buffer)
+
+
+def test_windows_one_after_the_other_are_one_request(
+    stored: FetchedObject, threads: ThreadPoolExecutor
+) -> None:
+    reader = reader_of(stored, threads)
+    windows = [read(reader, at, 7_000) for at in range(0, 49_000, 7_000)]
+    assert b"".join(windows) + read(reader, 49_000, 1_000) == stored.data
+    assert stored.requests == [(0, None)]
+    assert stored.streams[0].is_closed
+
+
+def test_a_read_elsewhere_asks_for_its_range_and_one_behind_it_for_the_rest(
+    stored: FetchedObject, threads: ThreadPoolExecutor
+) -> None:
+    reader = reader_of(stored, threads)
+    for offset, length in ((100, 50), (150, 10), (160, 10), (5, 10), (SIZE, 0)):
+        assert read(reader, offset, length) == stored.data[offset : offset + length]
+    assert stored.requests == [(0, None), (100, 150), (150, None), (5, 15)]
+    reader.close()
+    assert all(stream.is_closed for stream in stored.streams)
+
+
+@pytest.mark.parametrize("ends_untold", [False, True])
+def test_a_stream_that_breaks_is_gone_on_with_from_there(
+    stored: FetchedObject, threads: ThreadPoolExecutor, ends_untold: bool
+) -> None:
+    stored.ends_untold = ends_untold
+    stored.breaks = [0, 10_500, 10_500, 31_000]
+    reader = reader_of(stored, threads)
+    assert read_on(reader, 0, 30_000) + read_on(reader, 30_000, 20_000) == stored.data
+    assert [start for start, _ in stored.requests] == [0, 0, 10_500, 10_500, 31_000]
+
+
+def test_how_far_it_got_is_told(stored: FetchedObject, threads: ThreadPoolExecutor) -> None:
+    stored.breaks = [10_500]
+    stored.ends_untold = True
+    reader = reader_of(stored, threads)
+    buffer = bytearray(SIZE)
+    with pytest.raises(ReadCutShortError, match="a in bucket s3://b was cut short: 10,500") as cut:
+        reader.read_into(memoryview(buffer), 0)
+    assert cut.value.filled_bytes == 10_500
+    assert buffer[:10_500] == stored.data[:10_500]
+
+
+def test_a_large_read_is_several_requests_at_once(
+    stored: FetchedObject, threads: ThreadPoolExecutor
+) -> None:
+    reader = reader_of(stored, threads, range_bytes=RANGE)
+    assert read(reader, 0, SIZE) == stored.data
+    first, *others = stored.requests
+    assert first == (0, None)
+    assert sorted(others) == [(at, at + 10_000) for at in range(10_000, SIZE, 10_000)]
+    assert all(stream.is_closed for stream in stored.streams)
+    assert read(reader, 7, RANGE + 1) == stored.data[7 : RANGE + 8]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_large_read_with_broken_connections_is_whole(
+    stored: FetchedObject, threads: ThreadPoolExecutor, seed: int
+) -> None:
+    chance = random.Random(seed)
+    stored.ends_untold = chance.random() < 0.5
+    stored.breaks = [chance.randrange(SIZE) for _ in range(chance.randrange(1, 9))]
+    reader = reader_of(stored, threads, range_bytes=chance.choice([RANGE, 3_000]))
+    assert read_on(reader, 0, SIZE) == stored.data
+
+
+def test_an_object_that_changed_is_told_from_any_range(
+    stored: FetchedObject, threads: ThreadPoolExecutor
+) -> None:
+    reader = reader_of(stored, threads, range_bytes=RANGE)
+    stored.has_changed = True
+    with pytest.raises(ChangedInputError):
+        read(reader, 0, SIZE)
+    with pytest.raises(ChangedInputError):
+        read(reader, 3, 10)
+
+
+def test_nothing_is_asked_for_beyond_the_end(
+    stored: FetchedObject, threads: ThreadPoolExecutor
+) -> None:
+    reader = reader_of(stored, threads)
+    with pytest.raises(StorageError, match="ended at byte 50,000, 50,001 expected"):
+        read(reader, SIZE - 1, 2)
+    assert stored.requests == [(0, None)]

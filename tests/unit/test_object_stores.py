@@ -1,0 +1,134 @@
+"""Each scheme gets its client, without a request and without loading those of others; jobs on files
+load none."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsort.core.bucket_ref import BucketRef
+from dsort.errors import InvariantError, StorageAccessError, StorageError
+from dsort.storage.object_stores import open_object_bucket
+from dsort.storage.obstore_bucket import ObstoreBucket
+from dsort.storage.s3_bucket import S3Bucket
+from dsort.storage.store_limits import StoreLimits
+from tests.support.commands import ROOT
+
+LIMITS = StoreLimits()
+
+
+@pytest.fixture(autouse=True)
+def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = tmp_path / "aws-config"
+    config.write_text("[profile there]\nregion = eu-west-3\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+
+
+REFS = [
+    BucketRef("s3", "images/train", region="eu-central-1"),
+    BucketRef("s3", "images", endpoint_url="http://127.0.0.1:9000"),
+    BucketRef("ais", "images", endpoint_url="http://127.0.0.1:51080/s3"),
+    BucketRef("gs", "images/train"),
+    BucketRef("az", "images/train"),
+    BucketRef("az", "images", endpoint_url="http://127.0.0.1:10000/account"),
+    BucketRef("http", "127.0.0.1:9/some data"),
+    BucketRef("https", "example.com/data"),
+]
+
+
+@pytest.mark.parametrize("ref", REFS, ids=str)
+def test_a_bucket_is_opened_without_a_request_and_again_elsewhere(ref: BucketRef) -> None:
+    bucket = open_object_bucket(ref, LIMITS)
+    again = pickle.loads(pickle.dumps(bucket))
+    assert again.uri == bucket.uri == ref.uri
+    assert bucket.seals_on_finish
+    assert bucket.free_bytes() is None
+    assert isinstance(bucket, S3Bucket if ref.scheme in ("s3", "ais") else ObstoreBucket)
+
+
+def test_the_region_is_that_of_the_reference_else_of_the_profile_else_the_usual_one() -> None:
+    def region_of(**fields: str) -> str:
+        return S3Bucket(BucketRef("s3", "images", **fields), LIMITS)._client.region
+
+    assert region_of() == "us-east-1"
+    assert region_of(profile="there") == "eu-west-3"
+    assert region_of(profile="there", region="ap-south-1") == "ap-south-1"
+
+
+def test_a_bucket_of_aws_is_a_host_and_one_elsewhere_is_a_path() -> None:
+    def url_of(**fields: str) -> str:
+        api = S3Bucket(BucketRef("s3", "images", **fields), LIMITS)._client.api
+        return str(
+            api.generate_presigned_url("get_object", Params={"Bucket": "images", "Key": "a"})
+        ).partition("?")[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "id")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        assert url_of(region="eu-central-1").startswith("https://images.s3.")
+        assert url_of(endpoint_url="https://store.example") == "https://store.example/images/a"
+
+
+def test_a_profile_that_there_is_not_is_an_access_error() -> None:
+    with pytest.raises(StorageAccessError, match="nobody") as caught:
+        open_object_bucket(BucketRef("s3", "images", profile="nobody"), LIMITS)
+    assert caught.value.hint
+
+
+def test_no_credentials_are_an_access_error_with_a_hint() -> None:
+    bucket = open_object_bucket(
+        BucketRef("s3", "images", endpoint_url="http://127.0.0.1:9"), LIMITS
+    )
+    with pytest.raises(StorageAccessError, match="no credentials were found") as caught:
+        bucket.read("a")
+    assert "profile" in caught.value.hint
+
+
+def test_a_web_server_is_not_listed_and_not_written_to() -> None:
+    bucket = open_object_bucket(BucketRef("https", "example.com/data"), LIMITS)
+    with pytest.raises(StorageError, match="cannot be listed") as caught:
+        list(bucket.list())
+    assert "template" in caught.value.hint
+    for write in (
+        lambda: bucket.write("a", b""),
+        lambda: bucket.write_new("a", b""),
+        lambda: bucket.delete("a"),
+        lambda: bucket.stage(".dsort/j/0", name="a"),
+    ):
+        with pytest.raises(StorageError, match="only reads from web servers"):
+            write()
+
+
+@pytest.mark.parametrize("ref", [BucketRef("", "images"), BucketRef("ais", "images")], ids=str)
+def test_what_is_no_reference_of_a_store_is_a_bug(ref: BucketRef) -> None:
+    with pytest.raises(InvariantError):
+        open_object_bucket(ref, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("statement", "unwanted"),
+    [
+        ("import dsort.api", {"boto3", "botocore", "obstore", "urllib3"}),
+        ("import dsort.storage.object_stores", {"boto3", "botocore", "obstore"}),
+        ("import dsort.storage.s3_bucket", {"obstore"}),
+        ("import dsort.storage.obstore_bucket", {"boto3", "botocore"}),
+    ],
+)
+def test_clients_are_loaded_only_where_they_are_wanted(statement: str, unwanted: set[str]) -> None:
+    script = f"import json, sys; {statement}; print(json.dumps(list(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert unwanted.isdisjoint(json.loads(done.stdout))

@@ -1,0 +1,334 @@
+"""Homes on Ray without Ray: which nodes may have one, what its agent answers, and what becomes of a
+question that is not answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dsort.errors import (
+    DsortError,
+    InvariantError,
+    ObjectNotFoundError,
+    ScratchLostError,
+    SpecError,
+    StorageError,
+    WorkerLostError,
+)
+from dsort.runtime.ray_agent import NodeAgent, agent_name, node_of, seat_of
+from dsort.runtime.ray_exchange import ANSWER_SECONDS_MAX, RayCalls, RayExchange
+from dsort.runtime.ray_homes import RayHomes
+from dsort.runtime.ray_nodes import Needs
+from dsort.runtime.ray_words import located
+from dsort.stopping import StopFlag
+from tests.support.traps import FileBytes
+
+OWNER = {"job_id": "job-1"}
+
+
+class FailedError(Exception):
+    """Of Ray."""
+
+
+class LostError(FailedError):
+    pass
+
+
+class RaisedError(FailedError):
+    pass
+
+
+class LateError(FailedError):
+    pass
+
+
+@dataclass
+class Method:
+    """``remote`` gives a reference: the call itself, which is made when somebody gets it."""
+
+    call: Callable[..., Any]
+
+    def remote(self, *given: Any) -> Callable[[], Any]:
+        return lambda: self.call(*given)
+
+
+def actor_of(agent: NodeAgent) -> Any:
+    """What Ray makes of an agent."""
+    return SimpleNamespace(
+        open=Method(lambda names, *files: agent.open(dict(zip(names, files, strict=True)))),
+        answer=Method(agent.answer),
+        store=Method(agent.store),
+        close=Method(agent.close),
+    )
+
+
+@dataclass
+class Ray:
+    """Agents by name, and nodes by id. ``error``: what all answers end with."""
+
+    agents: dict[str, Any] = field(default_factory=dict)
+    alive: dict[str, bool] = field(default_factory=dict)
+    killed: list[Any] = field(default_factory=list)
+    error: Exception | None = None
+
+    def calls(self) -> RayCalls:
+        def get_actor(name: str, namespace: str) -> Any:
+            assert namespace == "dsort"
+            if name not in self.agents:
+                raise ValueError(name)
+            return self.agents[name]
+
+        def get(reference: Callable[[], Any], timeout: float | None = None) -> Any:
+            if self.error is not None:
+                raise self.error
+            return reference()
+
+        return RayCalls(
+            nodes=lambda: [{"NodeID": key, "Alive": value} for key, value in self.alive.items()],
+            get_actor=get_actor,
+            kill=self.killed.append,
+            put=lambda value: value,
+            wait=lambda references, **given: (references, []),
+            get=get,
+            lost=(LostError,),
+            late=LateError,
+            raised=RaisedError,
+            failed=FailedError,
+        )
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> NodeAgent:
+    agent = NodeAgent(str(tmp_path / "scratch"), "n1", OWNER, "10.0.0.5")
+    assert agent.open({"shared": b"data"})[1] is None
+    return agent
+
+
+def home_of(agent: NodeAgent) -> str:
+    return agent.open({})[0]
+
+
+# --- nodes --------------------------------------------------------------------------------------
+
+
+def node(
+    cpus: float, labels: Mapping[str, str] | None = None, **resources: float
+) -> dict[str, Any]:
+    return {"Alive": True, "Resources": {"CPU": cpus, **resources}, "Labels": labels}
+
+
+@pytest.mark.parametrize(
+    ("needs", "workers"),
+    [
+        (Needs(), [4, 2, 0]),
+        (Needs({"slot": 1}), [0, 2, 0]),
+        (Needs({"slot": 2}), [0, 1, 0]),
+        (Needs({"slot": 0.5}), [0, 2, 0]),
+        (Needs({}, {"zone": "a"}), [4, 0, 0]),
+        (Needs({}, {"zone": "!a"}), [0, 2, 0]),
+        (Needs({}, {"zone": "in(a, b)"}), [4, 2, 0]),
+        (Needs({}, {"zone": "!in(b, c)"}), [4, 0, 0]),
+        (Needs({}, {"zone": "b", "disk": "ssd"}), [0, 0, 0]),
+        (Needs({}, {"disk": "!ssd"}), [4, 2, 0]),
+    ],
+    ids=str,
+)
+def test_a_node_hosts_as_many_workers_as_it_has_what_they_need(
+    needs: Needs, workers: list[int]
+) -> None:
+    nodes = [node(4, {"zone": "a"}), node(2, {"zone": "b"}, slot=3), node(0)]
+    assert [needs.workers(each) for each in nodes] == workers
+    assert needs.hosts(nodes) == [each for each in nodes if needs.workers(each)]
+
+
+def test_a_dead_node_hosts_none() -> None:
+    assert Needs().workers(node(4) | {"Alive": False}) == 0
+
+
+@pytest.mark.parametrize("resources", [{"CPU": 2}, {"slot": 0}, {"slot": -1}, {"": 1}])
+def test_what_is_no_custom_resource_is_refused(resources: dict[str, float]) -> None:
+    with pytest.raises(SpecError, match="--ray-resources"):
+        Needs(resources)
+
+
+# --- agents -------------------------------------------------------------------------------------
+
+
+def test_an_agent_made_again_has_the_same_home_and_keeps_newer_files(
+    agent: NodeAgent, tmp_path: Path
+) -> None:
+    agent.store("shared", b"newer")
+    again = NodeAgent(str(tmp_path / "scratch"), "n1", OWNER, None)
+    assert again.open({"shared": b"data", "other": b"o"}) == (home_of(agent), None)
+    for name, data in (("shared", b"newer"), ("other", b"o")):
+        assert again.answer(home_of(agent), FileBytes(name)) == (data, None)
+
+
+def test_a_home_made_after_a_loss_is_another_and_takes_its_room(
+    agent: NodeAgent, tmp_path: Path
+) -> None:
+    other = NodeAgent(str(tmp_path / "scratch"), "n1-1", OWNER, None)
+    assert home_of(other) != home_of(agent)
+    assert node_of(seat_of(home_of(other))) == node_of(seat_of(home_of(agent))) == "n1"
+    assert [path.name for path in (tmp_path / "scratch").iterdir()] == ["n1-1"]
+    answer, error = other.answer(home_of(agent), FileBytes("shared"))
+    assert (answer, type(error)) == (None, ScratchLostError)
+
+
+def test_errors_name_the_node_where_there_is_more_than_one(
+    agent: NodeAgent, tmp_path: Path
+) -> None:
+    _, error = agent.answer(home_of(agent), FileBytes("missing"))
+    assert isinstance(error, ObjectNotFoundError)
+    assert "(10.0.0.5, n1))" in error.message
+    alone = NodeAgent(str(tmp_path / "scratch"), "n1", OWNER, None)
+    _, error = alone.answer(home_of(agent), FileBytes("missing"))
+    assert error is not None
+    assert "n1)" not in error.message
+
+
+def test_where_there_can_be_no_home_the_node_is_named(tmp_path: Path) -> None:
+    (tmp_path / "scratch").touch()
+    home, error = NodeAgent(str(tmp_path / "scratch"), "n1", OWNER, "10.0.0.5").open({"a": b""})
+    assert home == ""
+    assert isinstance(error, StorageError)
+    assert "10.0.0.5" in error.message
+
+
+def test_the_end_of_a_home_is_the_end_of_all_scratch_unless_it_is_kept(
+    agent: NodeAgent, tmp_path: Path
+) -> None:
+    (tmp_path / "scratch" / "of-a-node-that-is-gone").mkdir()
+    agent.close([], keep=True)
+    assert agent.answer(home_of(agent), FileBytes("shared")) == (b"data", None)
+    agent.close([], keep=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (StorageError("no room"), "no room (worker 3 on node 10.0.0.5)"),
+        (InvariantError("a bug"), "a bug (worker 3 on node 10.0.0.5)"),
+        (SpecError("wrong"), "wrong"),
+    ],
+)
+def test_errors_of_a_place_say_where(error: DsortError, shown: str) -> None:
+    assert str(located(error, "worker 3 on node 10.0.0.5")) == shown
+    assert error.args == (shown,)
+
+
+# --- questions ----------------------------------------------------------------------------------
+
+
+def test_a_worker_asks_the_agent_that_has_the_home(agent: NodeAgent) -> None:
+    ray = Ray({agent_name("job-1-x", "n1"): actor_of(agent)})
+    exchange = RayExchange("job-1-x", ray.calls())
+    assert exchange.begin(home_of(agent), FileBytes("shared"))() == b"data"
+    ray.agents.clear()
+    assert exchange.begin(home_of(agent), FileBytes("shared"))() == b"data", "it is known by now"
+    with pytest.raises(ObjectNotFoundError, match="missing"):
+        exchange.begin(home_of(agent), FileBytes("missing"))()
+
+
+def test_a_home_without_an_agent_is_lost() -> None:
+    exchange = RayExchange("job-1-x", Ray().calls())
+    for home in ("token@n1", "nonsense"):
+        with pytest.raises(ScratchLostError) as caught:
+            exchange.begin(home, FileBytes("shared"))
+        assert caught.value.home == home
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "words"),
+    [
+        (LostError("gone"), ScratchLostError, "the scratch on node n1 is lost"),
+        (LateError(), WorkerLostError, f"node n1 gave no answer in {ANSWER_SECONDS_MAX} seconds"),
+        (RaisedError("Traceback"), InvariantError, "node n1 failed:\nTraceback"),
+        (FailedError("disk"), WorkerLostError, "Ray failed to bring an answer of node n1: disk"),
+    ],
+)
+def test_what_ray_raises_is_told_with_the_node(
+    agent: NodeAgent, error: Exception, told: type[Exception], words: str
+) -> None:
+    ray = Ray({agent_name("job-1-x", "n1"): actor_of(agent)})
+    ask = RayExchange("job-1-x", ray.calls()).begin(home_of(agent), FileBytes("shared"))
+    ray.error = error
+    with pytest.raises(told) as caught:
+        ask()
+    assert type(caught.value) is told
+    assert str(caught.value) == words
+
+
+# --- the coordinator's side ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def stop() -> Any:
+    with StopFlag() as flag:
+        yield flag
+
+
+class Cluster(Ray):
+    """Nodes whose agents are started when they are needed."""
+
+    def __init__(self, scratch: Path, stop: StopFlag) -> None:
+        super().__init__(alive={"n1": True, "n2": True})
+        self._scratch = scratch
+        self.lost_on: list[str] = []
+        self.homes = RayHomes(self.launch, self.calls(), stop)
+        self.homes.on_lost = self.lost_on.append
+
+    def launch(self, node_id: str, seat: str) -> Any:
+        return actor_of(NodeAgent(str(self._scratch / node_id), seat, OWNER, node_id))
+
+
+def test_a_file_is_shared_with_homes_that_come_later(tmp_path: Path, stop: StopFlag) -> None:
+    cluster = Cluster(tmp_path, stop)
+    cluster.homes.told("n1")
+    cluster.homes.wait()
+    cluster.homes.share("shared", b"data")
+    cluster.homes.told("n2")
+    homes = cluster.homes.homes()
+    assert [seat_of(home) for home in homes] == ["n1", "n2"]
+    assert [cluster.homes.ask(home, FileBytes("shared")) for home in homes] == [b"data"] * 2
+
+
+def test_a_home_that_somebody_could_not_reach_is_used_no_more(
+    tmp_path: Path, stop: StopFlag
+) -> None:
+    cluster = Cluster(tmp_path, stop)
+    cluster.homes.told("n1")
+    (home,) = cluster.homes.homes()
+    cluster.homes.lose(home)
+    cluster.homes.lose(home)
+    assert cluster.lost_on == ["n1"], "its workers are to be replaced, once"
+    assert len(cluster.killed) == 1
+    with pytest.raises(ScratchLostError):
+        cluster.homes.ask(home, FileBytes("x"))
+    cluster.homes.told("n1")
+    (again,) = cluster.homes.homes()
+    assert seat_of(again) == "n1-1"
+    cluster.homes.lose(home)
+    assert cluster.homes.homes() == (again,), "a late word about the old one does not matter"
+
+
+def test_a_home_goes_with_its_node(tmp_path: Path, stop: StopFlag) -> None:
+    cluster = Cluster(tmp_path, stop)
+    for node_id in cluster.alive:
+        cluster.homes.told(node_id)
+    first, second = cluster.homes.homes()
+    cluster.alive["n1"] = False
+    assert cluster.homes.homes() == (second,)
+    cluster.error = LostError("gone")
+    with pytest.raises(ScratchLostError) as caught:
+        cluster.homes.ask(second, FileBytes("x"))
+    assert caught.value.home == second
+    assert cluster.homes.homes() == ()
+    assert cluster.lost_on == ["n1", "n2"]
+    assert first != second

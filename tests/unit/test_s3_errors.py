@@ -1,0 +1,114 @@
+"""What boto3 raises becomes dsort's errors by one table: what may pass is transient, and no secret
+gets into a message."""
+
+from __future__ import annotations
+
+import ssl
+
+import botocore.exceptions as boto
+import pytest
+import urllib3.exceptions
+
+from dsort.errors import (
+    ObjectNotFoundError,
+    StorageAccessError,
+    StorageError,
+    StorageFullError,
+    TransientStorageError,
+)
+from dsort.storage.object_errors import PreconditionError
+from dsort.storage.s3_errors import S3Errors
+
+SIGNED = "http://h/b/a.tar?X-Amz-Signature=5ec2e7&X-Amz-Credential=AKIA5ec2e7"
+
+
+def reply(code: str, status: int, message: str = "") -> boto.ClientError:
+    return boto.ClientError(
+        {
+            "Error": {"Code": code, "Message": message},
+            "ResponseMetadata": {"HTTPStatusCode": status},
+        },
+        "GetObject",
+    )
+
+
+def translated(error: BaseException) -> StorageError:
+    with pytest.raises(StorageError) as caught, S3Errors("read a.tar in bucket s3://b"):
+        raise error
+    assert caught.value.message.startswith("cannot read a.tar in bucket s3://b: ")
+    assert caught.value.__suppress_context__  # the library's own may hold a signed URL
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (reply("SlowDown", 503, "Please reduce your request rate."), TransientStorageError),
+        (reply("InternalError", 500), TransientStorageError),
+        (reply("InternalError", 200), TransientStorageError),  # of CompleteMultipartUpload
+        (reply("BadGateway", 502), TransientStorageError),
+        (reply("503", 503), TransientStorageError),
+        (reply("504", 504), TransientStorageError),
+        (reply("TooManyRequests", 429), TransientStorageError),
+        (reply("RequestTimeout", 400), TransientStorageError),
+        (reply("IncompleteBody", 400), TransientStorageError),
+        (reply("BadDigest", 400), TransientStorageError),
+        (reply("ConditionalRequestConflict", 409), TransientStorageError),
+        (reply("NoSuchKey", 404), ObjectNotFoundError),
+        (reply("NoSuchBucket", 404), ObjectNotFoundError),
+        (reply("404", 404), ObjectNotFoundError),
+        (reply("AccessDenied", 403), StorageAccessError),
+        (reply("403", 403), StorageAccessError),
+        (reply("InvalidAccessKeyId", 403, "AKIA5ec2e7 is unknown"), StorageAccessError),
+        (reply("SignatureDoesNotMatch", 403), StorageAccessError),
+        (reply("ExpiredToken", 400), StorageAccessError),
+        (reply("PreconditionFailed", 412), PreconditionError),
+        (reply("412", 412), PreconditionError),
+        (reply("InvalidRange", 416), PreconditionError),
+        (reply("QuotaExceeded", 403), StorageFullError),
+        (reply("StorageFull", 507), StorageFullError),
+        (reply("NotImplemented", 501), StorageError),
+        (reply("InvalidBucketName", 400), StorageError),
+        (boto.EndpointConnectionError(endpoint_url=SIGNED), TransientStorageError),
+        (boto.ConnectTimeoutError(endpoint_url=SIGNED), TransientStorageError),
+        (boto.ReadTimeoutError(endpoint_url=SIGNED), TransientStorageError),
+        (boto.ConnectionClosedError(endpoint_url=SIGNED), TransientStorageError),
+        (boto.ProxyConnectionError(proxy_url=SIGNED), TransientStorageError),
+        (boto.ResponseStreamingError(error=SIGNED), TransientStorageError),
+        (boto.IncompleteReadError(actual_bytes=1, expected_bytes=2), TransientStorageError),
+        (urllib3.exceptions.ProtocolError(SIGNED), TransientStorageError),
+        (urllib3.exceptions.IncompleteRead(1, 2), TransientStorageError),
+        (ConnectionResetError(SIGNED), TransientStorageError),
+        (TimeoutError(), TransientStorageError),
+        (ssl.SSLEOFError(SIGNED), TransientStorageError),
+        (boto.SSLError(endpoint_url="h", error="EOF occurred"), TransientStorageError),
+        (boto.SSLError(endpoint_url="h", error="CERTIFICATE_VERIFY_FAILED"), StorageError),
+        (boto.NoCredentialsError(), StorageAccessError),
+        (boto.PartialCredentialsError(provider="env", cred_var="X"), StorageAccessError),
+        (boto.ProfileNotFound(profile="nobody"), StorageAccessError),
+        (boto.SSOTokenLoadError(error_msg="x"), StorageAccessError),
+        (boto.CredentialRetrievalError(provider="p", error_msg="x"), StorageAccessError),
+        (boto.ParamValidationError(report="x"), StorageError),
+    ],
+    ids=lambda value: getattr(value, "__name__", None) or str(value)[:60],
+)
+def test_each_error_has_its_meaning(error: BaseException, kind: type[StorageError]) -> None:
+    told = translated(error)
+    assert type(told) is kind
+    assert "5ec2e7" not in told.message + told.hint
+
+
+def test_access_that_is_denied_comes_with_a_hint() -> None:
+    for error in (reply("AccessDenied", 403), reply("403", 403), boto.NoCredentialsError()):
+        assert "credentials" in translated(error).hint
+
+
+def test_what_the_store_said_is_told_on_one_line_without_queries() -> None:
+    told = translated(reply("Odd", 400, f"no\n  {SIGNED} there"))
+    assert told.message.endswith("the store said Odd: no http://h/b/a.tar there")
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), StorageError("x"), KeyboardInterrupt()])
+def test_what_is_no_error_of_the_library_passes(error: BaseException) -> None:
+    with pytest.raises(type(error)), S3Errors("read"):
+        raise error
