@@ -23,7 +23,13 @@ from dsort.storage.store_limits import StoreLimits
 
 if TYPE_CHECKING:
     from obstore import BytesStream, GetOptions, ObjectMeta
-    from obstore.store import AzureConfig, ClientConfig, ObjectStore, RetryConfig
+    from obstore.store import (
+        AzureConfig,
+        ClientConfig,
+        GCSConfig,
+        ObjectStore,
+        RetryConfig,
+    )
 
 __all__ = ["ObstoreClient", "open_store"]
 
@@ -189,7 +195,8 @@ def open_store(ref: BucketRef, limits: StoreLimits) -> ObjectStore:
     bucket = ref.path.partition("/")[0]
     with ObstoreErrors(f"open bucket {ref.uri}"):
         if ref.scheme == "gs":
-            return GCSStore(bucket, client_options=options, retry_config=once)
+            place: GCSConfig = {"base_url": ref.endpoint_url} if ref.endpoint_url else {}
+            return GCSStore(bucket, config=place, client_options=options, retry_config=once)
         if ref.scheme == "az":
             where: AzureConfig = {"endpoint": ref.endpoint_url} if ref.endpoint_url else {}
             return AzureStore(bucket, config=where, client_options=options, retry_config=once)
