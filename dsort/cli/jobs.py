@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dsort.cli import output
 from dsort.cli.buckets import bucket_uri, data_root, user_settings
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from dsort.spec.model import JobSpec
 
 __all__ = ["RunArguments", "read_spec", "run_options", "show_spec", "stoppable"]
+
+Value = TypeVar("Value", float, str)
 
 STOPPING = b"stopping: ending the workers and removing what is partial\n"
 STOPPING_ALREADY = b"stopping, please wait\n"
@@ -42,6 +44,8 @@ class RunArguments:
     ray_address: str | None
     overwrite: bool
     bandwidth_max: str | None = None
+    ray_resources: str | None = None
+    ray_labels: str | None = None
 
 
 def read_spec(
@@ -74,10 +78,12 @@ def run_options(given: RunArguments) -> RunOptions:
     problems: list[SpecProblem] = []
     memory_max_bytes = _size("--memory-max", given.memory_max, problems)
     bandwidth_max_bytes = _size("--bandwidth-max", given.bandwidth_max, problems)
+    ray = given.ray or given.ray_address is not None
+    resources = _mapping("--ray-resources", given.ray_resources, float, ray, problems)
+    labels = _mapping("--ray-labels", given.ray_labels, str, ray, problems)
     if problems:
         raise SpecError(problems)
     settings = user_settings()
-    ray = given.ray or given.ray_address is not None
     return RunOptions(
         root=data_root(given.root, settings),
         scratch=given.scratch or settings.scratch,
@@ -87,6 +93,8 @@ def run_options(given: RunArguments) -> RunOptions:
         overwrite=True if given.overwrite else None,
         runtime="ray" if ray else "local",
         ray_address=(given.ray_address or settings.ray_address) if ray else None,
+        ray_resources=resources,
+        ray_labels=labels,
         bandwidth_max_bytes_per_s=bandwidth_max_bytes or settings.bandwidth_max_bytes_per_s,
         settings=settings,
     )
@@ -103,6 +111,29 @@ def _size(option: str, text: str | None, problems: list[SpecProblem]) -> int | N
     if size_bytes == 0:
         problems.append(SpecProblem(option, "must be more than 0 bytes"))
     return size_bytes
+
+
+def _mapping(
+    option: str, text: str | None, kind: type[Value], ray: bool, problems: list[SpecProblem]
+) -> dict[str, Value]:
+    """The JSON object of an option that is for Ray clusters only: names, and values of ``kind``."""
+    if text is None:
+        return {}
+    if not ray:
+        problems.append(SpecProblem(option, "is for Ray clusters", "say which one: --ray-address"))
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    number = kind is float
+    if not isinstance(found, dict) or not all(
+        isinstance(value, (int, float) if number else str) and not isinstance(value, bool)
+        for value in found.values()
+    ):
+        example = '{"dsort": 1}' if number else '{"zone": "a"}'
+        problems.append(SpecProblem(option, f"{text} is no such object as {example}"))
+        return {}
+    return {name: kind(value) for name, value in found.items()}
 
 
 @contextmanager

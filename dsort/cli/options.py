@@ -25,6 +25,8 @@ __all__ = [
     "ProgressOption",
     "Ray",
     "RayAddress",
+    "RayLabels",
+    "RayResources",
     "Root",
     "Scratch",
     "ShowAll",
@@ -120,6 +122,24 @@ RayAddress = Annotated[
         "--ray-address",
         metavar="ADDR",
         help="Run on this Ray cluster: auto, ray://HOST:PORT, or HOST:PORT.",
+        show_default=False,
+    ),
+]
+RayResources = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-resources",
+        metavar="JSON",
+        help='What a worker takes of its node besides a CPU, as in {"dsort": 1}.',
+        show_default=False,
+    ),
+]
+RayLabels = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-labels",
+        metavar="JSON",
+        help='The nodes to work on, as in {"zone": "in(a, b)"}.',
         show_default=False,
     ),
 ]

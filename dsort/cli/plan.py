@@ -29,6 +29,8 @@ def plan(
     move: options.Move = "auto",
     ray: options.Ray = False,
     ray_address: options.RayAddress = None,
+    ray_resources: options.RayResources = None,
+    ray_labels: options.RayLabels = None,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
     verbose: options.Verbose = False,
@@ -37,7 +39,17 @@ def plan(
     """Show what a job would do: read and plan, but write nothing."""
     run = run_options(
         RunArguments(
-            root, scratch, memory_max, move, workers, ray, ray_address, overwrite, bandwidth_max
+            root,
+            scratch,
+            memory_max,
+            move,
+            workers,
+            ray,
+            ray_address,
+            overwrite,
+            bandwidth_max,
+            ray_resources,
+            ray_labels,
         )
     )
     with make_reporter(progress) as reporter:

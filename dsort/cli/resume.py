@@ -21,6 +21,8 @@ def resume(
     scratch: options.Scratch = None,
     ray: options.Ray = False,
     ray_address: options.RayAddress = None,
+    ray_resources: options.RayResources = None,
+    ray_labels: options.RayLabels = None,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
     debug: options.Debug = False,
@@ -40,7 +42,17 @@ def resume(
         return
     run = run_options(
         RunArguments(
-            root, scratch, memory_max, "auto", workers, ray, ray_address, False, bandwidth_max
+            root,
+            scratch,
+            memory_max,
+            "auto",
+            workers,
+            ray,
+            ray_address,
+            False,
+            bandwidth_max,
+            ray_resources,
+            ray_labels,
         )
     )
     from dsort import api

@@ -30,6 +30,8 @@ def start(
     move: options.Move = "auto",
     ray: options.Ray = False,
     ray_address: options.RayAddress = None,
+    ray_resources: options.RayResources = None,
+    ray_labels: options.RayLabels = None,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
     verbose: options.Verbose = False,
@@ -45,7 +47,17 @@ def start(
     """
     run = run_options(
         RunArguments(
-            root, scratch, memory_max, move, workers, ray, ray_address, overwrite, bandwidth_max
+            root,
+            scratch,
+            memory_max,
+            move,
+            workers,
+            ray,
+            ray_address,
+            overwrite,
+            bandwidth_max,
+            ray_resources,
+            ray_labels,
         )
     )
     with make_reporter(progress) as reporter:

@@ -6,6 +6,7 @@ user's ``__main__``), started before the inputs are resolved so that both happen
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -20,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from dsort.errors import ScratchLostError, WorkerLostError
+from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, describe
 from dsort.stopping import StopFlag
 from dsort.workers.homes import Request, home_owner, make_home
@@ -115,7 +116,8 @@ class LocalRuntime:
 
     def tell(self, home: str, request: Request) -> None:
         """See :class:`~dsort.runtime.base.Runtime`."""
-        self.ask(home, request)
+        with contextlib.suppress(DsortError):
+            self.ask(home, request)
 
     def check_directory(self, path: str, token: str) -> None:
         """One machine: what the coordinator sees, its workers see."""

@@ -1,9 +1,9 @@
 """The Ray runtime: each worker an actor, on a cluster, on a Ray that this process is connected to
-already, or on one of the job's own.
+already, or on one of the job's own; and on each node with workers one more, the agent of its home.
 
-Ray carries tasks and answers, which are small; payload goes through files that all nodes see. Ray
-is told to retry nothing: a worker that died is replaced here and its task done again, so that there
-is one bound on both.
+Ray carries tasks, answers, and what one node reads of another's scratch; payload does not pass
+through this process. Ray is told to retry nothing but questions: a worker that died is replaced
+here and its task done again, so that there is one bound on both.
 """
 
 from __future__ import annotations
@@ -11,24 +11,26 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import re
+import secrets
 import socket
 import sys
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-import psutil
-
-from dsort.errors import DsortError, InvariantError, StorageError, WorkerLostError
-from dsort.runtime.base import TASK_TRIES_MAX, describe
+from dsort.errors import DsortError, SpecError, StorageError, WorkerLostError
 from dsort.runtime.ray_address import check_form
+from dsort.runtime.ray_agent import AGENT_THREADS, NAMESPACE, agent_name, remove_scratch
+from dsort.runtime.ray_crew import RayCrew
+from dsort.runtime.ray_exchange import RayCalls
+from dsort.runtime.ray_homes import RayHomes
+from dsort.runtime.ray_nodes import Needs, words_of
 from dsort.runtime.ray_stay import RayStay, join_ray, start_ray
-from dsort.runtime.ray_words import explain, first_line, listed, node_words
+from dsort.runtime.ray_words import bug, explain, first_line, listed
 from dsort.runtime.ray_worker import Place
 from dsort.stopping import StopFlag
+from dsort.workers.homes import Request, home_owner
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 
 if "ray" not in sys.modules:  # it reads its environment once
@@ -38,75 +40,104 @@ if "ray" not in sys.modules:  # it reads its environment once
 
 import ray
 from ray.exceptions import (
-    ActorUnavailableError,
-    OutOfMemoryError,
+    ActorUnschedulableError,
+    GetTimeoutError,
+    NodeDiedError,
+    ObjectLostError,
     RayActorError,
     RayError,
     RayTaskError,
+    WorkerCrashedError,
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-__all__ = ["RayRuntime"]
+__all__ = ["RayRuntime", "ray_calls"]
 
 JOIN_SECONDS_MAX = 30
 BEGIN_SECONDS_MAX = 180
-START_SECONDS_MAX = 120
 LOOK_SECONDS_MAX = 60
-KILL_SECONDS_MAX = 5
 TICK_S = 0.1
 """How long a request to stop may go unnoticed."""
 
-WORKERS_LOST_MAX = 16
-"""Workers that may be lost in one job before it is given up, besides all of those it has at a time:
-a node may go with many."""
+AGENT_RESTARTS_MAX = 3
+ASK_TRIES_MAX = 3
+
+LOST = (
+    ActorUnschedulableError,  # it was to stay on a node that is gone
+    NodeDiedError,
+    ObjectLostError,
+    RayActorError,
+    WorkerCrashedError,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """One try at a task. Its answer is told by the reference it was asked with, so that none to an
-    older attempt can be taken for it."""
-
-    task: Task
-    tries: int
-
-
-@dataclass(slots=True, eq=False)
-class _Host:
-    """One actor. ``place``: None as long as it is not known; ``is_ready``: it has said so, and no
-    other was lost since; ``attempt``: what it is doing."""
-
-    actor: Any
-    number: int
-    place: Place | None = None
-    is_ready: bool = False
-    attempt: _Attempt | None = None
-
-    def __str__(self) -> str:
-        return f"worker {self.number}" + (f" on node {self.place.node}" if self.place else "")
+def ray_calls() -> RayCalls:
+    """What the other modules use of Ray, in this process or an actor's."""
+    return RayCalls(
+        nodes=ray.nodes,
+        get_actor=ray.get_actor,
+        kill=ray.kill,
+        put=ray.put,
+        wait=ray.wait,
+        get=ray.get,
+        lost=LOST,
+        late=GetTimeoutError,
+        raised=RayTaskError,
+        failed=RayError,
+    )
 
 
-def _actor_class() -> Any:
-    """The class of a job's actors. A local class travels whole, so that on this machine it can have
-    dsort, and all else, imported from where we have it: Ray lets the current directory decide."""
-    home, path = socket.gethostname(), list(sys.path)
+def _actor_classes() -> tuple[type[Any], type[Any]]:
+    """The classes of a job's actors: workers and agents. Local classes travel whole, so that on
+    this machine they can have dsort, and all else, imported from where we have it: Ray lets the
+    current directory decide."""
+    here, path = socket.gethostname(), list(sys.path)
+
+    def see_what_we_see() -> None:
+        if socket.gethostname() == here:
+            sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
 
     class DsortWorker:
-        def __init__(self, setup: bytes, number: int) -> None:
-            if socket.gethostname() == home:
-                sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
+        def __init__(self, setup: bytes, number: int, prefix: str) -> None:
+            see_what_we_see()
+            from dsort.runtime.on_ray import ray_calls
+            from dsort.runtime.ray_exchange import RayExchange
             from dsort.runtime.ray_worker import RayWorker
 
-            self._worker = RayWorker(pickle.loads(setup), number)
+            exchange = RayExchange(prefix, ray_calls())
+            self._worker = RayWorker(pickle.loads(setup), number, exchange)
 
-        def ready(self) -> tuple[Place, DsortError | None]:
+        def where(self) -> tuple[Place, None]:
             node_id = ray.get_runtime_context().get_node_id()
-            return self._worker.ready(ray.util.get_node_ip_address(), node_id)
+            return self._worker.where(ray.util.get_node_ip_address(), node_id), None
+
+        def begin(self, told: tuple[str, DsortError | None]) -> tuple[str, DsortError | None]:
+            return self._worker.begin(told)
 
         def do(self, task: Task) -> tuple[TaskDone | None, DsortError | None]:
             return self._worker.do(task)
 
-    options = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
-    return ray.remote(scheduling_strategy="SPREAD", **options)(DsortWorker)
+    class DsortAgent:
+        def __init__(self, scratch: str, seat: str, owner: dict[str, str], alone: bool) -> None:
+            see_what_we_see()
+            from dsort.runtime.ray_agent import NodeAgent
+
+            address = None if alone else ray.util.get_node_ip_address()
+            self._agent = NodeAgent(scratch, seat, owner, address)
+
+        def open(self, names: list[str], *files: bytes) -> tuple[str, DsortError | None]:
+            return self._agent.open(dict(zip(names, files, strict=True)))
+
+        def answer(self, home: str, request: Request) -> tuple[Any, DsortError | None]:
+            return self._agent.answer(home, request)
+
+        def store(self, name: str, data: bytes) -> DsortError | None:
+            return self._agent.store(name, data)
+
+        def close(self, workers: list[int], keep: bool) -> None:
+            self._agent.close(workers, keep)
+
+    return DsortWorker, DsortAgent
 
 
 class RayRuntime:
@@ -115,57 +146,92 @@ class RayRuntime:
     ``address``: of a cluster (``auto``, ``host:port``, ``ray://host:port``); None: the Ray that
     this process is connected to or, if there is none, one of the job's own, which ends with
     ``close`` and leaves nothing. Ray is begun or joined while the caller goes on; that it could not
-    be is raised (``WorkerLostError``) where Ray is needed first.
+    be is raised (``WorkerLostError``) where Ray is needed first. ``resources`` and ``labels``: what
+    a worker needs of its node (see :class:`~dsort.runtime.ray_nodes.Needs`).
     """
 
     name = "ray"
 
-    def __init__(self, address: str | None, workers: int | None, stop: StopFlag) -> None:
+    def __init__(
+        self,
+        address: str | None,
+        workers: int | None,
+        stop: StopFlag,
+        *,
+        resources: Mapping[str, float] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
         self._address = address
         self._workers = workers
         self._stop = stop
-        self._hosts: list[_Host] = []
-        self._asked: dict[Any, _Host] = {}  # by the reference to an answer, at most one a host
-        self._actor_class: Any = None
-        self._setup: Any = None
-        self._started = 0
-        self._lost = 0
-        self._stay = _begin(address, workers or len(os.sched_getaffinity(0)))
+        self._needs = Needs(dict(resources or {}), dict(labels or {}))
+        self._scratch = Path()
+        self._job: tuple[RayHomes, RayCrew] | None = None
+        self._stay = _begin(address, workers or len(os.sched_getaffinity(0)), self._needs)
 
     def workers_max(self) -> int:
-        """As many as were asked for, or else the CPUs of the cluster."""
+        """As many as were asked for, or else the CPUs of the nodes that can host workers."""
         if self._workers is not None:
             return self._workers
         if self._is_own:
             return len(os.sched_getaffinity(0))
         with self._on_ray():
-            return max(1, int(ray.cluster_resources().get("CPU", 0)))
+            return max(1, sum(map(self._needs.workers, ray.nodes())))
+
+    def nodes(self) -> int:
+        """Those that can host workers."""
+        if self._is_own:
+            return 1
+        with self._on_ray():
+            return max(1, len(self._needs.hosts(ray.nodes())))
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
         """Ask Ray for ``workers`` actors and wait for the first of them. The others join in when
         Ray has found room for them."""
         with self._on_ray():
-            self._setup = ray.put(pickle.dumps(setup))
-            self._actor_class = _actor_class()
+            self._scratch = Path(setup.scratch)
+            self._job = self._prepare(setup)
+            nodes = self._needs.hosts(ray.nodes())
+            if len(nodes) <= workers:  # each will have one: its home is made meanwhile
+                for node in nodes:
+                    self._homes.told(node["NodeID"])
             for _ in range(workers):
-                self._launch()
-            self._wait_for_worker()
+                self._crew.launch()
+            self._homes.wait()
+            self._crew.wait()
+
+    def homes(self) -> tuple[str, ...]:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        with self._on_ray():
+            return self._homes.homes()
+
+    def share(self, name: str, data: bytes) -> None:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        with self._on_ray():
+            self._homes.share(name, data)
+
+    def ask(self, home: str, request: Request) -> Any:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        with self._on_ray():
+            return self._homes.ask(home, request)
+
+    def tell(self, home: str, request: Request) -> None:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        with self._on_ray():
+            self._homes.tell(home, request)
 
     def check_directory(self, path: str, token: str) -> None:
-        """See :class:`~dsort.runtime.base.Runtime`. Nodes without CPUs host no workers."""
+        """See :class:`~dsort.runtime.base.Runtime`. Only nodes that can host workers are asked."""
         with self._on_ray():
             if self._is_own:
                 return  # one machine: what the coordinator sees, its workers see
             # A lambda travels whole: that a node lacks dsort is for its first worker to tell.
             look = ray.remote(num_cpus=0, max_retries=1)(lambda file: os.access(file, os.R_OK))
             asked = {}
-            for node in ray.nodes():
-                if node["Alive"] and node["Resources"].get("CPU"):
-                    pinned = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                    reference = look.options(scheduling_strategy=pinned).remote(f"{path}/{token}")
-                    asked[reference] = node_words(
-                        node["NodeManagerHostname"], node["NodeManagerAddress"], node["NodeID"]
-                    )
+            for node in self._needs.hosts(ray.nodes()):
+                pinned = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                reference = look.options(scheduling_strategy=pinned).remote(f"{path}/{token}")
+                asked[reference] = words_of(node)
             blind = self._blind(asked)
         if blind:
             raise StorageError(
@@ -178,39 +244,34 @@ class RayRuntime:
         self, tasks: Iterable[Task], *, workers_max: int | None = None
     ) -> Iterator[tuple[Task, TaskDone]]:
         """See :class:`~dsort.runtime.base.Runtime`."""
-        waiting = deque(_Attempt(task, 1) for task in tasks)
-        limit = len(self._hosts) if workers_max is None else workers_max
-        busy = 0
-        while waiting or busy:
-            with self._on_ray():
-                if not busy:
-                    self._wait_for_worker()
-                for host in self._hosts:
-                    if waiting and busy < limit and host.is_ready and not host.attempt:
-                        host.attempt = waiting.popleft()
-                        self._asked[host.actor.do.remote(host.attempt.task)] = host
-                        busy += 1
-                reference, heard = self._answered()
-                if heard is None:
-                    continue
-                attempt, heard.attempt = heard.attempt, None
-                busy -= attempt is not None
-                done = self._hear(reference, heard, attempt, waiting)
-            if attempt is not None and done is not None:
-                yield attempt.task, done
+        with self._on_ray():
+            yield from self._crew.run(tasks, workers_max)
 
-    def close(self) -> None:
-        """Kill all actors, and leave Ray as it was found."""
-        hosts, self._hosts = self._hosts, []
-        self._asked.clear()
-        if hosts and not self._is_own:
-            _kill(hosts)
+    def close(self, *, keep_scratch: bool = False) -> None:
+        """Kill all actors, remove the homes, and leave Ray as it was found."""
+        job, self._job = self._job, None
+        if job is not None and not self._is_own and ray.is_initialized():
+            homes, crew = job
+            with contextlib.suppress(RayError, ConnectionError):
+                homes.close(crew.kill(), keep=keep_scratch)
         if self._stay is not None:
             self._stay.close()
+        if job is not None and self._is_own and not keep_scratch:
+            remove_scratch(self._scratch)
 
     @property
     def _is_own(self) -> bool:
         return self._stay is not None and self._stay.directory is not None
+
+    @property
+    def _homes(self) -> RayHomes:
+        assert self._job is not None, "the job has started"
+        return self._job[0]
+
+    @property
+    def _crew(self) -> RayCrew:
+        assert self._job is not None, "the job has started"
+        return self._job[1]
 
     @contextlib.contextmanager
     def _on_ray(self) -> Iterator[None]:
@@ -227,81 +288,53 @@ class RayRuntime:
                 f"Ray failed: {first_line(error)}", hint="look at Ray's own logs"
             ) from error
 
-    def _launch(self) -> None:
-        host = _Host(self._actor_class.remote(self._setup, self._started), self._started)
-        self._started += 1
-        self._hosts.append(host)
-        self._ask_whether_ready(host)
-
-    def _ask_whether_ready(self, host: _Host) -> None:
-        host.is_ready = False
-        self._asked[host.actor.ready.remote()] = host
-
-    def _wait_for_worker(self) -> None:
-        """Return once there is a worker; only while none is busy."""
-        end_s = time.monotonic() + START_SECONDS_MAX
-        while not any(host.is_ready for host in self._hosts):
-            reference, host = self._answered()
-            if host is not None:
-                self._hear(reference, host, None, deque())
-            elif time.monotonic() > end_s:
-                free = int(ray.available_resources().get("CPU", 0))
-                raise WorkerLostError(
-                    f"Ray started no worker within {START_SECONDS_MAX} seconds: of its "
-                    f"{int(ray.cluster_resources().get('CPU', 0))} CPUs {free} are free",
-                    hint="a worker takes one CPU: wait until others are done, or add nodes",
-                )
-
-    def _answered(self) -> tuple[Any, _Host | None]:
-        """Whoever answered first, or nobody if it takes longer than a tick."""
-        self._stop.raise_if_requested()
-        done, _ = ray.wait(list(self._asked), timeout=TICK_S)
-        return (done[0], self._asked.pop(done[0])) if done else (None, None)
-
-    def _hear(
-        self, reference: Any, host: _Host, attempt: _Attempt | None, waiting: deque[_Attempt]
-    ) -> TaskDone | None:
-        """Take an answer. None: the worker is ready now, or it died, and its task waits again."""
+    def _prepare(self, setup: WorkerSetup) -> tuple[RayHomes, RayCrew]:
+        """All that launches workers and agents, none of which is there yet."""
+        worker_class, agent_class = _actor_classes()
+        alone = self.nodes() == 1
+        prefix = f"{setup.job_id}-{secrets.token_hex(4)}"
+        packed = ray.put(pickle.dumps(setup))
+        chosen: dict[str, Any] = {"resources": dict(self._needs.resources)}
+        if self._needs.labels:
+            chosen["label_selector"] = dict(self._needs.labels)
         try:
-            done, error = ray.get(reference)
-        except RayTaskError as raised:
-            raise _bug(raised, str(host)) from raised
-        except RayError as died:
-            if isinstance(died, RayActorError) and died.actor_init_failed:
-                raise _bug(died, str(host)) from died
-            self._replace(host, attempt, died)
-            if attempt is not None:
-                waiting.append(_Attempt(attempt.task, attempt.tries + 1))
-            return None
-        if error is not None:
-            raise error
-        if attempt is not None:
-            return done  # type: ignore[no-any-return]
-        host.place, host.is_ready = done, True
-        return None
+            workers = ray.remote(
+                num_cpus=1,
+                max_restarts=0,
+                max_task_retries=0,
+                scheduling_strategy="SPREAD",
+                **chosen,
+            )(worker_class)
+        except ValueError as error:
+            raise SpecError(f"--ray-labels: {first_line(error)}") from error
+        agents = ray.remote(
+            num_cpus=0,
+            max_restarts=AGENT_RESTARTS_MAX,
+            max_task_retries=ASK_TRIES_MAX,
+            max_concurrency=AGENT_THREADS,
+            namespace=NAMESPACE,
+        )(agent_class)
 
-    def _replace(self, host: _Host, attempt: _Attempt | None, died: RayError) -> None:
-        """A new actor in the place of one that died, unless there were too many."""
-        doing = describe(attempt.task) if attempt else "starting"
-        cause, hint = _cause(died)
-        if attempt is not None and attempt.tries >= TASK_TRIES_MAX:
-            raise WorkerLostError(
-                f"{doing} ended its worker {attempt.tries} times; the last one, {host}: {cause}",
-                hint=hint,
-            ) from died
-        self._lost += 1
-        if self._lost > WORKERS_LOST_MAX + len(self._hosts):
-            raise WorkerLostError(
-                f"{self._lost} workers were lost, the last one, {host}, while {doing}: {cause}",
-                hint=hint,
-            ) from died
-        self._hosts.remove(host)
-        ray.kill(host.actor)  # it may be that only we cannot reach it
-        for other in self._hosts:
-            # Its node may have taken it along: no task is to pay for that with one of its tries.
-            if other.is_ready and other.attempt is None:
-                self._ask_whether_ready(other)
-        self._launch()
+        def launch_worker(number: int) -> Any:
+            return workers.remote(packed, number, prefix)
+
+        def launch_agent(node_id: str, seat: str) -> Any:
+            pinned = NodeAffinitySchedulingStrategy(node_id, soft=False)
+            options = agents.options(name=agent_name(prefix, seat), scheduling_strategy=pinned)
+            return options.remote(setup.scratch, seat, home_owner(setup), alone)
+
+        calls = ray_calls()
+        homes = RayHomes(launch_agent, calls, self._stop)
+        first = setup.first_worker
+        return homes, RayCrew(launch_worker, homes, calls, self._stop, self._no_room, first)
+
+    def _no_room(self, waited_seconds: int) -> WorkerLostError:
+        free = int(ray.available_resources().get("CPU", 0))
+        return WorkerLostError(
+            f"Ray started no worker within {waited_seconds} seconds: of its "
+            f"{int(ray.cluster_resources().get('CPU', 0))} CPUs {free} are free",
+            hint=f"a worker takes {self._needs}: wait until others are done, or add nodes",
+        )
 
     def _blind(self, asked: dict[Any, str]) -> list[str]:
         """The nodes that answer no."""
@@ -316,7 +349,7 @@ class RayRuntime:
                     if not ray.get(reference):
                         blind.append(node)
                 except RayTaskError as raised:
-                    raise _bug(raised, f"node {node}") from raised
+                    raise bug(raised, f"node {node}") from raised
             if time.monotonic() > end_s:
                 raise WorkerLostError(
                     f"no answer within {LOOK_SECONDS_MAX} seconds from node "
@@ -326,64 +359,22 @@ class RayRuntime:
         return blind
 
 
-def _begin(address: str | None, cpus: int) -> RayStay | None:
+def _begin(address: str | None, cpus: int, needs: Needs) -> RayStay | None:
     """Begin to join a Ray, or to start one; None: there is one."""
     if address is not None:
         check_form(address)
     if not ray.is_initialized():
         if address is not None:
             return join_ray(ray.init, ray.shutdown, address)
+        if needs:
+            raise SpecError(
+                "--ray-resources and --ray-labels choose among the nodes of a cluster",
+                hint="say which one: --ray-address",
+            )
         return start_ray(ray.init, ray.shutdown, cpus)
     if address in (None, "auto", ray.get_runtime_context().gcs_address):
         return None
     raise WorkerLostError(
         f"this process is connected to another Ray than {address}",
         hint="leave that first (ray.shutdown()), or give no address and use it",
-    )
-
-
-def _kill(hosts: Sequence[_Host]) -> None:
-    """Return when all are dead, so that none of them writes what is about to be removed."""
-    if not ray.is_initialized():
-        return
-    with contextlib.suppress(RayError, ConnectionError):
-        for host in hosts:
-            ray.kill(host.actor)
-        ends = [host.actor.ready.remote() for host in hosts]
-        ray.wait(ends, num_returns=len(ends), timeout=KILL_SECONDS_MAX)
-    here = socket.gethostname()
-    processes = []
-    for host in hosts:
-        if host.place is not None and host.place.host == here:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                processes.append(psutil.Process(host.place.pid))
-    psutil.wait_procs(processes, timeout=KILL_SECONDS_MAX)
-
-
-def _bug(error: RayError, where: str) -> DsortError:
-    text = str(error).strip()
-    if "ModuleNotFoundError" in text or "ImportError" in text:
-        address = re.search(r"ip=([^,)]+)", text)
-        return WorkerLostError(
-            f"{where}{f' at {address[1]}' if address else ''} cannot load dsort: "
-            f"{text.splitlines()[-1]}",
-            hint="install this version of dsort, with all that it needs, on every node",
-        )
-    return InvariantError(f"{where} failed:\n{text}")
-
-
-def _cause(died: RayError) -> tuple[str, str]:
-    """What a worker died of, and what would help."""
-    text = str(died)
-    if isinstance(died, OutOfMemoryError) or "running low on memory" in text:
-        return "its node ran out of memory", "give less with --memory-max, or fewer --workers"
-    if isinstance(died, ActorUnavailableError) or "its node has died" in text:
-        return "its node was lost", "look at the node, and at the network"
-    detail = text.rpartition("Worker exit detail: ")[2].partition(" Some common causes")[0]
-    if detail == text:
-        told = text.rpartition("The actor is dead because ")[2]
-        return f"Ray says: {first_line(told)}", "look at Ray's own logs"
-    return (
-        f"its process ended ({first_line(detail)})",
-        "look at that shard, and at the memory that workers have",
     )

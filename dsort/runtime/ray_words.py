@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
-from dsort.errors import DsortError, WorkerLostError
+from dsort.errors import DsortError, InvariantError, StorageError, WorkerLostError
 from dsort.runtime.ray_address import PORT_HINT
 
-__all__ = ["explain", "first_line", "listed", "node_words"]
+__all__ = ["bug", "cause", "explain", "first_line", "listed", "located", "node_words"]
 
 NAMES_SHOWN_MAX = 3
 
@@ -27,6 +28,45 @@ def listed(names: Sequence[str]) -> str:
 def first_line(text: object) -> str:
     """The first line of a text, or of what an error says, that is not empty."""
     return next(filter(None, map(str.strip, str(text).splitlines())), type(text).__name__)
+
+
+def located(error: DsortError, where: str) -> DsortError:
+    """``error``, which says ``where`` ("": nowhere) it happened if it may be the fault of a place,
+    and not of the spec or the data."""
+    if where and isinstance(error, (StorageError, WorkerLostError, InvariantError)):
+        error.message = f"{error.message} ({where})"
+        error.args = (error.message,)
+    return error
+
+
+def bug(error: Exception, where: str) -> DsortError:
+    """What a call of an actor raised: dsort's own errors are answers, so it is none of them."""
+    text = str(error).strip()
+    if "ModuleNotFoundError" in text or "ImportError" in text:
+        address = re.search(r"ip=([^,)]+)", text)
+        return WorkerLostError(
+            f"{where}{f' at {address[1]}' if address else ''} cannot load dsort: "
+            f"{text.splitlines()[-1]}",
+            hint="install this version of dsort, with all that it needs, on every node",
+        )
+    return InvariantError(f"{where} failed:\n{text}")
+
+
+def cause(died: Exception) -> tuple[str, str]:
+    """What a worker died of, and what would help."""
+    text, kind = str(died), type(died).__name__
+    if kind == "OutOfMemoryError" or "running low on memory" in text:
+        return "its node ran out of memory", "give less with --memory-max, or fewer --workers"
+    if kind == "ActorUnavailableError" or "its node has died" in text:
+        return "its node was lost", "look at the node, and at the network"
+    detail = text.rpartition("Worker exit detail: ")[2].partition(" Some common causes")[0]
+    if detail == text:
+        told = text.rpartition("The actor is dead because ")[2]
+        return f"Ray says: {first_line(told)}", "look at Ray's own logs"
+    return (
+        f"its process ended ({first_line(detail)})",
+        "look at that shard, and at the memory that workers have",
+    )
 
 
 def explain(error: Exception, address: str | None) -> DsortError:

@@ -6,10 +6,14 @@ import gc
 import os
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 from dsort.errors import DsortError
 from dsort.runtime.answers import answer
+from dsort.runtime.ray_agent import seat_of
 from dsort.runtime.ray_words import node_words
+from dsort.workers.homes import Exchange, Homes
+from dsort.workers.index_store import IndexStore
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
 
@@ -21,26 +25,43 @@ class Place:
     """Where a worker lives. ``node``: in words."""
 
     node: str
-    host: str
+    node_id: str
     pid: int
 
 
 class RayWorker:
-    """A worker whose errors are answers: those that it raised, Ray would wrap."""
+    """A worker whose errors are answers: those that it raised, Ray would wrap.
 
-    def __init__(self, setup: WorkerSetup, number: int) -> None:
+    It is made in two steps, for only where it has landed can it be given a home.
+    """
+
+    def __init__(self, setup: WorkerSetup, number: int, exchange: Exchange) -> None:
         gc.disable()  # as in the local runtime: slices by the hundred thousand, and no cycles
+        self._setup = setup
+        self._number = number
+        self._exchange = exchange
         self._worker: Worker | None = None
-        self._error: DsortError | None = None
-        try:
-            self._worker = Worker(setup, number)
-        except DsortError as error:
-            self._error = error
+        self._home = ""
 
-    def ready(self, address: str, node_id: str) -> tuple[Place, DsortError | None]:
-        """Where it is, and why it cannot work, if it cannot."""
-        host = socket.gethostname()
-        return Place(node_words(host, address, node_id), host, os.getpid()), self._error
+    def where(self, address: str, node_id: str) -> Place:
+        """Where it is."""
+        return Place(node_words(socket.gethostname(), address, node_id), node_id, os.getpid())
+
+    def begin(self, told: tuple[str, DsortError | None]) -> tuple[str, DsortError | None]:
+        """Its home, or why it cannot work. ``told``: what the agent of its node said of the home
+        there. May be asked again; the home stays the same."""
+        home, error = told
+        if self._worker is not None:
+            return self._home, None
+        if error is not None:
+            return "", error
+        store = IndexStore(Path(self._setup.scratch) / seat_of(home))
+        try:
+            self._worker = Worker(self._setup, self._number, Homes(home, store, self._exchange))
+        except DsortError as failed:
+            return "", failed
+        self._home = home
+        return home, None
 
     def do(self, task: Task) -> tuple[TaskDone | None, DsortError | None]:
         """The answer to ``task``, or the error that the job ends with."""

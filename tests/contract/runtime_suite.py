@@ -1,36 +1,41 @@
 """The law of every runtime: :class:`RuntimeSuite`, to be run over each implementation.
 
-A test module subclasses it and gives a fixture ``runtime``: one that may host two workers, was not
-started, obeys the fixture ``stop``, and is closed after the test.
+A test module subclasses it and gives a fixture ``make_runtime``: it makes runtimes that may host
+two workers, are not started, and obey the fixture ``stop``. They are closed after the test.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
+from dsort.core.bucket_ref import BucketRef
 from dsort.core.sort_rule import SortRule
 from dsort.errors import (
     CorruptShardError,
     InvariantError,
     JobStoppedError,
-    SpecError,
+    ObjectNotFoundError,
+    ScratchLostError,
     WorkerLostError,
 )
 from dsort.runtime.base import TASK_TRIES_MAX, Runtime
 from dsort.stopping import StopFlag
 from dsort.storage.local import LocalBucket
+from dsort.storage.store_limits import StoreLimits
+from dsort.workers.requests import Indexed
 from dsort.workers.tasks import ExtractDone, ExtractTask, ReactionRules, WorkerSetup
 from tests.support.datasets import small_dataset, write_shards
-from tests.support.traps import Trap
+from tests.support.traps import FileBytes, Trap, WriteTo
 
-__all__ = ["RuntimeSuite", "Work", "done_shards", "release"]
+__all__ = ["RuntimeSuite", "Work", "done_shards", "make_work", "release"]
 
 SHARDS = 12
 SIGTERM = 15
@@ -75,11 +80,40 @@ class Work:
         return [int(line) for line in (self.directory / "noted").read_text().splitlines()]
 
 
+def make_work(directory: Path) -> Work:
+    """Shards in ``directory``, and all else that a worker needs."""
+    write_shards(directory / "in", small_dataset("runtime", shards=SHARDS, records=4))
+    (directory / "out").mkdir()
+    setup = WorkerSetup(
+        job_id="job-1",
+        input_bck=BucketRef("file", str(directory / "in")),
+        output_bck=BucketRef("file", str(directory / "out")),
+        output_uri=(directory / "out").as_uri(),
+        root=str(directory),
+        scratch=str(directory / "scratch"),
+        first_worker=0,
+        way="map",
+        sort_rule=SortRule("alphanumeric"),
+        reactions=ReactionRules("warn", "abort", "keep", "abort"),
+        keymap=None,
+        buckets=1,
+        buffer_bytes=1 << 20,
+        verify_content=False,
+        input_limits=StoreLimits(),
+        output_limits=StoreLimits(),
+    )
+    return Work(directory, setup)
+
+
 def is_alive(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def files_below(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file()]
 
 
 def done_shards(answers: Sequence[tuple[object, object]]) -> list[int]:
@@ -103,25 +137,24 @@ class RuntimeSuite:
             yield flag
 
     @pytest.fixture
+    def begin(self, make_runtime: Callable[[], Runtime]) -> Iterator[Callable[[], Runtime]]:
+        begun = []
+
+        def begin() -> Runtime:
+            begun.append(make_runtime())
+            return begun[-1]
+
+        yield begin
+        for runtime in begun:
+            runtime.close()
+
+    @pytest.fixture
+    def runtime(self, begin: Callable[[], Runtime]) -> Runtime:
+        return begin()
+
+    @pytest.fixture
     def work(self, tmp_path: Path) -> Work:
-        write_shards(tmp_path / "in", small_dataset("runtime", shards=SHARDS, records=4))
-        for name in ("out", "scratch"):
-            (tmp_path / name).mkdir()
-        setup = WorkerSetup(
-            job_id="job-1",
-            input_uri=(tmp_path / "in").as_uri(),
-            output_uri=(tmp_path / "out").as_uri(),
-            root=str(tmp_path),
-            scratch=str(tmp_path / "scratch"),
-            way="map",
-            sort_rule=SortRule("alphanumeric"),
-            reactions=ReactionRules("warn", "abort", "keep", "abort"),
-            keymap=None,
-            buckets=1,
-            buffer_bytes=1 << 20,
-            verify_content=False,
-        )
-        return Work(tmp_path, setup)
+        return make_work(tmp_path)
 
     # --- answers -------------------------------------------------------------------------------
 
@@ -156,6 +189,88 @@ class RuntimeSuite:
         waits.join()
         assert [done.shard for _, done in answers if isinstance(done, ExtractDone)] == [0, 1]
 
+    def test_workers_are_numbered_from_where_an_earlier_attempt_ended(
+        self, runtime: Runtime, work: Work
+    ) -> None:
+        runtime.start(replace(work.setup, first_worker=70), 2)
+        answers = list(runtime.run(work.tasks()))
+        numbers = {done.worker for _, done in answers if isinstance(done, ExtractDone)}
+        assert numbers <= {70, 71}
+        assert numbers
+
+    # --- homes ---------------------------------------------------------------------------------
+
+    def test_what_workers_wrote_is_in_the_home_that_they_name(
+        self, runtime: Runtime, work: Work
+    ) -> None:
+        runtime.start(work.setup, 2)
+        (home,) = runtime.homes()
+        answers = list(runtime.run(work.tasks(5)))
+        assert {done.home for _, done in answers if isinstance(done, ExtractDone)} == {home}
+        there = runtime.ask(home, Indexed("index", np.array([4, 5, 1])))
+        assert there.tolist() == [True, False, True]
+
+    def test_a_shared_file_is_in_every_home_and_takes_the_place_of_an_older_one(
+        self, runtime: Runtime, work: Work
+    ) -> None:
+        runtime.start(work.setup, 2)
+        (home,) = runtime.homes()
+        for data in (b"old", bytes(range(256)) * 1000):
+            runtime.share("shared", data)
+            assert runtime.ask(home, FileBytes("shared")) == data
+
+    def test_what_an_answer_raises_is_raised_as_it_is(self, runtime: Runtime, work: Work) -> None:
+        runtime.start(work.setup, 1)
+        (home,) = runtime.homes()
+        with pytest.raises(ObjectNotFoundError, match="missing"):
+            runtime.ask(home, FileBytes("missing"))
+
+    def test_a_home_that_is_unknown_is_lost(self, runtime: Runtime, work: Work) -> None:
+        runtime.start(work.setup, 1)
+        (home,) = runtime.homes()
+        for other in ("0123", home[::-1]):
+            with pytest.raises(ScratchLostError) as caught:
+                runtime.ask(other, FileBytes("x"))
+            assert caught.value.home == other
+            runtime.tell(other, FileBytes("x"))
+        assert runtime.homes() == (home,)
+
+    def test_a_home_does_what_it_is_told(self, runtime: Runtime, work: Work) -> None:
+        runtime.start(work.setup, 1)
+        (home,) = runtime.homes()
+        told = work.pipe("told")
+        heard: list[bytes] = []
+        hearing = threading.Thread(target=lambda: heard.append(told.read_bytes()))
+        hearing.start()
+        runtime.tell(home, WriteTo(str(told), b"done"))
+        hearing.join()
+        assert heard == [b"done"]
+        runtime.tell(home, FileBytes("missing"))  # whose failure is nobody's concern
+
+    def test_homes_are_gone_after_close(self, runtime: Runtime, work: Work) -> None:
+        runtime.start(work.setup, 2)
+        runtime.share("shared", b"data")
+        list(runtime.run(work.tasks(3)))
+        assert len(files_below(work.directory / "scratch")) > 3
+        runtime.close()
+        assert not (work.directory / "scratch").exists()
+
+    def test_homes_that_are_kept_are_there_for_the_next_attempt(
+        self, begin: Callable[[], Runtime], work: Work
+    ) -> None:
+        first = begin()
+        first.start(work.setup, 2)
+        homes = first.homes()
+        list(first.run(work.tasks(3)))
+        first.close(keep_scratch=True)
+        second = begin()
+        second.start(replace(work.setup, first_worker=2), 2)
+        assert second.homes() == homes
+        there = second.ask(homes[0], Indexed("index", np.arange(4)))
+        assert there.tolist() == [True, True, True, False]
+        second.close()
+        assert not (work.directory / "scratch").exists()
+
     # --- errors --------------------------------------------------------------------------------
 
     def test_what_a_task_raises_is_raised_as_it_is(self, runtime: Runtime, work: Work) -> None:
@@ -174,8 +289,8 @@ class RuntimeSuite:
             list(runtime.run([work.trapped(work.tasks(1)[0], "number")]))
 
     def test_a_worker_that_cannot_be_made_says_why(self, runtime: Runtime, work: Work) -> None:
-        with pytest.raises(SpecError, match="gopher: is not supported"):
-            runtime.start(replace(work.setup, input_uri="gopher://in"), 2)
+        with pytest.raises(InvariantError, match="gopher://in is not in an object store"):
+            runtime.start(replace(work.setup, input_bck=BucketRef("gopher", "in")), 2)
 
     # --- death ---------------------------------------------------------------------------------
 

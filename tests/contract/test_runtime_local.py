@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +13,5 @@ from tests.contract.runtime_suite import RuntimeSuite
 
 class TestLocalRuntime(RuntimeSuite):
     @pytest.fixture
-    def runtime(self, stop: StopFlag) -> Iterator[LocalRuntime]:
-        runtime = LocalRuntime(2, stop)
-        yield runtime
-        runtime.close()
+    def make_runtime(self, stop: StopFlag) -> Callable[[], LocalRuntime]:
+        return lambda: LocalRuntime(2, stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,8 @@ def runtime_on(address: str | None, stop: StopFlag) -> Runtime:
 
 class TestRayRuntime(RuntimeSuite):
     @pytest.fixture
-    def runtime(self, stop: StopFlag, ray: Any) -> Iterator[Runtime]:
-        runtime = runtime_on(None, stop)
-        yield runtime
-        runtime.close()
+    def make_runtime(self, stop: StopFlag, ray: Any) -> Callable[[], Runtime]:
+        return lambda: runtime_on(None, stop)
 
     def test_a_ray_that_was_there_is_used_and_stays(
         self, runtime: Runtime, work: Work, stop: StopFlag, ray: Any

@@ -203,7 +203,7 @@ def test_options_reach_the_library(
     ended = cli(
         "start", "-f", json.dumps(SPEC), "--root", "data", "--scratch", tmp_path,
         "--memory-max", "1.5GB", "--move", "spill", "--workers", 3, "--ray-address", "auto",
-        "--overwrite",
+        "--overwrite", "--ray-resources", '{"slot": 2}', "--ray-labels", '{"zone": "a"}',
     )  # fmt: skip
     assert ended.code == 0
     assert calls[0][1]["options"] == RunOptions(
@@ -215,11 +215,32 @@ def test_options_reach_the_library(
         overwrite=True,
         runtime="ray",
         ray_address="auto",
+        ray_resources={"slot": 2.0},
+        ray_labels={"zone": "a"},
     )
     cli("start", "-f", json.dumps(SPEC))
     assert calls[1][1]["options"] == RunOptions(root=Path())
     cli("start", "-f", json.dumps(SPEC), "--ray")
     assert calls[2][1]["options"] == RunOptions(root=Path(), runtime="ray")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--ray-labels", '{"zone": "a"}'], "--ray-labels: is for Ray clusters"),
+        (["--ray", "--ray-labels", "zone"], "--ray-labels: zone is no such object as"),
+        (["--ray", "--ray-labels", '{"zone": 1}'], "--ray-labels: "),
+        (["--ray", "--ray-resources", '{"slot": "1"}'], "--ray-resources: "),
+        (["--ray", "--ray-resources", '{"slot": true}'], "--ray-resources: "),
+        (["--ray", "--ray-resources", "[1]"], "--ray-resources: [1] is no such object as"),
+    ],
+)
+def test_nodes_that_are_chosen_wrongly_are_a_mistake_of_the_command_line(
+    cli: CommandLine, options: list[str], told: str
+) -> None:
+    ended = cli("start", "-f", json.dumps(SPEC), *options)
+    assert ended.code == 2
+    assert told in ended.err
 
 
 def test_the_summary_fits_and_names_what_was_met(

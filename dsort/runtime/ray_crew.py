@@ -1,0 +1,212 @@
+"""The workers of a job on Ray: who is there, who does what, and who takes the place of the dead."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dsort.errors import WorkerLostError
+from dsort.runtime.base import TASK_TRIES_MAX, describe, next_for
+from dsort.runtime.ray_exchange import RayCalls
+from dsort.runtime.ray_homes import RayHomes
+from dsort.runtime.ray_words import bug, cause, located
+from dsort.runtime.ray_worker import Place
+from dsort.stopping import StopFlag
+from dsort.workers.tasks import HomeLost, Task, TaskDone
+
+__all__ = ["RayCrew"]
+
+START_SECONDS_MAX = 120
+KILL_SECONDS_MAX = 5
+TICK_S = 0.1
+"""How long a request to stop may go unnoticed."""
+
+WORKERS_LOST_MAX = 16
+"""Workers that may be lost in one job before it is given up, besides all of those it has at a time:
+a node may go with many."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One try at a task. Its answer is told by the reference it was asked with, so that none to an
+    older attempt can be taken for it."""
+
+    task: Task
+    tries: int
+
+
+@dataclass(slots=True, eq=False)
+class _Host:
+    """One actor. ``place`` and ``home``: None and "" as long as they are not known; ``is_ready``:
+    it has said so, and no other was lost since; ``attempt``: what it is doing."""
+
+    actor: Any
+    number: int
+    place: Place | None = None
+    home: str = ""
+    is_ready: bool = False
+    attempt: _Attempt | None = None
+
+    def __str__(self) -> str:
+        return f"worker {self.number}" + (f" on node {self.place.node}" if self.place else "")
+
+
+class RayCrew:
+    """Workers, each an actor that ``launch`` makes with its number; the first is ``number``.
+
+    ``no_room``: why there may be none, after so many seconds of waiting.
+    """
+
+    def __init__(
+        self,
+        launch: Callable[[int], Any],
+        homes: RayHomes,
+        calls: RayCalls,
+        stop: StopFlag,
+        no_room: Callable[[int], WorkerLostError],
+        number: int,
+    ) -> None:
+        self._make = launch
+        self._homes = homes
+        self._calls = calls
+        self._stop = stop
+        self._no_room = no_room
+        self._number = number
+        self._lost = 0
+        self._hosts: list[_Host] = []
+        self._asked: dict[Any, _Host] = {}  # by the reference to an answer, at most one a host
+        homes.on_lost = self._kill_on
+
+    def launch(self) -> None:
+        """One more worker."""
+        host = _Host(self._make(self._number), self._number)
+        self._number += 1
+        self._hosts.append(host)
+        self._ask_whether_ready(host)
+
+    def wait(self) -> None:
+        """Return once there is a worker; only while none is busy."""
+        end_s = time.monotonic() + START_SECONDS_MAX
+        while not any(host.is_ready for host in self._hosts):
+            reference, host = self._answered()
+            if host is not None:
+                self._hear(reference, host, None, deque())
+            elif time.monotonic() > end_s:
+                raise self._no_room(START_SECONDS_MAX)
+
+    def run(
+        self, tasks: Iterable[Task], workers_max: int | None
+    ) -> Iterator[tuple[Task, TaskDone]]:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        waiting = deque(_Attempt(task, 1) for task in tasks)
+        limit = len(self._hosts) if workers_max is None else workers_max
+        busy = 0
+        while waiting or busy:
+            if not busy:
+                self.wait()
+            for host in self._hosts:
+                if waiting and busy < limit and host.is_ready and not host.attempt:
+                    at = next_for(host.home, waiting)
+                    host.attempt = waiting[at]
+                    del waiting[at]
+                    self._asked[host.actor.do.remote(host.attempt.task)] = host
+                    busy += 1
+            reference, heard = self._answered()
+            if heard is None:
+                continue
+            attempt, heard.attempt = heard.attempt, None
+            busy -= attempt is not None
+            done = self._hear(reference, heard, attempt, waiting)
+            if isinstance(done, HomeLost):
+                self._homes.lose(done.home)
+            if attempt is not None and done is not None:
+                yield attempt.task, done
+
+    def kill(self) -> dict[str, list[int]]:
+        """Kill all workers, and return when Ray knows that they are dead: their processes by
+        node."""
+        hosts, self._hosts = self._hosts, []
+        self._asked.clear()
+        for host in hosts:
+            self._calls.kill(host.actor)
+        ends = [host.actor.where.remote() for host in hosts]
+        if ends:
+            self._calls.wait(ends, num_returns=len(ends), timeout=KILL_SECONDS_MAX)
+        processes: dict[str, list[int]] = {}
+        for host in hosts:
+            if host.place is not None:
+                processes.setdefault(host.place.node_id, []).append(host.place.pid)
+        return processes
+
+    def _ask_whether_ready(self, host: _Host) -> None:
+        host.is_ready = False
+        self._asked[host.actor.where.remote()] = host
+
+    def _answered(self) -> tuple[Any, _Host | None]:
+        """Whoever answered first, or nobody if it takes longer than a tick."""
+        self._stop.raise_if_requested()
+        done, _ = self._calls.wait(list(self._asked), timeout=TICK_S)
+        return (done[0], self._asked.pop(done[0])) if done else (None, None)
+
+    def _hear(
+        self, reference: Any, host: _Host, attempt: _Attempt | None, waiting: deque[_Attempt]
+    ) -> TaskDone | None:
+        """Take an answer. None: the worker goes on starting, or it died, and its task waits
+        again."""
+        try:
+            done, error = self._calls.get(reference)
+        except self._calls.failed as died:
+            raised = isinstance(died, self._calls.raised) and not isinstance(died, self._calls.lost)
+            if raised or getattr(died, "actor_init_failed", False):
+                raise bug(died, str(host)) from died
+            self._replace(host, attempt, died)
+            if attempt is not None:
+                waiting.append(_Attempt(attempt.task, attempt.tries + 1))
+            return None
+        if error is not None:
+            raise located(error, str(host)) if len(self._homes) > 1 else error
+        if attempt is not None:
+            return done  # type: ignore[no-any-return]
+        if isinstance(done, Place):
+            host.place = done
+            self._asked[host.actor.begin.remote(self._homes.told(done.node_id))] = host
+        else:
+            host.home, host.is_ready = done, True
+        return None
+
+    def _replace(self, host: _Host, attempt: _Attempt | None, died: Exception) -> None:
+        """A new actor in the place of one that died, unless there were too many."""
+        doing = describe(attempt.task) if attempt else "starting"
+        reason, hint = cause(died)
+        if attempt is not None and attempt.tries >= TASK_TRIES_MAX:
+            raise WorkerLostError(
+                f"{doing} ended its worker {attempt.tries} times; the last one, {host}: {reason}",
+                hint=hint,
+            ) from died
+        self._lost += 1
+        if self._lost > WORKERS_LOST_MAX + len(self._hosts):
+            raise WorkerLostError(
+                f"{self._lost} workers were lost, the last one, {host}, while {doing}: {reason}",
+                hint=hint,
+            ) from died
+        self._hosts.remove(host)
+        self._calls.kill(host.actor)  # it may be that only we cannot reach it
+        self._doubt(self._hosts)
+        self.launch()
+
+    def _doubt(self, hosts: Iterable[_Host]) -> None:
+        """Ask idle workers whether they are there. One that died with another, on a node that was
+        lost, would else take a task, and the task would pay for it with one of its tries."""
+        for host in hosts:
+            if host.is_ready and host.attempt is None:
+                self._ask_whether_ready(host)
+
+    def _kill_on(self, node_id: str) -> None:
+        """Kill the workers of a node whose home is lost, so that they are replaced."""
+        there = [host for host in self._hosts if host.place and host.place.node_id == node_id]
+        for host in there:
+            self._calls.kill(host.actor)
+        self._doubt(there)

@@ -1,0 +1,330 @@
+"""A cluster of several nodes that share no scratch gives the bytes that one machine gives, also
+when it loses nodes; and what it takes: a home on each node, and payload from node to node."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from dsort import api
+from dsort.errors import InvariantError, ScratchLostError, SpecError, StorageError
+from dsort.reports import Event, JobReport, JobWarning, PhaseDone, Progress, RunOptions
+from dsort.runtime.base import Runtime
+from dsort.spec.load import parse_spec
+from dsort.stopping import StopFlag
+from dsort.workers.requests import Indexed
+from dsort.workers.tasks import ExtractDone
+from tests.contract.runtime_suite import SHARDS, Work, done_shards, make_work, release
+from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
+from tests.support.inline_runtime import run_inline
+from tests.support.ray_cluster import NODES, OBJECT_STORE_BYTES, Nodes, nodes_here
+from tests.support.traps import FileBytes, HomedTask
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+shared = pytest.fixture(scope="module")(nodes_here)
+
+SHUFFLE = {"algorithm": {"kind": "shuffle", "seed": "s"}, "verify": "content"}
+SORT = {"algorithm": {"kind": "alphanumeric"}}
+JOBS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "shuffle, mapped": ("map", SHUFFLE),
+    "shuffle, spilled": ("spill", SHUFFLE),
+    "sort, renamed": ("spill", {**SORT, "Config": {"duplicate_keys": "rename"}}),
+    "sort, dropped": ("spill", {**SORT, "Config": {"duplicate_keys": "drop"}}),
+}
+
+
+@pytest.fixture
+def nodes(shared: Nodes) -> Nodes:
+    shared.heal()
+    return shared
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with a bucket ``in``, whose last shard repeats keys of its first."""
+    root = tmp_path_factory.mktemp("data")
+    shards = small_dataset("cluster", shards=11, records=20)
+    again = [replace(each, payload=b"9" + each.payload) for each in shards["in-0.tar"].members]
+    write_shards(root / "in", shards | {"in-11.tar": Shard((*again, Member("z.txt", b"z")))})
+    return root
+
+
+def run(
+    root: Path,
+    bucket: str,
+    move: str,
+    spec: Mapping[str, Any],
+    on_event: Callable[[Event], None] = lambda event: None,
+) -> JobReport:
+    whole = {"input_bck": "in", "output_bck": bucket, "output_format": "out-%03d", **spec}
+    options = RunOptions(root=root, runtime="ray", move=move, scratch=root / "scratch")
+    whole.setdefault("output_shard_size", 16000)
+    return api.run(parse_spec(whole).spec, options=options, on_event=on_event)
+
+
+def expected(root: Path, bucket: str, spec: Mapping[str, Any]) -> dict[str, bytes]:
+    """What one process on one machine makes of it."""
+    whole = {"input_bck": "in", "output_bck": bucket, "output_format": "out-%03d", **spec}
+    run_inline({"output_shard_size": 16000, **whole}, root)
+    return files_of(root / bucket)
+
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_cluster_gives_the_bytes_that_one_process_gives(
+    nodes: Nodes, root: Path, name: str
+) -> None:
+    move, spec = JOBS[name]
+    report = run(root, f"{name}-there", move, spec)
+    assert (report.move, report.workers) == (move, NODES)
+    files = files_of(root / f"{name}-there")
+    assert files == expected(root, f"{name}-here", spec)
+    assert len(files) > 10
+    assert list((root / "scratch").rglob("*")) == []
+
+
+class Loss:
+    """Ends the node that has most index files when a job has come so far."""
+
+    def __init__(self, nodes: Nodes, scratch: Path, moment: str) -> None:
+        self._nodes = nodes
+        self._scratch = scratch
+        self._moment = moment
+        self.node_id = ""
+        self.told = False
+
+    def __call__(self, event: Event) -> None:
+        self.told |= isinstance(event, JobWarning) and event.kind == "node_lost"
+        if not self.node_id and self._is_now(event):
+            homes = list(self._scratch.glob("*/*"))
+            assert homes
+            _, self.node_id = max((len(list(home.glob("index-*"))), home.name) for home in homes)
+            self._nodes.lose(self.node_id, self._scratch)
+
+    def _is_now(self, event: Event) -> bool:
+        if isinstance(event, Progress):
+            return event.phase == self._moment and event.shards_done > 3
+        return isinstance(event, PhaseDone) and f"after {event.phase}" == self._moment
+
+
+@pytest.mark.parametrize("moment", ["extract", "after extract", "create"])
+def test_a_job_that_loses_a_node_gives_the_same_bytes(
+    nodes: Nodes, root: Path, moment: str
+) -> None:
+    loss = Loss(nodes, root / "scratch", moment)
+    run(root, f"lost-{moment}", "spill", SHUFFLE, on_event=loss)
+    assert loss.node_id
+    assert loss.told
+    assert files_of(root / f"lost-{moment}") == expected(root, f"kept-{moment}", SHUFFLE)
+    assert list((root / "scratch").rglob("*")) == []
+
+
+def test_a_job_larger_than_all_object_stores_needs_no_more_of_them(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    size = 1 << 20
+    shards = {
+        f"in-{number:02}.tar": Shard(
+            tuple(Member(f"{number:02}{at:02}.bin", os.urandom(size)) for at in range(16))
+        )
+        for number in range(16)
+    }
+    write_shards(tmp_path / "in", shards)
+    spec = {"algorithm": {"kind": "md5"}, "output_shard_size": 20 * size}
+    assert 16 * 16 * size > NODES * OBJECT_STORE_BYTES
+    run(tmp_path, "there", "spill", spec)
+    whole = {"input_bck": "in", "output_bck": "here", "output_format": "out-%03d", **spec}
+    api.run(parse_spec(whole).spec, options=RunOptions(root=tmp_path, workers=1))
+    names = sorted(path.name for path in (tmp_path / "here").glob("*.tar"))
+    equal, _, _ = filecmp.cmpfiles(tmp_path / "here", tmp_path / "there", names, shallow=False)
+    assert equal == names != []
+    touched = nodes.object_store_bytes()
+    assert touched.pop(nodes.head_id) < size, "payload went through the coordinator's node"
+    assert min(touched.values()) > 16 * size, "no payload went from node to node"
+    assert nodes.spilled_objects() == []
+
+
+# --- homes --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stop() -> Iterator[StopFlag]:
+    with StopFlag() as flag:
+        yield flag
+
+
+@pytest.fixture
+def begin(nodes: Nodes, stop: StopFlag) -> Iterator[Callable[..., Runtime]]:
+    from dsort.runtime.on_ray import RayRuntime
+
+    begun = []
+
+    def begin(**needs: Any) -> Runtime:
+        begun.append(RayRuntime(None, None, stop, **needs))
+        return begun[-1]
+
+    yield begin
+    for runtime in begun:
+        runtime.close()
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    return make_work(tmp_path)
+
+
+def all_begun(runtime: Runtime, work: Work) -> dict[str, int]:
+    """Have every worker do a task at the same time; the number of the one in each home."""
+    marks = "abc"
+    tasks = [work.blocked(*each) for each in zip(work.tasks(NODES), marks, strict=True)]
+    releasing = threading.Thread(target=release, args=(work, *marks))
+    releasing.start()
+    answers = list(runtime.run(tasks))
+    releasing.join()
+    assert done_shards(answers) == [0, 1, 2]
+    return {done.home: done.worker for _, done in answers if isinstance(done, ExtractDone)}
+
+
+def test_a_node_lost_while_idle_is_noticed_and_a_new_one_gets_all_that_was_shared(
+    begin: Callable[..., Runtime], work: Work, nodes: Nodes
+) -> None:
+    runtime = begin()
+    runtime.start(work.setup, NODES)
+    runtime.share("shared", b"data")
+    before = set(all_begun(runtime, work))
+    lost_id = nodes.ids[0]
+    (lost,) = [home for home in before if lost_id in home]
+    nodes.lose(lost_id, Path(work.setup.scratch))
+    with pytest.raises(ScratchLostError, match=lost_id) as caught:
+        runtime.ask(lost, FileBytes("shared"))
+    assert caught.value.home == lost
+    assert set(runtime.homes()) == before - {lost}
+    runtime.tell(lost, FileBytes("shared"))
+    runtime.share("later", b"more")
+    nodes.heal()
+    for path in work.directory.glob("re*ed?"):
+        path.unlink()
+    after = all_begun(runtime, work)
+    (new,) = set(after) - before
+    assert after[new] == NODES, "the number of a dead worker is given to no other"
+    assert set(runtime.homes()) == {*before - {lost}, new}
+    assert runtime.ask(new, FileBytes("shared")) == b"data"
+    assert runtime.ask(new, FileBytes("later")) == b"more"
+
+
+def test_an_agent_that_dies_is_started_again_in_its_home(
+    begin: Callable[..., Runtime], work: Work
+) -> None:
+    runtime = begin()
+    runtime.start(work.setup, NODES)
+    runtime.share("shared", b"data")
+    homes = runtime.homes()
+    agents = [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if "DsortAgent" in process.name()
+    ]
+    assert len(agents) == NODES
+    for agent in agents:
+        agent.kill()
+    assert [runtime.ask(home, FileBytes("shared")) for home in homes] == [b"data"] * NODES
+    assert runtime.homes() == homes
+
+
+def test_workers_go_where_labels_and_resources_say(
+    begin: Callable[..., Runtime], work: Work, nodes: Nodes
+) -> None:
+    assert begin(labels={"zone": "in(a, c)"}).nodes() == 2
+    assert begin(labels={"zone": "!a"}, resources={"slots": 2}).workers_max() == 2
+    assert begin(resources={"slots": 3}).workers_max() == 1, "one node may come that has them"
+    chosen = begin(labels={"zone": "b"}, resources={"slots": 1})
+    chosen.start(work.setup, 1)
+    (home,) = chosen.homes()
+    assert nodes.id_in("b") in home
+    assert done_shards(list(chosen.run(work.tasks()))) == list(range(SHARDS))
+
+
+def test_what_is_no_label_or_resource_is_refused(begin: Callable[..., Runtime], work: Work) -> None:
+    with pytest.raises(SpecError, match=r"--ray-labels: .*`a b`"):
+        begin(labels={"zone": "a b"}).start(work.setup, 1)
+    with pytest.raises(SpecError, match="--ray-resources: 'slots': 0"):
+        begin(resources={"slots": 0})
+
+
+def test_a_node_where_there_can_be_no_home_is_named(
+    begin: Callable[..., Runtime], work: Work, nodes: Nodes
+) -> None:
+    scratch = Path(work.setup.scratch)
+    scratch.mkdir()
+    (scratch / nodes.ids[1]).touch()
+    with pytest.raises(StorageError, match=rf"scratch directory .*{nodes.ids[1]}"):
+        begin().start(work.setup, NODES)
+
+
+class TestOneRuntime:
+    """Tests that leave workers as they were."""
+
+    @pytest.fixture(scope="class")
+    def work(self, tmp_path_factory: pytest.TempPathFactory) -> Work:
+        return make_work(tmp_path_factory.mktemp("homes"))
+
+    @pytest.fixture(scope="class")
+    def runtime(self, shared: Nodes, work: Work) -> Iterator[Runtime]:
+        from dsort.runtime.on_ray import RayRuntime
+
+        shared.heal()
+        with StopFlag() as stop:
+            runtime = RayRuntime(None, None, stop)
+            runtime.start(work.setup, NODES)
+            yield runtime
+            runtime.close()
+
+    def test_every_node_has_a_home_and_a_shared_file_is_in_all_of_them(
+        self, runtime: Runtime, work: Work, shared: Nodes
+    ) -> None:
+        assert (runtime.nodes(), runtime.workers_max()) == (NODES, NODES)
+        runtime.share("shared", b"data")
+        homes = runtime.homes()
+        assert len(set(homes)) == NODES
+        assert [runtime.ask(home, FileBytes("shared")) for home in homes] == [b"data"] * NODES
+        directories = {path.name for path in Path(work.setup.scratch).iterdir()}
+        assert directories == set(shared.ids)
+
+    def test_a_task_goes_to_the_home_that_has_its_files(self, runtime: Runtime, work: Work) -> None:
+        homes = sorted(all_begun(runtime, work))
+        assert homes == sorted(runtime.homes())
+        found = [runtime.ask(home, Indexed("index", np.arange(SHARDS))) for home in homes]
+        assert [int(each.sum()) for each in found] == [1] * NODES, "each has what was done there"
+        for shift in range(NODES):
+            wanted = [*homes[shift:], *homes[:shift]]
+            tasks = [
+                HomedTask(**{name: getattr(task, name) for name in task.__slots__}, home=home)
+                for task, home in zip(work.tasks(NODES), wanted, strict=True)
+            ]
+            for task, done in runtime.run(tasks):
+                assert isinstance(task, HomedTask)
+                assert isinstance(done, ExtractDone)
+                assert done.home == task.home
+
+    def test_errors_say_where_they_happened(
+        self, runtime: Runtime, work: Work, shared: Nodes
+    ) -> None:
+        (task,) = work.tasks(1)
+        with pytest.raises(InvariantError, match=r"\(worker \d on node .*\)$") as caught:
+            list(runtime.run([work.trapped(task, "number")]))
+        assert any(node_id in str(caught.value) for node_id in shared.ids)
+        home = runtime.homes()[0]
+        with pytest.raises(StorageError, match=home.partition("@")[2]):
+            runtime.ask(home, FileBytes("missing"))
