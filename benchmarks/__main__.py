@@ -15,7 +15,8 @@ from benchmarks.contenders import CONTENDERS
 from benchmarks.data import PROFILES, NoRoomError
 from benchmarks.measure import REPOSITORY, Bench
 from benchmarks.results import Run, Skip, to_json
-from benchmarks.suites import SUITES, Settings
+from benchmarks.settings import Settings
+from benchmarks.suites import SUITES
 from benchmarks.tables import render
 
 __all__ = ["main", "settings_of", "size_bytes"]
@@ -54,6 +55,7 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help="less data, fewer rounds; under three minutes")
+    add("--full", action="store_true", help="more data where memory has to stay flat: 9 GB more")
     add("--data", type=Path, default=REPOSITORY / "bench-data", help="where data is made and kept")
     add("--json", type=Path, metavar="FILE", help="write every run, medians and targets there")
     add("--suites", type=_names_of(SUITES), default=tuple(SUITES), help=", ".join(SUITES))
@@ -85,6 +87,7 @@ def settings_of(arguments: list[str] | None) -> tuple[Settings, tuple[str, ...],
         timeout_seconds=default["timeout"],
         profiles=parsed.profiles,
         contenders=parsed.contenders,
+        is_full=parsed.full,
     )
     return settings, parsed.suites, parsed.json
 

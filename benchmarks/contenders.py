@@ -15,7 +15,17 @@ from typing import Any
 from benchmarks.data import DataSet
 from benchmarks.process import Finished
 
-__all__ = ["CONTENDERS", "SHARD_BYTES", "Account", "Contender", "Task", "cp_script", "read_report"]
+__all__ = [
+    "CONTENDERS",
+    "PHASES",
+    "SHARD_BYTES",
+    "Account",
+    "Contender",
+    "Task",
+    "cp_script",
+    "read_report",
+    "spec_of",
+]
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # What 64MB means in a spec.

@@ -20,7 +20,7 @@ from benchmarks.memory import MemoryLimit, drop_caches
 from benchmarks.process import Finished, Sampler, run_tree
 from benchmarks.results import Run
 
-__all__ = ["Bench", "round_robin"]
+__all__ = ["REPOSITORY", "ROOM_FACTOR", "Bench", "round_robin", "tell"]
 
 REPOSITORY = Path(__file__).parent.parent
 # The output, as much again for a spill, and a little.
@@ -130,13 +130,14 @@ def round_robin(
         for contender, rounds in entries:
             if number < rounds and contender.name not in failed:
                 run = one(contender, number)
-                _tell(run)
+                tell(run)
                 if run.failure:
                     failed.add(contender.name)
                 yield run
 
 
-def _tell(run: Run) -> None:
+def tell(run: Run) -> None:
+    """One line about a run, for whoever waits."""
     what = run.failure or (
         f"{run.megabytes_per_second:.0f} MB/s, work {run.work_seconds:.2f} s, "
         f"sync {run.sync_seconds:.2f} s, whole {run.whole_seconds:.2f} s"

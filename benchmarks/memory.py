@@ -41,12 +41,15 @@ class Peak:
 
 
 class TreeSampler:
-    """Peaks of the command's first process and of each process below it."""
+    """Peaks of the command's first process and of each process below it.
 
-    interval_seconds = 0.02
+    ``own_bytes_sum``: the most that all of them had at one time.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, interval_seconds: float = 0.02) -> None:
+        self.interval_seconds = interval_seconds
         self.peaks: dict[int, Peak] = {}
+        self.own_bytes_sum = 0
         self.root_pid = 0
 
     def sample(self, pid: int) -> None:
@@ -57,14 +60,14 @@ class TreeSampler:
             pids = [pid, *(child.pid for child in root.children(recursive=True))]
         except psutil.NoSuchProcess:
             return
-        for each in pids:
-            self._note(each)
+        self.own_bytes_sum = max(self.own_bytes_sum, sum(map(self._note, pids)))
 
-    def _note(self, pid: int) -> None:
+    def _note(self, pid: int) -> int:
+        """Take in what one process has now; its own bytes."""
         try:
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except (FileNotFoundError, ProcessLookupError, PermissionError):
-            return
+            return 0
         fields = (line.split() for line in text.splitlines()[1:])
         kilobytes = {words[0]: int(words[1]) for words in fields if len(words) == 3}
         own = kilobytes.get("Anonymous:", 0) + kilobytes.get("Pss_Shmem:", 0)
@@ -72,15 +75,20 @@ class TreeSampler:
         peak.rss_bytes = max(peak.rss_bytes, kilobytes.get("Rss:", 0) * 1024)
         peak.pss_bytes = max(peak.pss_bytes, kilobytes.get("Pss:", 0) * 1024)
         peak.own_bytes = max(peak.own_bytes, own * 1024)
+        return own * 1024
+
+    @property
+    def workers(self) -> list[Peak]:
+        """The peaks of each process below the first one."""
+        return [peak for pid, peak in self.peaks.items() if pid != self.root_pid]
 
     @property
     def worker(self) -> Peak:
         """The largest peaks that any process below the first one had."""
-        workers = [peak for pid, peak in self.peaks.items() if pid != self.root_pid]
         return Peak(
-            max((peak.rss_bytes for peak in workers), default=0),
-            max((peak.pss_bytes for peak in workers), default=0),
-            max((peak.own_bytes for peak in workers), default=0),
+            max((peak.rss_bytes for peak in self.workers), default=0),
+            max((peak.pss_bytes for peak in self.workers), default=0),
+            max((peak.own_bytes for peak in self.workers), default=0),
         )
 
     @property

@@ -20,6 +20,7 @@ from dsort.core.hashing import shard_seed, shuffle_words
 from dsort.core.plan import CutRule, OpenShard, Piece, merge_pieces
 from dsort.core.record_index import RecordIndex, Segments, SortKeys
 from dsort.core.sort_rule import SortRule
+from dsort.workers.homes import Homes, Where
 from dsort.workers.index_store import IndexStore
 from dsort.workers.orderer import Orderer
 from dsort.workers.tasks import CutTask, DuplicatesTask, OrderTask
@@ -30,6 +31,7 @@ RECORDS_PER_SHARD = 10_000
 SHARD_BYTES = 64 * 1024**2
 BUCKETS = 4
 PARTS = 4
+HOME, WHERE = "here", "where"
 
 
 def make_index(store: IndexStore, rows: int, seed: int) -> int:
@@ -66,19 +68,19 @@ def _write_shard(store: IndexStore, shard: int, count: int, stream: np.random.Ge
 
 def plan_index(store: IndexStore, shards: int, shard_bytes: int) -> int:
     """Plan a shuffle of all records into shards of ``shard_bytes``; how many output shards."""
-    every = tuple(range(shards))
-    orderer = Orderer(store, SortRule("shuffle", seed="1"), spill=False)
+    store.write_file(WHERE, Where((HOME,), np.zeros(shards, np.int32)).dump())
+    orderer = Orderer(Homes(HOME, store, None), SortRule("shuffle", seed="1"), spill=False)
     bounds = [part * (1 << 64) // PARTS for part in range(PARTS)] + [0]
     for part in range(PARTS):
         orderer.duplicates(
-            DuplicatesTask(part, bounds[part], bounds[part + 1], every, "index", want_rows=False)
+            DuplicatesTask(part, bounds[part], bounds[part + 1], WHERE, "index", want_rows=False)
         )
     pieces: list[Piece] = []
     state = OpenShard()
     for bucket in range(BUCKETS):
-        orderer.order(OrderTask(bucket, every))
+        orderer.order(OrderTask(bucket, WHERE))
     for bucket in range(BUCKETS):
-        cut = orderer.cut(CutTask(bucket, CutRule(size_bytes=shard_bytes), state))
+        cut = orderer.cut(CutTask(bucket, HOME, CutRule(size_bytes=shard_bytes), state))
         pieces.extend(cut.pieces)
         state = cut.state
     return len(merge_pieces(pieces))

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
@@ -59,8 +59,12 @@ def run_tree(
     cwd: Path,
     timeout_seconds: float,
     sampler: Sampler | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Finished:
-    """Run ``command`` to its end, or to ``timeout_seconds``, and wait for its whole tree."""
+    """Run ``command`` to its end, or to ``timeout_seconds``, and wait for its whole tree.
+
+    ``environment``: variables besides those of this process.
+    """
     mark = f"{MARK}={uuid.uuid4().hex}"
     before = psutil.Process().children()
     _adopt_orphans(True)
@@ -69,7 +73,7 @@ def run_tree(
         process = subprocess.Popen(
             command,
             cwd=cwd,
-            env=dict(os.environ) | dict([mark.split("=")]),
+            env=dict(os.environ) | dict(environment or {}) | dict([mark.split("=")]),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,

@@ -8,11 +8,13 @@ from statistics import median
 from typing import Any, Literal
 
 __all__ = [
+    "GIB",
     "Outcome",
     "Row",
     "Run",
     "Skip",
     "Target",
+    "cpu_per_gib",
     "growth_of",
     "ratio_of",
     "summarise",
@@ -22,6 +24,7 @@ __all__ = [
 
 JSON_FORMAT = "dsort-benchmarks-1"
 GIGABYTE = 10**9
+GIB = 2**30
 # "Flat" with room for allocator noise and a larger share of caches.
 GROWTH_MAX = 1.25
 
@@ -178,14 +181,58 @@ def targets_of(runs: Sequence[Run]) -> list[Target]:
             growth = growth_of(runs, profile, contender, "own_bytes")
             text = f"memory {profile}: {contender} worker, 4x / 1x data"
             found.append(Target(text, "x", GROWTH_MAX, False, growth))
+    return found + _cluster_targets(runs)
+
+
+def _cluster_targets(runs: Sequence[Run]) -> list[Target]:
+    """Targets on object stores, on several nodes, and of the control plane."""
+    found = []
+    ratio = ratio_of(runs, "s3", "100k", "dsort", "floor")
+    found.append(Target("S3 to S3: dsort / floor", "x", 0.8, True, ratio))
+    for start, text in ((False, "S3 to S3: client CPU a GiB"), (True, "... without its start")):
+        cpu, floor = (cpu_per_gib(runs, name, less_start=start) for name in ("dsort", "floor"))
+        note = "" if floor is None else f"floor {floor:.2f}"
+        found.append(Target(text, "s", 2.5, False, cpu, note))
+    growth = growth_of(runs, "100k", "dsort", "own_bytes", suite="s3-flat")
+    found.append(
+        Target("S3 to S3: worker memory, most / least data", "x", GROWTH_MAX, False, growth)
+    )
+    ratio = ratio_of(runs, "nodes", "100k", "nodes-3", "nodes-1")
+    found.append(Target("three nodes / one node, same CPUs", "x", 0.7, True, ratio))
+    control = _good(runs, "control", "dsort")
+    seconds = max((run.work_seconds for run in control), default=None)
+    peak = max((run.details["peak_bytes"] / GIGABYTE for run in control), default=None)
+    found.append(Target("control plane, largest", "s", 300.0, False, seconds))
+    found.append(Target("control plane, largest, memory", "GB", 2.0, False, peak))
     return found
 
 
-def growth_of(runs: Sequence[Run], profile: str, contender: str, kind: str) -> float | None:
+def cpu_per_gib(runs: Sequence[Run], contender: str, *, less_start: bool = False) -> float | None:
+    """CPU seconds of the whole process tree for each 2^30 input bytes, between buckets: the median.
+
+    ``less_start``: of what the runs took more than runs of next to no data.
+    """
+    starts = _good(runs, "s3-start", contender)
+    seconds, size_bytes = 0.0, 0
+    if less_start:
+        if not starts:
+            return None
+        seconds = median(run.cpu_seconds for run in starts)
+        size_bytes = starts[0].input_bytes
+    found = [
+        (run.cpu_seconds - seconds) / (run.input_bytes - size_bytes) * GIB
+        for run in _good(runs, "s3", contender)
+    ]
+    return median(found) if found else None
+
+
+def growth_of(
+    runs: Sequence[Run], profile: str, contender: str, kind: str, *, suite: str = "flatness"
+) -> float | None:
     """A worker's peak of ``kind`` at the largest data size over that at the smallest."""
     peaks = {
         run.details["scale"]: run.details["worker"][kind]
-        for run in _good(runs, "flatness", contender)
+        for run in _good(runs, suite, contender)
         if run.details["profile"] == profile
     }
     if len(peaks) < 2 or not peaks[min(peaks)]:

@@ -1,58 +1,30 @@
-"""What is measured: five suites, each a list of runs and of what had to be left out."""
+"""What is measured on one machine's files, and the list of all suites.
+
+Each suite gives a list of runs, and of what had to be left out.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 
 from benchmarks.contenders import CONTENDERS, Contender, read_report
-from benchmarks.data import PROFILES, DataSet, Request, make_data
+from benchmarks.data import DataSet
 from benchmarks.measure import REPOSITORY, Bench, round_robin
 from benchmarks.memory import LimitedSampler, MemoryLimit, NotPermittedError, TreeSampler
 from benchmarks.process import run_tree
 from benchmarks.results import Run, Skip
+from benchmarks.settings import Measured, Settings, data_of
+from benchmarks.store_suites import control, nodes, s3, s3_flat
 
-__all__ = ["SUITES", "Measured", "Settings", "warm_entries"]
+__all__ = ["SUITES", "warm_entries"]
 
 LIMITED_DATA_FACTOR = 3
 FLATNESS_SCALES = (1, 4)
 FLATNESS_MEMORY_BYTES_MAX = 512 * 1024**2
 SLOW = tuple(name for name, contender in CONTENDERS.items() if contender.is_slow)
 SMALL_BYTES, SMALL_SHARDS = 10_000_000, 4
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How much is measured. ``contenders`` empty: those that each suite and profile is for."""
-
-    directory: Path
-    is_quick: bool
-    total_bytes: int
-    shards: int
-    limited_total_bytes: int
-    rounds: int
-    slow_rounds: int
-    workers: int
-    planning_rows: int
-    timeout_seconds: float
-    profiles: tuple[str, ...] = tuple(PROFILES)
-    contenders: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a suite gave."""
-
-    runs: list[Run]
-    skips: list[Skip]
-
-
-def _data(settings: Settings, profile: str, total_bytes: int, shards: int) -> DataSet:
-    request = Request(profile, total_bytes, shards)
-    print(f"data {request.directory_name}", file=sys.stderr, flush=True)
-    return make_data(settings.directory, request)
 
 
 def _shards_for(settings: Settings, total_bytes: int) -> int:
@@ -92,7 +64,7 @@ def warm(bench: Bench, settings: Settings) -> Measured:
     """Inputs in the page cache, sync after every run."""
     measured = Measured([], [])
     for profile in settings.profiles:
-        data = _data(settings, profile, settings.total_bytes, settings.shards)
+        data = data_of(settings, profile, settings.total_bytes, settings.shards)
         entries, skips = _able("warm", warm_entries(settings, profile))
         measured.skips.extend(skips)
 
@@ -110,7 +82,7 @@ def limited(bench: Bench, settings: Settings) -> Measured:
     measured = Measured([], skips)
     total_bytes = settings.limited_total_bytes
     for profile in settings.profiles[:1] if settings.is_quick else settings.profiles:
-        data = _data(settings, profile, total_bytes, _shards_for(settings, total_bytes))
+        data = data_of(settings, profile, total_bytes, _shards_for(settings, total_bytes))
 
         def one(contender: Contender, number: int, data: DataSet = data) -> Run:
             return _limited_run(bench, contender, data, number)
@@ -151,7 +123,7 @@ def flatness(bench: Bench, settings: Settings) -> Measured:
     for profile in [name for name in settings.profiles if name in ("100k", "1k")]:
         for scale in FLATNESS_SCALES:
             total_bytes = settings.total_bytes * scale
-            data = _data(settings, profile, total_bytes, settings.shards * scale)
+            data = data_of(settings, profile, total_bytes, settings.shards * scale)
 
             def one(
                 contender: Contender, number: int, data: DataSet = data, scale: int = scale
@@ -182,7 +154,7 @@ def _sampled_run(bench: Bench, contender: Contender, data: DataSet, number: int,
 
 def small(bench: Bench, settings: Settings) -> Measured:
     """A job of 10 MB: what it costs to start."""
-    data = _data(settings, "100k", SMALL_BYTES, SMALL_SHARDS)
+    data = data_of(settings, "100k", SMALL_BYTES, SMALL_SHARDS)
     entries = [(each, settings.rounds) for each in _chosen(settings, ("cp", "dsort"))]
     able, skips = _able("small", entries)
 
@@ -222,4 +194,8 @@ SUITES: dict[str, Callable[[Bench, Settings], Measured]] = {
     "small": small,
     "planning": planning,
     "flatness": flatness,
+    "s3": s3,
+    "s3-flat": s3_flat,
+    "nodes": nodes,
+    "control": control,
 }

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from statistics import median
 
-from benchmarks.results import Row, Run, Skip, Target, summarise, targets_of
+from benchmarks.results import GIB, Row, Run, Skip, Target, ratio_of, summarise, targets_of
 
 __all__ = ["render"]
 
@@ -16,6 +16,7 @@ TITLES = {
     "warm": "warm page cache",
     "limited": "memory limited to a third of the data, caches dropped",
     "small": "small job, 10 MB",
+    "nodes": "Ray nodes on this machine",
 }
 
 
@@ -33,6 +34,8 @@ def render(machine: dict[str, str], runs: Sequence[Run], skips: Sequence[Skip]) 
             if suite == "limited":
                 parts.append(_limited(group))
     parts.extend(_flatness(runs))
+    parts.extend(_store(runs))
+    parts.extend(_control(runs))
     parts.append("targets\n" + _targets(targets_of(runs)))
     parts.append(_notes(runs, skips))
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -128,6 +131,62 @@ def _flatness(runs: Sequence[Run]) -> list[str]:
         )
     head = ("peak memory, MB", "worker RSS", "PSS", "own", "coordinator own")
     return [_table(head, body)] if body else []
+
+
+def _store(runs: Sequence[Run]) -> list[str]:
+    """Runs between buckets: rates, CPU of client and server, memory."""
+    good = [run for run in runs if run.suite in ("s3-start", "s3", "s3-flat") and not run.failure]
+    groups: dict[tuple[str, str, int], list[Run]] = {}
+    for run in good:
+        groups.setdefault((run.suite, run.contender, run.input_bytes), []).append(run)
+    if not groups:
+        return []
+    body = []
+    for (suite, name, input_bytes), found in groups.items():
+        ratio = ratio_of(runs, "s3", found[0].profile, name, "floor") if suite == "s3" else None
+        gib = input_bytes / GIB
+        figures = (
+            median(run.cpu_seconds / gib for run in found),
+            median(run.details["server_cpu_seconds"] / gib for run in found),
+        )
+        peaks = (
+            max(run.details["worker"]["own_bytes"] for run in found),
+            max(run.details["own_bytes_sum"] for run in found),
+        )
+        body.append(
+            [
+                f"{suite}: {name}, {input_bytes / 1e9:.1f} GB",
+                str(len(found)),
+                f"{median(run.megabytes_per_second for run in found):.0f}",
+                "-" if ratio is None else f"{ratio:.2f}",
+                *(f"{figure:.2f}" for figure in figures),
+                *(f"{peak / 1e6:.0f}" for peak in peaks),
+            ]
+        )
+    head = ("bucket to bucket", "rounds", "MB/s", "x floor", "CPU s/GiB", "server")
+    return [
+        _table((*head, "worker MB", "all MB"), body),
+        *_phases([run for run in good if run.suite == "s3"]),
+    ]
+
+
+def _control(runs: Sequence[Run]) -> list[str]:
+    """The coordinator alone: its seconds by phase, memory, tasks, and what requests cost."""
+    good = [run for run in runs if run.suite == "control" and not run.failure]
+    if not good:
+        return []
+    body = [
+        [
+            f"{run.profile}",
+            *(f"{run.details['phase_seconds'].get(phase, 0.0):.1f}" for phase in PHASES),
+            f"{run.details['peak_bytes'] / 1e6:.0f}",
+            f"{run.details['tasks']:,}",
+            f"{sum(run.details['dollars'].values()):.0f}",
+        ]
+        for run in good
+    ]
+    head = ("coordinator alone, s", *PHASES, "peak MB", "tasks", "requests $")
+    return [_table(head, body)]
 
 
 def _targets(targets: Sequence[Target]) -> str:

@@ -7,9 +7,10 @@ several turns over its spill, each for the next run of records that fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol
 
 import numpy as np
@@ -62,7 +63,7 @@ class Creator:
     def create(self, task: CreateTask) -> CreateDone:
         """Write the pieces of a task, all of a shard's through one open output."""
         finished: list[_FinishedShard] = []
-        homes = dict(task.homes)
+        payloads = self._payloads(task)
         payload: _Payload | None = None
         out: ShardWriter | None = None
         try:
@@ -75,7 +76,7 @@ class Creator:
                 if piece.bucket >= 0 and (payload is None or payload.bucket != piece.bucket):
                     if payload is not None:
                         payload.close()
-                    payload = self._payload(piece.bucket, homes[piece.bucket], task.where)
+                    payload = next(payloads)
                 check = payload.check(piece) if payload and task.check_content else None
                 out.write_piece(piece, payload, check)
                 if piece.last:
@@ -87,18 +88,41 @@ class Creator:
                 out.abandon()
             if payload is not None:
                 payload.close()
+            payloads.close()
         return CreateDone(
             shards=shards,
             records=sum(piece.row_stop - piece.row_start for piece in task.pieces),
             bytes_written=sum(piece.stored_bytes for piece in task.pieces),
         )
 
-    def _payload(self, bucket: int, home: str, where: str) -> _Payload:
-        if self._spilled:
-            rows = self._homes.ask(home, OrderedRowsOf(bucket))
-            reader = SpillReader(self._homes, self._homes.where(where), bucket, rows)
-            return _SpilledPayload(bucket, rows, reader, self._buffer)
-        return _MappedPayload(self._homes, home, bucket, self._inputs)
+    def _payloads(self, task: CreateTask) -> Generator[_Payload, None, None]:
+        """The payload of one bucket after the other. While one is written, the next one's first
+        blocks come from other homes."""
+        homes = dict(task.homes)
+        wanted = [bucket for bucket, _ in groupby(piece.bucket for piece in task.pieces)]
+        wanted = [bucket for bucket in wanted if bucket >= 0]
+        ahead: _SpilledPayload | None = None
+        try:
+            for number, bucket in enumerate(wanted):
+                if not self._spilled:
+                    yield _MappedPayload(self._homes, homes[bucket], bucket, self._inputs)
+                    continue
+                payload = ahead or self._spilled_payload(bucket, homes[bucket], task.where)
+                ahead = None
+                payload.load()
+                if number + 1 < len(wanted) and not self._homes.alone:
+                    following = wanted[number + 1]
+                    ahead = self._spilled_payload(following, homes[following], task.where)
+                    ahead.ask_ahead()
+                yield payload
+        finally:
+            if ahead is not None:
+                ahead.close()
+
+    def _spilled_payload(self, bucket: int, home: str, where: str) -> _SpilledPayload:
+        rows = self._homes.ask(home, OrderedRowsOf(bucket))
+        reader = SpillReader(self._homes, self._homes.where(where), bucket, rows)
+        return _SpilledPayload(bucket, rows, reader, self._buffer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +194,16 @@ class _SpilledPayload:
         self._reader = reader
         self._buffer = buffer
         self._whole: memoryview | None = None
-        if self._reader.size_bytes <= buffer.size_bytes:
-            self._whole = buffer.view(self._reader.size_bytes)
+
+    def ask_ahead(self) -> None:
+        """Have the first blocks come."""
+        if self._reader.size_bytes <= self._buffer.size_bytes:
+            self._reader.ask_ahead()
+
+    def load(self) -> None:
+        """Read it, if the buffer holds all of it."""
+        if self._reader.size_bytes <= self._buffer.size_bytes:
+            self._whole = self._buffer.view(self._reader.size_bytes)
             self._reader.read_into(self._whole, 0)
             self._reader.forget()
 

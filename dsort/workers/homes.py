@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,9 +48,9 @@ def make_home(directory: Path, owner: Mapping[str, str]) -> str:
         path = directory / HOME_FILE
         boot = _boot_id()
         if path.exists():
-            known = json.loads(path.read_bytes())
-            if known["boot_id"] == boot:
-                return str(known["home"])
+            known = _known_home(path, boot)
+            if known:
+                return known
             for entry in directory.iterdir():
                 entry.unlink()
         home = secrets.token_hex(8)
@@ -58,6 +59,16 @@ def make_home(directory: Path, owner: Mapping[str, str]) -> str:
         part.write_text(json.dumps({"home": home, "boot_id": boot}), encoding="utf-8")
         part.replace(path)
     return home
+
+
+def _known_home(path: Path, boot: str) -> str:
+    """The id in a home file of this boot; "" for anything else, such as a file that a power cut
+    has left empty."""
+    try:
+        known = json.loads(path.read_bytes())
+        return str(known["home"]) if known["boot_id"] == boot else ""
+    except (ValueError, LookupError, TypeError):
+        return ""
 
 
 def home_owner(setup: WorkerSetup) -> dict[str, str]:
@@ -96,6 +107,7 @@ class Homes:
     def __init__(self, home: str, store: IndexStore, exchange: Exchange | None) -> None:
         self.home = home
         self.store = store
+        self.alone = exchange is None
         self._exchange = exchange
         self._where: tuple[str, Where] | None = None
 
@@ -106,14 +118,20 @@ class Homes:
     def ask_all(
         self, asks: Iterable[tuple[str, Request]], *, in_flight_max: int = ASKS_IN_FLIGHT_MAX
     ) -> Iterator[Any]:
-        """The answers in the order of ``asks``; at most ``in_flight_max`` are on their way."""
-        waiting: deque[Callable[[], Any]] = deque()
-        for home, request in asks:
-            if len(waiting) >= in_flight_max:
-                yield waiting.popleft()()
-            waiting.append(self._begin(home, request))
+        """The answers in the order of ``asks``; at most ``in_flight_max`` are on their way, the
+        first of them from now on."""
+        rest = iter(asks)
+        first = (self._begin(home, request) for home, request in islice(rest, in_flight_max))
+        return self._answers(deque(first), rest)
+
+    def _answers(
+        self, waiting: deque[Callable[[], Any]], rest: Iterator[tuple[str, Request]]
+    ) -> Iterator[Any]:
         while waiting:
-            yield waiting.popleft()()
+            answer = waiting.popleft()()
+            for home, request in islice(rest, 1):
+                waiting.append(self._begin(home, request))
+            yield answer
 
     def where(self, name: str) -> Where:
         """The shared file ``name`` that says where everything is."""

@@ -1,0 +1,276 @@
+"""A runtime without workers: every task is answered by arithmetic from the counts of a data set.
+
+Nothing is read and nothing written. Tasks and answers pass through pickle, as they do between
+processes, so that their size is known and what the coordinator keeps of them is its own.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.costs import parts_of
+from dsort.core.columns import Int64s
+from dsort.core.plan import CutRule, OpenShard, Piece
+from dsort.core.tally import Tally
+from dsort.errors import InvariantError
+from dsort.workers.homes import Request
+from dsort.workers.requests import FreeBytes
+from dsort.workers.tasks import (
+    CreateDone,
+    CreatedShard,
+    CreateTask,
+    CutDone,
+    CutTask,
+    DuplicatesDone,
+    DuplicatesTask,
+    ExtractDone,
+    ExtractTask,
+    OrderDone,
+    OrderTask,
+    OutputPiece,
+    SealDone,
+    Task,
+    TaskDone,
+    WorkerSetup,
+)
+
+__all__ = ["ArithmeticRuntime", "Scale", "Traffic", "cut_evenly"]
+
+MEMBERS_A_RECORD = 2
+OVERHEAD_BYTES = 1536
+"""Two headers and padding of a record."""
+FREE_BYTES = 1 << 60
+"""Of scratch on each node."""
+UPLOAD_ID_CHARS, ETAG_CHARS = 128, 36
+"""What a receipt has: an upload's id, and the ETag of each of its parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much data there would be, and how many would work on it. Records are all of one size;
+    hashes spread them over buckets at random (seeded)."""
+
+    shards: int
+    records: int
+    record_bytes: int  # payload
+    output_shards: int
+    nodes: int
+    workers_a_node: int
+    seed: int = 1
+
+    @property
+    def workers(self) -> int:
+        """On all nodes."""
+        return self.nodes * self.workers_a_node
+
+    @property
+    def stored_bytes(self) -> int:
+        """What a record takes in a shard."""
+        return self.record_bytes + OVERHEAD_BYTES
+
+    @property
+    def shard_bytes(self) -> int:
+        """The largest input shard."""
+        return -(-self.records // self.shards) * self.stored_bytes + 1024
+
+    @property
+    def output_payload_bytes(self) -> int:
+        """The ``output_shard_size`` that makes about as many output shards as are wanted."""
+        return max(self.records // self.output_shards, 1) * self.record_bytes
+
+    def records_of_shard(self, shard: int) -> int:
+        """Even, the first ones have one more."""
+        return self.records // self.shards + (shard < self.records % self.shards)
+
+    def records_of_buckets(self, buckets: int) -> Int64s:
+        """How many records hashes would put into each bucket, shape ``(buckets,)``."""
+        stream = np.random.Generator(np.random.SFC64(self.seed))
+        even = np.full(buckets, 1 / buckets)
+        return stream.multinomial(self.records, even).astype(np.int64)
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What went between coordinator and workers. ``bytes_max``: the largest message of a kind."""
+
+    count: Counter[str] = field(default_factory=Counter)
+    bytes_total: Counter[str] = field(default_factory=Counter)
+    bytes_max: Counter[str] = field(default_factory=Counter)
+    worker_seconds: float = 0.0
+    pickle_seconds: float = 0.0
+
+    def note(self, kind: str, size_bytes: int) -> None:
+        """One message."""
+        self.count[kind] += 1
+        self.bytes_total[kind] += size_bytes
+        self.bytes_max[kind] = max(self.bytes_max[kind], size_bytes)
+
+
+class ArithmeticRuntime:
+    """See :class:`~dsort.runtime.base.Runtime`."""
+
+    name = "arithmetic"
+
+    def __init__(self, scale: Scale) -> None:
+        self.scale = scale
+        self.traffic = Traffic()
+        self._bucket_records: Int64s = np.zeros(0, np.int64)
+
+    def workers_max(self) -> int:
+        return self.scale.workers
+
+    def nodes(self) -> int:
+        return self.scale.nodes
+
+    def start(self, setup: WorkerSetup, workers: int) -> None:
+        """Nobody has to come; records are dealt out to the buckets of the job."""
+        self._bucket_records = self.scale.records_of_buckets(setup.buckets)
+
+    def homes(self) -> tuple[str, ...]:
+        return tuple(f"{node:016x}" for node in range(self.scale.nodes))
+
+    def share(self, name: str, data: bytes) -> None:
+        for _ in range(self.scale.nodes):
+            self.traffic.note("share", len(data))
+
+    def ask(self, home: str, request: Request) -> Any:
+        if isinstance(request, FreeBytes):
+            return FREE_BYTES, self.homes().index(home)
+        raise InvariantError(f"{home} has nothing to answer {type(request).__name__} with")
+
+    def tell(self, home: str, request: Request) -> None:
+        self.traffic.note(type(request).__name__, len(pickle.dumps(request, protocol=5)))
+
+    def check_directory(self, path: str, token: str) -> None:
+        """Nobody looks."""
+
+    def run(
+        self, tasks: Iterable[Task], *, workers_max: int | None = None
+    ) -> Iterator[tuple[Task, TaskDone]]:
+        traffic = self.traffic
+        for number, task in enumerate(tasks):
+            began = time.process_time()
+            traffic.note(type(task).__name__, len(pickle.dumps(task, protocol=5)))
+            sent = time.process_time()
+            answer = self._answer(task, number % self.scale.workers)
+            answered = time.process_time()
+            data = pickle.dumps(answer, protocol=5)
+            traffic.note(type(answer).__name__, len(data))
+            heard: TaskDone = pickle.loads(data)  # our own bytes, of a line ago
+            traffic.worker_seconds += answered - sent
+            traffic.pickle_seconds += sent - began + time.process_time() - answered
+            yield task, heard
+
+    def close(self, *, keep_scratch: bool = False) -> None:
+        """Nobody has to go."""
+
+    def _home(self, number: int) -> str:
+        return f"{number % self.scale.nodes:016x}"
+
+    def _answer(self, task: Task, worker: int) -> TaskDone:
+        match task:
+            case ExtractTask():
+                return self._extract(task, worker)
+            case DuplicatesTask():
+                return DuplicatesDone(task.part, self._home(task.part), 0, ())
+            case OrderTask():
+                return self._order(task)
+            case CutTask():
+                rows = int(self._bucket_records[task.bucket])
+                pieces, state = cut_evenly(task.rule, task.bucket, rows, self.scale, task.state)
+                return CutDone(task.bucket, pieces, state)
+            case CreateTask():
+                return self._create(task)
+            case _:
+                return SealDone({})
+
+    def _extract(self, task: ExtractTask, worker: int) -> ExtractDone:
+        records = self.scale.records_of_shard(task.shard)
+        return ExtractDone(
+            shard=task.shard,
+            worker=worker,
+            home=self._home(worker),
+            records=records,
+            members=records * MEMBERS_A_RECORD,
+            payload_bytes=records * self.scale.record_bytes,
+            stored_bytes=records * self.scale.stored_bytes,
+            tally=Tally(),
+        )
+
+    def _order(self, task: OrderTask) -> OrderDone:
+        records = int(self._bucket_records[task.bucket])
+        return OrderDone(
+            bucket=task.bucket,
+            home=self._home(task.bucket),
+            records=records,
+            dropped=0,
+            payload_bytes=records * self.scale.record_bytes,
+            stored_bytes=records * self.scale.stored_bytes,
+        )
+
+    def _create(self, task: CreateTask) -> CreateDone:
+        return CreateDone(
+            shards=tuple(
+                CreatedShard(piece.ordinal, f"{piece.ordinal:016x}", _receipt(piece))
+                for piece in task.pieces
+                if piece.last
+            ),
+            records=sum(piece.row_stop - piece.row_start for piece in task.pieces),
+            bytes_written=sum(piece.stored_bytes for piece in task.pieces),
+        )
+
+
+def _receipt(piece: OutputPiece) -> str:
+    """As long as the receipt of a multipart upload of that shard."""
+    parts = parts_of(piece.shard_bytes)
+    return f"{piece.name}{piece.ordinal:0{UPLOAD_ID_CHARS + parts * ETAG_CHARS}x}"
+
+
+def cut_evenly(
+    rule: CutRule, bucket: int, rows: int, scale: Scale, state: OpenShard
+) -> tuple[list[Piece], OpenShard]:
+    """What :func:`~dsort.core.plan.cut_bucket` makes of ``rows`` records that are all alike."""
+    pieces: list[Piece] = []
+    row = 0
+    while row < rows:
+        wanted = _records_in(rule, scale, state.number)
+        until = rows if wanted is None else min(row + wanted - state.records, rows)
+        count = until - row
+        piece = Piece(
+            group=0,
+            number=state.number,
+            bucket=bucket,
+            row_start=row,
+            row_stop=until,
+            offset=state.stored_bytes,
+            members=count * MEMBERS_A_RECORD,
+            payload_bytes=count * scale.record_bytes,
+            stored_bytes=count * scale.stored_bytes,
+        )
+        pieces.append(piece)
+        if wanted is not None and state.records + count == wanted:
+            state = OpenShard(number=state.number + 1)
+        else:
+            state = replace(
+                state,
+                records=state.records + count,
+                payload_bytes=state.payload_bytes + piece.payload_bytes,
+                stored_bytes=state.stored_bytes + piece.stored_bytes,
+            )
+        row = until
+    return pieces, state
+
+
+def _records_in(rule: CutRule, scale: Scale, number: int) -> int | None:
+    if rule.size_bytes is None:
+        return rule.records_in(number)
+    if rule.shards_max is not None and number == rule.shards_max - 1:
+        return None
+    return max(-(-rule.size_bytes // scale.record_bytes), 1)

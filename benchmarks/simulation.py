@@ -1,0 +1,180 @@
+"""The control plane of a petabyte, without the petabyte: the real coordinator over fake workers.
+
+Run as ``python -m benchmarks.simulation --shards 100000 --records 1e9``; one JSON object on stdout.
+All of the coordinator is dsort's own, from resolve to the manifest, lease and journal included;
+workers answer by arithmetic (see ``arithmetic_workers``), buckets hold nothing (see
+``null_bucket``). The clock leaves out what the fake workers take; the peak of memory does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.arithmetic_workers import ArithmeticRuntime, Scale
+from benchmarks.costs import Layout, costs_of, requests_of
+from benchmarks.null_bucket import NullBucket
+from dsort.coordinator import run_job
+from dsort.core.tally import Tally
+from dsort.job import Job
+from dsort.job_setup import output_names, with_seed
+from dsort.reports import Event, PhaseDone, RunOptions
+from dsort.spec.load import parse_spec
+from dsort.stopping import StopFlag
+
+__all__ = ["Simulated", "simulate"]
+
+NODE_MEMORY_BYTES_MAX = 8 << 30
+
+
+@dataclass(slots=True)
+class Simulated:
+    """What a simulated job took. ``phase_seconds`` are CPU seconds of the coordinator, without its
+    workers: nobody ever waits here. ``rss_bytes`` is what the process had at the end of each
+    phase."""
+
+    scale: Scale
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    rss_bytes: dict[str, int] = field(default_factory=dict)
+    peak_bytes: int = 0
+    messages: dict[str, dict[str, int]] = field(default_factory=dict)
+    requests: dict[str, int] = field(default_factory=dict)
+    stored_bytes: int = 0  # manifest, journal and all else that the coordinator stores
+    buckets: int = 0
+    output_shards: int = 0
+    events: int = 0
+
+
+def simulate(scale: Scale, *, progress: bool = False) -> Simulated:
+    """Run one job from its spec to its manifest. Raises what the coordinator raises."""
+    runtime = ArithmeticRuntime(scale)
+    inputs = NullBucket("s3://inputs", shards=scale.shards, shard_bytes=scale.shard_bytes)
+    outputs = NullBucket("s3://outputs")
+    result = Simulated(scale)
+    with StopFlag() as stop:
+        job = _job(scale, runtime, inputs, outputs, stop)
+        listener = _Listener(runtime, result, progress=progress)
+        job.on_event = listener
+        report = run_job(job, Tally())
+    result.buckets = job.moving.buckets
+    result.output_shards = report.output_shards
+    result.peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    traffic = runtime.traffic
+    result.messages = {
+        kind: {
+            "count": count,
+            "bytes": traffic.bytes_total[kind],
+            "bytes_max": traffic.bytes_max[kind],
+        }
+        for kind, count in traffic.count.items()
+    }
+    result.requests = dict(inputs.requests + outputs.requests)
+    result.stored_bytes = outputs.bytes_written
+    return result
+
+
+def _job(
+    scale: Scale,
+    runtime: ArithmeticRuntime,
+    inputs: NullBucket,
+    outputs: NullBucket,
+    stop: StopFlag,
+) -> Job:
+    spec = parse_spec(
+        {
+            "input_bck": inputs.uri,
+            "output_bck": outputs.uri,
+            "input_format": {"prefix": "shard-"},
+            "input_extension": ".tar",
+            "output_format": "out-%07d",
+            "output_shard_size": str(scale.output_payload_bytes),
+            "algorithm": {"kind": "shuffle", "seed": "1"},
+            "description": "simulated",
+        }
+    ).spec
+    return Job(
+        job_id="20260101-000000-000000",
+        spec=with_seed(spec),
+        options=RunOptions(root=Path.cwd(), memory_max_bytes=NODE_MEMORY_BYTES_MAX),
+        input_bck=spec.input_bck,
+        output_bck=spec.output_bck,
+        inputs_bucket=inputs,
+        outputs_bucket=outputs,
+        runtime=runtime,
+        stop=stop,
+        on_event=lambda event: None,
+        names=output_names(spec, None),
+    )
+
+
+class _Listener:
+    """Counts events, and takes each phase's CPU time at its end, without the fake workers'."""
+
+    def __init__(self, runtime: ArithmeticRuntime, result: Simulated, *, progress: bool) -> None:
+        self._traffic = runtime.traffic
+        self._result = result
+        self._progress = progress
+        self._began = time.process_time()
+
+    def __call__(self, event: Event) -> None:
+        self._result.events += 1
+        if isinstance(event, PhaseDone):
+            own = time.process_time() - self._traffic.worker_seconds
+            seconds = own - self._began
+            self._began = own
+            self._result.phase_seconds[event.phase] = seconds
+            self._result.rss_bytes[event.phase] = _rss_bytes()
+            if self._progress:
+                print(f"{event.phase}: {seconds:.1f} s, {_rss_bytes() >> 20} MiB", flush=True)
+
+
+def _rss_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError("/proc/self/status has no VmRSS")
+
+
+def report_of(result: Simulated) -> dict[str, Any]:
+    """The result in JSON types, with what the workers' requests would be and cost."""
+    report = asdict(result)
+    layout = Layout(
+        input_shards=result.scale.shards,
+        input_bytes=result.scale.records * result.scale.stored_bytes,
+        output_shards=result.output_shards,
+        output_bytes=result.scale.records * result.scale.stored_bytes,
+    )
+    requests = requests_of(layout)
+    report["worker_requests"] = asdict(requests)
+    report["dollars"] = costs_of(requests, result.requests)
+    report["seconds"] = sum(result.phase_seconds.values())
+    report["tasks"] = sum(
+        facts["count"] for kind, facts in result.messages.items() if kind.endswith("Task")
+    )
+    return report
+
+
+def main() -> None:
+    """Simulate and print the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    number = lambda text: int(float(text))  # noqa: E731
+    parser.add_argument("--shards", type=number, default=100_000)
+    parser.add_argument("--records", type=number, default=10**9)
+    parser.add_argument("--record-bytes", type=number, default=10**6)
+    parser.add_argument("--output-shards", type=number, default=100_000)
+    parser.add_argument("--nodes", type=number, default=100)
+    parser.add_argument("--workers-a-node", type=number, default=16)
+    parser.add_argument("--progress", action="store_true")
+    arguments = vars(parser.parse_args())
+    progress = arguments.pop("progress")
+    result = simulate(Scale(**arguments), progress=progress)
+    print(json.dumps(report_of(result)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""What is measured on object stores, on several nodes, and of the control plane alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.contenders import Task as FileTask
+from benchmarks.contenders import read_report, spec_of
+from benchmarks.data import DataSet, require_room
+from benchmarks.measure import REPOSITORY, ROOM_FACTOR, Bench, tell
+from benchmarks.memory import TreeSampler
+from benchmarks.object_store import (
+    STORE_CONTENDERS,
+    StoreContender,
+    missing,
+    open_store,
+    run_on_store,
+)
+from benchmarks.process import run_tree
+from benchmarks.results import Run, Skip
+from benchmarks.settings import Measured, Settings, data_of
+
+__all__ = ["control", "nodes", "s3", "s3_flat", "turns"]
+
+PROFILE = "100k"
+SHARD_DATA_BYTES = 64_000_000
+SMALL_BYTES, SMALL_SHARDS = 10_000_000, 2
+"""What is left of a run is its start: interpreters, imports, clients."""
+MEMORY_BYTES_MAX = 1 << 30
+"""What workers may have while it is measured whether that depends on the data."""
+GIB = 1 << 30
+NODE_COUNTS = (1, 3)
+NODE_MEMORY_BYTES_MAX = 1 << 30
+CONTROL_SHARDS = 100_000
+QUICK_DIVISOR = 100
+
+
+def _shards_of(total_bytes: int) -> int:
+    return max(1, round(total_bytes / SHARD_DATA_BYTES))
+
+
+def s3(bench: Bench, settings: Settings) -> Measured:
+    """dsort between two buckets of a real server, in turn with the floor beneath it."""
+    if reason := missing():
+        return Measured([], [Skip("s3", "all", reason)])
+    data = data_of(settings, PROFILE, settings.total_bytes, _shards_of(settings.total_bytes))
+    # The server keeps the inputs and an output, and what it was told to forget for a while.
+    require_room(settings.directory, int(2 * ROOM_FACTOR * data.total_bytes))
+    measured = Measured([], [])
+    small = data_of(settings, PROFILE, SMALL_BYTES, SMALL_SHARDS)
+    with open_store(settings.directory) as store:
+        failed: set[str] = set()
+        for suite, of, rounds in (("s3-start", small, 2), ("s3", data, settings.rounds)):
+            for number, contender in turns(rounds):
+                if contender.name in failed:
+                    continue
+                run = run_on_store(
+                    store,
+                    contender,
+                    of,
+                    suite=suite,
+                    number=number,
+                    workers=bench.workers,
+                    timeout_seconds=bench.timeout_seconds,
+                )
+                tell(run)
+                measured.runs.append(run)
+                if run.failure:
+                    failed.add(contender.name)
+    return measured
+
+
+def turns(rounds: int) -> Iterator[tuple[int, StoreContender]]:
+    """Round after round, each time in the other order: whoever comes first finds a server that had
+    time to put its house in order."""
+    contenders = list(STORE_CONTENDERS.values())
+    for number in range(rounds):
+        for contender in contenders if number % 2 == 0 else reversed(contenders):
+            yield number, contender
+
+
+def s3_flat(bench: Bench, settings: Settings) -> Measured:
+    """Peak memory of dsort's workers between buckets, on little data and on much."""
+    if reason := missing():
+        return Measured([], [Skip("s3-flat", "all", reason)])
+    if settings.is_quick:
+        return Measured([], [Skip("s3-flat", "all", "left out of --quick")])
+    measured = Measured([], [])
+    sizes = (
+        (GIB, 8 * GIB) if settings.is_full else (settings.total_bytes // 4, settings.total_bytes)
+    )
+    require_room(settings.directory, int(2 * ROOM_FACTOR * max(sizes)))
+    with open_store(settings.directory) as store:
+        for total_bytes in sizes:
+            data = data_of(settings, PROFILE, total_bytes, _shards_of(total_bytes))
+            run = run_on_store(
+                store,
+                STORE_CONTENDERS["dsort"],
+                data,
+                suite="s3-flat",
+                number=0,
+                workers=bench.workers,
+                timeout_seconds=2 * bench.timeout_seconds,
+                memory_bytes_max=MEMORY_BYTES_MAX,
+            )
+            run.details["profile"] = PROFILE
+            run.details["scale"] = total_bytes
+            tell(run)
+            measured.runs.append(run)
+            store.drop_data(data)
+    return measured
+
+
+def nodes(bench: Bench, settings: Settings) -> Measured:
+    """Three Ray nodes of one CPU each, disks not shared, against one node of three CPUs."""
+    if settings.is_quick:
+        return Measured([], [Skip("nodes", "all", "left out of --quick")])
+    data = data_of(settings, PROFILE, settings.total_bytes, _shards_of(settings.total_bytes))
+    measured = Measured([], [])
+    for number in range(settings.slow_rounds):
+        for count in NODE_COUNTS:
+            run = _nodes_run(bench, data, count, number)
+            tell(run)
+            measured.runs.append(run)
+            if run.failure:
+                return measured
+    return measured
+
+
+def _nodes_run(bench: Bench, data: DataSet, count: int, number: int) -> Run:
+    require_room(data.root, int(2 * ROOM_FACTOR * data.total_bytes))
+    with (
+        tempfile.TemporaryDirectory(prefix="out-", dir=data.root) as output,
+        # In /tmp, because Ray's sockets need a short path.
+        tempfile.TemporaryDirectory(prefix="dsb-") as scratch,
+    ):
+        task = FileTask(data, Path(output), Path(scratch), max(NODE_COUNTS), cores=1)
+        command = [sys.executable, "-m", "benchmarks.scripts.on_ray_nodes"]
+        command += ["--nodes", str(count), "--cpus", str(max(NODE_COUNTS) // count)]
+        command += ["--spec", json.dumps(spec_of(task)), "--root", str(data.root)]
+        command += ["--scratch", scratch, "--memory-max", str(NODE_MEMORY_BYTES_MAX)]
+        sampler = TreeSampler(0.5)
+        finished = run_tree(
+            command, cwd=REPOSITORY, timeout_seconds=bench.timeout_seconds, sampler=sampler
+        )
+        written_bytes = sum(path.stat().st_size for path in Path(output).rglob("*.tar"))
+    failure, seconds, details = "", 0.0, {}
+    if finished.exit_code != 0:
+        last = " ".join(finished.stderr.strip().splitlines()[-3:])
+        failure = f"exit code {finished.exit_code}: {last}"
+    elif written_bytes < data.member_bytes_min:
+        failure = f"wrote {written_bytes} of {data.member_bytes_min} bytes"
+    else:
+        details = read_report(finished.stdout)
+        seconds = float(details["work_seconds"])
+    return Run(
+        "nodes",
+        PROFILE,
+        f"nodes-{count}",
+        number,
+        data.total_bytes,
+        seconds,
+        finished.wall_seconds,
+        cpu_seconds=finished.cpu_seconds,
+        other_cpu_seconds=finished.other_cpu_seconds,
+        details=details,
+        failure=failure,
+    )
+
+
+def control(bench: Bench, settings: Settings) -> Measured:
+    """The coordinator of a petabyte job over workers that answer by arithmetic."""
+    divisor = QUICK_DIVISOR if settings.is_quick else 1
+    measured = Measured([], [])
+    for outputs in (
+        (CONTROL_SHARDS,) if settings.is_quick else (CONTROL_SHARDS, 10 * CONTROL_SHARDS)
+    ):
+        measured.runs.append(_control_run(bench, divisor, outputs))
+        tell(measured.runs[-1])
+    return measured
+
+
+def _control_run(bench: Bench, divisor: int, outputs: int) -> Run:
+    sizes = {
+        "--shards": CONTROL_SHARDS // divisor,
+        "--records": 10**9 // divisor,
+        "--output-shards": outputs // divisor,
+    }
+    options: Sequence[str] = [f"{name}={value}" for name, value in sizes.items()]
+    finished = run_tree(
+        [sys.executable, "-m", "benchmarks.simulation", *options],
+        cwd=REPOSITORY,
+        timeout_seconds=bench.timeout_seconds,
+    )
+    profile = f"{sizes['--shards']:,} to {sizes['--output-shards']:,} shards"
+    if finished.exit_code != 0:
+        last = " ".join(finished.stderr.strip().splitlines()[-3:])
+        return Run("control", profile, "dsort", 0, 0, failure=last or "failed")
+    report = read_report(finished.stdout)
+    return Run(
+        "control",
+        profile,
+        "dsort",
+        0,
+        0,
+        float(report["seconds"]),
+        finished.wall_seconds,
+        cpu_seconds=finished.cpu_seconds,
+        other_cpu_seconds=finished.other_cpu_seconds,
+        details=report,
+    )
