@@ -21,6 +21,8 @@ from dsort.workers.tasks import DuplicatesDone, DuplicatesTask, Task
 __all__ = ["Dropped", "Renamed", "rename_duplicates", "settle_duplicates"]
 
 DROP_FILE, RENAME_FILE = "drop.col", "rename.col"
+PART_BYTES = 16 << 20
+OPENED_FILES_MAX = 1 << 20
 HASH_BYTES = 40
 """Memory a record takes in the search for duplicates: hash, positions, and their sorted copies."""
 
@@ -97,8 +99,7 @@ def _find_duplicates(job: Job, extraction: Extraction, *, want_rows: bool) -> li
     records = sum(facts.records for facts in extraction.done.values())
     if not records:
         return []
-    workers = job.moving.workers
-    parts = max(workers, -(-records * HASH_BYTES // max(job.moving.buffer_bytes, 1)))
+    parts = _parts(job, records * HASH_BYTES)
     bounds = [part * (1 << 64) // parts for part in range(parts)] + [0]
     tasks: Iterator[Task] = (
         DuplicatesTask(
@@ -116,6 +117,14 @@ def _find_duplicates(job: Job, extraction: Extraction, *, want_rows: bool) -> li
         assert isinstance(done, DuplicatesDone)
         found[done.part] = done
     return [found[part] for part in range(parts)]
+
+
+def _parts(job: Job, size_bytes: int) -> int:
+    """How many ranges of hashes: each fits in a worker's buffer, all workers have one, and none is
+    large, so that memory does not grow with the data. But every range opens every index file."""
+    needed = -(-size_bytes // max(job.moving.buffer_bytes, 1))
+    wanted = max(job.moving.workers, -(-size_bytes // PART_BYTES))
+    return max(needed, min(wanted, OPENED_FILES_MAX // max(len(job.inputs), 1)), 1)
 
 
 def _samples(job: Job, found: Iterable[DuplicatesDone]) -> list[str]:

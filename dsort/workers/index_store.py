@@ -137,6 +137,8 @@ class IndexStore:
         ``bucket_offsets`` has shape ``(buckets + 1,)``: where each bucket's rows begin.
         """
         sort = index.sort
+        # A search for duplicates reads a range of hashes from every shard's file: a slice of it.
+        by_hash = np.argsort(index.key_hash).astype(np.int32)
         with_segments = spill_starts is None
         return write_columns(
             self.path(f"{stage}-{shard}.col"),
@@ -146,7 +148,8 @@ class IndexStore:
                 "spill_starts": spill_starts,
                 "ordinal": index.ordinal,
                 "keys": index.keys,
-                "key_hash": index.key_hash,
+                "key_hash": index.key_hash[by_hash],
+                "key_row": by_hash,
                 "group": sort.group,
                 "rank": sort.rank,
                 "words": sort.words,
@@ -186,10 +189,17 @@ class IndexStore:
         kept = [(shard, part) for shard, part in parts if len(part)]
         return BucketRows(tuple(s for s, _ in kept), tuple(part for _, part in kept))
 
-    def key_hashes(self, stage: str, shard: int) -> tuple[UInt64s, Int64s]:
-        """(key hash, ordinal) of all of a shard's records, in no particular order."""
+    def key_hashes(
+        self, stage: str, shard: int, low: int = 0, high: int = 0
+    ) -> tuple[UInt64s, Int64s, Int64s]:
+        """(key hash, ordinal, row) of a shard's records with ``low <= hash < high`` (high 0: no
+        upper end), by ascending hash."""
         file = ColumnFile(self.path(f"{stage}-{shard}.col"))
-        return file.array("key_hash"), file.array("ordinal")
+        hashes = file.array("key_hash")
+        start = int(np.searchsorted(hashes, np.uint64(low)))
+        stop = int(np.searchsorted(hashes, np.uint64(high))) if high else len(hashes)
+        rows = file.array("key_row", start, stop).astype(np.int64)
+        return hashes[start:stop], file.array("ordinal")[rows], rows
 
     def keys(self, stage: str, shard: int, rows: NDArray[np.integer]) -> BytesColumn:
         """The record keys of some rows of a shard's file."""

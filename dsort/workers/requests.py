@@ -75,13 +75,9 @@ class KeyHashes:
     def answer(self, store: IndexStore) -> KeyRows:
         hashes, shard, ordinal, row = [np.zeros(0, np.uint64)], [], [], []
         for number in self.shards.tolist():
-            key_hash, ordinals = store.key_hashes(self.stage, number)
-            mine = key_hash >= np.uint64(self.low)
-            if self.high:
-                mine &= key_hash < np.uint64(self.high)
-            rows = np.flatnonzero(mine).astype(np.int64)
-            hashes.append(key_hash[rows])
-            ordinal.append(ordinals[rows])
+            key_hash, ordinals, rows = store.key_hashes(self.stage, number, self.low, self.high)
+            hashes.append(key_hash)
+            ordinal.append(ordinals)
             shard.append(np.full(len(rows), number, np.int64))
             row.append(rows)
         none = np.zeros(0, np.int64)
