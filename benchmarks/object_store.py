@@ -32,6 +32,7 @@ __all__ = [
     "StoreTask",
     "account_of",
     "missing",
+    "nodes_contender",
     "open_store",
     "run_on_store",
 ]
@@ -185,6 +186,22 @@ def _floor(task: StoreTask) -> list[str]:
     line = [sys.executable, "-m", "benchmarks.scripts.copy_shards"]
     line += ["--input", buckets[0], "--output", buckets[1], "--workers", str(task.workers)]
     return [*line, "--", *task.data.names]
+
+
+def nodes_contender(count: int, cpus: int) -> StoreContender:
+    """dsort on ``count`` Ray nodes of ``cpus`` each, all on this machine."""
+
+    def command(task: StoreTask) -> list[str]:
+        line = [sys.executable, "-m", "benchmarks.scripts.on_ray_nodes"]
+        line += ["--nodes", str(count), "--cpus", str(cpus), "--spec", json.dumps(spec_of(task))]
+        line += ["--root", str(task.scratch), "--scratch", str(task.scratch)]
+        return [*line, "--memory-max", str(task.memory_bytes_max)]
+
+    def details(finished: Finished) -> dict[str, Any]:
+        work_seconds = read_report(finished.stdout)["work_seconds"]
+        return _dsort_details(finished) | {"work_seconds": work_seconds}
+
+    return StoreContender(f"nodes-{count}", command, details)
 
 
 STORE_CONTENDERS = {

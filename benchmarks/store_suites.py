@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from dataclasses import replace
 
-from benchmarks.contenders import Task as FileTask
-from benchmarks.contenders import read_report, spec_of
-from benchmarks.data import DataSet, require_room
+from benchmarks.contenders import read_report
+from benchmarks.data import require_room
 from benchmarks.measure import REPOSITORY, ROOM_FACTOR, Bench, tell
-from benchmarks.memory import TreeSampler
 from benchmarks.object_store import (
     STORE_CONTENDERS,
     StoreContender,
     missing,
+    nodes_contender,
     open_store,
     run_on_store,
 )
@@ -116,60 +113,35 @@ def s3_flat(bench: Bench, settings: Settings) -> Measured:
 
 
 def nodes(bench: Bench, settings: Settings) -> Measured:
-    """Three Ray nodes of one CPU each, disks not shared, against one node of three CPUs."""
+    """From S3 to S3 on three Ray nodes of one CPU each, disks not shared, against one of three."""
     if settings.is_quick:
         return Measured([], [Skip("nodes", "all", "left out of --quick")])
+    if reason := missing():
+        return Measured([], [Skip("nodes", "all", reason)])
     data = data_of(settings, PROFILE, settings.total_bytes, _shards_of(settings.total_bytes))
+    require_room(settings.directory, int(3 * ROOM_FACTOR * data.total_bytes))
     measured = Measured([], [])
-    for number in range(settings.slow_rounds):
-        for count in NODE_COUNTS:
-            run = _nodes_run(bench, data, count, number)
-            tell(run)
-            measured.runs.append(run)
-            if run.failure:
-                return measured
+    with open_store(settings.directory) as store:
+        for number in range(settings.slow_rounds):
+            for count in NODE_COUNTS:
+                run = run_on_store(
+                    store,
+                    nodes_contender(count, max(NODE_COUNTS) // count),
+                    data,
+                    suite="nodes",
+                    number=number,
+                    workers=max(NODE_COUNTS),
+                    timeout_seconds=bench.timeout_seconds,
+                    memory_bytes_max=NODE_MEMORY_BYTES_MAX,
+                )
+                if not run.failure:  # extract to commit: a cluster is there before its jobs
+                    phases_seconds = float(run.details["phases_total_seconds"])
+                    run = replace(run, work_seconds=phases_seconds)
+                tell(run)
+                measured.runs.append(run)
+                if run.failure:
+                    return measured
     return measured
-
-
-def _nodes_run(bench: Bench, data: DataSet, count: int, number: int) -> Run:
-    require_room(data.root, int(2 * ROOM_FACTOR * data.total_bytes))
-    with (
-        tempfile.TemporaryDirectory(prefix="out-", dir=data.root) as output,
-        # In /tmp, because Ray's sockets need a short path.
-        tempfile.TemporaryDirectory(prefix="dsb-") as scratch,
-    ):
-        task = FileTask(data, Path(output), Path(scratch), max(NODE_COUNTS), cores=1)
-        command = [sys.executable, "-m", "benchmarks.scripts.on_ray_nodes"]
-        command += ["--nodes", str(count), "--cpus", str(max(NODE_COUNTS) // count)]
-        command += ["--spec", json.dumps(spec_of(task)), "--root", str(data.root)]
-        command += ["--scratch", scratch, "--memory-max", str(NODE_MEMORY_BYTES_MAX)]
-        sampler = TreeSampler(0.5)
-        finished = run_tree(
-            command, cwd=REPOSITORY, timeout_seconds=bench.timeout_seconds, sampler=sampler
-        )
-        written_bytes = sum(path.stat().st_size for path in Path(output).rglob("*.tar"))
-    failure, seconds, details = "", 0.0, {}
-    if finished.exit_code != 0:
-        last = " ".join(finished.stderr.strip().splitlines()[-3:])
-        failure = f"exit code {finished.exit_code}: {last}"
-    elif written_bytes < data.member_bytes_min:
-        failure = f"wrote {written_bytes} of {data.member_bytes_min} bytes"
-    else:
-        details = read_report(finished.stdout)
-        seconds = float(details["work_seconds"])
-    return Run(
-        "nodes",
-        PROFILE,
-        f"nodes-{count}",
-        number,
-        data.total_bytes,
-        seconds,
-        finished.wall_seconds,
-        cpu_seconds=finished.cpu_seconds,
-        other_cpu_seconds=finished.other_cpu_seconds,
-        details=details,
-        failure=failure,
-    )
 
 
 def control(bench: Bench, settings: Settings) -> Measured:
