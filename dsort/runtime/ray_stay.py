@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -31,6 +31,9 @@ DIRECTORY_CHARACTERS_MAX = 40
 """Longer, and the paths of Ray's sockets below it are longer than Linux takes (107)."""
 
 OBJECT_STORE_BYTES = 80 << 20  # hardly more than the least that Ray takes: little goes through it
+
+_OWN_TOKEN = secrets.token_hex(32)
+"""One for all Rays of this process: Ray reads it once."""
 
 _SERVERS = frozenset({"gcs_server", "raylet"})
 
@@ -114,19 +117,27 @@ class RayStay:
 def start_ray(init: Callable[..., object], shutdown: Callable[[], object], cpus: int) -> RayStay:
     """Begin to start a Ray of one's own on this machine."""
     directory = _make_directory()
-    begin = partial(
-        init,
-        address="local",  # whatever RAY_ADDRESS says
-        num_cpus=cpus,
-        num_gpus=0,
-        include_dashboard=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        log_to_driver=False,
-        logging_level=logging.CRITICAL,
-        _temp_dir=str(directory),
-        # It takes the page cache of mapped inputs for memory in use, and kills for it.
-        _system_config={"memory_monitor_refresh_ms": 0},
-    )
+    # Inside another Ray's job it would look for that job's files. And its ports are open to the
+    # network, so Ray locks it with a token; without one of ours it leaves its own in the user's home.
+    ours: dict[str, str | None] = {"RAY_JOB_CONFIG_JSON_ENV_VAR": None}
+    if "RAY_AUTH_MODE" not in os.environ:
+        ours["RAY_AUTH_TOKEN"] = os.environ.get("RAY_AUTH_TOKEN", _OWN_TOKEN)
+
+    def begin() -> None:
+        with _environment(ours):
+            init(
+                address="local",  # whatever RAY_ADDRESS says
+                num_cpus=cpus,
+                num_gpus=0,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                log_to_driver=False,
+                logging_level=logging.CRITICAL,
+                _temp_dir=str(directory),
+                # It takes the page cache of mapped inputs for memory in use, and kills for it.
+                _system_config={"memory_monitor_refresh_ms": 0},
+            )
+
     return RayStay(begin, shutdown, directory)
 
 
@@ -138,7 +149,7 @@ def join_ray(init: Callable[..., object], shutdown: Callable[[], object], addres
 
     def begin() -> None:
         check_listener(address)
-        with _environment(RAY_gcs_server_port_wait_time_s=str(JOIN_TRIES_MAX)):
+        with _environment({"RAY_gcs_server_port_wait_time_s": str(JOIN_TRIES_MAX)}):
             init(
                 address=address,
                 log_to_driver=False,
@@ -159,18 +170,22 @@ def _make_directory() -> Path:
 
 
 @contextlib.contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """Set environment variables for as long as the body runs."""
+def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Set environment variables (None: remove them) for as long as the body runs."""
     before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+    _set(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _processes(directory: Path) -> list[psutil.Process]:

@@ -32,7 +32,6 @@ __all__ = [
     "Sample",
     "Sampled",
     "SpillBlock",
-    "StoreFile",
 ]
 
 BLOCK_BYTES = 16 << 20
@@ -179,17 +178,6 @@ class OrderedRowsOf:
 
     def answer(self, store: IndexStore) -> OrderedRows:
         return store.ordered(self.bucket, self.start, None if self.stop < 0 else self.stop)
-
-
-@dataclass(frozen=True, slots=True)
-class StoreFile:
-    """Store a small file; it appears whole or not at all."""
-
-    name: str
-    data: bytes
-
-    def answer(self, store: IndexStore) -> None:
-        store.write_file(self.name, self.data)
 
 
 @dataclass(frozen=True, slots=True)

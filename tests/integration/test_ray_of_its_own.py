@@ -24,7 +24,8 @@ pytestmark = pytest.mark.ray
 
 class RayJob:
     """A ``dsort start --ray`` in a process group of its own, as a terminal would have it. All that
-    it starts has ``directory``, where temporary files go, in its environment."""
+    it starts has ``directory``, where temporary files go and the user is at home, in its
+    environment."""
 
     def __init__(self, root: Path, directory: Path) -> None:
         self.directory = directory
@@ -33,7 +34,8 @@ class RayJob:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "dsort", "start", "-f", json.dumps(SPEC), *options],
             cwd=root,
-            env=inherited | {"PYTHONPATH": str(ROOT), "TMPDIR": str(directory)},
+            env=inherited
+            | {"PYTHONPATH": str(ROOT), "TMPDIR": str(directory), "HOME": str(directory)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
