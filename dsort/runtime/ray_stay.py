@@ -118,7 +118,7 @@ def start_ray(init: Callable[..., object], shutdown: Callable[[], object], cpus:
     """Begin to start a Ray of one's own on this machine."""
     directory = _make_directory()
     # Inside another Ray's job it would look for that job's files. And its ports are open to the
-    # network, so Ray locks it with a token; without one of ours it leaves its own in the user's home.
+    # network, so Ray locks it with a token, which it leaves in the user's home unless we have one.
     ours: dict[str, str | None] = {"RAY_JOB_CONFIG_JSON_ENV_VAR": None}
     if "RAY_AUTH_MODE" not in os.environ:
         ours["RAY_AUTH_TOKEN"] = os.environ.get("RAY_AUTH_TOKEN", _OWN_TOKEN)
