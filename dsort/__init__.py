@@ -9,11 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dsort.api import load_spec, plan, run
+    from dsort.api import load_spec, plan, resume, run
     from dsort.reports import JobReport, PlanReport, RunOptions
     from dsort.spec.model import JobSpec
 
-__all__ = ["JobReport", "JobSpec", "PlanReport", "RunOptions", "load_spec", "plan", "run"]
+__all__ = [
+    "JobReport",
+    "JobSpec",
+    "PlanReport",
+    "RunOptions",
+    "load_spec",
+    "plan",
+    "resume",
+    "run",
+]
 
 _HOMES = {
     "JobReport": ("dsort.reports", "JobReport"),
@@ -22,6 +31,7 @@ _HOMES = {
     "RunOptions": ("dsort.reports", "RunOptions"),
     "load_spec": ("dsort.api", "load_spec"),
     "plan": ("dsort.api", "plan"),
+    "resume": ("dsort.api", "resume"),
     "run": ("dsort.api", "run"),
 }
 
