@@ -12,11 +12,12 @@ DEMO_SPEC := {"input_bck": "images", "output_bck": "shuffled", \
 	"algorithm": {"kind": "shuffle"}}
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench lock clean
+.PHONY: help demo test chaos check format bench lock clean
 
 help:
 	@echo "make demo    make some shards, shuffle them, say where the result is (in demo/)"
 	@echo "make test    run all tests"
+	@echo "make chaos   break many random jobs at random (CHAOS_SEEDS=200; CHAOS_SEED=7: one again)"
 	@echo "make check   formatting, lint, types, architecture"
 	@echo "make format  put the formatting right"
 	@echo "make bench   measure dsort against others (in bench-data/)"
@@ -35,6 +36,9 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+chaos: $(INSTALLED)
+	CHAOS_SEEDS=$(or $(CHAOS_SEEDS),200) $(BIN)/python -m pytest tests/faults/test_chaos.py
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .

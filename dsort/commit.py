@@ -16,20 +16,29 @@ from dsort.core.journal import Committing
 from dsort.core.manifest import (
     ManifestInput,
     ManifestOutput,
+    index_name,
     manifest_bytes,
     manifest_name,
     wids_index_bytes,
 )
-from dsort.creation import Created, file_bytes, staged
+from dsort.creation import Created, file_bytes, keep_sealed, staged
 from dsort.errors import ChangedInputError, InvariantError, StorageError
 from dsort.job import Job
 from dsort.planning import Plan
 from dsort.storage.base import Bucket
 
-__all__ = ["commit", "dsort_version", "outputs_of", "refuse_changed_inputs", "refuse_existing"]
+__all__ = [
+    "commit",
+    "dsort_version",
+    "names_stored",
+    "outputs_of",
+    "refuse_changed_inputs",
+    "refuse_existing",
+    "take_back",
+]
 
 PUBLISHED_AT_ONCE_MAX = 16
-INDEX_NAME = "{job_id}-index.json"
+PUBLISHED_A_TURN = 500
 
 
 def dsort_version() -> str:
@@ -82,9 +91,9 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
     if sum(shard.records for shard in outputs) != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
     bucket, prefix = job.outputs_bucket, staged(job.job_id)
-    index = INDEX_NAME.format(job_id=job.job_id) if job.spec.index == "wids" else None
+    index = index_name(job.job_id) if job.spec.index == "wids" else None
     named = [
-        _Named(f"{prefix}{shard.ordinal}", name, created.shards[shard.ordinal].receipt)
+        _Named(f"{prefix}{shard.ordinal}", name, created.shards[shard.ordinal].receipt, overwrite)
         for shard, name in zip(plan.shards, plan.names, strict=True)
     ]
     # All that needs room is stored before the first name is given: a disk that is full by now must
@@ -92,63 +101,85 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
     if index is not None:
         hashes = [md5[shard.ordinal] for shard in plan.shards]
         data = wids_index_bytes(job.job_id, outputs, hashes)
-        named.append(_stage(bucket, f"{prefix}index", index, data))
+        # Its name is the job's own: only an earlier attempt can have given it already.
+        named.append(_stage(bucket, f"{prefix}index", index, data, replaces=True))
+    keep_sealed(job, created, md5)
     job.record(Committing())
-    if job.journal is not None:
-        job.journal.flush()
+    job.flush()
     manifest = manifest_name(job.job_id)
-    last = _stage(bucket, f"{prefix}manifest", manifest, _manifest(job, outputs, index))
+    content = _manifest(job, outputs, index)
+    last = _stage(bucket, f"{prefix}manifest", manifest, content, replaces=False)
     if job.lease is not None:
         job.lease.check()
-    _publish(job, named, last, overwrite=overwrite)
+    job.stop.raise_if_requested()  # the lease has looked whether somebody asked to
+    job.naming.update({each.token: (each.name, each.receipt) for each in named})
+    _publish(job, named, last)
     return manifest
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A staged object, and the name it is about to get."""
+    """A staged object, and the name it is about to get. ``replaces``: whatever has it now."""
 
     token: str
     name: str
     receipt: str
+    replaces: bool
 
 
-def _publish(job: Job, named: list[_Named], last: _Named, *, overwrite: bool) -> None:
-    """Give the shards their names, then the manifest its own. If that fails, none keeps it, unless
-    the job is somebody else's by now: the names may stand for what they have published."""
+def _publish(job: Job, named: list[_Named], last: _Named) -> None:
+    """Give the shards their names, then the manifest its own. If that fails, ``take_back`` is to
+    follow."""
     bucket = job.outputs_bucket
-    given: list[str] = []
 
     def give(each: _Named) -> None:
-        bucket.publish(each.token, each.name, overwrite=overwrite, receipt=each.receipt)
-        given.append(each.name)
+        bucket.publish(each.token, each.name, overwrite=each.replaces, receipt=each.receipt)
 
-    try:
-        if bucket.seals_on_finish:
-            with ThreadPoolExecutor(PUBLISHED_AT_ONCE_MAX) as threads:
-                for _ in threads.map(give, named):
+    if bucket.seals_on_finish:
+        with ThreadPoolExecutor(PUBLISHED_AT_ONCE_MAX) as threads:
+            # Some at a time: what waits for a thread takes a kilobyte.
+            for at in range(0, len(named), PUBLISHED_A_TURN):
+                for _ in threads.map(give, named[at : at + PUBLISHED_A_TURN]):
                     pass
-        else:
-            for each in named:
-                give(each)
-        bucket.settle()
-        bucket.publish(last.token, last.name, overwrite=False, receipt=last.receipt)
-        bucket.settle()
-    except StorageError:
-        if job.lease is not None:
-            job.lease.check()
-        for name in given:
-            bucket.delete(name)
-        raise
+    else:
+        for each in named:
+            give(each)
+    bucket.settle()
+    give(last)
+    bucket.settle()
 
 
-def _stage(bucket: Bucket, token: str, name: str, data: bytes) -> _Named:
+def names_stored(job: Job) -> list[str]:
+    """All names that something is stored under, or was to be."""
+    return [*job.planned_names, index_name(job.job_id), manifest_name(job.job_id)]
+
+
+def take_back(job: Job) -> None:
+    """Remove what is staged, and what has got its name already, in this attempt or an earlier one:
+    without a manifest it is no result. Only for who has the job: the names may else stand for what
+    others have published."""
+    bucket = job.outputs_bucket
+    if job.naming:
+        # It may be there, though nobody said so; and it must not stand for what is gone.
+        bucket.delete(manifest_name(job.job_id))
+    bucket.discard(staged(job.job_id), names=names_stored(job))
+    if not job.naming:
+        return
+    # What is there of these now is there under its name.
+    for token in bucket.still_staged(job.naming):
+        bucket.delete(job.naming[token][0])
+    if job.spec.index == "wids":
+        bucket.delete(index_name(job.job_id))
+
+
+def _stage(bucket: Bucket, token: str, name: str, data: bytes, *, replaces: bool) -> _Named:
+    bucket.discard(token, names=[name])  # an earlier attempt's may be longer
     with bucket.stage(token, name=name, size_bytes=len(data)) as held:
         held.write_at(0, [data])
         receipt = held.finish()
         if not bucket.seals_on_finish:
             held.sync()
-    return _Named(token, name, receipt)
+    return _Named(token, name, receipt, replaces)
 
 
 def _manifest(job: Job, outputs: list[ManifestOutput], index: str | None) -> bytes:

@@ -10,18 +10,31 @@ import contextlib
 import sys
 from dataclasses import replace
 
-from dsort.commit import commit, refuse_changed_inputs, refuse_existing
-from dsort.core.manifest import report_name
+from dsort.commit import (
+    commit,
+    names_stored,
+    refuse_changed_inputs,
+    refuse_existing,
+    take_back,
+)
+from dsort.core.manifest import manifest_name, report_name
 from dsort.core.tally import Tally
 from dsort.creation import Created, create, file_bytes, seal
-from dsort.errors import JobStoppedError, StorageError
+from dsort.errors import StorageError
 from dsort.job import Job
 from dsort.journal import discard_run
+from dsort.lease import Lease
 from dsort.ordering import Ordering
 from dsort.planning import Plan, extract, make_plan
 from dsort.reports import JobReport, PlannedShard, PlanReport
 from dsort.resolve import refuse_collisions
-from dsort.resuming import finished_plan, known_shards, note_plan, report_bytes
+from dsort.resuming import (
+    finished_plan,
+    known_shards,
+    learn_created,
+    note_plan,
+    report_bytes,
+)
 from dsort.starting import resolve
 
 __all__ = ["plan_job", "planned", "run_job"]
@@ -32,7 +45,6 @@ def run_job(job: Job, tally: Tally) -> JobReport:
 
     Raises what went wrong, after removing all but the job's report.
     """
-    plan: Plan | None = None
     committed = False
     try:
         resolve(job, tally, dry=False)
@@ -50,7 +62,7 @@ def run_job(job: Job, tally: Tally) -> JobReport:
             raise
     finally:
         if not committed:  # whatever it was, a bug of ours included
-            _abort(job, plan, sys.exception())
+            _abort(job, sys.exception())
     _clean(job)
     return _report(job, plan, state="finished", manifest=manifest)
 
@@ -58,6 +70,7 @@ def run_job(job: Job, tally: Tally) -> JobReport:
 def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
     """Extract, plan and create, as far as no earlier attempt has done it."""
     created = Created()
+    learn_created(job)
     plan = finished_plan(job, created)
     if plan is not None:
         return plan, created, None
@@ -139,33 +152,52 @@ def _refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
 
 
 def _clean(job: Job) -> None:
-    """The result is there: remove all that led to it."""
+    """The result is there: remove all that led to it, what workers that died had begun to upload
+    included."""
     job.runtime.close()
-    discard_run(job.outputs_bucket, job.job_id, lease=job.lease)
+    discard_run(job.outputs_bucket, job.job_id, lease=job.lease, names=names_stored(job))
 
 
-def _abort(job: Job, plan: Plan | None, error: BaseException | None) -> None:
+def _abort(job: Job, error: BaseException | None) -> None:
     """Remove everything of the job but a report of how far it came, from which it can be begun
     again. A job that somebody else has by now is left alone."""
-    lost = job.lease is not None and job.lease.lost
+    lost = job.lease is not None and _is_lost(job, job.lease)
     job.runtime.close(keep_scratch=lost)
     if job.lease is None:
         return  # nothing was begun
     if lost:
         job.lease.close()
-        if isinstance(error, JobStoppedError):
-            job.lease.check()  # says so
+        if job.lease.lost:
+            _clean_after_others(job)
+            job.lease.check()  # says so: whatever the error was, it came of that
         return
     # The error that ended the job is the one to tell, not that its report found no room.
     with contextlib.suppress(StorageError):
-        names = plan.names if plan is not None else ()
-        discard_run(job.outputs_bucket, job.job_id, lease=job.lease, names=names)
+        take_back(job)
+        discard_run(job.outputs_bucket, job.job_id, lease=job.lease)
     job.lease.close()
     report = replace(
         _report(job, None, state="aborted", manifest=None), error=str(error) or type(error).__name__
     )
     with contextlib.suppress(StorageError):
         job.outputs_bucket.write(report_name(job.job_id), report_bytes(job, report))
+
+
+def _is_lost(job: Job, lease: Lease) -> bool:
+    """Whether the job is not ours to clean up after, or nobody can tell: the store may be out of
+    reach, and then all that is there is left to `dsort resume`."""
+    try:
+        return lease.is_lost()
+    except StorageError:
+        job.warn("unfinished", "the bucket cannot be reached: what is in it is left as it is")
+        return True
+
+
+def _clean_after_others(job: Job) -> None:
+    """What was written here since others ended the job is nobody's."""
+    with contextlib.suppress(StorageError):
+        if job.outputs_bucket.stat_many([manifest_name(job.job_id)]):
+            discard_run(job.outputs_bucket, job.job_id)
 
 
 def _report(job: Job, plan: Plan | None, *, state: str, manifest: str | None) -> JobReport:

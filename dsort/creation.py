@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dsort.core.journal import ShardCreated
@@ -23,8 +24,9 @@ from dsort.workers.tasks import (
     StagedShard,
 )
 
-__all__ = ["Created", "create", "file_bytes", "seal", "staged"]
+__all__ = ["Created", "create", "file_bytes", "keep_sealed", "seal", "staged"]
 
+SEALED_FILE = "sealed.json"
 RUNS_A_WORKER = 4
 SEALED_AT_ONCE_MAX = 16
 
@@ -59,6 +61,8 @@ def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
         job.advance(shards=1, records=shard.records, bytes_done=shard.stored_bytes)
     while len(created.shards) < len(plan.shards):
         steadily(ordering, lambda: _create_missing(job, plan, ordering, created))
+    job.flush()
+    ordering.free()
 
 
 def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
@@ -152,7 +156,8 @@ def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> d
     """
     if job.outputs_bucket.seals_on_finish:
         return {ordinal: shard.md5 for ordinal, shard in created.shards.items()}
-    md5: dict[int, str] = {}
+    md5 = _sealed_before(job, created)
+    _advance(job, plan, md5)
     if ordering is not None and job.spec.verify == "content":
         steadily(ordering, lambda: _seal_missing(job, plan, ordering, created, md5))
     else:
@@ -186,13 +191,37 @@ def _seal_missing(
     for task, done in answers(job, tasks):
         assert isinstance(task, SealTask)
         assert isinstance(done, SealDone)
-        md5.update({shard.ordinal: done.md5.get(shard.ordinal, "") for shard in task.shards})
-        sealed = [plan.shards[shard.ordinal] for shard in task.shards]
-        job.advance(
-            shards=len(sealed),
-            records=sum(shard.records for shard in sealed),
-            bytes_done=sum(shard.shard_bytes for shard in task.shards),
-        )
+        sealed = {shard.ordinal: done.md5.get(shard.ordinal, "") for shard in task.shards}
+        md5.update(sealed)
+        _advance(job, plan, sealed)
+
+
+def _advance(job: Job, plan: Plan, sealed: Iterable[int]) -> None:
+    shards = [plan.shards[ordinal] for ordinal in sealed]
+    job.advance(
+        shards=len(shards),
+        records=sum(shard.records for shard in shards),
+        bytes_done=sum(file_bytes(shard.stored_bytes) for shard in shards),
+    )
+
+
+def keep_sealed(job: Job, created: Created, md5: dict[int, str]) -> None:
+    """Let later attempts know that all shards are sealed: they may find some under their names."""
+    if not job.outputs_bucket.seals_on_finish:
+        rows = [[ordinal, created.shards[ordinal].receipt, md5[ordinal]] for ordinal in md5]
+        job.keep(SEALED_FILE, json.dumps(rows).encode())
+
+
+def _sealed_before(job: Job, created: Created) -> dict[int, str]:
+    """The MD5 of the shards that an earlier attempt has sealed, by ordinal."""
+    data = job.kept(SEALED_FILE)
+    if data is None:
+        return {}
+    return {
+        ordinal: md5
+        for ordinal, receipt, md5 in json.loads(data)
+        if ordinal in created.rechecked and created.shards[ordinal].receipt == receipt
+    }
 
 
 def _bucket_homes(

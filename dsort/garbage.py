@@ -15,6 +15,7 @@ from typing import Final, Protocol, runtime_checkable
 import xxhash
 
 from dsort.core.journal import JournalState
+from dsort.core.manifest import index_name
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.journal import JobDirectory, discard_run, list_job_directories, read_journal
 from dsort.lease import JobHold, Lease, Machine, last_attempt, read_hold
@@ -128,6 +129,7 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
     state = _journal(bucket, directory)
     if state is None or state.planned is None or not state.committing:
         return
+    bucket.delete(index_name(directory.job_id))
     for ordinal, row in enumerate(state.planned.shards):
         created = state.created.get(ordinal)
         if created is not None and _xxh3(bucket, row.name) == created.xxh3:
@@ -223,7 +225,7 @@ class _Search:
         owners: dict[str, str] = {}
         for each in directories:
             owners[f"{INTERNAL_PREFIX}{each.job_id}/"] = each.job_id
-            owners[f"{each.job_id}-index.json"] = each.job_id
+            owners[index_name(each.job_id)] = each.job_id
             for name in _planned_names(self.bucket, each):
                 owners[name] = each.job_id
         return owners

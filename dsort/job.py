@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.job import Advanced, JobState, Noted, PhaseBegan, PhaseEnded
@@ -72,7 +73,9 @@ class Job:
     """One job while it runs. ``on_event`` is called in the thread that runs the job.
 
     ``lease`` and ``journal``: None in a dry run. ``before``: what the journal told of earlier
-    attempts, None in a first one.
+    attempts, None in a first one. ``resolved``: what was found besides the inputs, for later
+    attempts. ``planned_names``: of the output shards, once they are known. ``naming``: what may
+    have its name by now, (name, receipt) by token.
     """
 
     job_id: str
@@ -93,6 +96,9 @@ class Job:
     lease: Lease | None = None
     journal: Journal | None = None
     before: JournalState | None = None
+    resolved: dict[str, Any] = field(default_factory=dict)
+    planned_names: list[str] = field(default_factory=list)
+    naming: dict[str, tuple[str, str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     input_records: dict[int, int] = field(default_factory=dict)
 
@@ -129,6 +135,16 @@ class Job:
         a dry run has no journal."""
         if self.journal is not None:
             self.journal.append(event)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether all that was noted is stored."""
+        return self.journal is None or not self.journal.is_waiting
+
+    def flush(self) -> None:
+        """Have all that was noted stored."""
+        if self.journal is not None:
+            self.journal.flush()
 
     def keep(self, name: str, data: bytes) -> None:
         """Keep a file for later attempts."""

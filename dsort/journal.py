@@ -61,6 +61,11 @@ class Journal:
         self._waiting: list[JournalEvent] = []
         self._sequence = 0
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether anything that was appended is not stored yet."""
+        return bool(self._waiting)
+
     def append(self, event: JournalEvent) -> None:
         """Note what happened. ``StorageError`` if it was time to store, and that failed: nothing
         is lost, the next call tries again."""

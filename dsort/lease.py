@@ -233,14 +233,21 @@ class Lease:
             return False
         return True
 
+    def is_lost(self) -> bool:
+        """Look whether the job is somebody else's by now, or nobody's; writes nothing.
+        ``StorageError`` if the store does not tell."""
+        if not self.lost and _is_there(self._bucket, attempt_name(self.job_id, self.attempt + 1)):
+            self._lose(f"attempt {self.attempt + 1} has begun")
+        if not self.lost and not _is_there(self._bucket, attempt_name(self.job_id, self.attempt)):
+            self._lose("its directory was removed")
+        return self.lost
+
     def check(self) -> None:
         """Renew, and return if the job is surely still ours; ``JobConflictError`` if it is not,
         ``StorageError`` if the store does not tell."""
         if not self.lost:
             self._renew()
-            if not _is_there(self._bucket, attempt_name(self.job_id, self.attempt)):
-                self._lose("its directory was removed")
-        if self.lost:
+        if self.is_lost():
             raise JobConflictError(
                 f"job {self.job_id} is no longer run from here (attempt {self.attempt}): "
                 f"{self._why_lost}",

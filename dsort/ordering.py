@@ -12,6 +12,10 @@ from dsort.workers.tasks import OrderDone, OrderTask
 
 __all__ = ["Ordering"]
 
+FREED_SHARE = 32
+"""The journal is written at least each time that so great a share of the buckets is spent: scratch
+is to shrink as the outputs grow."""
+
 
 @dataclass(slots=True, eq=False)
 class Ordering:
@@ -28,6 +32,7 @@ class Ordering:
     _homes: dict[int, str] = field(default_factory=dict)
     _where: str = ""
     _spent: set[int] = field(default_factory=set)
+    _unfreed: set[int] = field(default_factory=set)
 
     @property
     def where(self) -> str:
@@ -68,11 +73,22 @@ class Ordering:
         return [self.facts[bucket] for bucket in range(self.buckets)]
 
     def spend(self, buckets: tuple[int, ...]) -> None:
-        """Their records are written: the room that their spill takes is free."""
+        """Their records are written: the room that their spill takes is free, as soon as the
+        journal says so. Whoever goes on with the job could not write them again."""
         self._spent.update(buckets)
-        if self.extraction.spill and buckets:
+        if self.extraction.spill:
+            self._unfreed.update(buckets)
+            if len(self._unfreed) * FREED_SHARE >= self.buckets:
+                self.job.flush()
+        self.free()
+
+    def free(self) -> None:
+        """Give back the room of what is spent, as far as it may be."""
+        if self._unfreed and self.job.is_recorded:
+            freed = tuple(sorted(self._unfreed))
+            self._unfreed.clear()
             for home, workers in self.extraction.spilled_by().items():
-                self.job.runtime.tell(home, RemoveSpill(buckets, workers))
+                self.job.runtime.tell(home, RemoveSpill(freed, workers))
 
     def _take(self, facts: OrderDone) -> None:
         self._homes[facts.bucket] = facts.home

@@ -8,8 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
-from dsort.core.journal import InputRow, JobAccepted, JournalState, Planned, PlannedRow
+from dsort.core.journal import (
+    InputRow,
+    JobAccepted,
+    JournalState,
+    Planned,
+    PlannedRow,
+    ShardCreated,
+)
+from dsort.core.json_rows import Rows, json_bytes
+from dsort.core.manifest import report_name
 from dsort.core.plan import OutputShard
 from dsort.core.tally import tally_of, tally_rows
 from dsort.creation import Created, staged
@@ -19,11 +29,22 @@ from dsort.journal import read_journal
 from dsort.planning import Plan
 from dsort.reports import JobReport
 from dsort.storage.base import Bucket
+from dsort.workers.requests import CreatedHere
 from dsort.workers.tasks import CreatedShard, ExtractDone
 
-__all__ = ["finished_plan", "known_shards", "note_plan", "report_bytes", "state_of"]
+__all__ = [
+    "RESOLVED_FILE",
+    "finished_plan",
+    "known_shards",
+    "note_names",
+    "note_plan",
+    "report_bytes",
+    "resolved_before",
+    "state_of",
+]
 
 PLANNED_FILE = "planned.json"
+RESOLVED_FILE = "resolved.json"
 
 
 def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
@@ -50,6 +71,15 @@ def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
     return known
 
 
+def resolved_before(job: Job) -> dict[str, Any]:
+    """What an earlier attempt found besides the inputs, by what it kept or by its report."""
+    kept = job.kept(RESOLVED_FILE)
+    if kept is None:
+        told = json.loads(job.outputs_bucket.read(report_name(job.job_id)))
+        return dict(told["resume"]["resolved"])
+    return dict(json.loads(kept))
+
+
 def report_bytes(job: Job, report: JobReport) -> bytes:
     """The report of an aborted job, with what it takes to begin it again."""
     told = report.to_dict()
@@ -60,10 +90,10 @@ def report_bytes(job: Job, report: JobReport) -> bytes:
             "spec": job.spec.canonical(),
             "created": "",
         },
-        "inputs": [[s.name, s.size_bytes, s.mtime_ns, s.etag] for s in job.inputs],
+        "inputs": Rows([s.name, s.size_bytes, s.mtime_ns, s.etag] for s in job.inputs),
+        "resolved": job.resolved,
     }
-    text = json.dumps(told, indent=2, ensure_ascii=False)
-    return text.encode("utf-8", "backslashreplace") + b"\n"
+    return json_bytes(told)
 
 
 def known_shards(job: Job) -> Iterator[ExtractDone]:
@@ -89,6 +119,7 @@ def known_shards(job: Job) -> Iterator[ExtractDone]:
 def note_plan(job: Job, plan: Plan, created: Created) -> None:
     """Put the plan into the journal, or see that it is the one there; take over the output shards
     that earlier attempts have staged."""
+    job.planned_names = plan.names
     rows = (
         PlannedRow(name, s.records, s.members, s.payload_bytes, s.stored_bytes)
         for s, name in zip(plan.shards, plan.names, strict=True)
@@ -100,10 +131,23 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
     facts = {"tally": tally_rows(job.state.tally), "records": job.input_records}
     job.keep(PLANNED_FILE, json.dumps(facts).encode("utf-8", "backslashreplace"))
     job.record(planned)
-    if job.journal is not None:
-        job.journal.flush()
+    job.flush()
     if known is not None:
-        _take_over(job, plan, created)
+        _take_over(job, created)
+
+
+def learn_created(job: Job) -> None:
+    """Take in what workers had staged when their coordinator died in the midst of their tasks."""
+    if job.before is None or job.before.planned is None:
+        return
+    told: dict[int, CreatedShard] = {}
+    for home in job.runtime.homes():
+        told.update({shard.ordinal: shard for shard in job.runtime.ask(home, CreatedHere())})
+    for ordinal, shard in sorted(told.items()):
+        if ordinal not in job.before.created:
+            event = ShardCreated(ordinal, shard.checksum, shard.receipt, shard.md5)
+            job.before.created[ordinal] = event
+            job.record(event)
 
 
 def finished_plan(job: Job, created: Created) -> Plan | None:
@@ -135,7 +179,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
         payload_bytes=sum(row.payload_bytes for row in known.shards),
         stored_bytes=sum(row.stored_bytes for row in known.shards),
     )
-    _take_over(job, plan, created)
+    _take_over(job, created)
     if len(created.shards) < len(plan.shards):
         created.shards.clear()
         return None
@@ -145,16 +189,34 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     return plan
 
 
-def _take_over(job: Job, plan: Plan, created: Created) -> None:
+def note_names(job: Job) -> None:
+    """What earlier attempts had begun to store, under any name, is ours to remove if need be."""
+    job.planned_names = _names_before(job)
+    if job.was_committing:
+        job.naming.update(_staged_before(job))
+
+
+def _names_before(job: Job) -> list[str]:
+    known = job.before.planned if job.before is not None else None
+    return [row.name for row in known.shards] if known is not None else []
+
+
+def _staged_before(job: Job) -> dict[str, tuple[str, str]]:
+    """(name, receipt) by token of the output shards that earlier attempts staged."""
+    names, prefix = _names_before(job), staged(job.job_id)
+    created = job.before.created if job.before is not None else {}
+    return {
+        f"{prefix}{ordinal}": (names[ordinal], facts.receipt)
+        for ordinal, facts in created.items()
+        if ordinal < len(names)
+    }
+
+
+def _take_over(job: Job, created: Created) -> None:
     """The output shards that earlier attempts staged and that are still there."""
     assert job.before is not None
     prefix = staged(job.job_id)
-    tokens = {
-        f"{prefix}{ordinal}": (plan.names[ordinal], facts.receipt)
-        for ordinal, facts in job.before.created.items()
-        if ordinal < len(plan.shards)
-    }
-    for token in job.outputs_bucket.still_staged(tokens):
+    for token in job.outputs_bucket.still_staged(_staged_before(job)):
         ordinal = int(token.removeprefix(prefix))
         facts = job.before.created[ordinal]
         created.shards[ordinal] = CreatedShard(ordinal, facts.xxh3, facts.receipt, facts.md5)

@@ -8,26 +8,30 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+import xxhash
+
 from dsort.commit import dsort_version, refuse_changed_inputs
 from dsort.core.journal import InputRow, InputsResolved, JobAccepted, MovementChosen
+from dsort.core.manifest import report_name
 from dsort.core.movement import Movement, TooLittleMemoryError, choose_movement
 from dsort.core.sizes import format_bytes
 from dsort.core.tally import Tally, tally_of, tally_rows
 from dsort.creation import staged
-from dsort.errors import SpecError, SpecProblem, StorageError, StorageFullError
+from dsort.errors import ChangedInputError, SpecError, SpecProblem, StorageError, StorageFullError
 from dsort.job import Job
 from dsort.job_setup import job_memory_bytes, reaction_rules, sort_rule, store_limits
 from dsort.journal import Journal
 from dsort.lease import Lease
 from dsort.reports import JobStarted
 from dsort.resolve import refuse_early_collisions, resolve_inputs
+from dsort.resuming import RESOLVED_FILE, note_names, resolved_before
 from dsort.workers.inputs import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.workers.requests import FreeBytes
 from dsort.workers.tasks import WorkerSetup
 
 __all__ = ["begin_attempt", "resolve"]
 
-RESOLVED_FILE = "resolved.json"
 WORKERS_A_ATTEMPT = 1_000_000
 
 
@@ -69,27 +73,42 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     job.outputs_bucket.create()
     begin_attempt(job, attempt=1)
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    job.record(JobAccepted(job.job_id, dsort_version(), job.spec.canonical(), created))
+    job.resolved = {"tally": tally_rows(tally), "keymap": _keymap_digest(job)}
+    _record_inputs(job, JobAccepted(job.job_id, dsort_version(), job.spec.canonical(), created))
+    _record_movement(job)
+
+
+def _record_inputs(job: Job, accepted: JobAccepted) -> None:
+    """What the job is. Kept first: where the journal has the inputs, there is this file, too."""
+    job.keep(RESOLVED_FILE, json.dumps(job.resolved).encode("utf-8", "backslashreplace"))
+    job.record(accepted)
     rows = (InputRow(s.name, s.size_bytes, s.mtime_ns, s.etag) for s in job.inputs)
     job.record(InputsResolved(tuple(rows)))
-    job.keep(RESOLVED_FILE, tally_bytes(tally))
-    _record_movement(job)
 
 
 def _resolve_again(job: Job) -> None:
     """As an earlier attempt resolved it: the inputs have to be the same."""
     assert job.before is not None
+    assert job.before.accepted is not None
+    note_names(job)
     job.inputs = [InputShard(*row) for row in job.before.inputs or ()]
+    job.resolved = resolved_before(job)
     refuse_changed_inputs(job)
-    kept = job.kept(RESOLVED_FILE)
-    if kept is not None:
-        job.note(tally_of_bytes(kept))
+    if job.resolved["keymap"] != _keymap_digest(job):
+        raise ChangedInputError(
+            f"the external key map {job.spec.ekm_file} changed since the job began",
+            hint="put it back, or start the job again",
+        )
+    job.note(tally_of(job.resolved["tally"]))
     job.movement = chosen = _movement(job)
     known = job.before.movement
     if known is not None and (known.way == "spill" or chosen.way == "map"):
         # Index and spill are parted into these buckets already.
         job.movement = replace(chosen, way=known.way, buckets=known.buckets)
+    if job.kept(RESOLVED_FILE) is None:  # known by the report of an aborted attempt alone
+        _record_inputs(job, job.before.accepted)
     _record_movement(job)
+    job.outputs_bucket.delete(report_name(job.job_id))  # from here on the journal tells it all
 
 
 def _record_movement(job: Job) -> None:
@@ -105,18 +124,18 @@ def _record_movement(job: Job) -> None:
             reason=moving.reason,
         )
     )
-    if job.journal is not None:
-        job.journal.flush()
+    job.flush()
 
 
-def tally_bytes(tally: Tally) -> bytes:
-    """A tally as a kept file."""
-    return json.dumps(tally_rows(tally)).encode("utf-8", "backslashreplace")
-
-
-def tally_of_bytes(data: bytes) -> Tally:
-    """What ``tally_bytes`` made."""
-    return tally_of(json.loads(data))
+def _keymap_digest(job: Job) -> str:
+    """The same for two key maps that place all records the same; "" if there is none."""
+    if job.keymap is None:
+        return ""
+    entries, state = job.keymap.entries, xxhash.xxh3_128()
+    for column in (entries.keys.offsets, entries.keys.blob, entries.groups):
+        state.update(np.ascontiguousarray(column).data.cast("B"))
+    state.update("\0".join(job.keymap.templates).encode("utf-8", "surrogateescape"))
+    return state.hexdigest()
 
 
 def _movement(job: Job) -> Movement:
@@ -142,7 +161,7 @@ def _scratch(job: Job, *, dry: bool) -> Path:
     """Where scratch goes: on a cluster, a directory for each node is made in it."""
     base = job.options.scratch
     beside = job.outputs_bucket.local_path("x")
-    if base is None and not dry and beside is not None:
+    if base is None and not dry and beside is not None and job.runtime.nodes() == 1:
         return (beside.parent / ".dsort" / job.job_id / "scratch").absolute()
     return (base or Path(tempfile.gettempdir())).absolute() / f"dsort-{job.job_id}"
 

@@ -1,6 +1,7 @@
 """The manifest: what a job has made, of what, and how. Written last: it is the commit.
 
-JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the end.
+JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the end. Each of
+``inputs`` and ``outputs`` is a line, so that a petabyte's manifest is quick to write and to search.
 
 =================  ================================================================================
 ``manifest``       version of this format: 1
@@ -21,15 +22,18 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
+
+from dsort.core.json_rows import Rows, json_bytes
 
 __all__ = [
     "MANIFEST_VERSION",
     "ManifestInput",
     "ManifestOutput",
+    "index_name",
     "manifest_bytes",
     "manifest_name",
     "report_name",
@@ -65,6 +69,11 @@ class ManifestOutput:
 def manifest_name(job_id: str) -> str:
     """Where the manifest of a job is, in its output bucket."""
     return f".dsort/{job_id}/manifest.json"
+
+
+def index_name(job_id: str) -> str:
+    """Where the wids index of a job is, in its output bucket."""
+    return f"{job_id}-index.json"
 
 
 def report_name(job_id: str) -> str:
@@ -104,36 +113,39 @@ def manifest_bytes(
         "phase_seconds": dict(phase_seconds),
         "reactions": list(reactions),
         "index": index,
-        "inputs": [asdict(shard) for shard in inputs],
-        "outputs": [asdict(shard) for shard in outputs],
+        "inputs": _rows(ManifestInput, inputs),
+        "outputs": _rows(ManifestOutput, outputs),
     }
-    return _json(content)
+    return json_bytes(content)
 
 
 def wids_index_bytes(name: str, outputs: Sequence[ManifestOutput], md5: Sequence[str]) -> bytes:
     """A ``wids-shard-index-v1`` JSON (the index of the ``wids`` package): its ``url`` are relative
     to the index file, its shards sorted by them."""
-    shards = [
+    shards = sorted(
+        zip(outputs, md5, strict=True),
+        key=lambda pair: pair[0].name.encode("utf-8", "surrogateescape"),
+    )
+    rows = (
         {
             "url": shard.name,
             "md5sum": digest,
             "nsamples": shard.records,
             "filesize": shard.file_bytes,
         }
-        for shard, digest in zip(outputs, md5, strict=True)
-    ]
-    shards.sort(key=lambda shard: str(shard["url"]).encode("utf-8", "surrogateescape"))
-    return _json(
+        for shard, digest in shards
+    )
+    return json_bytes(
         {
             "__kind__": "wids-shard-index-v1",
             "wids_version": 1,
             "name": name,
-            "shardlist": shards,
+            "shardlist": Rows(rows),
         }
     )
 
 
-def _json(content: object) -> bytes:
-    text = json.dumps(content, indent=2, ensure_ascii=False)
-    # Bytes of names that are not UTF-8 become \udcXX, which is how JSON writes them, too.
-    return text.encode("utf-8", "backslashreplace") + b"\n"
+def _rows(kind: type, shards: Sequence[object]) -> Rows:
+    names = [field.name for field in fields(kind)]
+    values = attrgetter(*names)
+    return Rows(dict(zip(names, values(shard), strict=True)) for shard in shards)

@@ -17,6 +17,7 @@ import numpy as np
 
 from dsort.core.columns import Int64s
 from dsort.storage.base import Bucket
+from dsort.workers.created_log import CreatedLog
 from dsort.workers.homes import Homes
 from dsort.workers.index_store import OrderedRows
 from dsort.workers.inputs import MappedInputs
@@ -43,6 +44,7 @@ class Creator:
     def __init__(
         self,
         setup: WorkerSetup,
+        worker: int,
         inputs: Bucket,
         outputs: Bucket,
         buffer: PayloadBuffer,
@@ -52,6 +54,7 @@ class Creator:
         self._outputs = outputs
         self._buffer = buffer
         self._homes = homes
+        self._log = CreatedLog(homes.store.scratch, worker)
         self._writeback = Writeback()
         self._inputs = MappedInputs(inputs, homes.store, open_max=INPUTS_OPEN_MAX)
 
@@ -80,7 +83,8 @@ class Creator:
                 check = payload.check(piece) if payload and task.check_content else None
                 out.write_piece(piece, payload, check)
                 if piece.last:
-                    finished.append(_FinishedShard(out, out.finish()))
+                    finished.append(_FinishedShard(out, out.finish(), self._log))
+                    finished[-1].receipt.add_done_callback(finished[-1].put_down)
                     out = None
             shards = tuple(shard.done() for shard in finished)
         finally:
@@ -131,6 +135,12 @@ class _FinishedShard:
 
     writer: ShardWriter
     receipt: Future[str]
+    log: CreatedLog
+
+    def put_down(self, receipt: Future[str]) -> None:
+        """It has come: also for who goes on if this worker dies before its task is done."""
+        if not receipt.cancelled() and receipt.exception() is None:
+            self.log.append(self.done())
 
     def done(self) -> CreatedShard:
         writer = self.writer

@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import secrets
+import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -52,7 +53,10 @@ def make_home(directory: Path, owner: Mapping[str, str]) -> str:
             if known:
                 return known
             for entry in directory.iterdir():
-                entry.unlink()
+                if entry.is_dir() and not entry.is_symlink():  # of a node of a cluster
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
         home = secrets.token_hex(8)
         (directory / OWNER_FILE).write_text(json.dumps(dict(owner)), encoding="utf-8")
         part = directory / f"{HOME_FILE}.part"

@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 
 from dsort.core.columns import BytesColumn, Int64s, UInt64s
 from dsort.core.record_index import SortKeys
+from dsort.workers.created_log import read_created_logs
 from dsort.workers.index_store import IndexStore, OrderedRows, ShardRows
 from dsort.workers.spill import read_spill, remove_spill
+from dsort.workers.tasks import CreatedShard
 
 __all__ = [
     "BLOCK_BYTES",
     "BucketRowsOf",
+    "CreatedHere",
     "DistinctKeyHashes",
     "FreeBytes",
     "Indexed",
@@ -210,6 +213,14 @@ class SpillBlock:
             read_spill(store.scratch, worker, self.bucket, start, view[at : at + size])
             at += size
         return block
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedHere:
+    """The output shards that workers of this home have staged, in whatever task."""
+
+    def answer(self, store: IndexStore) -> list[CreatedShard]:
+        return read_created_logs(store.scratch)
 
 
 @dataclass(frozen=True, slots=True)

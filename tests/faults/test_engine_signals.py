@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,6 +20,7 @@ import pytest
 from dsort.errors import JobStoppedError
 from dsort.reports import Event, PhaseDone
 from dsort.stopping import StopFlag
+from dsort.storage.local import LocalBucket
 from tests.support.commands import ROOT
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import left_in, run_local, spec_of
@@ -191,3 +193,24 @@ def test_ctrl_c_in_python_leaves_nothing_behind(tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, before)
     assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
     assert psutil.Process().children() == []
+
+
+def test_ctrl_c_in_python_while_names_are_given_takes_them_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(tmp_path / "in", DATASET)
+    write_shards(tmp_path / "out", {"mine.tar": b"mine"})
+    given: list[str] = []
+    really = LocalBucket.publish
+
+    def publish(bucket: LocalBucket, token: str, name: str, **named: Any) -> None:
+        if len(given) == 3:
+            raise KeyboardInterrupt
+        really(bucket, token, name, **named)
+        given.append(name)
+
+    monkeypatch.setattr(LocalBucket, "publish", publish)
+    with pytest.raises(KeyboardInterrupt):
+        run_local(tmp_path, SPEC)
+    assert len(given) == 3
+    assert left_in(tmp_path / "out") == [".dsort/JOB/report.json", "mine.tar"]

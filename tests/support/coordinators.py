@@ -140,9 +140,10 @@ def _serve() -> None:
     """Fork whoever is asked for, until nobody asks."""
     import dsort.api
     import dsort.core.movement
+    import dsort.garbage
     import dsort.journal
     import dsort.storage.limited
-    import dsort.storage.retrying  # noqa: F401 - loaded once, for all
+    import dsort.storage.retrying
     from dsort.cli.main import main
 
     dsort.core.movement.BUCKET_BYTES_MIN = BUCKET_BYTES

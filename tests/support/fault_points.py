@@ -27,6 +27,7 @@ DIRECTORY = "FAULT_POINTS"
 """The variable that says where the faults of a job are; without it nothing happens."""
 
 ROOT = Path(__file__).resolve().parents[2]
+ADDRESSES = "dsort.storage.addresses"
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,9 @@ class PointFault:
     it; only passages about what contains ``about`` count.
 
     ``action``: ``kill`` this process, ``kill parent`` (a worker's coordinator; and wait to die with
-    it), ``terminate`` (SIGTERM to it), ``stop`` (SIGSTOP).
+    it), ``terminate`` (SIGTERM to it), ``stop`` (SIGSTOP), the last two also with ``parent``;
+    ``store down`` (see ``faulty_store``), ``out of memory`` (more than the control group may have
+    that the file ``group`` names).
     """
 
     point: str
@@ -110,7 +113,7 @@ class PointFault:
 
 def arm(directory: Path, *faults: PointFault) -> Path:
     """Put ``faults`` where the processes of a job will find them."""
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     for number, fault in enumerate(faults):
         assert fault.point in POINTS, fault.point
         (directory / f"{number}.json").write_text(json.dumps(asdict(fault)), encoding="utf-8")
@@ -134,8 +137,9 @@ def points_environment(directory: Path | None) -> dict[str, str]:
 
 
 def install() -> None:
-    """Wrap what this process is going to load."""
+    """Wrap what this process is going to load. Nothing waits for disks: no test pulls the plug."""
     sys.meta_path.insert(0, _Finder())
+    os.fsync = os.fdatasync = lambda fd: None
 
 
 class _Finder(MetaPathFinder):
@@ -145,7 +149,7 @@ class _Finder(MetaPathFinder):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         points = [key for key, point in POINTS.items() if point.module == name]
-        if not points:
+        if not points and name != ADDRESSES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
@@ -163,6 +167,10 @@ class _WrappingLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._inner.exec_module(module)
+        if module.__name__ == ADDRESSES:
+            from tests.support.faulty_store import wrap_directories
+
+            wrap_directories(module)
         for point in self._points:
             holder_name, _, function = POINTS[point].function.rpartition(".")
             holder = getattr(module, holder_name) if holder_name else module
@@ -198,7 +206,7 @@ def _pass(point: str, label: str, directory: Path) -> None:
             last = fault.nth + fault.times - 1
             number = _number(directory, path.stem, last)
             if fault.nth <= number <= last:
-                _act(fault.action)
+                _act(fault.action, directory)
 
 
 def _number(directory: Path, stem: str, last: int) -> int:
@@ -212,7 +220,19 @@ def _number(directory: Path, stem: str, last: int) -> int:
     return 0
 
 
-def _act(action: str) -> None:
+def _take_all_memory(group: Path) -> None:
+    (group / "cgroup.procs").write_text(str(os.getpid()), encoding="utf-8")
+    taken = []
+    while True:
+        taken.append(bytearray(b"x") * (1 << 20))
+
+
+def _act(action: str, directory: Path) -> None:
+    if action == "store down":
+        (directory / "down").touch()
+        return
+    if action == "out of memory":
+        _take_all_memory(Path((directory / "group").read_text(encoding="utf-8")))
     if action == "kill parent":
         os.kill(os.getppid(), signal.SIGKILL)
         while True:

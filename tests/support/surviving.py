@@ -4,6 +4,7 @@ had happened, and nothing beside them."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -24,10 +25,14 @@ from dsort.storage.local import LocalBucket
 from dsort.workers.tasks import CreateTask, ExtractTask, Task, TaskDone
 from tests.support.datasets import Member, Shard, files_of, small_dataset, tree_of, write_shards
 from tests.support.engine import spec_of
+from tests.support.fault_points import points_environment
 
 __all__ = [
+    "BY_CLASS",
     "CASES",
+    "KEY_MAP",
     "Case",
+    "Facts",
     "Resumed",
     "assert_whole",
     "facts_of",
@@ -199,21 +204,37 @@ class Resumed:
         return {piece.ordinal for pieces in found for piece in pieces}
 
 
-def resume_here(root: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Resumed:
-    """Resume the one job in the bucket ``out`` in this process."""
+def _runtime_class(name: str) -> Any:
+    if name == "local":
+        return LocalRuntime
+    from dsort.runtime.on_ray import RayRuntime
+
+    return RayRuntime
+
+
+def resume_here(
+    root: Path, monkeypatch: pytest.MonkeyPatch, *, points: Path | None = None, **options: Any
+) -> Resumed:
+    """Resume the one job in the bucket ``out`` in this process; ``points``: its workers' faults."""
     done = Resumed([])
 
-    class Recording(LocalRuntime):
-        def run(
-            self, tasks: Iterable[Task], *, workers_max: int | None = None
-        ) -> Iterator[tuple[Task, TaskDone]]:
-            listed = list(tasks)
-            done.tasks.extend(listed)
-            return super().run(listed, workers_max=workers_max)
+    given = RunOptions(root=root, **{"workers": WORKERS, **options})
+    runtime = _runtime_class(given.runtime)
+    really = runtime.run
+
+    def run(
+        self: Any, tasks: Iterable[Task], *, workers_max: int | None = None
+    ) -> Iterator[tuple[Task, TaskDone]]:
+        listed = list(tasks)
+        done.tasks.extend(listed)
+        return really(self, listed, workers_max=workers_max)
 
     with monkeypatch.context() as patched:
-        patched.setattr(dsort.api, "LocalRuntime", Recording)
-        given = RunOptions(root=root, **{"workers": WORKERS, **options})
+        for name, value in points_environment(points).items():
+            patched.setenv(name, value)
+        patched.setattr(os, "fsync", lambda fd: None)
+        patched.setattr(os, "fdatasync", lambda fd: None)
+        patched.setattr(runtime, "run", run)
         try:
             done.report = dsort.api.resume(job_in(root / "out"), "out", options=given)
         except DsortError as error:

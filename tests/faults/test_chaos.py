@@ -1,0 +1,43 @@
+"""Random jobs under random blows give what they give undisturbed, and leave nothing behind.
+
+``CHAOS_SEEDS=200`` for more of them than usual (``make chaos``), ``CHAOS_SEED=7`` for one of them
+again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SEED
+from tests.support.chaos import Chaos
+from tests.support.coordinators import Coordinators
+from tests.support.surviving import assert_whole
+
+SEEDS_USUALLY = 20
+
+
+def seeds() -> list[int]:
+    if "CHAOS_SEED" in os.environ:
+        return [int(os.environ["CHAOS_SEED"])]
+    count = int(os.environ.get("CHAOS_SEEDS", SEEDS_USUALLY))
+    return random.Random(f"chaos of {SEED}").sample(range(1_000_000), count)
+
+
+@pytest.mark.parametrize("number", range(len(seeds())))
+def test_whatever_happens_the_result_is_the_same(
+    number: int, begun: Coordinators, tmp_path: Path
+) -> None:
+    seed = seeds()[number]
+    print(f"CHAOS_SEED={seed} python -m pytest tests/faults/test_chaos.py does this again")
+    chaos = Chaos(seed, tmp_path, begun)
+    try:
+        expected = chaos.expected()
+        chaos.run()
+        assert_whole(tmp_path / "out", expected)
+        assert list((tmp_path / "scratch").glob("*")) == []
+    finally:
+        print("\n".join(chaos.log))

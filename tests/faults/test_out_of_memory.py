@@ -1,0 +1,93 @@
+"""Workers that the kernel kills because a memory limit is reached, really: the job goes on without
+them, and gives up where that happens again and again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsort.errors import WorkerLostError
+from tests.support.coordinators import Coordinators
+from tests.support.fault_points import PointFault, arm, struck
+from tests.support.surviving import (
+    CASES,
+    assert_whole,
+    only_a_report,
+    prepare,
+    start_arguments,
+    undisturbed,
+)
+
+CGROUPS = Path("/sys/fs/cgroup")
+LIMIT_BYTES = 32 << 20
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with little memory and no swap, of either generation."""
+    first = (CGROUPS / "memory").is_dir()
+    group = (CGROUPS / "memory" if first else CGROUPS) / f"dsort-small-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        limit = group / ("memory.limit_in_bytes" if first else "memory.max")
+        swap = group / ("memory.swappiness" if first else "memory.swap.max")
+        try:
+            limit.write_text(str(LIMIT_BYTES))
+            swap.write_text("0")
+        except OSError as error:
+            pytest.skip(f"no memory limit can be set here: {error}")
+        yield group
+    finally:
+        group.rmdir()
+
+
+def kills_of(group: Path) -> int:
+    """How many processes of the group the kernel has killed for memory."""
+    for name in ("memory.oom_control", "memory.events"):
+        if (group / name).exists():
+            lines = dict(line.split() for line in (group / name).read_text().splitlines())
+            return int(lines["oom_kill"])
+    raise AssertionError("the kernel does not tell")
+
+
+@pytest.mark.parametrize(
+    ("point", "case"),
+    [("spill:append", "spilled"), ("create:write", "renamed")],
+)
+def test_a_worker_killed_for_memory_is_replaced(
+    point: str,
+    case: str,
+    small_group: Path,
+    begun: Coordinators,
+    base: Path,
+    tmp_path: Path,
+) -> None:
+    prepare(tmp_path, CASES[case])
+    points = arm(tmp_path / "points", PointFault(point, 2, "out of memory"))
+    (points / "group").write_text(str(small_group))
+    ended = begun.run(tmp_path, *start_arguments(CASES[case]), points=points)
+    assert ended.code == 0, ended.err
+    assert kills_of(small_group) == 1
+    assert_whole(tmp_path / "out", undisturbed(case, base))
+
+
+def test_a_task_that_always_takes_too_much_memory_ends_the_job_by_name(
+    small_group: Path, begun: Coordinators, tmp_path: Path
+) -> None:
+    prepare(tmp_path, CASES["spilled"])
+    fault = PointFault("create:write", 1, "out of memory", times=100)
+    points = arm(tmp_path / "points", fault)
+    (points / "group").write_text(str(small_group))
+    ended = begun.run(tmp_path, *start_arguments(CASES["spilled"]), points=points)
+    assert ended.code == WorkerLostError.exit_code
+    assert "writing output shards number" in ended.err
+    assert "ended its worker 3 times; the last one died of signal 9" in ended.err
+    assert "memory" in ended.err
+    assert len(struck(points)) == kills_of(small_group) >= 3
+    only_a_report(tmp_path / "out")

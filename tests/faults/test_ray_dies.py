@@ -1,0 +1,146 @@
+"""On a Ray cluster whose nodes share no scratch: workers that die change nothing, and a job whose
+driver dies is gone on with, there or on this machine. (Nodes that are lost: ``test_cluster``.)"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dsort import api
+from dsort.reports import RunOptions
+from dsort.spec.load import parse_spec
+from tests.support.coordinators import Coordinators
+from tests.support.fault_points import PointFault, arm, points_environment, struck
+from tests.support.ray_cluster import Nodes, nodes_here
+from tests.support.surviving import (
+    CASES,
+    assert_whole,
+    known_of,
+    prepare,
+    resume_here,
+    start_arguments,
+    undisturbed,
+)
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+@dataclass
+class Struck:
+    """A cluster whose workers look for faults in ``points``."""
+
+    nodes: Nodes
+    address: str
+    points: Path
+
+    def arm(self, *faults: PointFault) -> None:
+        for path in self.points.iterdir():
+            path.unlink()
+        arm(self.points, *faults)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Struck]:
+    points = tmp_path_factory.mktemp("points")
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in points_environment(points).items():
+            patched.setenv(name, value)
+        nodes = nodes_here()
+        made = next(nodes)
+    import ray
+
+    yield Struck(made, ray.get_runtime_context().gcs_address, points)
+    next(nodes, None)
+
+
+def nothing_in(scratch: Path) -> None:
+    assert list(scratch.rglob("*")) == []
+
+
+WORKERS = [
+    (PointFault("spill:append", 3), "renamed"),
+    (PointFault("extract:end", 3), "shuffle"),
+    (PointFault("order:end", 1), "spilled"),
+    (PointFault("create:write", 3), "verified"),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "case"), WORKERS, ids=lambda each: each if isinstance(each, str) else each.point
+)
+def test_a_worker_that_dies_changes_nothing(
+    fault: PointFault, case: str, cluster: Struck, base: Path, tmp_path: Path
+) -> None:
+    prepare(tmp_path, CASES[case])
+    expected = undisturbed(case, base)
+    cluster.arm(fault)
+    options = RunOptions(
+        root=tmp_path, runtime="ray", move=CASES[case].move, scratch=tmp_path / "scratch"
+    )
+    api.run(parse_spec(CASES[case].spec).spec, options=options)
+    assert struck(cluster.points) == [fault.point]
+    assert_whole(tmp_path / "out", expected)
+    nothing_in(tmp_path / "scratch")
+
+
+DRIVERS = [
+    (PointFault("plan:start"), "renamed", "local"),
+    (PointFault("journal:append", 3, about="ShardCreated"), "spilled", "ray"),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "case", "runtime"),
+    DRIVERS,
+    ids=lambda each: each if isinstance(each, str) else each.point,
+)
+def test_a_driver_that_dies_is_gone_on_with(
+    fault: PointFault,
+    case: str,
+    runtime: str,
+    cluster: Struck,
+    begun: Coordinators,
+    base: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepare(tmp_path, CASES[case])
+    cluster.arm()
+    points = arm(tmp_path / "points", fault)
+    there = ["--ray-address", cluster.address, "--scratch", str(tmp_path / "scratch")]
+    ended = begun.run(
+        tmp_path, *start_arguments(CASES[case], *there), points=points, env=dict(os.environ)
+    )
+    assert ended.code == -signal.SIGKILL, ended.err
+    assert struck(points) == [fault.point]
+    known = known_of(tmp_path / "out")
+    resumed = resume_here(
+        tmp_path, monkeypatch, runtime=runtime, scratch=tmp_path / "scratch", workers=3
+    )
+    assert resumed.error is None
+    assert resumed.created & set(known.created) == set()
+    if runtime == "ray":
+        assert resumed.extracted & set(known.extracted) == set()
+    assert_whole(tmp_path / "out", undisturbed(case, base))
+    nothing_in(tmp_path / "scratch")
+
+
+def test_a_job_that_died_here_is_gone_on_with_there(
+    cluster: Struck,
+    begun: Coordinators,
+    base: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepare(tmp_path, CASES["spilled"])
+    points = arm(tmp_path / "points", PointFault("create:end", 3, "kill parent"))
+    assert begun.run(tmp_path, *start_arguments(CASES["spilled"]), points=points).code == -9
+    cluster.arm()
+    resumed = resume_here(tmp_path, monkeypatch, runtime="ray", workers=3)
+    assert resumed.error is None
+    assert_whole(tmp_path / "out", undisturbed("spilled", base))

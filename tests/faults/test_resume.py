@@ -1,0 +1,381 @@
+"""Going on with a job, whatever became of it meanwhile: what was staged and never recorded, a node
+that is gone, a coordinator that only seemed to be dead, inputs that changed, a job that was
+aborted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dsort.core.lease import decode_lease, encode_lease, lease_name
+from dsort.errors import ChangedInputError, JobConflictError
+from dsort.journal import journal_prefix
+from dsort.storage.local import LocalBucket
+from dsort.workers.created_log import read_created_logs
+from tests.support.coordinators import Coordinators
+from tests.support.datasets import tree_of
+from tests.support.fault_points import PointFault, arm, struck
+from tests.support.surviving import (
+    CASES,
+    assert_whole,
+    facts_of,
+    job_in,
+    known_of,
+    only_a_report,
+    prepare,
+    resume_here,
+    start_arguments,
+    undisturbed,
+)
+
+
+def die(
+    begun: Coordinators, root: Path, case: str, fault: PointFault, *, flush_s: float = 0.0
+) -> None:
+    prepare(root, CASES[case])
+    points = arm(root / "points", fault)
+    ended = begun.run(root, *start_arguments(CASES[case]), points=points, flush_s=flush_s)
+    assert ended.code == -signal.SIGKILL, ended.err
+    assert struck(points) == [fault.point]
+
+
+NEVER = 1e9
+
+UNRECORDED = [
+    PointFault("extract:end", 4, "kill parent"),
+    PointFault("create:end", 4, "kill parent"),
+    PointFault("journal:append", 6, about="ShardCreated"),
+    PointFault("create:finish", 3, "kill parent"),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "case"),
+    list(zip(UNRECORDED, ["spilled", "spilled", "renamed", "renamed"], strict=True)),
+    ids=lambda each: each if isinstance(each, str) else each.point,
+)
+def test_what_was_done_and_not_recorded_is_done_again(
+    fault: PointFault,
+    case: str,
+    begun: Coordinators,
+    base: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    die(begun, tmp_path, case, fault, flush_s=NEVER)
+    staged = {path.name for path in tmp_path.glob("out/.dsort/*/staged/[0-9]*")}
+    known = known_of(tmp_path / "out")
+    assert {str(ordinal) for ordinal in known.created} < staged or not known.extracted
+    resumed = resume_here(tmp_path, monkeypatch)
+    assert resumed.error is None
+    assert_whole(tmp_path / "out", undisturbed(case, base))
+
+
+@pytest.mark.parametrize("nth", [3, 5])
+def test_a_shard_that_was_staged_in_an_unfinished_task_is_not_written_again(
+    nth: int, begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die(begun, tmp_path, "spilled", PointFault("create:finish", nth, "kill parent"), flush_s=NEVER)
+    (scratch,) = tmp_path.glob("out/.dsort/*/scratch")
+    put_down = {shard.ordinal for shard in read_created_logs(scratch)}
+    assert put_down
+    resumed = resume_here(tmp_path, monkeypatch)
+    assert resumed.error is None
+    assert resumed.created & put_down == set()
+    assert_whole(tmp_path / "out", undisturbed("spilled", base))
+
+
+@pytest.mark.parametrize("case", ["shuffle", "spilled", "renamed"])
+def test_a_journal_that_lost_its_end(
+    case: str, begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die(begun, tmp_path, case, PointFault("commit:start"))
+    journal = sorted((tmp_path / "out" / journal_prefix(job_in(tmp_path / "out"))).glob("0001-*"))
+    for segment in journal[-4:]:
+        segment.unlink()
+    recorded = set(known_of(tmp_path / "out").created)
+    resumed = resume_here(tmp_path, monkeypatch)
+    assert resumed.error is None
+    assert resumed.created & recorded == set()
+    assert_whole(tmp_path / "out", undisturbed(case, base))
+
+
+@pytest.mark.parametrize("case", ["shuffle", "spilled", "key map"])
+def test_staged_shards_that_are_gone_are_written_again(
+    case: str, begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die(begun, tmp_path, case, PointFault("commit:start"))
+    (staged,) = tmp_path.glob("out/.dsort/*/staged")
+    for ordinal in ("0", "3"):
+        (staged / ordinal).unlink()
+    resumed = resume_here(tmp_path, monkeypatch)
+    assert resumed.error is None
+    assert resumed.created == {0, 3}
+    assert_whole(tmp_path / "out", undisturbed(case, base))
+
+
+LOST = {
+    "gone": shutil.rmtree,
+    "of another boot": lambda scratch: (scratch / "home.json").write_text(
+        json.dumps({"home": "0123456789abcdef", "boot_id": "before"})
+    ),
+    "cut off with the power": lambda scratch: (scratch / "home.json").write_bytes(b""),
+    "half there": lambda scratch: [path.unlink() for path in scratch.glob("index-*[02].col")],
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "point", "nth", "case"),
+    [
+        ("half there", "extract:end", 3, "spilled"),
+        ("gone", "order:end", 2, "renamed"),
+        ("cut off with the power", "order:end", 1, "spilled"),
+        ("gone", "create:end", 3, "spilled"),
+        ("of another boot", "create:end", 3, "renamed"),
+        ("half there", "create:finish", 3, "verified"),
+        ("of another boot", "seal:start", 1, "shuffle"),
+    ],
+)
+def test_a_node_that_is_lost_with_its_scratch(
+    how: str,
+    point: str,
+    nth: int,
+    case: str,
+    begun: Coordinators,
+    base: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    die(begun, tmp_path, case, PointFault(point, nth, "kill parent"))
+    (scratch,) = tmp_path.glob("out/.dsort/*/scratch")
+    LOST[how](scratch)
+    recorded = set(known_of(tmp_path / "out").created)
+    resumed = resume_here(tmp_path, monkeypatch)
+    assert resumed.error is None
+    assert resumed.created & recorded == set()
+    assert_whole(tmp_path / "out", undisturbed(case, base))
+
+
+def test_dying_again_and_again(
+    begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die(begun, tmp_path, "renamed", PointFault("extract:end", 6, "kill parent"))
+    again = [
+        PointFault("order:end", 2, "kill parent"),
+        PointFault("journal:append", 3, about="ShardCreated"),
+        PointFault("create:write", 4, "kill parent"),
+        PointFault("publish:end", 2),
+        PointFault("publish:end", 5),
+        PointFault("settle", 1),
+    ]
+    for number, fault in enumerate(again):
+        points = arm(tmp_path / f"points-{number}", fault)
+        arguments = ["resume", job_in(tmp_path / "out"), "--bucket", "out", "--workers", "2"]
+        assert begun.run(tmp_path, *arguments, points=points).code == -signal.SIGKILL
+        assert struck(points) == [fault.point]
+    resumed = resume_here(tmp_path, monkeypatch)
+    assert resumed.error is None
+    assert resumed.tasks == []
+    assert_whole(tmp_path / "out", undisturbed("renamed", base))
+
+
+def test_fewer_workers_and_another_scratch(
+    begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die(begun, tmp_path, "spilled", PointFault("create:end", 3, "kill parent"))
+    resumed = resume_here(tmp_path, monkeypatch, workers=1, scratch=tmp_path / "other")
+    assert resumed.error is None
+    assert list((tmp_path / "other").iterdir()) == []
+    assert_whole(tmp_path / "out", undisturbed("spilled", base))
+
+
+STOPPED = [
+    ("create:end", 2, "spilled"),
+    ("extract:end", 2, "shuffle"),
+    ("seal:start", 1, "verified"),
+]
+
+
+@pytest.mark.parametrize(("point", "nth", "case"), STOPPED)
+def test_a_coordinator_that_was_only_suspended_loses_its_job(
+    point: str,
+    nth: int,
+    case: str,
+    begun: Coordinators,
+    base: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepare(tmp_path, CASES[case])
+    points = arm(tmp_path / "points", PointFault(point, nth, "stop parent"))
+    first = begun.start(tmp_path, *start_arguments(CASES[case]), points=points)
+    first.await_stop()
+    refused = resume_here(tmp_path, monkeypatch).error
+    assert isinstance(refused, JobConflictError)
+    assert "is being run by" in refused.message
+    let_lapse(tmp_path / "out")
+    resumed = resume_here(tmp_path, monkeypatch)
+    assert resumed.error is None
+    assert_results(tmp_path / "out", undisturbed(case, base))
+    os.kill(first.pid, signal.SIGCONT)
+    ended = first.wait()
+    assert ended.code == JobConflictError.exit_code, ended.err
+    assert "is no longer run from here" in ended.err
+    assert_whole(tmp_path / "out", undisturbed(case, base))
+
+
+def let_lapse(bucket: Path) -> None:
+    """The lease was last renewed long ago, as if the machine had slept."""
+    name = lease_name(job_in(bucket))
+    held = LocalBucket(bucket)
+    record = decode_lease(held.read(name))
+    held.write(name, encode_lease(replace(record, renewed_at_s=record.renewed_at_s - 1000)))
+
+
+def assert_results(bucket: Path, expected: object) -> None:
+    assert facts_of(bucket) == expected
+
+
+def test_two_resumes_cannot_both_have_the_job(
+    begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die(begun, tmp_path, "spilled", PointFault("create:end", 2, "kill parent"))
+    job = job_in(tmp_path / "out")
+    points = arm(tmp_path / "points-2", PointFault("create:end", 2, "stop parent"))
+    arguments = ["resume", job, "--bucket", "out", "--workers", "2", "--progress", "none"]
+    second = begun.start(tmp_path, *arguments, points=points)
+    second.await_stop()
+    third = begun.run(tmp_path, *arguments)
+    assert third.code == JobConflictError.exit_code
+    assert f"process {second.pid} (attempt 2)" in third.err
+    os.kill(second.pid, signal.SIGCONT)
+    ended = second.wait()
+    assert ended.code == 0, ended.err
+    assert_whole(tmp_path / "out", undisturbed("spilled", base))
+
+
+@pytest.mark.parametrize("case", ["spilled", "shuffle"])
+def test_a_job_is_stopped_from_elsewhere_and_can_be_begun_again(
+    case: str, begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(tmp_path, CASES[case])
+    points = arm(tmp_path / "points", PointFault("create:end", 2, "stop parent"))
+    first = begun.start(tmp_path, *start_arguments(CASES[case]), points=points)
+    first.await_stop()
+    asked = arm(tmp_path / "asked", PointFault("lease:pause", 1, "stop"))
+    arguments = ["stop", job_in(tmp_path / "out"), "--bucket", "out"]
+    stop = begun.start(tmp_path, *arguments, points=asked)
+    stop.await_stop()
+    for each in (first, stop):
+        os.kill(each.pid, signal.SIGCONT)
+    first_ended, stop_ended = first.wait(), stop.wait()
+    assert (first_ended.code, stop_ended.code) == (143, 0), first_ended.err
+    assert "stopped by `dsort stop`" in first_ended.err
+    assert "has stopped" in stop_ended.out
+    only_a_report(tmp_path / "out")
+    resumed = resume_here(tmp_path, monkeypatch)
+    assert resumed.error is None
+    assert_whole(tmp_path / "out", undisturbed(case, base))
+
+
+@pytest.mark.parametrize(
+    ("fault", "case"),
+    [
+        (PointFault("extract:end", 2, "terminate parent"), "spilled"),
+        (PointFault("create:write", 3, "terminate parent"), "renamed"),
+        (PointFault("journal:append", 2, "terminate", "ShardCreated"), "key map"),
+    ],
+)
+def test_an_aborted_job_is_begun_again_by_its_report(
+    fault: PointFault,
+    case: str,
+    begun: Coordinators,
+    base: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepare(tmp_path, CASES[case])
+    points = arm(tmp_path / "points", fault)
+    ended = begun.run(tmp_path, *start_arguments(CASES[case]), points=points)
+    assert ended.code == 143, ended.err
+    only_a_report(tmp_path / "out")
+    # The next one dies as well, when there is only its own journal beside the report.
+    points = arm(tmp_path / "points-2", PointFault("create:end", 1, "kill parent"))
+    arguments = ["resume", job_in(tmp_path / "out"), "--bucket", "out", "--workers", "2"]
+    assert begun.run(tmp_path, *arguments, points=points).code == -signal.SIGKILL
+    recorded = set(known_of(tmp_path / "out").created)
+    resumed = resume_here(tmp_path, monkeypatch)
+    assert resumed.error is None
+    assert resumed.created & recorded == set()
+    assert_whole(tmp_path / "out", undisturbed(case, base))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        PointFault("extract:end", 2, "kill parent"),
+        PointFault("create:end", 2, "kill parent"),
+        PointFault("publish:end", 2),
+    ],
+    ids=lambda fault: fault.point,
+)
+def test_inputs_that_changed_since_are_named_and_nothing_is_left(
+    fault: PointFault, begun: Coordinators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die(begun, tmp_path, "shuffle", fault)
+    path = tmp_path / "in" / "in-1.tar"
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    resumed = resume_here(tmp_path, monkeypatch)
+    assert isinstance(resumed.error, ChangedInputError)
+    assert "in-1.tar changed" in resumed.error.message
+    only_a_report(tmp_path / "out")
+
+
+def test_a_key_map_that_changed_since_is_named(
+    begun: Coordinators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES["key map"]
+    (tmp_path / "map.txt").write_text("^0000\tlow-%02d\n^0001\thigh-%02d\n")
+    fields = {**case.fields, "ekm": None, "ekm_file": str(tmp_path / "map.txt")}
+    named = replace(case, fields=fields)
+    prepare(tmp_path, named)
+    points = arm(tmp_path / "points", PointFault("create:end", 2, "kill parent"))
+    ended = begun.run(tmp_path, *start_arguments(named), points=points)
+    assert ended.code == -signal.SIGKILL, ended.err
+    (tmp_path / "map.txt").write_text("^0001\tlow-%02d\n^0000\thigh-%02d\n")
+    resumed = resume_here(tmp_path, monkeypatch)
+    assert isinstance(resumed.error, ChangedInputError)
+    assert "map.txt" in resumed.error.message
+    only_a_report(tmp_path / "out")
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_dying_before_the_journal_says_enough_is_told(
+    nth: int, begun: Coordinators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first three things that are stored: the claim, the lease, and the accepted spec."""
+    die(begun, tmp_path, "shuffle", PointFault("file:sync", nth, about=".dsort"))
+    resumed = resume_here(tmp_path, monkeypatch)
+    assert isinstance(resumed.error, JobConflictError)
+    assert "start it again" in resumed.error.hint
+    removed = begun.run(tmp_path, "gc", "out", "--remove", "--older-than", "0s")
+    assert removed.code == 0, removed.err
+    assert tree_of(tmp_path / "out") == {}
+
+
+@pytest.mark.parametrize("fault", [PointFault("settle", 2), PointFault("discard", 3)], ids=str)
+def test_dying_after_the_commit_is_a_finished_job(
+    fault: PointFault, begun: Coordinators, base: Path, tmp_path: Path
+) -> None:
+    die(begun, tmp_path, "spilled", fault)
+    ended = begun.run(tmp_path, "resume", job_in(tmp_path / "out"), "--bucket", "out")
+    assert (ended.code, "has finished already" in ended.err) == (0, True)
+    removed = begun.run(tmp_path, "gc", "out", "--remove", "--older-than", "0s")
+    assert removed.code == 0, removed.err
+    assert_whole(tmp_path / "out", undisturbed("spilled", base))

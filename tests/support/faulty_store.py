@@ -1,0 +1,97 @@
+"""Directories as buckets of a store that fails, in every process of a job.
+
+What ``dsort.storage.addresses`` opens as a directory becomes, where a test has put a
+:class:`StoreFaults` beside the fault points, a directory behind the same retries and limits that
+are around an object store, with faults below them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tests.support.fault_points import DIRECTORY
+
+if TYPE_CHECKING:
+    from dsort.storage.base import Bucket
+    from tests.support.faulty_bucket import Faults
+
+__all__ = ["DOWN", "StoreFaults", "arm_store", "wrap_directories"]
+
+STORE_FILE = "store"
+DOWN = "down"
+"""While there is a file of this name, the store answers nobody."""
+TRIES_MAX = 5
+
+
+@dataclass(frozen=True)
+class StoreFaults:
+    """Faults of all buckets of a job whose names contain ``about``.
+
+    ``script``: as for ``faulty_bucket.Fault``, counted in each process. ``seed``: besides, faults
+    by chance, with probability ``rate`` each, of ``kinds``. ``like_store``: what is staged
+    cannot be read again, and what is read is read once, as in an object store.
+    """
+
+    script: Sequence[Mapping[str, Any]] = ()
+    seed: str = ""
+    rate: float = 0.1
+    kinds: Sequence[str] = field(default_factory=list)
+    about: str = ""
+    like_store: bool = False
+
+
+def arm_store(directory: Path, faults: StoreFaults) -> None:
+    """Put ``faults`` where the processes of a job will find them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / STORE_FILE).write_text(json.dumps(asdict(faults)), encoding="utf-8")
+
+
+def wrap_directories(module: ModuleType) -> None:
+    """Have ``dsort.storage.addresses`` (``module``) open directories as said above."""
+    really: Callable[[Path], Bucket] = module.LocalBucket  # type: ignore[attr-defined]
+
+    def opened(path: Path) -> Bucket:
+        bucket, points = really(path), os.environ.get(DIRECTORY, "")
+        file = Path(points) / STORE_FILE
+        if not points or not file.exists():
+            return bucket
+        faults = StoreFaults(**json.loads(file.read_bytes()))
+        return _faulty(bucket, faults, Path(points)) if faults.about in path.name else bucket
+
+    module.LocalBucket = opened  # type: ignore[attr-defined]
+
+
+def _faulty(bucket: Bucket, given: StoreFaults, points: Path) -> Bucket:
+    from dsort.storage.limited import LimitedBucket, StoreLimiter
+    from dsort.storage.retrying import RetryingBucket, RetryPolicy
+    from dsort.storage.store_limits import StoreLimits
+    from tests.support.faulty_bucket import Fault, FaultyBucket, RandomFaults, Script
+    from tests.support.store_like import StoreLikeBucket
+
+    if given.like_store:
+        bucket = StoreLikeBucket(bucket)
+    layers: list[Faults] = [_Down(points)]
+    layers += [Script([Fault(**each) for each in given.script])]
+    if given.seed:
+        layers.append(RandomFaults(given.seed, rate=given.rate, kinds=given.kinds))
+    for layer in layers:
+        bucket = FaultyBucket(bucket, layer)
+    policy = RetryPolicy(tries_max=TRIES_MAX, delay_s_min=0.0, delay_s_max=0.0)
+    return RetryingBucket(LimitedBucket(bucket, StoreLimiter(StoreLimits())), policy)
+
+
+class _Down:
+    """All operations fail while the store is down."""
+
+    def __init__(self, points: Path) -> None:
+        self.struck: list[tuple[str, str, str]] = []
+        self._file = points / DOWN
+
+    def due(self, operation: str, name: str) -> str | None:
+        return "503" if self._file.exists() else None
