@@ -6,6 +6,7 @@ processes, so that their size is known and what the coordinator keeps of them is
 
 from __future__ import annotations
 
+import base64
 import pickle
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from dsort.core.columns import Int64s
 from dsort.core.plan import CutRule, OpenShard, Piece
 from dsort.core.tally import Tally
 from dsort.errors import InvariantError
+from dsort.storage.s3_receipt import ETAGS_KEPT_MAX, Receipt
 from dsort.workers.homes import Request
 from dsort.workers.requests import FreeBytes
 from dsort.workers.tasks import (
@@ -48,8 +50,7 @@ OVERHEAD_BYTES = 1536
 """Two headers and padding of a record."""
 FREE_BYTES = 1 << 60
 """Of scratch on each node."""
-UPLOAD_ID_CHARS, ETAG_CHARS = 128, 36
-"""What a receipt has: an upload's id, and the ETag of each of its parts."""
+UPLOAD_ID_CHARS, CHECKSUM_BYTES = 128, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +229,19 @@ class ArithmeticRuntime:
 
 
 def _receipt(piece: OutputPiece) -> str:
-    """As long as the receipt of a multipart upload of that shard."""
+    """The receipt of a multipart upload of that shard: as long, and as different from others."""
     parts = parts_of(piece.shard_bytes)
-    return f"{piece.name}{piece.ordinal:0{UPLOAD_ID_CHARS + parts * ETAG_CHARS}x}"
+    etags = tuple(f'"{part:032x}"' for part in range(parts)) if parts <= ETAGS_KEPT_MAX else ()
+    return Receipt(
+        name=piece.name,
+        upload_id=f"{piece.ordinal:0{UPLOAD_ID_CHARS}x}",
+        size_bytes=piece.shard_bytes,
+        began_s=1_700_000_000,
+        part_count=parts,
+        digest=f"{piece.ordinal:032x}-{parts}",
+        etags=etags,
+        checksums=base64.b64encode(bytes(CHECKSUM_BYTES * parts)).decode(),
+    ).text()
 
 
 def cut_evenly(

@@ -26,6 +26,7 @@ from dsort.lease import Lease
 from dsort.reports import JobStarted
 from dsort.resolve import refuse_early_collisions, resolve_inputs
 from dsort.resuming import RESOLVED_FILE, note_names, resolved_before
+from dsort.storage.store_limits import StoreLimits
 from dsort.workers.inputs import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.workers.requests import FreeBytes
 from dsort.workers.tasks import WorkerSetup
@@ -33,6 +34,9 @@ from dsort.workers.tasks import WorkerSetup
 __all__ = ["begin_attempt", "resolve"]
 
 WORKERS_A_ATTEMPT = 1_000_000
+PART_BYTES_MAX = 64 << 20
+UPLOAD_SHARE = 8
+"""Part buffers may take one part in so many of the memory."""
 
 
 def begin_attempt(job: Job, attempt: int) -> None:
@@ -140,8 +144,7 @@ def _keymap_digest(job: Job) -> str:
 
 def _movement(job: Job) -> Movement:
     mappable = all(job.inputs_bucket.local_path(shard.name) is not None for shard in job.inputs[:1])
-    limits = store_limits(job.output_bck, job.options)
-    parts = limits.part_bytes * limits.parts_in_flight_max
+    limits = _output_limits(job)
     try:
         return choose_movement(
             input_bytes=sum(shard.size_bytes for shard in job.inputs),
@@ -150,11 +153,21 @@ def _movement(job: Job) -> Movement:
             workers=job.runtime.workers_max(),
             nodes=job.runtime.nodes(),
             forced=job.options.move,
-            upload_bytes=parts if job.outputs_bucket.seals_on_finish else 0,
+            upload_bytes=limits.upload_bytes if job.outputs_bucket.seals_on_finish else 0,
         )
     except TooLittleMemoryError as problem:
         hint = "give more with --memory-max or max_mem_usage, or use --move spill"
         raise SpecError([SpecProblem("max_mem_usage", str(problem), hint)]) from None
+
+
+def _output_limits(job: Job, *, workers: int = 1) -> StoreLimits:
+    """What uploads may take: parts of large shards are large where memory is plenty, for a store is
+    paid by the request."""
+    limits = store_limits(job.output_bck, job.options, workers=workers)
+    large = replace(limits, part_bytes_max=PART_BYTES_MAX)
+    a_node = -(-job.runtime.workers_max() // job.runtime.nodes())
+    memory_bytes = job_memory_bytes(job.spec, job.options)
+    return large if large.upload_bytes * a_node * UPLOAD_SHARE <= memory_bytes else limits
 
 
 def _scratch(job: Job, *, dry: bool) -> Path:
@@ -187,7 +200,7 @@ def _start_workers(job: Job, *, dry: bool) -> None:
         buffer_bytes=moving.buffer_bytes,
         verify_content=job.spec.verify == "content",
         input_limits=store_limits(job.input_bck, job.options, workers=moving.workers),
-        output_limits=store_limits(job.output_bck, job.options, workers=moving.workers),
+        output_limits=_output_limits(job, workers=moving.workers),
     )
     job.runtime.start(setup, moving.workers)
 

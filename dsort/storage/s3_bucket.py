@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,8 @@ from dsort.storage.retrying import RetryPolicy
 from dsort.storage.s3_client import NOT_OFFERED, S3Client
 from dsort.storage.s3_errors import code_of
 from dsort.storage.s3_listing import whole_seconds_ns
-from dsort.storage.s3_upload import PartBuffers, Receipt, S3StagedObject, abort, part_bytes_for
+from dsort.storage.s3_receipt import Receipt
+from dsort.storage.s3_upload import PartBuffers, S3StagedObject, abort, part_bytes_for
 from dsort.storage.store_limits import StoreLimits
 
 __all__ = ["S3Bucket", "UnfinishedUpload"]
@@ -66,7 +66,7 @@ class S3Bucket(ObjectBucket):
         """Prepare an upload to ``name``: nothing happens before there is a part to send."""
         checked_token(token)
         checked(name)
-        part_bytes = part_bytes_for(size_bytes, self._limits.part_bytes)
+        part_bytes = part_bytes_for(size_bytes, self._limits)
         with self._upload_lock:
             buffers = self._buffers.get(part_bytes)
             if buffers is None:
@@ -159,10 +159,11 @@ class S3Bucket(ObjectBucket):
 
     def _complete(self, upload: Receipt, *, overwrite: bool) -> None:
         client = self._client
+        listed = () if upload.etags else self._list_parts(upload)
         request: dict[str, Any] = {
             **client.target(upload.name),
             "UploadId": upload.upload_id,
-            "MultipartUpload": {"Parts": upload.parts()},
+            "MultipartUpload": {"Parts": upload.completion(listed)},
         }
         with client.doing(f"publish {upload.name}"):
             if not overwrite:
@@ -173,6 +174,15 @@ class S3Bucket(ObjectBucket):
                     if code_of(error) not in NOT_OFFERED:
                         raise
             client.api.complete_multipart_upload(**request)
+
+    def _list_parts(self, upload: Receipt) -> list[str]:
+        """Their ETags."""
+        client = self._client
+        with client.doing(f"list the parts of {upload.name}"):
+            pages = client.api.get_paginator("list_parts").paginate(
+                **client.target(upload.name), UploadId=upload.upload_id
+            )
+            return [str(part["ETag"]) for page in pages for part in page.get("Parts", [])]
 
     def _is_there(self, upload: Receipt) -> bool:
         """Whether ``upload`` has been completed; ``StorageError`` if another object is in its
@@ -214,12 +224,12 @@ class S3Bucket(ObjectBucket):
         if int(reply["ContentLength"]) != upload.size_bytes:
             return False
         etag = str(reply["ETag"]).strip('"')
-        if etag == _etag_of(upload.etags):
+        if etag == upload.digest:
             return True
         is_opaque = any(reply.get(field, "AES256") != "AES256" for field in _OPAQUE_ETAGS)
         return (
             is_opaque
-            and etag.endswith(f"-{len(upload.etags)}")
+            and etag.endswith(f"-{upload.part_count}")
             and upload.began_s > 0
             and int(reply["LastModified"].timestamp()) >= upload.began_s
         )
@@ -232,12 +242,3 @@ class S3Bucket(ObjectBucket):
                 f"{upload.size_bytes:,} were uploaded",
                 hint="the store lost some, or somebody else wrote to it; remove it",
             )
-
-
-def _etag_of(parts: tuple[str, ...]) -> str | None:
-    """The ETag of an object made of parts with these ETags; None if they are no MD5s."""
-    try:
-        digests = b"".join(bytes.fromhex(etag.strip('"')) for etag in parts)
-    except ValueError:
-        return None
-    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import ssl
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -89,6 +90,7 @@ _NETWORK_ERRORS = (
     boto.ConnectionError,  # also timeouts while connecting, and proxies
     boto.HTTPClientError,  # also timeouts while reading, closed connections
     boto.IncompleteReadError,
+    http.client.HTTPException,
     urllib3.exceptions.HTTPError,
 )
 

@@ -178,3 +178,25 @@ def test_marks_of_folders_are_not_listed(bucket: S3Bucket, s3: S3Server) -> None
 def test_names_that_are_not_unicode_are_refused(bucket: S3Bucket) -> None:
     with pytest.raises(StorageError, match="not Unicode"):
         bucket.write("a\udcff", b"")
+
+
+def test_a_connection_is_used_again_by_the_next_read(bucket: S3Bucket, rng: random.Random) -> None:
+    data = rng.randbytes(3 * MIB)
+    bucket.write("a", data)
+    manager = bucket._client.api._endpoint.http_session._manager
+    [pool] = map(manager.pools.get, manager.pools.keys())
+    opened = pool.num_connections
+    for _ in range(3):
+        assert bucket.read("a") == data
+    assert pool.num_connections == opened
+
+
+def test_buckets_share_what_is_known_of_services_and_nothing_else(
+    bucket: S3Bucket, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.write("a", b"abc")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "5ec2e7")
+    stranger = pickle.loads(pickle.dumps(bucket))
+    with pytest.raises(StorageAccessError):
+        stranger.read("a")
+    assert bucket.read("a") == b"abc"

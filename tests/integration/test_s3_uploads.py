@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dsort.errors import InvariantError, StorageError
-from dsort.storage import s3_upload
+from dsort.storage import s3_receipt, s3_upload
 from dsort.storage.s3_bucket import S3Bucket
-from dsort.storage.s3_upload import Receipt
+from dsort.storage.s3_receipt import Receipt
 from tests.support.object_stores import (
     MIB,
     NO_WAIT,
@@ -42,6 +42,41 @@ def test_an_upload_of_several_parts_appears_whole(bucket: S3Bucket, rng: random.
     assert made == ["HeadObject", "CompleteMultipartUpload", "HeadObject"]
     assert bucket.read("a b/out.tar") == data
     assert waiting(bucket) == []
+
+
+@pytest.fixture
+def no_etags_in_receipts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_receipt, "ETAGS_KEPT_MAX", 1)
+
+
+@pytest.mark.usefixtures("no_etags_in_receipts")
+def test_parts_that_are_not_in_the_receipt_are_asked_for(
+    bucket: S3Bucket, rng: random.Random
+) -> None:
+    data = rng.randbytes(11 * MIB)
+    receipt = upload(bucket, "a b/ü.tar", data)
+    assert Receipt.parse(receipt).etags == ()
+    made = count_requests(bucket)
+    for _ in range(2):
+        bucket.publish(TOKEN, "a b/ü.tar", overwrite=False, receipt=receipt)
+    assert made[:3] == ["HeadObject", "ListParts", "CompleteMultipartUpload"]
+    assert made.count("CompleteMultipartUpload") == 1
+    assert bucket.read("a b/ü.tar") == data
+    bucket.publish(TOKEN, "a b/ü.tar", overwrite=True, receipt=receipt)  # it is gone: its result
+    assert bucket.still_staged({TOKEN: ("a b/ü.tar", receipt)}) == {TOKEN}
+
+
+@pytest.mark.usefixtures("no_etags_in_receipts")
+def test_a_part_that_somebody_else_wrote_is_not_published(bucket: S3Bucket) -> None:
+    receipt = upload(bucket, "a", bytes(11 * MIB))
+    client = bucket._client
+    client.api.upload_part(
+        **client.target("a"), UploadId=Receipt.parse(receipt).upload_id, PartNumber=2, Body=b"other"
+    )
+    with pytest.raises(StorageError, match="not the 3 that were uploaded"):
+        bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
+    assert list(bucket.list()) == []
+    bucket.discard(".dsort/", names=["a"])
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -168,7 +203,7 @@ def test_a_part_that_is_damaged_on_the_way_is_refused_and_sent_again(
 ) -> None:
     data = rng.randbytes(6 * MIB)
     read = s3_upload._PartBody.read
-    damaged = []
+    damaged: list[int] = []
 
     def read_damaged(self: Any, size: int = -1) -> memoryview:
         piece = read(self, size)
@@ -194,7 +229,7 @@ def test_a_store_without_checksums_gets_none(
     if how == "refused":
         answer(bucket, "CreateMultipartUpload", [501])
     receipt = upload(bucket, "a", bytes(6 * MIB))
-    assert "Checksum" not in str(Receipt.parse(receipt).parts())
+    assert "Checksum" not in str(Receipt.parse(receipt).completion())
     bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
     assert bucket.read("a") == bytes(6 * MIB)
 

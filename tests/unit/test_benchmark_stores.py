@@ -75,7 +75,7 @@ def test_a_run_that_lost_bytes_does_not_count(tmp_path: Path) -> None:
     assert failure(Finished(0, 1.0, 1.0, 0.0, report, "", False), whole) == ""
     assert failure(Finished(0, 1.0, 1.0, 0.0, report, "", False), {}).startswith("wrote 0 of")
     assert failure(Finished(0, 1.0, 1.0, 0.0, "", "", False), whole).startswith("gave no account")
-    assert failure(Finished(4, 1.0, 1.0, 0.0, "", "x\nno", False), whole) == "exit code 4: no"
+    assert failure(Finished(4, 1.0, 1.0, 0.0, "", "x\nno", False), whole) == "exit code 4: x no"
     assert failure(Finished(0, 7.0, 1.0, 0.0, "", "", True), whole) == "did not end in 7 s"
 
 
@@ -100,7 +100,8 @@ def test_targets_between_buckets_are_ratio_and_cpu_of_the_same_rounds() -> None:
     assert cpu_per_gib([*runs, start], "dsort", less_start=True) == 1.25
     found = {target.text: target for target in targets_of(runs)}
     ratio = found["S3 to S3: dsort / floor"]
-    assert (ratio.outcome, ratio.reached) == ("pass", pytest.approx(0.9))
+    assert ratio.outcome == "pass"
+    assert ratio.reached == pytest.approx(0.9)
     cpu = found["S3 to S3: client CPU a GiB"]
     assert (cpu.outcome, cpu.reached, cpu.note) == ("short", 3.0, "floor 1.50")
     assert found["three nodes / one node, same CPUs"].outcome == "not measured"

@@ -6,28 +6,47 @@ import threading
 
 import pytest
 
-from dsort.errors import InvariantError
-from dsort.storage.s3_upload import PartBuffers, Receipt, part_bytes_for
+from dsort.errors import InvariantError, StorageError
+from dsort.storage.s3_receipt import ETAGS_KEPT_MAX, Part, Receipt
+from dsort.storage.s3_upload import PartBuffers, part_bytes_for
+from dsort.storage.store_limits import StoreLimits
 
 MIB = 1 << 20
+GIB = 1 << 30
 TIB = 1 << 40
 
 
 @pytest.mark.parametrize(
-    ("size_bytes", "part_bytes"),
+    ("size_bytes", "part_bytes_max", "part_bytes"),
     [
-        (None, 16 * MIB),
-        (0, 16 * MIB),
-        (160_000 * MIB, 16 * MIB),
-        (160_000 * MIB + 1, 17 * MIB),
-        (5 * TIB, 525 * MIB),
+        (None, 16 * MIB, 16 * MIB),
+        (0, 64 * MIB, 16 * MIB),
+        (GIB, 64 * MIB, 16 * MIB),
+        (GIB + 1, 64 * MIB, 64 * MIB),
+        (GIB + 1, 16 * MIB, 16 * MIB),
+        (100 * GIB, 64 * MIB, 64 * MIB),
+        (160_000 * MIB, 16 * MIB, 16 * MIB),
+        (160_000 * MIB + 1, 16 * MIB, 17 * MIB),
+        (5 * TIB, 64 * MIB, 525 * MIB),
     ],
 )
-def test_parts_are_large_enough_for_ten_thousand_to_do(
-    size_bytes: int | None, part_bytes: int
+def test_parts_are_as_large_as_they_may_where_there_are_many_and_ten_thousand_do(
+    size_bytes: int | None, part_bytes_max: int, part_bytes: int
 ) -> None:
-    assert part_bytes_for(size_bytes, 16 * MIB) == part_bytes
+    limits = StoreLimits(part_bytes=16 * MIB, part_bytes_max=part_bytes_max)
+    assert part_bytes_for(size_bytes, limits) == part_bytes
     assert (size_bytes or 0) <= 10_000 * part_bytes
+
+
+def test_parts_are_never_smaller_than_was_asked_for() -> None:
+    limits = StoreLimits(part_bytes=100 * MIB, part_bytes_max=64 * MIB)
+    assert part_bytes_for(7 * GIB, limits) == 100 * MIB
+    assert limits.upload_bytes == 200 * MIB
+
+
+def test_buffers_of_both_sizes_are_reckoned_with() -> None:
+    limits = StoreLimits(part_bytes=16 * MIB, part_bytes_max=64 * MIB, parts_in_flight_max=3)
+    assert limits.upload_bytes == 240 * MIB
 
 
 def test_buffers_are_used_again_and_bounded_by_those_that_come_back() -> None:
@@ -55,16 +74,62 @@ def test_uploads_that_each_fill_a_buffer_do_not_wait_for_each_other() -> None:
     assert not any(buffers.take() is one for one in held), "more than two were kept"
 
 
+def _receipt(parts: list[Part]) -> Receipt:
+    return Receipt.of("train/ü.tar", "id/1+", parts, size_bytes=5, began_s=1_700_000_000)
+
+
 def test_a_receipt_survives_being_text() -> None:
-    receipt = Receipt("train/ü.tar", "id/1+", ('"a"', '"b"'), ("x=", "y="), 5, 1_700_000_000)
+    receipt = _receipt([Part('"a"', "AAAAAA=="), Part('"b"', "AAAAAQ==")])
     assert Receipt.parse(receipt.text()) == receipt
-    assert receipt.parts()[1] == {"PartNumber": 2, "ETag": '"b"', "ChecksumCRC32C": "y="}
-    unchecked = receipt._replace(checksums=())
+    assert receipt.completion()[1] == {"PartNumber": 2, "ETag": '"b"', "ChecksumCRC32C": "AAAAAQ=="}
+    unchecked = _receipt([Part('"a"', ""), Part('"b"', "")])
     assert Receipt.parse(unchecked.text()) == unchecked
-    assert unchecked.parts()[1] == {"PartNumber": 2, "ETag": '"b"'}
+    assert unchecked.completion()[1] == {"PartNumber": 2, "ETag": '"b"'}
 
 
-@pytest.mark.parametrize("text", ["x", "{}", "[]", "null", '{"etags": [], "more": 1}'])
+def test_the_etag_of_an_object_is_the_md5_of_those_of_its_parts() -> None:
+    empty = "d41d8cd98f00b204e9800998ecf8427e"
+    assert _receipt([Part(f'"{empty}"', "")]).digest == "59adb24ef3cdbe0297f05b395827453f-1"
+
+
+def test_parts_whose_etags_are_no_md5s_are_known_again_too() -> None:
+    etags = [f'"no-md5-{number}"' for number in range(20)]
+    receipt = _receipt([Part(etag, "") for etag in etags])
+    assert receipt.etags == ()
+    assert receipt.completion(etags)[0] == {"PartNumber": 1, "ETag": etags[0]}
+    with pytest.raises(StorageError):
+        receipt.completion(etags[::-1])
+
+
+def test_a_receipt_does_not_grow_with_many_parts_and_knows_them_again() -> None:
+    etags = [f'"{number:032x}"' for number in range(10_000)]
+    receipt = _receipt([Part(etag, "") for etag in etags])
+    assert len(receipt.text()) < 200
+    assert Receipt.parse(receipt.text()) == receipt
+    completion = receipt.completion([etag.strip('"') for etag in etags])
+    assert completion[-1] == {"PartNumber": 10_000, "ETag": f"{9_999:032x}"}
+    swapped = [etags[1], etags[0], *etags[2:]]
+    for wrong in ([], etags[:-1], [*etags, etags[0]], swapped):
+        with pytest.raises(StorageError, match="not the 10,000 that were uploaded"):
+            receipt.completion(wrong)
+
+
+def test_checksums_are_kept_since_not_all_stores_list_them() -> None:
+    parts = [Part(f'"{number:032x}"', "AAAAAQ==") for number in range(1_000)]
+    receipt = _receipt(parts)
+    assert len(receipt.text()) < 200 + 5.5 * 1_000
+    completion = receipt.completion([part.etag for part in parts])
+    assert {part["ChecksumCRC32C"] for part in completion} == {"AAAAAQ=="}
+
+
+def test_few_parts_are_all_in_the_receipt() -> None:
+    parts = [Part(f'"{number:032x}"', "AAAAAA==") for number in range(ETAGS_KEPT_MAX)]
+    receipt = _receipt(parts)
+    assert Receipt.parse(receipt.text()).etags == tuple(part.etag for part in parts)
+    assert len(receipt.text()) < 200 + 50 * ETAGS_KEPT_MAX
+
+
+@pytest.mark.parametrize("text", ["x", "{}", "[]", "null", "[1]", '["a",1,2,3,4,5,null,7]'])
 def test_what_is_no_receipt_is_a_bug(text: str) -> None:
     with pytest.raises(InvariantError, match="not a receipt"):
         Receipt.parse(text)
