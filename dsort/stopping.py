@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from types import TracebackType
-from typing import Self
 
+from dsort.core.closing import Closing
 from dsort.errors import JobStoppedError
 
 __all__ = ["StopFlag"]
 
 
-class StopFlag:
+class StopFlag(Closing):
     """A flag that is raised once and stays up.
 
     ``request`` may be called from a signal handler or any thread: it takes no lock and never
@@ -67,14 +66,3 @@ class StopFlag:
             if descriptor >= 0:
                 setattr(self, name, -1)
                 os.close(descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -35,7 +35,8 @@ LAYERS = (
     {"reports"},
     {"settings"},
     {"formats", "spec", "storage"},
-    {"core", "stopping"},
+    {"stopping"},
+    {"core"},
     {"errors"},
 )
 """From the top down. A unit (a module or a package right under ``dsort``) may import units of lower

@@ -14,10 +14,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from dsort.cli import output
+from dsort.core.closing import Closing
 from dsort.reports import Event, JobStarted, JobWarning, PhaseDone, Progress
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ WARNINGS_OF_A_KIND_MAX = 10
 """A thousand missing shards are ten lines and a count: the report has them all."""
 
 
-class Reporter:
+class Reporter(Closing):
     """Base of all reporters: warnings as text, bounded; a dead reader ends the telling."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -84,17 +84,6 @@ class Reporter:
                 with contextlib.suppress(BrokenPipeError):
                     self.line(f"warning: {more} of {kind}; the report has them all")
         self._warnings.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class QuietReporter(Reporter):

@@ -10,9 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from dsort.core.closing import Closing
 from dsort.errors import InvariantError, TransientStorageError
 from dsort.storage.base import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
 from dsort.storage.retrying import ReadCutShortError
@@ -90,7 +89,7 @@ class StoreLimiter:
             self.bandwidth.take(size_bytes)
 
 
-class _LimitedReadObject:
+class _LimitedReadObject(Closing):
     def __init__(self, inner: ReadObject, limiter: StoreLimiter) -> None:
         self.inner = inner
         self.info: ObjectInfo = inner.info
@@ -126,19 +125,8 @@ class _LimitedReadObject:
     def close(self) -> None:
         self.inner.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class _LimitedStagedObject:
+class _LimitedStagedObject(Closing):
     def __init__(self, inner: StagedObject, limiter: StoreLimiter) -> None:
         self.inner = inner
         self._limiter = limiter
@@ -173,17 +161,6 @@ class _LimitedStagedObject:
 
     def close(self) -> None:
         self.inner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _windows(slices: Sequence[Buffer], window_bytes: int) -> Iterator[list[memoryview]]:

@@ -6,9 +6,8 @@ import mmap
 import os
 import stat
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
+from dsort.core.closing import Closing
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
 from dsort.storage.base import Buffer, ObjectInfo
 from dsort.storage.linux import start_writeback
@@ -20,7 +19,7 @@ __all__ = ["LocalReadObject", "LocalStagedObject"]
 _SLICES_PER_CALL_MAX = 1024  # IOV_MAX of Linux
 
 
-class _OpenFile:
+class _OpenFile(Closing):
     """A file descriptor that is closed once, at the latest at the end of a ``with``."""
 
     __slots__ = ("_bucket", "_fd", "_name")
@@ -35,17 +34,6 @@ class _OpenFile:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _doing(self, verb: str) -> StorageErrors:
         return StorageErrors(f"{verb} {self._name}", self._bucket)

@@ -6,9 +6,8 @@ import itertools
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from dsort.core.closing import Closing
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError, StorageFullError
 from dsort.storage.base import INTERNAL_PREFIX, Buffer, ObjectInfo
 from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
@@ -16,7 +15,7 @@ from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
 __all__ = ["MemoryBucket"]
 
 
-class _Memory:
+class _Memory(Closing):
     """What readers and staged objects share."""
 
     def __init__(self, name: str, bucket: str) -> None:
@@ -25,17 +24,6 @@ class _Memory:
 
     def close(self) -> None:
         """Nothing is held."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _copy(self, data: bytes | bytearray, buffer: memoryview, offset: int) -> None:
         buffer = buffer.cast("B")

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
+from dsort.core.closing import Closing
 from dsort.errors import StorageError, TransientStorageError
 from dsort.storage.base import ObjectInfo
 from dsort.storage.retrying import ReadCutShortError
@@ -34,7 +34,7 @@ class ByteStream(Protocol):
         """Release it; bytes not read yet are not waited for."""
 
 
-class ObjectReader:
+class ObjectReader(Closing):
     """See :class:`~dsort.storage.base.ReadObject`. For one thread at a time.
 
     ``stream`` gives the object from its first byte on. ``fetch(start, stop)`` gives bytes
@@ -91,17 +91,6 @@ class ObjectReader:
         if self._stream is not None:
             stream, self._stream = self._stream, None
             stream.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _read_on(self, buffer: memoryview, offset: int) -> None:
         if offset != self._position:  # elsewhere: no more than is asked for

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import obstore
 
 from dsort.core.bucket_ref import BucketRef
+from dsort.core.closing import Closing
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
 from dsort.storage.base import Buffer
 from dsort.storage.object_bucket import ObjectBucket, checked, checked_token
@@ -117,7 +117,7 @@ class ObstoreBucket(ObjectBucket):
         self._delete_internal(token_prefix)
 
 
-class ObstoreStagedObject:
+class ObstoreStagedObject(Closing):
     """An object on its way to the store (see :class:`~dsort.storage.base.StagedObject`)."""
 
     def __init__(self, client: ObstoreClient, token: str, limits: StoreLimits) -> None:
@@ -174,17 +174,6 @@ class ObstoreStagedObject:
     def close(self) -> None:
         """Release it. What was not finished is never stored."""
         self._writer = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _flush(self) -> None:
         with self._client.doing(f"write {self._token}"):

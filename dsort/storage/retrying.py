@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
+from dsort.core.closing import Closing
 from dsort.errors import (
     InvariantError,
     ObjectNotFoundError,
@@ -133,7 +133,7 @@ def _order(info: ObjectInfo) -> bytes:
     return info.name.encode("utf-8", "surrogateescape")
 
 
-class _RetryingReadObject:
+class _RetryingReadObject(Closing):
     """An object whose reads are tried again, each from where it stopped."""
 
     def __init__(self, inner: ReadObject, policy: RetryPolicy, what: str) -> None:
@@ -170,17 +170,6 @@ class _RetryingReadObject:
 
     def close(self) -> None:
         self.inner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class RetryingBucket:

@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from email.utils import parsedate_to_datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import botocore.exceptions as boto
 from awscrt.checksums import crc32c
 
+from dsort.core.closing import Closing
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
 from dsort.storage.base import Buffer
 from dsort.storage.retrying import RetryPolicy
@@ -111,7 +111,7 @@ class _PartBody:
         return self._at
 
 
-class S3StagedObject:
+class S3StagedObject(Closing):
     """An upload that has not been completed (see :class:`~dsort.storage.base.StagedObject`).
 
     It begins with its first part; parts go up in the threads of ``pool``, each tried again by
@@ -217,17 +217,6 @@ class S3StagedObject:
             # Something else is being told already, or nothing is wrong; `discard` aborts it, too.
             with contextlib.suppress(StorageError):
                 abort(self._client, self._name, self._upload_id)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _raise_failed(self) -> None:
         """Raise what went wrong with a part that has ended."""

@@ -10,13 +10,12 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from dsort.core.closing import Closing
 from dsort.core.columns import Int64s, UInt64s
 from dsort.core.members import MemberTable
 from dsort.core.record_index import Segments
@@ -61,7 +60,7 @@ class ShardReader:
             self._stop.raise_if_requested()
 
 
-class _Counted:
+class _Counted(Closing):
     """A source that tells its reader what is read from it."""
 
     rereads_cheaply = True  # a verification has no scratch to spool it to
@@ -84,17 +83,6 @@ class _Counted:
 
     def close(self) -> None:
         self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Checksums:
