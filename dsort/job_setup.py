@@ -30,8 +30,14 @@ __all__ = [
     "reaction_rules",
     "sort_rule",
     "store_limits",
+    "with_part_sizes",
     "with_seed",
 ]
+
+
+UPLOAD_SHARE = 8
+PART_BYTES_MIN = 5 << 20
+PART_BYTES_MAX = 64 << 20
 
 
 def new_job_id() -> str:
@@ -74,6 +80,20 @@ def store_limits(ref: BucketRef, options: RunOptions, *, workers: int = 1) -> St
     total = min((each for each in given if each is not None), default=None)
     share = None if total is None else total / workers
     return replace(limits, bandwidth_max_bytes_per_s=share)
+
+
+def with_part_sizes(limits: StoreLimits, memory_bytes: int, *, workers_a_node: int) -> StoreLimits:
+    """``limits`` with parts that fit: all part buffers of a node take an eighth of its memory.
+
+    Large shards get large parts where memory is plenty, for a store is paid by the request; where
+    it is scarce all parts are smaller, down to the least that S3 takes.
+    """
+    a_worker = memory_bytes // (workers_a_node * UPLOAD_SHARE)
+    large = replace(limits, part_bytes_max=PART_BYTES_MAX)
+    if large.upload_bytes <= a_worker:
+        return large
+    fits = max(a_worker // limits.parts_in_flight_max, PART_BYTES_MIN)
+    return replace(limits, part_bytes=min(limits.part_bytes, fits))
 
 
 def sort_rule(spec: JobSpec) -> SortRule:

@@ -20,7 +20,13 @@ from dsort.core.tally import Tally, tally_of, tally_rows
 from dsort.creation import staged
 from dsort.errors import ChangedInputError, SpecError, SpecProblem, StorageError, StorageFullError
 from dsort.job import Job
-from dsort.job_setup import job_memory_bytes, reaction_rules, sort_rule, store_limits
+from dsort.job_setup import (
+    job_memory_bytes,
+    reaction_rules,
+    sort_rule,
+    store_limits,
+    with_part_sizes,
+)
 from dsort.journal import Journal
 from dsort.lease import Lease
 from dsort.reports import JobStarted
@@ -34,9 +40,6 @@ from dsort.workers.tasks import WorkerSetup
 __all__ = ["begin_attempt", "resolve"]
 
 WORKERS_A_ATTEMPT = 1_000_000
-PART_BYTES_MAX = 64 << 20
-UPLOAD_SHARE = 8
-"""Part buffers may take one part in so many of the memory."""
 
 
 def begin_attempt(job: Job, attempt: int) -> None:
@@ -161,13 +164,12 @@ def _movement(job: Job) -> Movement:
 
 
 def _output_limits(job: Job, *, workers: int = 1) -> StoreLimits:
-    """What uploads may take: parts of large shards are large where memory is plenty, for a store is
-    paid by the request."""
-    limits = store_limits(job.output_bck, job.options, workers=workers)
-    large = replace(limits, part_bytes_max=PART_BYTES_MAX)
-    a_node = -(-job.runtime.workers_max() // job.runtime.nodes())
-    memory_bytes = job_memory_bytes(job.spec, job.options)
-    return large if large.upload_bytes * a_node * UPLOAD_SHARE <= memory_bytes else limits
+    """What each of ``workers`` may take for its uploads."""
+    return with_part_sizes(
+        store_limits(job.output_bck, job.options, workers=workers),
+        job_memory_bytes(job.spec, job.options),
+        workers_a_node=-(-job.runtime.workers_max() // job.runtime.nodes()),
+    )
 
 
 def _scratch(job: Job, *, dry: bool) -> Path:

@@ -23,7 +23,7 @@ from dsort.stopping import StopFlag
 from dsort.storage.local import LocalBucket
 from tests.support.commands import ROOT
 from tests.support.datasets import files_of, small_dataset, write_shards
-from tests.support.engine import left_in, run_local, spec_of
+from tests.support.engine import children_here, left_in, run_local, spec_of
 from tests.support.faults import Fault, make_pipes
 
 END_SECONDS_MAX = 20
@@ -174,7 +174,7 @@ def test_a_job_is_stopped_from_python(phase: str, tmp_path: Path) -> None:
             run_local(tmp_path, SPEC, move="spill", on_event=listen, stop=stop)
     assert stopped.value.signal_number == signal.SIGTERM
     assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
-    assert psutil.Process().children() == []
+    assert children_here() == []
 
 
 def test_ctrl_c_in_python_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_ctrl_c_in_python_leaves_nothing_behind(tmp_path: Path) -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
-    assert psutil.Process().children() == []
+    assert children_here() == []
 
 
 def test_ctrl_c_in_python_while_names_are_given_takes_them_back(

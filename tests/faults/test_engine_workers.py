@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import psutil
 import pytest
 
 from dsort.errors import DsortError, InvariantError, StorageFullError, WorkerLostError
 from dsort.reports import Event, JobReport, JobStarted, PhaseDone
 from tests.support.datasets import files_of, small_dataset, write_shards
-from tests.support.engine import left_in, refused, run_local, spec_of
+from tests.support.engine import children_here, left_in, refused, run_local, spec_of
 from tests.support.faults import Fault, bootstrap, strikes
 
 DATASET = small_dataset("workers", shards=4)
@@ -100,7 +99,7 @@ def test_workers_that_die_while_idle_are_replaced(
     def kill_all(event: Event) -> None:
         due = phase == "start" if isinstance(event, JobStarted) else False
         if due or (isinstance(event, PhaseDone) and event.phase == phase):
-            for worker in psutil.Process().children():
+            for worker in children_here():
                 worker.kill()
                 os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
                 killed.append(worker.pid)
@@ -108,7 +107,7 @@ def test_workers_that_die_while_idle_are_replaced(
     run(tmp_path, "spill", on_event=kill_all)
     assert len(killed) == 2
     assert files_of(tmp_path / "out") == undisturbed
-    assert psutil.Process().children() == []
+    assert children_here() == []
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,7 @@ def test_a_task_that_always_kills_its_worker_ends_the_job(
     write_shards(tmp_path / "out", {"out-0.tar": b"would be replaced", "out-3.tar": b"this, too"})
     with refused(tmp_path, WorkerLostError, words, "3 times", "signal 9"):
         run(tmp_path, "spill", overwrite=True)
-    assert psutil.Process().children() == []
+    assert children_here() == []
     assert WorkerLostError.exit_code == 5
 
 
@@ -139,7 +138,7 @@ def test_workers_that_never_start_end_the_job(
     write_shards(tmp_path / "in", DATASET)
     with refused(tmp_path, WorkerLostError, "workers were lost"):
         run(tmp_path, "map")
-    assert psutil.Process().children() == []
+    assert children_here() == []
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import psutil
 import pytest
 
 import dsort
@@ -14,7 +13,7 @@ from dsort.errors import SpecError
 from dsort.reports import Event, PhaseDone, RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import END, files_of, small_dataset, tree_of, write_shards
-from tests.support.engine import plan_local, refused, run_local, spec_of
+from tests.support.engine import children_here, plan_local, refused, run_local, spec_of
 from tests.support.tar_builder import header, member, pax
 
 SHUFFLE = {"kind": "shuffle", "seed": 9}
@@ -97,7 +96,7 @@ def test_members_of_more_than_8_gb_are_planned_without_reading_them(
     def look(event: Event) -> None:
         if isinstance(event, PhaseDone) and event.phase == "extract":
             assert sum(f.stat().st_size for f in temporary.rglob("*") if f.is_file()) < 1 << 20
-            workers = psutil.Process().children()
+            workers = children_here()
             read.extend(worker.io_counters().read_chars for worker in workers)
 
     plan = dsort.plan(

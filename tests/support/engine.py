@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import pytest
 
 import dsort
@@ -17,6 +18,7 @@ from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of
 
 __all__ = [
+    "children_here",
     "count_of",
     "keys_in",
     "left_in",
@@ -115,3 +117,9 @@ def records_out(root: Path) -> list[str]:
     return [
         name for shard in sorted(found, key=lambda n: (len(n), n)) for name in keys_in(found[shard])
     ]
+
+
+def children_here() -> list[psutil.Process]:
+    """The processes that this one has started and not ended, without the server that all tests of a
+    session share."""
+    return [child for child in psutil.Process().children() if child.name() != "weed"]
