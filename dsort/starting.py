@@ -40,6 +40,9 @@ from dsort.workers.tasks import WorkerSetup
 __all__ = ["begin_attempt", "resolve"]
 
 WORKERS_A_ATTEMPT = 1_000_000
+SCRATCH_SHARE = 8
+"""Scratch that takes no more than one part in so many of the memory stays there until it goes: the
+kernel begins to write it by itself when a tenth of what is free is dirty, or after 30 s."""
 
 
 def begin_attempt(job: Job, attempt: int) -> None:
@@ -200,6 +203,8 @@ def _start_workers(job: Job, *, dry: bool) -> None:
         keymap=job.keymap,
         buckets=moving.buckets,
         buffer_bytes=moving.buffer_bytes,
+        spill_to_disk=moving.scratch_bytes * SCRATCH_SHARE
+        > moving.memory_bytes * job.runtime.nodes(),
         verify_content=job.spec.verify == "content",
         input_limits=store_limits(job.input_bck, job.options, workers=moving.workers),
         output_limits=_output_limits(job, workers=moving.workers),

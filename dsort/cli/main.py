@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import textwrap
@@ -95,6 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (default: the process's own); the exit code."""
     if argv is None:
         argv = sys.argv[1:]
+        # NumPy would start threads for algebra that is not done here, and they spin for a while.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.excepthook = exits.report_bug
     output.prepare_streams()
     # An error may come before any option is parsed, so these two are looked up by hand.

@@ -31,7 +31,7 @@ from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 __all__ = ["LocalRuntime"]
 
 BOOTSTRAP = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "import gc, json, sys; gc.disable(); sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from dsort.runtime.local_worker import main; main()"
 )
 """A worker imports what its coordinator would import, from wherever that was started."""

@@ -51,6 +51,7 @@ class Creator:
         homes: Homes,
     ) -> None:
         self._spilled = setup.way == "spill"
+        self._forgets = setup.spill_to_disk
         self._outputs = outputs
         self._buffer = buffer
         self._homes = homes
@@ -126,7 +127,7 @@ class Creator:
     def _spilled_payload(self, bucket: int, home: str, where: str) -> _SpilledPayload:
         rows = self._homes.ask(home, OrderedRowsOf(bucket))
         reader = SpillReader(self._homes, self._homes.where(where), bucket, rows)
-        return _SpilledPayload(bucket, rows, reader, self._buffer)
+        return _SpilledPayload(bucket, rows, reader, self._buffer, forgets=self._forgets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +198,15 @@ class _SpilledPayload:
     """Records of one bucket's spill, through the worker's buffer."""
 
     def __init__(
-        self, bucket: int, rows: OrderedRows, reader: SpillReader, buffer: PayloadBuffer
+        self,
+        bucket: int,
+        rows: OrderedRows,
+        reader: SpillReader,
+        buffer: PayloadBuffer,
+        *,
+        forgets: bool,
     ) -> None:
+        self._forgets = forgets
         self.bucket = bucket
         self._rows = rows
         self._reader = reader
@@ -215,7 +223,8 @@ class _SpilledPayload:
         if self._reader.size_bytes <= self._buffer.size_bytes:
             self._whole = self._buffer.view(self._reader.size_bytes)
             self._reader.read_into(self._whole, 0)
-            self._reader.forget()
+            if self._forgets:
+                self._reader.forget()
 
     def close(self) -> None:
         """Close the spill files."""

@@ -220,7 +220,12 @@ class Extractor:
         if not task.spill:
             return None
         if self._spill is None:
-            self._spill = SpillWriter(self._store.scratch, self._worker, self._setup.buckets)
+            self._spill = SpillWriter(
+                self._store.scratch,
+                self._worker,
+                self._setup.buckets,
+                to_disk=self._setup.spill_to_disk,
+            )
         starts = self._spill.lengths()
         buckets = np.zeros(len(index), np.int32) if bucket is None else bucket
         for window in shard.windows(index.segments):

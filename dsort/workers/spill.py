@@ -41,7 +41,9 @@ def remove_spill(scratch: Path, bucket: int, workers: Iterable[int]) -> None:
 class SpillWriter:
     """Appends to the spill files of one worker; knows how long each of them is."""
 
-    def __init__(self, scratch: Path, worker: int, buckets: int) -> None:
+    def __init__(self, scratch: Path, worker: int, buckets: int, *, to_disk: bool) -> None:
+        """``to_disk``: have the disk take it on the way, not when memory is full."""
+        self._to_disk = to_disk
         self._scratch = scratch
         self._worker = worker
         self._files: dict[int, LocalStagedObject] = {}
@@ -61,7 +63,7 @@ class SpillWriter:
         file.write_at(int(self._lengths[bucket]), slices)
         self._lengths[bucket] += size_bytes
         unsynced = int(self._lengths[bucket] - self._started[bucket])
-        if unsynced >= FLUSH_BYTES:
+        if self._to_disk and unsynced >= FLUSH_BYTES:
             file.start_sync(int(self._started[bucket]), unsynced)
             self._started[bucket] = self._lengths[bucket]
 

@@ -71,6 +71,9 @@ class WorkerSetup:
     keymap: KeyMap | None
     buckets: int
     buffer_bytes: int
+    spill_to_disk: (
+        bool  # False: memory holds it to its end, and writing it would be work for nothing
+    )
     verify_content: bool
     input_limits: StoreLimits
     output_limits: StoreLimits

@@ -98,6 +98,7 @@ def make_work(directory: Path) -> Work:
         keymap=None,
         buckets=1,
         buffer_bytes=1 << 20,
+        spill_to_disk=True,
         verify_content=False,
         input_limits=StoreLimits(),
         output_limits=StoreLimits(),
