@@ -27,7 +27,7 @@ PROFILE = "100k"
 SHARD_DATA_BYTES = 64_000_000
 SMALL_BYTES, SMALL_SHARDS = 10_000_000, 2
 """What is left of a run is its start: interpreters, imports, clients."""
-MEMORY_BYTES_MAX = 1 << 30
+MEMORY_BYTES_MAX = 512 << 20
 """What workers may have while it is measured whether that depends on the data."""
 GIB = 1 << 30
 NODE_COUNTS = (1, 3)
