@@ -61,8 +61,9 @@ def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
         job.advance(shards=1, records=shard.records, bytes_done=shard.stored_bytes)
     while len(created.shards) < len(plan.shards):
         steadily(ordering, lambda: _create_missing(job, plan, ordering, created))
-    job.flush()
-    ordering.free()
+    if ordering.extraction.spill:
+        job.flush()  # or else the commit does it: each time it waits for all that the disk is given
+        ordering.free()
 
 
 def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:

@@ -76,7 +76,13 @@ class Creator:
                     staged = self._outputs.stage(
                         piece.token, name=piece.name, size_bytes=piece.shard_bytes
                     )
-                    out = ShardWriter(staged, piece, self._writeback, want_md5=task.want_md5)
+                    out = ShardWriter(
+                        staged,
+                        piece,
+                        self._writeback,
+                        want_md5=task.want_md5,
+                        seals_on_finish=self._outputs.seals_on_finish,
+                    )
                 if piece.bucket >= 0 and (payload is None or payload.bucket != piece.bucket):
                     if payload is not None:
                         payload.close()

@@ -69,10 +69,17 @@ class ShardWriter:
     """Writes one output shard, piece by piece, and checks that each is as long as planned."""
 
     def __init__(
-        self, staged: StagedObject, first: OutputPiece, writeback: Writeback, *, want_md5: bool
+        self,
+        staged: StagedObject,
+        first: OutputPiece,
+        writeback: Writeback,
+        *,
+        want_md5: bool,
+        seals_on_finish: bool,
     ) -> None:
         self.ordinal = first.ordinal
         self._writeback = writeback
+        self._finish = writeback.finish if seals_on_finish else writeback.finish_now
         self._staged = staged
         self._offset = self._flushed = 0
         self._xxh3 = xxhash.xxh3_64()
@@ -112,7 +119,7 @@ class ShardWriter:
 
     def finish(self) -> Future[str]:
         """Nothing more comes: let the store take the rest; the receipt."""
-        return self._writeback.finish(self._staged, self._flushed, self._offset - self._flushed)
+        return self._finish(self._staged, self._flushed, self._offset - self._flushed)
 
     def abandon(self) -> None:
         """It will not be finished: let go of it."""
