@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from dsort.core.closing import Closing
 from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.storage.base import INTERNAL_PREFIX, Buffer, ObjectInfo, ReadObject
 
@@ -22,7 +21,7 @@ LIST_PAGE = 1000
 KEPT_BYTES_MAX = 64 * 1024
 
 
-class _NullStaged:
+class _NullStaged(Closing):
     """What is written to it is counted and forgotten."""
 
     def __init__(self, bucket: NullBucket, token: str) -> None:
@@ -54,17 +53,6 @@ class _NullStaged:
 
     def close(self) -> None:
         """Nothing is held."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class NullBucket:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
 __all__ = ["Closing"]
 
 
-class Closing:
+class Closing(ABC):
     """A base for what has a ``close``: a ``with`` calls it, whatever happened in its body."""
 
     __slots__ = ()
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of what is held."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
+from dsort.core.closing import Closing
 from dsort.storage.base import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
 
 __all__ = ["HookedBucket", "HookedReadObject", "HookedStagedObject"]
@@ -95,7 +95,7 @@ class HookedBucket:
         return HookedStagedObject(inner, self, name)
 
 
-class _Hooked:
+class _Hooked(Closing):
     """What is open, in both directions."""
 
     def __init__(self, opened: ReadObject | StagedObject) -> None:
@@ -103,17 +103,6 @@ class _Hooked:
 
     def close(self) -> None:
         self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class HookedReadObject(_Hooked):
