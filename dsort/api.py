@@ -65,10 +65,11 @@ def run(
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
+    job_id: str = "",
 ) -> JobReport:
     """Run a job to its end and say what it did. A spec with ``dry_run`` is only planned.
 
-    ``runtime``: ``local`` or ``ray``, if not as in ``options``. ``on_progress`` is called in this
+    ``job_id``: one of ``new_job_id``, for whoever has to know it before the job does. ``runtime``: ``local`` or ``ray``, if not as in ``options``. ``on_progress`` is called in this
     thread with every :class:`~dsort.reports.Progress`, ``on_event`` with every
     :data:`~dsort.reports.Event` (phases, warnings, progress). ``stop`` lets a
     signal handler or another thread end the job. Raises ``DsortError``: nothing of the result is
@@ -79,7 +80,8 @@ def run(
         options = replace(options, runtime=runtime)
     if options.overwrite and not spec.overwrite:
         spec = spec.model_copy(update={"overwrite": True})  # for attempts to come, too
-    with _job(spec, options, _listener(on_progress, on_event), stop) as (job, tally):
+    listener = _listener(on_progress, on_event)
+    with _job(spec, options, listener, stop, job_id=job_id) as (job, tally):
         if spec.dry_run:
             return planned(plan_job(job, tally), job.outputs_bucket.uri)
         return run_job(job, tally)

@@ -22,6 +22,14 @@
     │   └── ScratchLostError                  with a node, and the scratch on it (the job mends it)
     ├── JobConflictError            2    409  another coordinator has the job, or none has
     ├── JobStoppedError       130/143    409  stopped by the user
+    ├── ServiceError                6    502  the way to the service, or what a service knows
+    │   ├── NotFoundError           2    404  no such job, schedule or token, or not for your eyes
+    │   ├── ConflictError           2    409  it does not go with the state of the thing
+    │   ├── UnauthorizedError       2    401  no token, or one that the service does not know
+    │   ├── ForbiddenError          2    403  the token's role or buckets do not allow it
+    │   ├── TooLargeError           2    413  the request's body
+    │   ├── TooManyRequestsError    2    429  wait ``retry_after_s``
+    │   └── NotSupportedError       2    501  a request of a peer's client that dsort does not serve
     └── InvariantError              1    500  a bug of dsort: please report it
 
 A message says what happened and to what (job, shard, record, field); ``hint`` says what would
@@ -36,25 +44,33 @@ from typing import ClassVar
 
 __all__ = [
     "ChangedInputError",
+    "ConflictError",
     "ContentKeyError",
     "CorruptShardError",
     "DsortError",
     "DuplicateError",
+    "ForbiddenError",
     "InputError",
     "InvariantError",
     "JobConflictError",
     "JobStoppedError",
     "KeyMapError",
     "MissingShardError",
+    "NotFoundError",
+    "NotSupportedError",
     "ObjectNotFoundError",
     "ScratchLostError",
+    "ServiceError",
     "SpecError",
     "SpecProblem",
     "StorageAccessError",
     "StorageError",
     "StorageFullError",
     "StrayMemberError",
+    "TooLargeError",
+    "TooManyRequestsError",
     "TransientStorageError",
+    "UnauthorizedError",
     "VerifyError",
     "WorkerLostError",
 ]
@@ -229,6 +245,66 @@ class JobStoppedError(DsortError):
     def __init__(self, message: str, *, signal_number: int = 2, hint: str = "") -> None:
         self.signal_number = signal_number
         super().__init__(message, hint=hint)
+
+
+class ServiceError(DsortError):
+    """The service cannot be reached, or does not do what it was asked."""
+
+    exit_code = 6
+    http_status = 502
+
+
+class NotFoundError(ServiceError):
+    """There is no such thing, as far as the asker may know."""
+
+    exit_code = 2
+    http_status = 404
+
+
+class ConflictError(ServiceError):
+    """What was asked does not go with the state that the thing is in."""
+
+    exit_code = 2
+    http_status = 409
+
+
+class UnauthorizedError(ServiceError):
+    """The request has no token, or one that the service does not know."""
+
+    exit_code = 2
+    http_status = 401
+
+
+class ForbiddenError(ServiceError):
+    """The token's role or its bucket patterns do not allow it."""
+
+    exit_code = 2
+    http_status = 403
+
+
+class TooLargeError(ServiceError):
+    """The request's body is larger than the service takes."""
+
+    exit_code = 2
+    http_status = 413
+
+
+class TooManyRequestsError(ServiceError):
+    """Requests come faster than the service takes them from one client."""
+
+    exit_code = 2
+    http_status = 429
+
+    def __init__(self, message: str, *, retry_after_s: float, hint: str = "") -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message, hint=hint)
+
+
+class NotSupportedError(ServiceError):
+    """A request of a peer's client that this service does not serve."""
+
+    exit_code = 2
+    http_status = 501
 
 
 class InvariantError(DsortError):
