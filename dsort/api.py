@@ -69,11 +69,12 @@ def run(
 ) -> JobReport:
     """Run a job to its end and say what it did. A spec with ``dry_run`` is only planned.
 
-    ``job_id``: one of ``new_job_id``, for whoever has to know it before the job does. ``runtime``: ``local`` or ``ray``, if not as in ``options``. ``on_progress`` is called in this
-    thread with every :class:`~dsort.reports.Progress`, ``on_event`` with every
-    :data:`~dsort.reports.Event` (phases, warnings, progress). ``stop`` lets a
-    signal handler or another thread end the job. Raises ``DsortError``: nothing of the result is
-    visible then, and the bucket holds a report of the job at most.
+    ``job_id``: one of ``new_job_id``, for whoever has to know it before the job does. ``runtime``:
+    ``local`` or ``ray``, if not as in ``options``. ``on_progress`` is called in this thread with
+    every :class:`~dsort.reports.Progress`, ``on_event`` with every :data:`~dsort.reports.Event`
+    (phases, warnings, progress). ``stop`` lets a signal handler or another thread end the job.
+    Raises ``DsortError``: nothing of the result is visible then, and the bucket holds a report of
+    the job at most.
     """
     options = options or default_options()
     if runtime is not None:
@@ -186,7 +187,7 @@ def _job(
         runtime = _runtime(options, flag)
         stack.callback(runtime.close)
         tally = Tally()
-        keymap = load_keymap(spec, tally)
+        keymap = load_keymap(spec, tally, fetch=options.fetch)
         input_bck = resolve_ref(spec.input_bck, options.settings)
         output_bck = resolve_ref(spec.output_bck, options.settings)
         job = Job(
@@ -208,7 +209,9 @@ def _job(
 
 
 def _open(ref: BucketRef, options: RunOptions) -> Bucket:
-    return open_bucket(ref, root=options.root, limits=store_limits(ref, options))
+    return open_bucket(
+        ref, root=options.root, limits=store_limits(ref, options), policy=options.fetch
+    )
 
 
 def _runtime(options: RunOptions, stop: StopFlag) -> Runtime:

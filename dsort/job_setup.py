@@ -8,13 +8,14 @@ import time
 from dataclasses import replace
 
 from dsort.core.bucket_ref import BucketRef
+from dsort.core.egress import FetchPolicy
 from dsort.core.keymap import KeyMap, entries_of_mapping, parse_keymap
 from dsort.core.outputs import OutputNames
 from dsort.core.sizes import Percent
 from dsort.core.sort_rule import SortRule
 from dsort.core.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError
-from dsort.keymap_source import read_keymap_text
+from dsort.keymap_source import read_keymap_text, shown_location
 from dsort.reports import RunOptions
 from dsort.spec.model import JobSpec
 from dsort.storage.memory_limits import usable_memory_bytes
@@ -122,19 +123,19 @@ def reaction_rules(spec: JobSpec) -> ReactionRules:
     )
 
 
-def load_keymap(spec: JobSpec, tally: Tally) -> KeyMap | None:
+def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None) -> KeyMap | None:
     """The external key map of the spec, read and parsed; malformed lines are counted.
 
-    ``KeyMapError`` if it cannot be had, or as the reactions of the spec say.
+    ``fetch`` says from where it may come. ``KeyMapError`` if it cannot be had, or as the reactions
+    of the spec say.
     """
     if not spec.has_key_map:
         return None
     if spec.ekm is not None:
         return KeyMap.of(entries_of_mapping(spec.ekm), spec.ekm_default)
-    source = spec.ekm_file or ""
-    entries, malformed = parse_keymap(
-        read_keymap_text(source), separator=spec.ekm_file_sep, source_name=source
-    )
+    text = read_keymap_text(spec.ekm_file or "", policy=fetch)
+    source = shown_location(spec.ekm_file or "")
+    entries, malformed = parse_keymap(text, separator=spec.ekm_file_sep, source_name=source)
     if malformed:
         if spec.config.ekm_malformed_line == "abort":
             raise KeyMapError(

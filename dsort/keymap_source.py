@@ -1,19 +1,31 @@
-"""Fetching the text of an external key map from a file or over HTTP."""
+"""Fetching the text of an external key map from a file or over HTTP.
+
+For a spec that came over the network, a :class:`~dsort.core.egress.FetchPolicy` says what may be
+read. It is asked about what is really opened and connected to, not about its name: the file behind
+all links, the address that the socket has, each hop of a redirection.
+"""
 
 from __future__ import annotations
 
 import base64
 import http.client
+import os
 import re
+import socket
+import ssl
+import stat
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from dsort.core.egress import FetchPolicy
+from dsort.core.names import INTERNAL_PART
 from dsort.errors import KeyMapError
 
-__all__ = ["read_keymap_text"]
+__all__ = ["read_keymap_text", "shown_location"]
 
 KEYMAP_BYTES_MAX = 1 << 30
 ANSWER_SECONDS_MAX = 60.0  # without a byte
@@ -25,6 +37,7 @@ _CHUNK_BYTES = 1 << 20
 def read_keymap_text(
     location: str,
     *,
+    policy: FetchPolicy | None = None,
     bytes_max: int = KEYMAP_BYTES_MAX,
     answer_seconds_max: float = ANSWER_SECONDS_MAX,
     fetch_seconds_max: float = FETCH_SECONDS_MAX,
@@ -32,21 +45,35 @@ def read_keymap_text(
     """The text at ``location``: a path, or a ``file://``, ``http://`` or ``https://`` URL.
 
     UTF-8; bytes that are not become lone surrogates, as in Python's file names. ``KeyMapError`` if
-    it cannot be had, is larger than ``bytes_max``, or comes too slowly. Proxies are those of the
-    environment; a redirection leads to HTTP only.
+    it cannot be had, is larger than ``bytes_max``, or comes too slowly. A redirection leads to HTTP
+    only. Without a ``policy`` proxies are those of the environment; with one there are none, and
+    ``KeyMapError`` is also what it forbids.
     """
     scheme = match[1].lower() if (match := re.match(r"(https?|file)://", location, re.I)) else ""
+    if policy is not None:
+        bytes_max = min(bytes_max, policy.bytes_max)
     if scheme.startswith("http"):
-        data = _fetched(location, bytes_max, answer_seconds_max, fetch_seconds_max)
+        opener = _opener() if policy is None else _guarded_opener(policy)
+        data = _fetched(opener, location, bytes_max, answer_seconds_max, fetch_seconds_max)
     else:
         path = unquote(urlsplit(location).path, errors="surrogateescape") if scheme else location
-        data = _read(Path(path), bytes_max)
+        data = _read(Path(path), bytes_max, policy)
     return data.decode("utf-8", "surrogateescape")
 
 
-def _read(path: Path, bytes_max: int) -> bytes:
+def shown_location(location: str) -> str:
+    """``location`` for messages: a URL without user, password, query and fragment, where tokens
+    are."""
+    if not re.match(r"https?://", location, re.IGNORECASE):
+        return location
+    return re.sub(r"(?<=://)[^/]*@", "", re.split("[?#]", location)[0])
+
+
+def _read(path: Path, bytes_max: int, policy: FetchPolicy | None) -> bytes:
     try:
-        with path.open("rb") as file:
+        if policy is not None:
+            path = _checked_path(path, policy)
+        with path.open("rb") if policy is None else _guarded_file(path, policy) as file:
             data = file.read(bytes_max + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -58,12 +85,18 @@ def _read(path: Path, bytes_max: int) -> bytes:
     return data
 
 
-def _fetched(url: str, bytes_max: int, answer_seconds_max: float, seconds_max: float) -> bytes:
-    shown = _without_secrets(url)
+def _fetched(
+    opener: urllib.request.OpenerDirector,
+    url: str,
+    bytes_max: int,
+    answer_seconds_max: float,
+    seconds_max: float,
+) -> bytes:
+    shown = shown_location(url)
     deadline = time.monotonic() + seconds_max
     data = bytearray()
     try:
-        with _opener().open(_request(url), timeout=answer_seconds_max) as answer:
+        with opener.open(_request(url), timeout=answer_seconds_max) as answer:
             announced = answer.headers.get("Content-Length", "")
             while chunk := answer.read1(_CHUNK_BYTES):
                 data += chunk
@@ -104,18 +137,22 @@ def _request(url: str) -> urllib.request.Request:
 
 def _opener() -> urllib.request.OpenerDirector:
     """HTTP and nothing else: the usual opener follows redirections to ftp, too."""
+    return _opener_of(
+        urllib.request.ProxyHandler(), urllib.request.HTTPHandler(), urllib.request.HTTPSHandler()
+    )
+
+
+def _opener_of(*handlers: urllib.request.BaseHandler) -> urllib.request.OpenerDirector:
     opener = urllib.request.OpenerDirector()
     opener.addheaders = [("User-Agent", "dsort")]
     for handler in (
-        urllib.request.ProxyHandler,
-        urllib.request.UnknownHandler,
-        urllib.request.HTTPHandler,
-        urllib.request.HTTPSHandler,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPRedirectHandler,
-        urllib.request.HTTPErrorProcessor,
+        *handlers,
+        urllib.request.UnknownHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPRedirectHandler(),
+        urllib.request.HTTPErrorProcessor(),
     ):
-        opener.add_handler(handler())
+        opener.add_handler(handler)
     return opener
 
 
@@ -123,6 +160,123 @@ def _too_large(shown: str, bytes_max: int) -> KeyMapError:
     return KeyMapError(f"external key map {shown} is larger than {bytes_max:,} bytes")
 
 
-def _without_secrets(url: str) -> str:
-    """``url`` without user, password, query and fragment, where tokens are."""
-    return re.sub(r"(?<=://)[^/]*@", "", re.split("[?#]", url)[0])
+# --- under a policy ------------------------------------------------------------------------------
+
+
+def _checked_path(path: Path, policy: FetchPolicy) -> Path:
+    """``path`` with all links resolved; ``KeyMapError`` if it is not where files may be."""
+    if not policy.roots:
+        raise KeyMapError("external key maps in files are not allowed here", hint="use ekm")
+    real = Path(os.path.realpath(policy.roots[0] / path))
+    if not policy.allows_path(str(real)) or INTERNAL_PART in real.parts:
+        raise KeyMapError(
+            f"external key map {path} is not under a directory that may be read here",
+            hint="put it under the data root",
+        )
+    return real
+
+
+def _guarded_file(path: Path, policy: FetchPolicy) -> BinaryIO:
+    """A regular file that is where it may be, also if links are changed meanwhile, opened."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    file = os.fdopen(fd, "rb")
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ValueError("it is not a file")
+        _checked_path(Path(f"/proc/self/fd/{fd}").readlink(), policy)
+    except (OSError, ValueError, KeyMapError):
+        file.close()
+        raise
+    return file
+
+
+class _GuardedConnection(http.client.HTTPConnection):
+    """Connects to what the policy allows, and to nothing else."""
+
+    scheme = "http"
+
+    def __init__(self, host: str, timeout: float | None, policy: FetchPolicy) -> None:
+        super().__init__(host, timeout=timeout)
+        self._policy = policy
+
+    def connect(self) -> None:
+        """Resolve the name once, and connect to one of the addresses that may be reached."""
+        self.sock = self._connected()
+
+    def _connected(self) -> socket.socket:
+        shown = f"{self.host}:{self.port}"
+        if not self._policy.allows_host(self.scheme, self.host, self.port):
+            raise KeyMapError(
+                f"external key maps may not be fetched from {shown} here",
+                hint="ask for the host to be allowed, or use ekm",
+            )
+        refusals = []
+        problem: OSError | None = None
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            self.host, self.port, type=socket.SOCK_STREAM
+        ):
+            refusal = self._policy.refusal_of_address(str(address[0]))
+            if refusal:
+                refusals.append(refusal)
+                continue
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.settimeout(self.timeout)
+                sock.connect(address)
+                refusal = self._policy.refusal_of_address(str(sock.getpeername()[0]))
+            except OSError as error:
+                sock.close()
+                problem = error
+                continue
+            if not refusal:
+                return sock
+            sock.close()
+            refusals.append(refusal)
+        if problem is not None:
+            raise problem
+        raise KeyMapError(
+            f"external key maps may not be fetched from {shown} here: {'; '.join(refusals)}"
+        )
+
+
+class _GuardedTlsConnection(_GuardedConnection):
+    """The same over TLS; the certificate has to be the host's."""
+
+    scheme = "https"
+    default_port = http.client.HTTPS_PORT
+
+    def connect(self) -> None:
+        """Connect, and shake hands."""
+        sock = self._connected()
+        try:
+            context = ssl.create_default_context()
+            self.sock = context.wrap_socket(sock, server_hostname=self.host)
+        except (OSError, ValueError):
+            sock.close()
+            raise
+
+
+class _GuardedHandler(urllib.request.AbstractHTTPHandler):
+    """Asks the policy before each hop."""
+
+    def __init__(self, policy: FetchPolicy) -> None:
+        super().__init__()
+        self._policy = policy
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        """Ask a server over HTTP."""
+        return self.do_open(self._maker(_GuardedConnection), request)
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        """Ask a server over HTTPS."""
+        return self.do_open(self._maker(_GuardedTlsConnection), request)
+
+    def _maker(self, connection: type[_GuardedConnection]) -> Any:
+        return lambda host, *, timeout: connection(host, timeout, self._policy)
+
+    http_request = urllib.request.AbstractHTTPHandler.do_request_
+    https_request = urllib.request.AbstractHTTPHandler.do_request_
+
+
+def _guarded_opener(policy: FetchPolicy) -> urllib.request.OpenerDirector:
+    return _opener_of(_GuardedHandler(policy))

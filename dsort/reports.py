@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from dsort.core.egress import FetchPolicy
 from dsort.settings import Settings
 
 __all__ = [
@@ -94,6 +95,7 @@ class RunOptions:
     ray_labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes to work on
     bandwidth_max_bytes_per_s: float | None = None  # of object stores, for the whole job
     settings: Settings = field(default_factory=Settings)  # how stores are reached
+    fetch: FetchPolicy | None = None  # what a spec of somebody else's may touch; None = all
 
 
 @dataclass(frozen=True, slots=True)

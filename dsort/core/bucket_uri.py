@@ -49,6 +49,8 @@ _ALMOST = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?::/?|//|:///+)([^/:].*)?", re.DOT
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)")
 _ENDPOINT = re.compile(r"(https?)://([^/?#]*)(/[^?#]*)?", re.IGNORECASE)
 _PORT_MAX: Final = 65535
+_PORT_DIGITS_MAX: Final = 10
+_HOST_CHARACTERS_MAX: Final = 255
 
 _NAMES: Final = {
     "s3": (
@@ -74,7 +76,7 @@ _NAMES: Final = {
 """What the bucket of each store may be called, and how to say so. ``ais`` is what servers with an
 endpoint of their own take at most."""
 
-_AMAZON = re.compile(r"(?:(?P<bucket>.+)\.)?s3(?:[.-][a-z0-9-]+)*\.amazonaws\.com(?:\.cn)?")
+_AMAZON = re.compile(r"(?:(?P<bucket>.+)\.)?s3(?:[.-][a-z0-9.-]*)?\.amazonaws\.com(?:\.cn)?")
 _GOOGLE = re.compile(r"(?:(?P<bucket>.+)\.)?storage\.googleapis\.com")
 _AZURE = re.compile(r"[a-z0-9]+\.(?:blob|dfs)\.core\.windows\.net")
 
@@ -204,8 +206,10 @@ def _checked_host(host: str, text: str) -> str:
     name, colon, port = host, "", ""
     if not host.endswith("]"):
         name, colon, port = host.rpartition(":") if ":" in host else (host, "", "")
-    port_is_right = not colon or (port.isdecimal() and 0 < int(port) <= _PORT_MAX)
-    if not _HOST.fullmatch(name) or not port_is_right:
+    port_is_right = not colon or (
+        port.isdecimal() and len(port) <= _PORT_DIGITS_MAX and 0 < int(port) <= _PORT_MAX
+    )
+    if len(name) > _HOST_CHARACTERS_MAX or not _HOST.fullmatch(name) or not port_is_right:
         raise BucketTextError(f"{shown(text)} has no proper host", 'e.g. "https://host:8080"')
     return host.lower()
 

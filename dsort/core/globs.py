@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 
+from dsort.core.linear_regex import LinearRegex
+
 __all__ = ["glob_prefix", "glob_regex"]
 
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
 _SET_PART = re.compile(r"(.)-(.)|(.)", re.DOTALL)
+_LAST = chr(0x10FFFF)
 
 
-def glob_regex(glob: str) -> re.Pattern[str]:
+def glob_regex(glob: str) -> LinearRegex:
     """A pattern whose ``fullmatch`` says whether a name matches ``glob``.
 
     ``**/`` stands for any number of parts, none included; ``[...]`` for one character of a set,
@@ -29,8 +32,8 @@ def glob_regex(glob: str) -> re.Pattern[str]:
         elif len(token) > 1:
             parts.append(_one_of(token[1:-1]))
         else:
-            parts.append(re.escape(token))
-    return re.compile("".join(parts), re.DOTALL)
+            parts.append(_code(token))
+    return LinearRegex("".join(parts))
 
 
 def _one_of(inner: str) -> str:
@@ -38,13 +41,30 @@ def _one_of(inner: str) -> str:
     as for shells."""
     negated = inner.startswith("!")
     members = [
-        f"{re.escape(low)}-{re.escape(high)}" if low else re.escape(single)
+        (low, high) if low else (single, single)
         for low, high, single in _SET_PART.findall(inner[negated:])
         if low <= high
     ]
-    if not members:
-        return "[^/]" if negated else "(?!)"
-    return f"(?!/)[{'^' if negated else ''}{''.join(members)}]"
+    if negated:
+        return f"[^/{''.join(_range(*each) for each in members)}]"
+    beside = [part for low, high in members for part in _without_slash(low, high)]
+    return f"[{''.join(_range(*each) for each in beside)}]" if beside else rf"[^\x{{0}}-{_LAST}]"
+
+
+def _without_slash(low: str, high: str) -> list[tuple[str, str]]:
+    if not low <= "/" <= high:
+        return [(low, high)]
+    parts = [(low, chr(ord("/") - 1)), (chr(ord("/") + 1), high)]
+    return [(first, last) for first, last in parts if first <= last]
+
+
+def _range(low: str, high: str) -> str:
+    return f"{_code(low)}-{_code(high)}"
+
+
+def _code(character: str) -> str:
+    """The character as it is: by its number where it may mean something in a pattern."""
+    return character if character.isalnum() else rf"\x{{{ord(character):x}}}"
 
 
 def glob_prefix(glob: str) -> str:

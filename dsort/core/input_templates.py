@@ -88,6 +88,29 @@ class InputTemplate:
         """The first name of each of the ``::``-joined parts: enough to judge the shape of all."""
         return tuple(part.name(0) for part in self.parts)
 
+    def shapes(self) -> Iterator[str]:
+        """One name for each choice of alternatives. The names differ in digits alone from these, so
+        that whoever has judged these has judged all of them."""
+        for part in self.parts:
+            if isinstance(part, _Braces):
+                first = (
+                    (pool.number(0),) if isinstance(pool, NumberRange) else pool
+                    for pool in part.pools
+                )
+                yield from map("".join, product(*first))
+            else:
+                yield part.name(0)
+
+    @property
+    def shape_count(self) -> int:
+        """How many :meth:`shapes` there are."""
+        return sum(
+            prod(len(pool) for pool in part.pools if not isinstance(pool, NumberRange))
+            if isinstance(part, _Braces)
+            else 1
+            for part in self.parts
+        )
+
 
 def parse_input_template(text: str) -> InputTemplate:
     """The input template that ``text`` writes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from unicodedata import category
 
 __all__ = [
     "ARCHIVE_EXTENSIONS",
@@ -12,6 +13,7 @@ __all__ = [
     "check_object_name",
     "check_output_name",
     "check_supported",
+    "has_control_characters",
     "normalize_extension",
     "shortened",
     "with_extension",
@@ -99,15 +101,22 @@ def check_object_name(name: str) -> None:
 def check_output_name(name: str) -> None:
     """``ValueError`` unless ``name`` may be an output shard's.
 
-    Besides what :func:`check_object_name` refuses: ``#`` and ``?`` (readers that take names for
-    URLs, as WebDataset's do, cut them there).
+    Besides what :func:`check_object_name` refuses: control characters, and ``#`` and ``?`` (readers
+    that take names for URLs, as WebDataset's do, cut them there).
     """
     check_object_name(name)
+    if has_control_characters(name):
+        raise ValueError(f"{shortened(name)!r} contains a control character")
     for sign in "#?":
         if sign in name:
             raise ValueError(
                 f"{shortened(name)!r} contains {sign!r}, which readers of URLs cut off"
             )
+
+
+def has_control_characters(text: str) -> bool:
+    """Whether ``text`` has characters in it that are commands to a terminal (C0, DEL, C1)."""
+    return not text.isprintable() and any(category(each) == "Cc" for each in text)
 
 
 def _length_bytes(part: str, name: str) -> int:

@@ -27,6 +27,7 @@ from dsort.core.names import shortened
 
 __all__ = [
     "COUNT_MAX",
+    "TEXT_CHARACTERS_MAX",
     "NumberRange",
     "ShardTemplate",
     "Style",
@@ -38,6 +39,9 @@ Style = Literal["bash", "at", "fmt"]
 
 COUNT_MAX: Final = 2**63 - 1
 """Numbers in a template, and how many names it may stand for, fit in 64 bits with a sign."""
+
+TEXT_CHARACTERS_MAX: Final = 8192
+"""No file system and no store has names half as long."""
 
 _WIDTH_MAX = 255  # digits; no file name is longer
 _EXAMPLES: dict[Style, str] = {
@@ -119,6 +123,10 @@ def parse_template(text: str) -> ShardTemplate:
     """The template that ``text`` writes; ``ValueError`` if it is none, or a broken one."""
     if not text:
         raise ValueError("empty range template")
+    if len(text) > TEXT_CHARACTERS_MAX:
+        raise ValueError(
+            f"template {shortened(text)!r} is longer than {TEXT_CHARACTERS_MAX} characters"
+        )
     if "{" in text or "}" in text:
         return _parse_bash(text)
     if "@" in text:

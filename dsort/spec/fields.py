@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from dsort.core.bucket_ref import BucketRef
+from dsort.core.globs import glob_regex
 from dsort.core.input_templates import parse_input_template
 from dsort.core.names import (
     check_object_name,
@@ -130,6 +131,12 @@ def _object_name(text: str) -> str:
     return text
 
 
+def _glob(text: str) -> str:
+    check_object_name(text)
+    glob_regex(text)
+    return text
+
+
 def _name_prefix(text: str) -> str:
     check_object_name(text.removesuffix("/"))
     return text
@@ -177,7 +184,7 @@ ObjectNames = Annotated[
     Field(json_schema_extra={"minItems": 1}),
 ]
 NamePrefix = Annotated[str, AfterValidator(_name_prefix)]
-Glob = Annotated[str, AfterValidator(_object_name)]
+Glob = Annotated[str, AfterValidator(_glob)]
 KeyMapLocation = Annotated[str, AfterValidator(_key_map_location)]
 Keys = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],

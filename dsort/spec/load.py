@@ -20,7 +20,7 @@ from dsort.spec.hints import closest, describe, path_of, plain_problems
 from dsort.spec.model import Algorithm, Draft, InputFormat, JobConfig, JobSpec
 from dsort.spec.syntax import parse_json, parse_yaml
 
-__all__ = ["SPEC_BYTES_MAX", "LoadedSpec", "load_spec", "parse_spec"]
+__all__ = ["SPEC_BYTES_MAX", "LoadedSpec", "load_spec", "parse_spec", "read_fields"]
 
 SPEC_BYTES_MAX: Final = 1024 * 1024
 
@@ -53,6 +53,15 @@ def load_spec(
     of provider ``ais`` are AIStore's; else they are directories. ``SpecError`` with every problem
     at once.
     """
+    fields, directory = read_fields(source, stdin=stdin)
+    return _parse(fields, overrides or {}, directory, ais_is_there)
+
+
+def read_fields(
+    source: str | Path, *, stdin: TextIO | None = None
+) -> tuple[Mapping[str, Any], Path | None]:
+    """The fields of the spec at ``source``, found as :func:`load_spec` does, as they are written
+    there; and the directory of its file. ``SpecError`` if they cannot be read."""
     path: Path | None = None
     if isinstance(source, str) and source.lstrip().startswith("{"):
         name, text = "spec", source
@@ -65,7 +74,7 @@ def load_spec(
     value = _parse_text(text, name, path.suffix.lower() if path else "")
     if not isinstance(value, Mapping):
         raise SpecError(f"{name}: a spec is an object of fields, not {describe(value)}")
-    return _parse(value, overrides or {}, path.parent if path else None, ais_is_there)
+    return value, path.parent if path else None
 
 
 def parse_spec(

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Any, Final, NoReturn
 
 import yaml
 
+from dsort.core.names import shortened
 from dsort.errors import SpecError
 
 __all__ = ["parse_json", "parse_yaml"]
 
 _DIGITS_MAX: Final = 40
+_DEPTH_MAX: Final = 32
 _TAG: Final = "tag:yaml.org,2002:"
 _DEPTH_HINT = "a spec has four levels"
 
@@ -37,8 +40,8 @@ def parse_json(text: str, source: str) -> Any:
     def parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         fields = dict(pairs)
         if len(fields) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            names = Counter(name for name, _ in pairs)
+            twice = shortened(names.most_common(1)[0][0])
             raise SpecError(f'{source}: "{twice}" is in one object twice')
         return fields
 
@@ -70,6 +73,23 @@ class _Loader(yaml.SafeLoader):
     """SafeLoader with JSON's idea of what a bare word is (YAML 1.2's core schema, less octals,
     hexadecimals and NaN)."""
 
+    _depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
+        """As PyYAML does, which takes the longer for each node the deeper it is."""
+        if self._depth > _DEPTH_MAX:
+            raise RecursionError
+        self._depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def fetch_flow_collection_start(self, token: Any) -> None:
+        """As PyYAML does, which looks far ahead of what it composes."""
+        if self.flow_level > _DEPTH_MAX:
+            raise RecursionError
+        super().fetch_flow_collection_start(token)
+
 
 _Loader.yaml_implicit_resolvers = {}  # else SafeLoader's are copied, with yes, 010 and 1:30
 for _name, _pattern, _first in (
@@ -85,7 +105,7 @@ def parse_yaml(text: str, source: str) -> Any:
     """The value that the YAML ``text`` writes; ``SpecError`` with line and column if it is none."""
     try:
         root = _Loader(text).get_single_node()
-        return _Values(source, nodes_max=4 * len(text) + 100).of(root)
+        return _Values(source, nodes_max=2 * len(text) + 100).of(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -127,7 +147,7 @@ class _Values:
             if not isinstance(key, yaml.ScalarNode):
                 raise self._error(key, "a field's name must be text")
             if key.value in fields:
-                raise self._error(key, f'"{key.value}" is in one object twice')
+                raise self._error(key, f'"{shortened(key.value)}" is in one object twice')
             fields[key.value] = self.of(value)
         return fields
 
@@ -147,7 +167,7 @@ class _Values:
         raise self._tag_error(node)
 
     def _tag_error(self, node: yaml.Node) -> SpecError:
-        tag = node.tag.replace(_TAG, "!!")
+        tag = shortened(node.tag.replace(_TAG, "!!"))
         return self._error(node, f"the tag {tag} is not supported here")
 
     def _error(self, node: yaml.Node, reason: str) -> SpecError:

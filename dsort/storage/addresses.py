@@ -15,6 +15,7 @@ from dsort.core.bucket_uri import (
     parse_store_uri,
     split_scheme,
 )
+from dsort.core.egress import FetchPolicy
 from dsort.errors import SpecError
 from dsort.storage.base import Bucket
 from dsort.storage.local import LocalBucket
@@ -37,17 +38,20 @@ def open_bucket(
     root: Path,
     limits: StoreLimits | None = None,
     limiter: StoreLimiter | None = None,
+    policy: FetchPolicy | None = None,
 ) -> Bucket:
     """The bucket that ``where`` names; it need not exist yet.
 
     A bare name such as ``images`` or ``images/train`` is a directory under ``root``, the data root,
     and ``.`` is ``root`` itself. A bucket of an object store is reached as its ``BucketRef`` says
     (settings are the caller's to resolve), with retries and within ``limits``; ``limiter``: what
-    the buckets of this process share of them, if they share. ``SpecError`` for what is no bucket.
+    the buckets of this process share of them, if they share; ``policy``: where the files of a
+    directory may really be. ``SpecError`` for what is no bucket.
     """
     ref = where if isinstance(where, BucketRef) else parse_address(where)
     if ref.is_directory:
-        return LocalBucket(root / ref.path if ref.scheme == "" else Path(ref.path))
+        directory = root / ref.path if ref.scheme == "" else Path(ref.path)
+        return LocalBucket(directory, policy=policy)
     if ref.scheme == "ais" and not ref.endpoint_url:
         raise SpecError(
             f"bucket {ref.uri}: it is not known where AIStore is", hint=AIS_ENDPOINT_HINT
@@ -58,9 +62,9 @@ def open_bucket(
     from dsort.storage.retrying import RetryingBucket, RetryPolicy
 
     limits = limits or StoreLimits()
-    policy = RetryPolicy.of(limits)
-    backend = open_object_bucket(ref, limits, retry=policy)
-    return RetryingBucket(LimitedBucket(backend, limiter or StoreLimiter(limits)), policy)
+    retry = RetryPolicy.of(limits)
+    backend = open_object_bucket(ref, limits, retry=retry)
+    return RetryingBucket(LimitedBucket(backend, limiter or StoreLimiter(limits)), retry)
 
 
 def open_pair(

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from dsort.core.egress import FetchPolicy
 from dsort.errors import (
     InvariantError,
     ObjectNotFoundError,
@@ -28,6 +29,10 @@ __all__ = ["LocalBucket"]
 _OPEN_TRIES_MAX = 10  # another process may remove the directory while it is still empty
 
 
+def _made_again(directory: Path, policy: FetchPolicy | None) -> LocalBucket:
+    return LocalBucket(directory, policy=policy)
+
+
 class LocalBucket:
     """The files under one directory (see :class:`~dsort.storage.base.Bucket`).
 
@@ -38,15 +43,19 @@ class LocalBucket:
 
     seals_on_finish = False
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, policy: FetchPolicy | None = None) -> None:
+        """``policy``: where its files may really be, links resolved; ``StorageAccessError`` for
+        those that are elsewhere."""
         absolute = directory.absolute()
         self.uri: str = absolute.as_uri()
         self._root = absolute
         self._internal = absolute / INTERNAL_PREFIX
         self._unsettled: set[Path] = set()
+        self._policy = policy
+        self._real: dict[Path, str] = {}  # of directories that names were looked for in
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (LocalBucket, (self._root,))
+        return (_made_again, (self._root, self._policy))
 
     def __repr__(self) -> str:
         return f"LocalBucket({self.uri})"
@@ -58,6 +67,7 @@ class LocalBucket:
 
     def create(self) -> None:
         """Make the directory, and those above it, if there is none."""
+        self._check(self._root / "x")
         with self._doing("create the directory"):
             self._root.mkdir(parents=True, exist_ok=True)
 
@@ -65,7 +75,9 @@ class LocalBucket:
         """The files whose names begin with ``prefix``, in byte order; see ``list_files``."""
         encoded = encoded_prefix(prefix)
         with self._doing(f"list {prefix}*"):
-            yield from list_files(os.fsencode(self._root), encoded)
+            for info in list_files(os.fsencode(self._root), encoded):
+                if self._may_be_told(self._root / info.name):
+                    yield info
 
     def stat(self, name: str) -> ObjectInfo:
         """Size, time and etag of a file; ``ObjectNotFoundError`` if there is none."""
@@ -223,11 +235,35 @@ class LocalBucket:
 
     def _path(self, name: str) -> Path:
         encoded_name(name)  # nothing that leads out of the directory
+        self._check(self._root / name)
         return self._root / name
 
     def _token_path(self, token: str) -> Path:
         encoded_token(token)
+        self._check(self._root / token)
         return self._root / token
+
+    def _check(self, path: Path) -> None:
+        """Refuse what links lead to where the policy does not go."""
+        if self._policy is not None and not self._policy.allows_path(self._real_path(path)):
+            raise StorageAccessError(
+                f"{path} leads out of the directories that this job may touch",
+                hint="there is a symbolic link on the way",
+            )
+
+    def _may_be_told(self, path: Path) -> bool:
+        """Whether a file that is listed is one of the bucket's: none that the policy denies is. One
+        elsewhere is refused, for it would be missed."""
+        if self._policy is not None and self._policy.denies_path(self._real_path(path)):
+            return False
+        self._check(path)
+        return True
+
+    def _real_path(self, path: Path) -> str:
+        parent = self._real.get(path.parent)
+        if parent is None:
+            parent = self._real[path.parent] = os.path.realpath(path.parent)
+        return os.path.realpath(path) if path.is_symlink() else f"{parent}/{path.name}"
 
     def _doing(self, action: str, *, needed_bytes: int | None = None) -> StorageErrors:
         return StorageErrors(action, self.uri, needed_bytes=needed_bytes)

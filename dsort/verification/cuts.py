@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from dsort.core.linear_regex import LinearRegex
 from dsort.core.manifest import ManifestOutput
 from dsort.core.outputs import OutputNames
 from dsort.spec.model import JobSpec
@@ -80,11 +81,11 @@ def find_strangers(
         patterns.setdefault(template.prefix, []).append(numbers)
     strangers: set[str] = set()
     for prefix, endings in patterns.items():
-        any_ending = re.compile(f"(?:{'|'.join(endings)})(?:{re.escape(names.extension)})?")
+        any_ending = LinearRegex(f"(?:{'|'.join(endings)})(?:{re.escape(names.extension)})?")
         strangers.update(
             info.name
             for info in bucket.list(prefix)
-            if info.name not in known and any_ending.fullmatch(info.name, len(prefix))
+            if info.name not in known and any_ending.fullmatch(info.name[len(prefix) :])
         )
     return sorted(strangers)
 

@@ -91,3 +91,18 @@ def test_no_shard_goes_in_twice(text: str, twice: str) -> None:
     with pytest.raises(ValueError) as error:
         expand_inputs(text, ".tar")
     assert str(error.value) == f"template {text!r} names the shard {twice!r} twice"
+
+
+def test_shapes_show_all_names_but_for_their_digits() -> None:
+    template = parse_input_template("{a,b}-{00..99}-{x..z}::c-{5..7}.tar::d.tar")
+    shapes = [*template.shapes()]
+    assert shapes == [
+        *(f"{first}-00-{last}" for first in "ab" for last in "xyz"),
+        "c-5.tar",
+        "d.tar",
+    ]
+    assert template.shape_count == len(shapes)
+    without_digits = str.maketrans("", "", "0123456789")
+    assert {name.translate(without_digits) for name in template} == {
+        shape.translate(without_digits) for shape in shapes
+    }

@@ -1,0 +1,175 @@
+"""What a job may touch for a spec that came over the network: which files, hosts and addresses.
+
+A name says little about where it leads, so the address is judged, too, and it is that of the
+connection. Sources of the ranges: the special-purpose registries of IANA (RFC 6890 and its
+updates); RFC 4291 (mapped), 6052 and 8215 (NAT64), 3056 (6to4), 4380 (Teredo), 5214 (ISATAP).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any, Final
+
+from dsort.core.wildcards import wildcard_match
+
+__all__ = ["FetchPolicy", "address_kind"]
+
+_WEB_PORTS: Final = {"http": 80, "https": 443}
+_OURS: Final = ("loopback", "private", "shared")
+"""Kinds of addresses that an operator can allow. The others are nobody's to reach: there are the
+metadata of cloud machines, and what has no single server behind it."""
+
+_KINDS: Final = tuple(
+    (ip_network(network), kind)
+    for network, kind in (
+        ("0.0.0.0/8", "unspecified"),
+        ("10.0.0.0/8", "private"),
+        ("100.64.0.0/10", "shared"),
+        ("127.0.0.0/8", "loopback"),
+        ("168.63.129.16/32", "reserved"),  # Azure's machine agent
+        ("169.254.0.0/16", "link-local"),
+        ("172.16.0.0/12", "private"),
+        ("192.0.0.0/24", "reserved"),
+        ("192.0.2.0/24", "reserved"),
+        ("192.88.99.0/24", "reserved"),
+        ("192.168.0.0/16", "private"),
+        ("198.18.0.0/15", "private"),
+        ("198.51.100.0/24", "reserved"),
+        ("203.0.113.0/24", "reserved"),
+        ("224.0.0.0/4", "multicast"),
+        ("240.0.0.0/4", "reserved"),
+        ("::/128", "unspecified"),
+        ("::1/128", "loopback"),
+        ("64:ff9b:1::/48", "private"),
+        ("2001:db8::/32", "reserved"),
+        ("3fff::/20", "reserved"),
+        ("fc00::/7", "private"),
+        ("fe80::/10", "link-local"),
+        ("fec0::/10", "private"),
+        ("ff00::/8", "multicast"),
+    )
+)
+_GLOBAL_IPV6: Final = ip_network("2000::/3")
+_NAT64: Final = ip_network("64:ff9b::/96")
+_IPV4_COMPATIBLE: Final = ip_network("::/96")
+_ISATAP: Final = (0x00005EFE, 0x02005EFE)
+
+
+def address_kind(text: str) -> str:
+    """What kind of address ``text`` is: "" for a public one, else ``loopback``, ``private``,
+    ``shared`` (carriers' NAT), ``link-local``, ``multicast``, ``unspecified`` or ``reserved``.
+
+    An IPv6 address that has an IPv4 address in it (mapped, NAT64, 6to4, Teredo, ISATAP) is of that
+    one's kind, if it is not public. ``ValueError`` if it is no address.
+    """
+    address = ip_address(text.partition("%")[0])
+    for network, kind in _KINDS:
+        if address.version == network.version and address in network:
+            return kind
+    if isinstance(address, IPv4Address):
+        return ""
+    embedded = [*_embedded(address)]
+    kinds = [kind for kind in (address_kind(str(each)) for each in embedded) if kind]
+    if kinds:
+        return kinds[0]
+    known = bool(embedded) and address not in _GLOBAL_IPV6
+    return "" if known or address in _GLOBAL_IPV6 else "reserved"
+
+
+def _embedded(address: IPv6Address) -> Iterator[IPv4Address]:
+    low = int(address) & 0xFFFFFFFF
+    if address.ipv4_mapped is not None:
+        yield address.ipv4_mapped
+    if address in _NAT64 or address in _IPV4_COMPATIBLE:
+        yield IPv4Address(low)
+    if address.sixtofour is not None:
+        yield address.sixtofour
+    if address.teredo is not None:
+        yield from address.teredo
+    if int(address) >> 32 & 0xFFFFFFFF in _ISATAP:
+        yield IPv4Address(low)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPolicy:
+    """What may be reached for a spec from the network. A plain value: picklable, and JSON by
+    :meth:`to_json`.
+
+    ``roots``: files under these directories (absolute, symbolic links resolved), those of buckets
+    and of key maps; relative paths of key maps are under the first. ``patterns``: the same with
+    wildcards in them. ``denied``: but not under these. ``hosts``: web servers that key maps may be
+    on, as ``host``, ``host:port`` or ``host:*`` with wildcards in the host; without a port the
+    usual one of the scheme is meant. ``allow_private``: also at loopback, private and shared
+    addresses; link-local, multicast, unspecified and reserved ones are always refused.
+    ``bytes_max``: of a key map.
+    """
+
+    roots: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    allow_private: bool = False
+    bytes_max: int = 256 << 20
+
+    @classmethod
+    def of(cls, mapping: Mapping[str, Any]) -> FetchPolicy:
+        """The policy that :meth:`to_json` made ``mapping`` of."""
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, (list, tuple)) else value
+            for name, value in mapping.items()
+        }
+        return cls(**values)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
+
+    def allows_path(self, path: str) -> bool:
+        """Whether the file or directory ``path``, absolute and without links, may be touched."""
+        inside = any(_is_under(path, root) for root in self.roots) or any(
+            wildcard_match(each, path) or wildcard_match(f"{each}/*", path)
+            for each in self.patterns
+        )
+        return inside and not self.denies_path(path)
+
+    def denies_path(self, path: str) -> bool:
+        """Whether ``path`` is under one of the directories that are nobody's business."""
+        return any(_is_under(path, root) for root in self.denied)
+
+    def allows_host(self, scheme: str, host: str, port: int) -> bool:
+        """Whether the server ``host`` (a name or an address, without brackets) may be asked."""
+        usual = _WEB_PORTS.get(scheme)
+        for glob in self.hosts:
+            name, wanted = _host_and_port(glob)
+            if wildcard_match(name, host.lower().rstrip(".")) and (
+                wanted == "*" or (port == usual if not wanted else wanted == str(port))
+            ):
+                return True
+        return False
+
+    def refusal_of_address(self, address: str) -> str:
+        """Why ``address`` may not be connected to; "" if it may."""
+        kind = address_kind(address)
+        if not kind or (self.allow_private and kind in _OURS):
+            return ""
+        return f"{address} is {'an' if kind == 'unspecified' else 'a'} {kind} address"
+
+
+def _is_under(path: str, directory: str) -> bool:
+    return f"{path}/".startswith(f"{directory.rstrip('/')}/")
+
+
+def _host_and_port(glob: str) -> tuple[str, str]:
+    glob = glob.lower()
+    if glob.startswith("["):
+        name, _, rest = glob[1:].partition("]")
+        return name, rest.removeprefix(":")
+    if glob.count(":") > 1:
+        return glob, ""  # an IPv6 address without brackets
+    name, _, port = glob.partition(":")
+    return name.rstrip("."), port

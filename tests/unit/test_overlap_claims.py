@@ -1,0 +1,82 @@
+"""What a job may write is said in a form that can be stored and compared: with the names that its
+shards really get, wherever their buckets lie to each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from dsort.core.overlap import claims_of, first_conflict, templates_overlap
+from dsort.spec.load import parse_spec
+
+PLAIN = {"input_bck": "in", "output_shard_size": 1}
+
+
+def claims(
+    fields: Mapping[str, Any], uri: str = "file:///d", **more: Any
+) -> list[list[str]] | None:
+    made = claims_of(parse_spec({**PLAIN, **fields}).spec, uri, **more)
+    assert json.loads(json.dumps(made)) == made
+    return made
+
+
+def test_claims_are_final_names() -> None:
+    assert claims({"output_format": "x-%06d"}) == [["file:///d", "x-%06d.tar"]]
+    assert claims({"output_format": "x-{0..9}.tar"}) == [["file:///d", "x-{0..9}.tar"]]
+    assert claims({"output_format": "x.tar.lz%d"}) == [
+        ["file:///d", "x.tar.lz{4..4}"],
+        ["file:///d", "x.tar.lz%d.tar"],
+    ]
+    ekm = {"a-%d": ["a"], "b-%d": ["b"]}
+    assert claims({"ekm": ekm}) == [["file:///d", "a-%d.tar"], ["file:///d", "b-%d.tar"]]
+    with_default = {"ekm": ekm, "ekm_default": "c-@9", "Config": {"ekm_missing_key": "warn"}}
+    assert (claims(with_default) or [])[-1] == ["file:///d", "c-@9.tar"]
+
+
+def test_claims_of_a_key_map_in_a_file_are_known_once_it_is_read() -> None:
+    fields = {"ekm_file": "map.txt"}
+    assert claims(fields) is None
+    assert claims(fields, keymap_templates=["a-%d"]) == [["file:///d", "a-%d.tar"]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "conflict"),
+    [
+        (("file:///d", "x-%d.tar"), ("file:///d", "x-{0..9}.tar"), True),
+        (("file:///d", "sub/x-%d.tar"), ("file:///d/sub", "x-%d.tar"), True),
+        (("file:///d", "sub{1..9}/x-{0..5}.tar"), ("file:///d/sub7", "x-%d.tar"), True),
+        (("file:///d", "x-%d.tar"), ("file:///d/sub", "x-%d.tar"), False),
+        (("file:///d", "subx-%d.tar"), ("file:///d/sub", "x-%d.tar"), False),
+        (("file:///", "d/x-%d.tar"), ("file:///d", "x-%d.tar"), True),
+        (("file:///d", "x-%d.tar"), ("s3://d", "x-%d.tar"), False),
+        (("s3://b", "train/x-%d.tar"), ("s3://b/train", "x-%d.tar"), True),
+        (("file:///a%25d", "x-%d.tar"), ("file:///a%25d", "x-%d.tar"), True),
+        (("file:///a%25d", "x-%d.tar"), ("file:///a1", "x-%d.tar"), False),
+        (("file:///a{1..2}", "x-%d.tar"), ("file:///a1", "x-%d.tar"), False),
+        (("file:///gr%C3%B6%C3%9Fe", "x-%d.tar"), ("file:///", "größe/x-%d.tar"), True),
+        (("file:///d", "latest.json"), ("file:///d", "latest.json"), True),
+        (("file:///d", "latest.json"), ("file:///d", "latest%d.json"), False),
+    ],
+)
+def test_claims_of_buckets_in_buckets(
+    one: tuple[str, str], other: tuple[str, str], conflict: bool
+) -> None:
+    free = ("file:///elsewhere", "x-%d.tar")
+    found = first_conflict([free, one], [("s3://elsewhere", "x-%d.tar"), other])
+    assert found == ((one, other) if conflict else None)
+    assert first_conflict([other], [one]) == ((other, one) if conflict else None)
+
+
+def test_without_claims_there_is_no_conflict() -> None:
+    assert first_conflict([], [("file:///d", "x-%d")]) is None
+    assert first_conflict([("file:///d", "x-%d")], []) is None
+
+
+def test_a_broken_template_is_no_answer() -> None:
+    with pytest.raises(ValueError):
+        templates_overlap("x-{", "x-%d")
+    with pytest.raises(ValueError):
+        first_conflict([("file:///d", "")], [])
