@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.costs import parts_of
 from dsort.core.columns import Int64s
+from dsort.core.mixing_counts import MixingGrid, MixingPart, OutputRuns
 from dsort.core.plan import CutRule, OpenShard, Piece
 from dsort.core.tally import Tally
 from dsort.errors import InvariantError
@@ -186,7 +187,8 @@ class ArithmeticRuntime:
             case CutTask():
                 rows = int(self._bucket_records[task.bucket])
                 pieces, state = cut_evenly(task.rule, task.bucket, rows, self.scale, task.state)
-                return CutDone(task.bucket, pieces, state)
+                mixing = mixed_evenly(task.mixing, task.state, pieces)
+                return CutDone(task.bucket, pieces, state, mixing)
             case CreateTask():
                 return self._create(task)
             case _:
@@ -277,6 +279,16 @@ def cut_evenly(
             )
         row = until
     return pieces, state
+
+
+def mixed_evenly(grid: MixingGrid, state: OpenShard, pieces: list[Piece]) -> MixingPart:
+    """What :func:`~dsort.core.mixing_counts.count_part` makes of records of all input shards in
+    turn."""
+    runs = OutputRuns.of(grid, state, pieces)
+    edges = np.array(runs.edges, np.int64)
+    turns = np.arange(grid.input_bins)
+    up_to = (edges[:, None] + turns) // grid.input_bins  # rows of each bin before each edge
+    return MixingPart(runs.shift, runs.first, np.diff(up_to, axis=0), runs.output)
 
 
 def _records_in(rule: CutRule, scale: Scale, number: int) -> int | None:

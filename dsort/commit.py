@@ -211,6 +211,8 @@ def _manifest(job: Job, outputs: list[ManifestOutput], index: str | None) -> byt
         phase_seconds=job.state.seconds(),
         reactions=[asdict(reaction) for reaction in job.reactions()],
         index=index,
+        timeline=job.timeline.samples(),
+        mixing=None if job.mixing is None else job.mixing.stored(),
     )
 
 

@@ -116,6 +116,7 @@ def plan_job(job: Job, tally: Tally) -> PlanReport:
         seed=job.spec.algorithm.seed,
         reactions=job.reactions(),
         warnings=tuple(job.warnings),
+        mixing=job.mixing,
     )
 
 
@@ -139,6 +140,7 @@ def planned(plan: PlanReport, output_uri: str) -> JobReport:
         reactions=plan.reactions,
         warnings=plan.warnings,
         error=None,
+        mixing=plan.mixing,
     )
 
 
@@ -220,4 +222,6 @@ def _report(job: Job, plan: Plan | None, *, state: str, manifest: str | None) ->
         reactions=job.reactions(),
         warnings=tuple(job.warnings),
         error=None,
+        mixing=job.mixing,
+        timeline=job.timeline.samples(),
     )

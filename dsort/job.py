@@ -13,9 +13,11 @@ from dsort.core.bucket_ref import BucketRef
 from dsort.core.job import Advanced, JobState, Noted, PhaseBegan, PhaseEnded
 from dsort.core.journal import JournalEvent, JournalState
 from dsort.core.keymap import KeyMap
+from dsort.core.mixing import Mixing
 from dsort.core.movement import Movement
 from dsort.core.outputs import OutputNames
 from dsort.core.tally import Tally
+from dsort.core.timeline import Timeline
 from dsort.errors import ObjectNotFoundError
 from dsort.journal import Journal, journal_prefix
 from dsort.lease import Lease
@@ -75,7 +77,7 @@ class Job:
     ``lease`` and ``journal``: None in a dry run. ``before``: what the journal told of earlier
     attempts, None in a first one. ``resolved``: what was found besides the inputs, for later
     attempts. ``planned_names``: of the output shards, once they are known. ``naming``: what may
-    have its name by now, (name, receipt) by token.
+    have its name by now, (name, receipt) by token. ``mixing``: once there is a plan.
     """
 
     job_id: str
@@ -101,6 +103,9 @@ class Job:
     naming: dict[str, tuple[str, str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     input_records: dict[int, int] = field(default_factory=dict)
+    mixing: Mixing | None = None
+    timeline: Timeline = field(default_factory=Timeline)
+    _began_s: float = field(default_factory=time.monotonic)
 
     @property
     def moving(self) -> Movement:
@@ -125,6 +130,11 @@ class Job:
     def was_committing(self) -> bool:
         """Whether an earlier attempt had begun to give output shards their names."""
         return self.before is not None and self.before.committing
+
+    @property
+    def order(self) -> str:
+        """What decides where records go (see ``core.mixing.judge_mixing``)."""
+        return "key map" if self.keymap is not None else self.spec.algorithm.kind
 
     def stop_for(self, why: str) -> None:
         """End the job; may be called from any thread."""
@@ -169,10 +179,13 @@ class Job:
     def phase(self, name: str, *, shards: int = 0, bytes_total: int = 0) -> Iterator[None]:
         """The body is one phase: timed, and told to the listener when it begins and ends."""
         self.state.apply(PhaseBegan(name, time.monotonic(), shards, bytes_total))
+        totals = self.state.phases[name]
+        self.timeline.begin(name, totals.began_s - self._began_s)
         self._tell_progress(name)
         yield
-        self.state.apply(PhaseEnded(time.monotonic()))
-        totals = self.state.phases[name]
+        ended_s = time.monotonic()
+        self.state.apply(PhaseEnded(ended_s))
+        self.timeline.end(name, ended_s - self._began_s, totals.bytes)
         self.on_event(
             PhaseDone(
                 self.job_id, name, totals.seconds, totals.shards, totals.records, totals.bytes
@@ -218,6 +231,8 @@ class Job:
 
     def _tell_progress(self, phase: str) -> None:
         totals = self.state.phases[phase]
+        now_s = time.monotonic()
+        self.timeline.note(phase, now_s - self._began_s, totals.bytes)
         self.on_event(
             Progress(
                 self.job_id,
@@ -227,6 +242,6 @@ class Job:
                 totals.records,
                 totals.bytes,
                 totals.bytes_total,
-                time.monotonic() - totals.began_s,
+                now_s - totals.began_s,
             )
         )

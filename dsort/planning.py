@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import xxhash
 
+from dsort.core.mixing_counts import MixingTally
+from dsort.core.mixing_verdict import judge_mixing
 from dsort.core.outputs import TemplateExhaustedError
 from dsort.core.plan import CutRule, OpenShard, OutputShard, Piece, merge_pieces
 from dsort.core.tally import tally_of, tally_rows
@@ -125,7 +127,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         payload_total=payload_total,
         records_total=kept,
     )
-    pieces = steadily(ordering, lambda: _cut(job, ordering, rule))
+    pieces, mixing = steadily(ordering, lambda: _cut(job, ordering, rule))
     outputs = merge_pieces(pieces, count=rule.count)
     if sum(shard.records for shard in outputs) != kept:
         raise InvariantError(f"{kept} records were cut into {len(outputs)} shards that have fewer")
@@ -137,21 +139,31 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         payload_bytes=payload_total,
         stored_bytes=sum(shard.stored_bytes for shard in outputs),
     )
+    job.mixing = judge_mixing(
+        mixing.table(len(outputs)),
+        input_shards=len(job.inputs),
+        output_shards=len(outputs),
+        order=job.order,
+    )
     return plan, ordering
 
 
-def _cut(job: Job, ordering: Ordering, rule: CutRule) -> list[Piece]:
-    """The pieces of all buckets: each is cut where the one before it ended."""
+def _cut(job: Job, ordering: Ordering, rule: CutRule) -> tuple[list[Piece], MixingTally]:
+    """The pieces of all buckets, each cut where the one before it ended, and how they mix the input
+    shards."""
     pieces: list[Piece] = []
+    mixing = MixingTally(len(job.inputs))
     state = OpenShard()
     for facts in ordering.in_order():
         if facts.records:
-            task = CutTask(facts.bucket, ordering.home_of(facts.bucket), rule, state)
+            home = ordering.home_of(facts.bucket)
+            task = CutTask(facts.bucket, home, rule, state, mixing.grid(state))
             for _, cut in answers(job, [task]):
                 assert isinstance(cut, CutDone)
                 pieces.extend(cut.pieces)
+                mixing.add(cut.mixing)
                 state = cut.state
-    return pieces
+    return pieces, mixing
 
 
 def _names(job: Job, outputs: list[OutputShard]) -> list[str]:

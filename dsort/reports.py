@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dsort.core.egress import FetchPolicy
+from dsort.core.mixing import Mixing
+from dsort.core.timeline import Sample
 from dsort.settings import Settings
 
 __all__ = [
@@ -128,6 +130,8 @@ class JobReport:
     reactions: tuple[ReactionCount, ...]
     warnings: tuple[str, ...]
     error: str | None
+    mixing: Mixing | None = None  # None where there was no plan, or no records
+    timeline: tuple[Sample, ...] = ()  # of this attempt
 
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types."""
@@ -163,6 +167,7 @@ class PlanReport:
     seed: str | None
     reactions: tuple[ReactionCount, ...]
     warnings: tuple[str, ...]
+    mixing: Mixing | None = None  # None where there are no records
 
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types."""

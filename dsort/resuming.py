@@ -20,6 +20,7 @@ from dsort.core.journal import (
 )
 from dsort.core.json_rows import Rows, json_bytes
 from dsort.core.manifest import report_name
+from dsort.core.mixing_verdict import mixing_of
 from dsort.core.plan import OutputShard
 from dsort.core.tally import tally_of, tally_rows
 from dsort.creation import Created, staged
@@ -128,7 +129,11 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
     known = job.before.planned if job.before is not None else None
     if known is not None and known.digest != planned.digest:
         raise InvariantError("the job was planned again, and its output shards are others now")
-    facts = {"tally": tally_rows(job.state.tally), "records": job.input_records}
+    facts = {
+        "tally": tally_rows(job.state.tally),
+        "records": job.input_records,
+        "mixing": None if job.mixing is None else job.mixing.stored(),
+    }
     job.keep(PLANNED_FILE, json.dumps(facts).encode("utf-8", "backslashreplace"))
     job.record(planned)
     job.flush()
@@ -186,6 +191,8 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     facts = json.loads(data)
     job.state.tally = tally_of(facts["tally"])
     job.input_records = {int(shard): count for shard, count in facts["records"].items()}
+    if mixing := facts.get("mixing"):  # older versions did not count
+        job.mixing = mixing_of(mixing, order=job.order)
     return plan
 
 

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dsort.cli import output
-from dsort.reports import JobReport, PlannedShard, PlanReport, ReactionCount, VerifyReport
+from dsort.reports import JobReport, PlanReport, ReactionCount, VerifyReport
 
-__all__ = ["bytes_line", "job", "plan", "reaction_lines", "records_line", "verification"]
+__all__ = [
+    "bytes_line",
+    "job",
+    "job_lines",
+    "plan",
+    "plan_lines",
+    "planned_shards",
+    "reaction_lines",
+    "records_line",
+    "verification",
+]
 
 SHARDS_SHOWN = 10
 SAMPLES_SHOWN = 3
@@ -16,42 +26,50 @@ SAMPLES_SHOWN = 3
 def job(report: JobReport) -> str:
     """What a job did and where its result is."""
     took_s = sum(report.phase_seconds.values())
-    speed = output.rate(report.file_bytes, took_s)
     return output.fields(
         [
             ("job", f"{report.job_id} {report.state} in {output.duration(took_s)}"),
             ("result", output.printable(output.place(report.output_uri))),
-            ("manifest", output.printable(report.manifest_name or "")),
-            ("shards", f"{report.input_shards:,} in, {report.output_shards:,} out"),
-            ("records", records_line(report.records, report.members)),
-            ("bytes", bytes_line(report.payload_bytes, report.file_bytes)),
-            ("rate", speed),
-            ("how", f"{report.move}, {output.count(report.workers, 'worker')}"),
-            ("seed", report.seed or ""),
-            *reaction_lines(report.reactions),
-            ("warnings", _warnings(report.warnings)),
+            *job_lines(report),
         ]
     )
+
+
+def job_lines(report: JobReport) -> list[tuple[str, str]]:
+    """The figures of a job."""
+    return [
+        ("manifest", output.printable(report.manifest_name or "")),
+        ("shards", f"{report.input_shards:,} in, {report.output_shards:,} out"),
+        ("records", records_line(report.records, report.members)),
+        ("bytes", bytes_line(report.payload_bytes, report.file_bytes)),
+        ("rate", output.rate(report.file_bytes, sum(report.phase_seconds.values()))),
+        ("how", f"{report.move}, {output.count(report.workers, 'worker')}"),
+        ("seed", report.seed or ""),
+        *reaction_lines(report.reactions),
+        ("warnings", _warnings(report.warnings)),
+    ]
 
 
 def plan(report: PlanReport, *, show_all: bool) -> str:
     """What a job would do."""
-    head = output.fields(
-        [
-            ("plan", "nothing was written"),
-            ("shards", f"{report.input_shards:,} in, {len(report.shards):,} out"),
-            ("records", records_line(report.records, report.members)),
-            ("bytes", bytes_line(report.payload_bytes, report.file_bytes)),
-            ("how", f"{report.move}: {report.move_reason}"),
-            ("workers", output.number(report.workers)),
-            ("memory", output.size(report.memory_bytes)),
-            ("scratch", output.size(report.scratch_bytes)),
-            ("seed", report.seed or ""),
-            *reaction_lines(report.reactions),
-            ("warnings", _warnings(report.warnings)),
-        ]
-    )
-    return "\n\n".join(part for part in (head, _shards(report.shards, show_all)) if part)
+    head = output.fields([("plan", "nothing was written"), *plan_lines(report)])
+    return "\n\n".join(part for part in (head, planned_shards(report, show_all)) if part)
+
+
+def plan_lines(report: PlanReport) -> list[tuple[str, str]]:
+    """The figures of a plan."""
+    return [
+        ("shards", f"{report.input_shards:,} in, {len(report.shards):,} out"),
+        ("records", records_line(report.records, report.members)),
+        ("bytes", bytes_line(report.payload_bytes, report.file_bytes)),
+        ("how", f"{report.move}: {report.move_reason}"),
+        ("workers", output.number(report.workers)),
+        ("memory", output.size(report.memory_bytes)),
+        ("scratch", output.size(report.scratch_bytes)),
+        ("seed", report.seed or ""),
+        *reaction_lines(report.reactions),
+        ("warnings", _warnings(report.warnings)),
+    ]
 
 
 def verification(report: VerifyReport) -> str:
@@ -101,7 +119,9 @@ def _warnings(warnings: Sequence[str]) -> str:
     return f"{len(warnings):,}, told above" if warnings else ""
 
 
-def _shards(shards: Sequence[PlannedShard], show_all: bool) -> str:
+def planned_shards(report: PlanReport, show_all: bool) -> str:
+    """The shards that a job would write, or the first of them; "" if there are none."""
+    shards = report.shards
     shown = shards if show_all else shards[:SHARDS_SHOWN]
     if not shown:
         return ""

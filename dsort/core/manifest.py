@@ -17,7 +17,15 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
 ``phase_seconds``  seconds of each phase up to the manifest
 ``reactions``      kind, count and samples of all that was dropped, kept, renamed or odd
 ``index``          name of the wids index, if one was asked for
+``mixing``         how records were mixed: counts (of each input bin, how many came to each
+                   output bin), input_shards, output_shards, input_bins, output_bins,
+                   output_bin_shards, chi2, degrees_of_freedom, p_value, verdict, words
+                   (``core.mixing``); null if there are no records
+``timeline``       [seconds since the attempt began, phase, bytes of that phase done, bytes a second
+                   since the row before it], at most 240 (``core.timeline``)
 =================  ================================================================================
+
+Readers have to do without ``timeline`` and ``mixing``: manifests of the first releases have none.
 """
 
 from __future__ import annotations
@@ -93,6 +101,8 @@ def manifest_bytes(
     phase_seconds: Mapping[str, float],
     reactions: Sequence[Mapping[str, Any]],
     index: str | None,
+    timeline: Sequence[Sequence[object]] = (),
+    mixing: Mapping[str, object] | None = None,
 ) -> bytes:
     """The manifest as it is stored."""
     content = {
@@ -113,6 +123,8 @@ def manifest_bytes(
         "phase_seconds": dict(phase_seconds),
         "reactions": list(reactions),
         "index": index,
+        "mixing": mixing if mixing is None else _mixing(mixing),
+        "timeline": Rows(timeline),
         "inputs": _rows(ManifestInput, inputs),
         "outputs": _rows(ManifestOutput, outputs),
     }
@@ -143,6 +155,13 @@ def wids_index_bytes(name: str, outputs: Sequence[ManifestOutput], md5: Sequence
             "shardlist": Rows(rows),
         }
     )
+
+
+def _mixing(mixing: Mapping[str, object]) -> dict[str, object]:
+    """With a row of counts a line."""
+    counts = mixing["counts"]
+    assert isinstance(counts, Sequence)
+    return {**mixing, "counts": Rows(counts)}
 
 
 def _rows(kind: type, shards: Sequence[object]) -> Rows:

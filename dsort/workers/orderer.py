@@ -12,6 +12,7 @@ import numpy as np
 
 from dsort.core.columns import BytesColumn, Int64s
 from dsort.core.duplicates import find_duplicates, repeated_hashes
+from dsort.core.mixing_counts import count_part
 from dsort.core.order import order_rows
 from dsort.core.plan import cut_bucket
 from dsort.core.record_index import Segments, SortKeys
@@ -146,7 +147,8 @@ class Orderer:
             members=rows.members,
             state=task.state,
         )
-        return CutDone(task.bucket, pieces, state)
+        mixing = count_part(task.mixing, task.state, pieces, rows.shard)
+        return CutDone(task.bucket, pieces, state, mixing)
 
 
 def _check_permutation(order: Int64s, count: int) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.keymap import KeyMap
+from dsort.core.mixing_counts import MixingGrid, MixingPart
 from dsort.core.plan import CutRule, OpenShard, Piece
 from dsort.core.sort_rule import SortRule
 from dsort.core.tally import Tally
@@ -164,12 +165,13 @@ class OrderDone:
 @dataclass(frozen=True, slots=True)
 class CutTask:
     """Cut one ordered bucket; ``state`` is where the bucket before it ended. ``home``: where it
-    is."""
+    is; ``mixing``: how to count where its records come from and go to."""
 
     bucket: int
     home: str
     rule: CutRule
     state: OpenShard
+    mixing: MixingGrid
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ class CutDone:
     bucket: int
     pieces: list[Piece]
     state: OpenShard
+    mixing: MixingPart
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ def facts_of(bucket: Path) -> Facts:
     """Of the one job in ``bucket``, which has finished."""
     (path,) = bucket.glob(".dsort/*/manifest.json")
     manifest = json.loads(path.read_bytes())
-    told = {name: manifest[name] for name in ("outputs", "totals", "reactions")}
+    told = {name: manifest[name] for name in ("outputs", "totals", "reactions", "mixing")}
     told["inputs"] = [(each["name"], each["records"]) for each in manifest["inputs"]]
     index = json.loads((bucket / manifest["index"]).read_bytes()) if manifest["index"] else {}
     return Facts(files_of(bucket), {**index, "name": ""}, told)

@@ -1,0 +1,367 @@
+"""A job's page: all that it shows as one JSON document, and that as one self-contained HTML file.
+
+The document (JobPage) is made of a manifest, of the report of an aborted job or of a plan, or of
+what a service knows of a job that has none of them yet:
+
+==============  ===================================================================================
+``title``       the job in a few words
+``job``         the job as the service shows it (JobView, with spec and result); what nobody but a
+                service knows is null
+``phases``      phase, seconds, shards, records, bytes of each; null where it is not known
+``timeline``    rows of seconds, phase, bytes done, bytes a second (``core.timeline``)
+``inputs``      total (shards) and bytes
+``shards``      total, and rows of name, records, file_bytes of the first 2000 output shards
+``warnings``    kind, and text or count and samples
+``mixing``      how records were mixed (``core.mixing``), or null
+==============  ===================================================================================
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html as markup
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from importlib import resources
+from typing import Any, Final
+
+import numpy as np
+
+from dsort.core.mixing_verdict import counts_in_input_order
+from dsort.core.timeline import Timeline
+from dsort.errors import InputError, InvariantError
+
+__all__ = ["html", "page_of_job", "page_of_manifest", "page_of_report"]
+
+SHARDS_SHOWN: Final = 2000
+WEB: Final = ("service", "web")
+FRAME, PARTS = "report.html", "report_files.txt"
+PLACEHOLDER: Final = re.compile(r"\{\{(title|style|scripts|page|csp)\}\}")
+BREAKING: Final = re.compile(r"</(script|style)|<!--", re.IGNORECASE)
+"""What would end a script or a style in the midst of it."""
+PROVIDERS: Final = {"aws": "s3", "gcp": "gs", "azure": "az"}
+
+Page = dict[str, Any]
+
+
+def page_of_manifest(
+    manifest: Mapping[str, Any],
+    *,
+    job_view: Mapping[str, Any] | None = None,
+    output_uri: str = "",
+    warnings: Sequence[Mapping[str, Any]] | None = None,
+) -> Page:
+    """The page of a finished job. ``job_view``: what a service knows of it, in place of what can be
+    guessed; ``output_uri``: where the result is now; ``warnings``: as they were told.
+
+    ``InputError`` if it is no manifest of a job.
+    """
+    with _refusing_strangers("manifest"):
+        inputs, outputs, totals = manifest["inputs"], manifest["outputs"], manifest["totals"]
+        input_bytes = sum(each["bytes"] for each in inputs)
+        view = job_view or _view_of_manifest(manifest, output_uri)
+        known = {
+            "extract": (len(inputs), sum(each["records"] for each in inputs), input_bytes),
+            "create": (len(outputs), totals["records"], totals["file_bytes"]),
+        }
+        return {
+            "title": _title(view),
+            "job": dict(view),
+            "phases": view.get("phases") or _phases(manifest["phase_seconds"], known),
+            "timeline": manifest.get("timeline") or [],
+            "inputs": {"total": len(inputs), "bytes": input_bytes},
+            "shards": _shards(outputs),
+            "warnings": _reactions(manifest["reactions"]) if warnings is None else list(warnings),
+            "mixing": _mixing(manifest.get("mixing")),
+        }
+
+
+def page_of_report(
+    report: Mapping[str, Any],
+    *,
+    job_view: Mapping[str, Any] | None = None,
+    output_uri: str = "",
+    warnings: Sequence[Mapping[str, Any]] | None = None,
+) -> Page:
+    """The page of a job by its report: of one that was aborted (``report.json``, or a ``JobReport``
+    in JSON types), or of a plan (a ``PlanReport``). ``InputError`` if it is something else."""
+    with _refusing_strangers("report"):
+        view = job_view or _view_of_report(report, output_uri)
+        inputs = report.get("resume", {}).get("inputs")
+        input_bytes = None if inputs is None else sum(each[1] for each in inputs)
+        planned = report.get("shards", ())
+        shards = _shards(planned)
+        shards["total"] = shards["total"] or report.get("output_shards", 0)
+        if warnings is None:
+            told = [{"kind": "warning", "text": text} for text in report["warnings"]]
+            warnings = told or _reactions(report["reactions"])
+        return {
+            "title": _title(view),
+            "job": dict(view),
+            "phases": view.get("phases") or _phases(report.get("phase_seconds", {}), {}),
+            "timeline": [list(each) for each in report.get("timeline", ())],
+            "inputs": {"total": report["input_shards"], "bytes": input_bytes},
+            "shards": shards,
+            "warnings": list(warnings),
+            "mixing": _mixing(report.get("mixing")),
+        }
+
+
+def page_of_job(
+    job_view: Mapping[str, Any],
+    samples: Iterable[Mapping[str, Any]] = (),
+    *,
+    warnings: Sequence[Mapping[str, Any]] | None = None,
+) -> Page:
+    """The page of a job that a service knows and that has no manifest: queued, running, failed, or
+    a plan. ``samples``: its progress, each with the time ``at`` (seconds) it was told."""
+    result = job_view.get("result")
+    if result is not None:
+        page = page_of_report(result, job_view=job_view, warnings=warnings)
+        page["timeline"] = page["timeline"] or _timeline(samples)
+        return page
+    return {
+        "title": _title(job_view),
+        "job": dict(job_view),
+        "phases": list(job_view.get("phases") or ()),
+        "timeline": _timeline(samples),
+        "inputs": {"total": 0, "bytes": None},
+        "shards": {"total": 0, "rows": []},
+        "warnings": list(warnings or ()),
+        "mixing": None,
+    }
+
+
+# -- as HTML -------------------------------------------------------------------------------------
+
+
+def html(page: Mapping[str, Any]) -> str:
+    """The page as one HTML file that loads nothing, from anywhere: style, scripts and the document
+    are in it, and its content security policy allows nothing else."""
+    style, scripts = _parts()
+    policy = (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(scripts)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    title = str(page["title"]).encode("utf-8", "replace").decode()
+    filling = {
+        "title": markup.escape(title),
+        "style": style,
+        "scripts": scripts,
+        "page": _embedded(page),
+        "csp": markup.escape(policy, quote=False),
+    }
+    # In one pass: what looks like a placeholder in a spec is none.
+    return PLACEHOLDER.sub(lambda found: filling[found[1]], _web_file(FRAME))
+
+
+def _embedded(page: Mapping[str, Any]) -> str:
+    """JSON that nothing in it can end: no ``<``, ``>`` or ``&``, and ASCII alone, so neither line
+    separators nor halves of characters."""
+    text = json.dumps(page, separators=(",", ":"), allow_nan=False)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _parts() -> tuple[str, str]:
+    """(style, scripts), each of the files that are listed for it, one after the other."""
+    lines = (line.strip() for line in _web_file(PARTS).splitlines())
+    names = [line for line in lines if line and not line.startswith("#")]
+    style = "\n".join(_web_file(name) for name in names if name.endswith(".css"))
+    scripts = "\n".join(_web_file(name) for name in names if name.endswith(".js"))
+    for text in (style, scripts):
+        if found := BREAKING.search(text):
+            raise InvariantError(f"the files of a report have {found[0]} in them")
+    return style, scripts
+
+
+def _digest(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def _web_file(name: str) -> str:
+    return resources.files("dsort").joinpath(*WEB, name).read_text("utf-8")
+
+
+# -- its parts -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _refusing_strangers(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        raise InputError(
+            f"this is no {what} of a dsort job: {error} is missing or of another type"
+        ) from error
+
+
+def _title(view: Mapping[str, Any]) -> str:
+    return view.get("description") or f"Job {view['job_id']}"
+
+
+def _view(**known: Any) -> dict[str, Any]:
+    """A JobView without a service."""
+    unknown = dict.fromkeys(
+        (
+            "owner",
+            "priority",
+            "description",
+            "schedule",
+            "due_at",
+            "created_at",
+            "started_at",
+            "ended_at",
+            "queue_position",
+            "attempt",
+            "phase",
+            "progress",
+            "error",
+            "exit_code",
+            "host",
+            "spec",
+            "result",
+        )
+    )
+    return {
+        **unknown,
+        "kind": "run",
+        "stopping": False,
+        "labels": [],
+        "phases": [],
+        "warning_count": 0,
+        **known,
+    }
+
+
+def _view_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> dict[str, Any]:
+    spec, totals, move = manifest["spec"], manifest["totals"], manifest["move"]
+    job_id, seconds = manifest["job_id"], manifest["phase_seconds"]
+    ended = datetime.fromisoformat(manifest["created"])
+    started = ended - timedelta(seconds=sum(seconds.values()))
+    where = output_uri or _bucket_uri(spec["output_bck"])
+    result = {
+        "job_id": job_id,
+        "state": "finished",
+        "output_uri": where,
+        "manifest_name": f".dsort/{job_id}/manifest.json",
+        "move": move.get("way"),
+        "move_reason": move.get("reason"),
+        "workers": move.get("workers"),
+        **totals,
+        "seed": spec["algorithm"].get("seed"),
+        "phase_seconds": seconds,
+        "reactions": manifest["reactions"],
+        "error": None,
+    }
+    return _view(
+        job_id=job_id,
+        state="finished",
+        description=spec.get("description") or None,
+        input_uri=_bucket_uri(spec["input_bck"]),
+        output_uri=where,
+        started_at=_rfc3339(started),
+        ended_at=_rfc3339(ended),
+        exit_code=0,
+        spec=spec,
+        result=result,
+    )
+
+
+def _view_of_report(report: Mapping[str, Any], output_uri: str) -> dict[str, Any]:
+    """``resume``: where it is, the spec is in it, too."""
+    spec = report.get("resume", {}).get("accepted", {}).get("spec")
+    is_plan, error = "shards" in report, report.get("error")
+    problem = {"title": "Aborted", "detail": error, "hint": ""}
+    told = {key: report[key] for key in report if key not in ("resume", "timeline", "mixing")}
+    told.pop("shards", None)
+    return _view(
+        job_id=report["job_id"],
+        kind="plan" if is_plan else "run",
+        state="failed" if error else "finished",
+        description=(spec or {}).get("description") or None,
+        input_uri=_bucket_uri(spec["input_bck"]) if spec else None,
+        output_uri=output_uri or report.get("output_uri"),
+        error=problem if error else None,
+        warning_count=len(report["warnings"]),
+        spec=spec,
+        result=told,
+    )
+
+
+def _bucket_uri(value: str | Mapping[str, str]) -> str:
+    """A bucket of a spec, as one text."""
+    if isinstance(value, str):
+        return value
+    provider = value["provider"]
+    place = "/".join(filter(None, (value["name"], value.get("prefix"))))
+    return f"{PROVIDERS.get(provider, provider)}://{place}"
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _phases(
+    seconds: Mapping[str, float], known: Mapping[str, tuple[int, int, int]]
+) -> list[dict[str, Any]]:
+    """``known``: (shards, records, bytes) of a phase."""
+    rows = []
+    for phase, took_s in seconds.items():
+        shards, records, size_bytes = known.get(phase, (None, None, None))
+        rows.append(
+            {
+                "phase": phase,
+                "seconds": took_s,
+                "shards": shards,
+                "records": records,
+                "bytes": size_bytes,
+            }
+        )
+    return rows
+
+
+def _shards(shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    shown = shards[:SHARDS_SHOWN]
+    rows = [[each["name"], each["records"], each["file_bytes"]] for each in shown]
+    return {"total": len(shards), "rows": rows}
+
+
+def _reactions(reactions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"kind": each["kind"], "count": each["count"], "samples": list(each["samples"])}
+        for each in reactions
+    ]
+
+
+def _mixing(told: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What is stored leaves out ``before``, which follows from the counts."""
+    if told is None:
+        return None
+    counts = np.array(told["counts"], np.int64)
+    before = counts_in_input_order(counts.sum(axis=1), counts.sum(axis=0))
+    return {**told, "before": before.tolist()}
+
+
+def _timeline(samples: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
+    """From progress as it was told: ``at``, and ``elapsed_s`` since its phase began."""
+    timeline = Timeline()
+    began_s: float | None = None
+    latest_s, current = 0.0, None
+    for each in samples:
+        phase, at_s = each["phase"], float(each["at"])
+        phase_began_s = at_s - float(each["elapsed_s"])
+        began_s = phase_began_s if began_s is None else began_s
+        if phase != current:
+            latest_s = max(phase_began_s - began_s, latest_s)
+            timeline.begin(phase, latest_s)
+            current = phase
+        latest_s = max(at_s - began_s, latest_s)
+        timeline.note(phase, latest_s, int(each["bytes_done"]))
+    return [list(each) for each in timeline.samples()]

@@ -1,0 +1,282 @@
+"""How records were mixed: every record is counted once whatever the buckets, an even shuffle
+passes, an order that is none does not, and where there is too little to tell, that is said."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsort.core.columns import Int32s, Int64s
+from dsort.core.mixing import Mixing, chi_squared_p_value, mixing_line
+from dsort.core.mixing_counts import (
+    BINS_MAX,
+    BINS_OPEN_MAX,
+    MixingTally,
+    count_part,
+    output_bin_shards,
+)
+from dsort.core.mixing_verdict import counts_in_input_order, judge_mixing, mixing_of
+from dsort.core.plan import CutRule, OpenShard, OutputShard, Piece, cut_bucket, merge_pieces
+
+
+def cut_and_count(
+    shard: Int32s, edges: list[int], rule: CutRule, groups: Int32s | None = None
+) -> tuple[MixingTally, list[OutputShard]]:
+    """Cut rows of the given input shards, in buckets between ``edges``, and count them."""
+    tally = MixingTally(int(shard.max(initial=0)) + 1)
+    pieces: list[Piece] = []
+    state = OpenShard()
+    for bucket, (start, stop) in enumerate(pairwise(edges)):
+        if start == stop:
+            continue
+        ones = np.ones(stop - start, np.int64)
+        found, after = cut_bucket(
+            rule,
+            bucket,
+            groups=None if groups is None else groups[start:stop],
+            payload_bytes=ones,
+            stored_bytes=ones,
+            members=ones.astype(np.int32),
+            state=state,
+        )
+        part = count_part(tally.grid(state), state, found, shard[start:stop])
+        assert len(part.counts) <= BINS_OPEN_MAX
+        tally.add(part)
+        pieces += found
+        state = after
+    return tally, merge_pieces(pieces, count=rule.count)
+
+
+def counted_one_by_one(shard: Int32s, sizes: list[int], input_shards: int) -> Int64s:
+    """The table that a loop over the rows gives."""
+    size = output_bin_shards(len(sizes))
+    bins_in, bins_out = min(input_shards, BINS_MAX), -(-len(sizes) // size)
+    table = np.zeros((bins_in, bins_out), np.int64)
+    output = np.repeat(np.arange(len(sizes)), sizes)
+    for source, target in zip(shard.tolist(), output.tolist(), strict=True):
+        table[source * bins_in // input_shards, target // size] += 1
+    return table
+
+
+@given(
+    records=st.integers(1, 700),
+    input_shards=st.integers(1, 150),
+    a_shard=st.integers(1, 40),
+    grouped=st.booleans(),
+    cuts=st.lists(st.floats(0, 1), max_size=5),
+    seed=st.integers(0, 1 << 30),
+)
+def test_every_record_is_counted_in_its_place_however_many_buckets_there_are(
+    records: int, input_shards: int, a_shard: int, grouped: bool, cuts: list[float], seed: int
+) -> None:
+    stream = np.random.default_rng(seed)
+    shard = stream.integers(0, input_shards, records).astype(np.int32)
+    shard[-1] = input_shards - 1
+    groups = np.sort(stream.integers(0, 4, records)).astype(np.int32) if grouped else None
+    edges = [0, *sorted(int(cut * records) for cut in cuts), records]
+    tally, outputs = cut_and_count(shard, edges, CutRule(records=a_shard), groups)
+    table = tally.table(len(outputs))
+    sizes = [each.records for each in outputs]
+    assert table.tolist() == counted_one_by_one(shard, sizes, input_shards).tolist()
+    assert max(table.shape) <= BINS_MAX
+
+
+def test_output_shards_without_records_are_in_the_table() -> None:
+    shard = np.zeros(3, np.int32)
+    tally, outputs = cut_and_count(shard, [0, 1, 3], CutRule(count=70, records_total=3))
+    assert len(outputs) == 70
+    table = tally.table(70)
+    assert table.shape == (1, 35)
+    assert table[0, :3].tolist() == [2, 1, 0]
+
+
+@pytest.mark.parametrize("output_shards", [1, 64, 65, 128, 129, 1000, 100_000])
+def test_output_bins_are_as_small_as_can_be(output_shards: int) -> None:
+    size = output_bin_shards(output_shards)
+    bins = -(-output_shards // size)
+    assert bins <= BINS_MAX
+    assert size == 1 or bins > BINS_MAX // 2
+
+
+# --- the verdict
+
+
+def judged(shard: Int32s, input_shards: int, a_shard: int, order: str = "shuffle") -> Mixing:
+    """Of rows that are cut into shards of ``a_shard`` records."""
+    tally, outputs = cut_and_count(
+        shard, [0, len(shard) // 3, len(shard)], CutRule(records=a_shard)
+    )
+    mixing = judge_mixing(
+        tally.table(len(outputs)),
+        input_shards=input_shards,
+        output_shards=len(outputs),
+        order=order,
+    )
+    assert mixing is not None
+    return mixing
+
+
+@given(
+    seed=st.integers(0, 1 << 30),
+    sizes=st.lists(st.integers(0, 60), min_size=2, max_size=90),
+    a_shard=st.integers(1, 300),
+)
+def test_a_real_shuffle_passes_and_counts_every_record(
+    seed: int, sizes: list[int], a_shard: int
+) -> None:
+    sizes[-1] += 1
+    shard = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    np.random.default_rng(seed).shuffle(shard)
+    mixing = judged(shard, len(sizes), a_shard)
+    assert mixing.p_value > 1e-6
+    assert sum(map(sum, mixing.counts)) == sum(map(sum, mixing.before)) == len(shard)
+    for table in (mixing.counts, mixing.before):
+        assert (len(table), len(table[0])) == (mixing.input_bins, mixing.output_bins)
+    assert (mixing.verdict == "too_few") == (mixing.degrees_of_freedom == 0)
+
+
+def test_p_values_of_shuffles_are_spread_evenly() -> None:
+    stream = np.random.default_rng(20260131)
+    values = []
+    for _ in range(200):
+        shard = np.repeat(np.arange(20, dtype=np.int32), 50)
+        stream.shuffle(shard)
+        values.append(judged(shard, 20, 100).p_value)
+    tenths = np.histogram(values, bins=10, range=(0, 1))[0]
+    assert tenths.min() >= 8, values  # 20 are expected in each, give or take 4
+    assert tenths.max() <= 36, values
+
+
+def test_the_order_of_the_input_is_no_shuffle() -> None:
+    shard = np.repeat(np.arange(64, dtype=np.int32), 100)
+    mixing = judged(shard, 64, 100, "none")
+    assert mixing.counts == mixing.before
+    assert (mixing.verdict, mixing.p_value) == ("uneven", 0.0)
+    assert mixing.words.startswith("Not a shuffle: the records keep the order of the input, ")
+    assert "p < 0.000001" in mixing.words
+
+
+def test_what_says_to_be_a_shuffle_and_is_none_is_called_uneven() -> None:
+    shard = np.repeat(np.arange(8, dtype=np.int32), 100)
+    words = judged(shard, 8, 90).words
+    assert words.startswith("Output shards hold more records of some input shards than of others: ")
+    assert words.endswith("An even shuffle gives p below 0.001 once in a thousand jobs.")
+
+
+def test_an_even_shuffle_is_put_in_words() -> None:
+    counts = np.random.default_rng(3).multinomial(2000, np.full(12, 1 / 12)).reshape(3, 4)
+    mixing = judge_mixing(counts, input_shards=3, output_shards=4, order="shuffle")
+    assert mixing is not None
+    figures = f"chi-squared {mixing.chi2:.0f} for 6 degrees of freedom, p = {mixing.p_value:.2g}"
+    assert mixing.words == (
+        "Each output shard holds records of all input shards in proportion: "
+        f"{figures}. An even shuffle gives p below 0.001 once in a thousand jobs."
+    )
+    assert mixing_line(mixing.stored()) == f"even, {figures}"
+    assert len(mixing_line(mixing.stored())) < 69
+
+
+def test_records_dealt_out_in_turn_are_too_even_for_chance() -> None:
+    mixing = judged(np.tile(np.arange(10, dtype=np.int32), 100), 10, 100, "alphanumeric")
+    assert (mixing.verdict, mixing.chi2, mixing.p_value) == ("even", 0.0, 1.0)
+    assert "though the records are sorted by their keys" in mixing.words
+    assert "more exactly so than by chance" in mixing.words
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ([[0, 0], [0, 0]], "There are no records"),
+        ([[7, 90]], "All records come from one part of the input"),
+        ([[7, 90], [0, 0]], "All records come from one part of the input"),
+        ([[900], [90]], "All records are in one output shard"),
+        ([[5, 4], [4, 4]], "Too few records to tell: 17 in all, of 2 input and in 2 output shards"),
+    ],
+)
+def test_too_little_to_tell_is_said(counts: list[list[int]], words: str) -> None:
+    table = np.array(counts)
+    rows, columns = table.shape
+    mixing = judge_mixing(table, input_shards=rows, output_shards=columns, order="shuffle")
+    assert mixing is not None
+    assert (mixing.verdict, mixing.chi2, mixing.degrees_of_freedom) == ("too_few", 0.0, 0)
+    assert mixing.words.startswith(words)
+    assert mixing_line(mixing.stored()) == "too few records or shards to tell"
+
+
+def test_no_shards_at_all_are_no_table() -> None:
+    for shape in ((0, 0), (3, 0), (0, 3)):
+        assert (
+            judge_mixing(np.zeros(shape, np.int64), input_shards=0, output_shards=0, order="")
+            is None
+        )
+
+
+def test_small_bins_are_merged_until_the_test_holds() -> None:
+    # One input shard of a single record costs one row, not the test.
+    counts = np.full((6, 6), 100)
+    counts[3] = [0, 0, 1, 0, 0, 0]
+    mixing = judge_mixing(counts, input_shards=6, output_shards=6, order="shuffle")
+    assert mixing is not None
+    assert (mixing.degrees_of_freedom, mixing.verdict) == (4 * 5, "even")
+    assert len(mixing.counts) == 6
+
+
+def test_chi_squared_is_pearsons() -> None:
+    # Of 2 x 2: n (ad - bc)^2 / ((a + b)(c + d)(a + c)(b + d)).
+    mixing = judge_mixing(
+        np.array([[30, 10], [20, 40]]), input_shards=2, output_shards=2, order="shuffle"
+    )
+    assert mixing is not None
+    assert mixing.chi2 == pytest.approx(100 * 1000**2 / (40 * 60 * 50 * 50), abs=0.001)
+    assert mixing.degrees_of_freedom == 1
+
+
+@pytest.mark.parametrize(
+    ("degrees", "at_5_percent", "at_a_thousandth"),
+    [
+        (1, 3.841, 10.828),
+        (2, 5.991, 13.816),
+        (10, 18.307, 29.588),
+        (30, 43.773, 59.703),
+        (40, 55.758, 73.402),
+        (100, 124.342, 149.449),
+        (1000, 1074.679, 1143.917),
+    ],
+)
+def test_p_values_are_those_of_the_tables(
+    degrees: int, at_5_percent: float, at_a_thousandth: float
+) -> None:
+    assert chi_squared_p_value(at_5_percent, degrees) == pytest.approx(0.05, rel=0.002)
+    assert chi_squared_p_value(at_a_thousandth, degrees) == pytest.approx(0.001, rel=0.03)
+
+
+def test_p_values_at_the_ends_are_numbers() -> None:
+    assert chi_squared_p_value(0.0, 5) == 1.0
+    for degrees in (1, 30, 31, 3969):
+        assert chi_squared_p_value(1e-12, degrees) == pytest.approx(1.0, abs=1e-5)
+        assert 0.0 <= chi_squared_p_value(1e9, degrees) < 1e-12
+
+
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=8),
+    st.lists(st.integers(0, 50), min_size=1, max_size=8),
+)
+def test_a_copy_in_input_order_keeps_all_sums(sources: list[int], targets: list[int]) -> None:
+    sources.append(max(sum(targets) - sum(sources), 0))
+    targets.append(max(sum(sources) - sum(targets), 0))
+    table = counts_in_input_order(np.array(sources), np.array(targets))
+    assert table.sum(axis=1).tolist() == sources
+    assert table.sum(axis=0).tolist() == targets
+
+
+def test_what_is_stored_is_enough_to_have_it_again() -> None:
+    shard = np.repeat(np.arange(100, dtype=np.int32), 20)
+    np.random.default_rng(1).shuffle(shard)
+    mixing = judged(shard, 100, 15)
+    stored = mixing.stored()
+    assert "before" not in stored
+    assert mixing_of(stored, order="shuffle") == mixing

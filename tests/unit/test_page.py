@@ -1,0 +1,258 @@
+"""A job's page: one document from a manifest, a report or what a service knows, and one HTML file
+that loads nothing and that nothing in a job can break out of."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from dsort.core.manifest import ManifestInput, ManifestOutput, manifest_bytes
+from dsort.errors import InputError
+from dsort.page import SHARDS_SHOWN, html, page_of_job, page_of_manifest, page_of_report
+
+MIXING = {
+    "input_shards": 2,
+    "output_shards": 2,
+    "input_bins": 2,
+    "output_bins": 2,
+    "output_bin_shards": 1,
+    "counts": [[1, 2], [2, 1]],
+    "chi2": 0.0,
+    "degrees_of_freedom": 0,
+    "p_value": 1.0,
+    "verdict": "too_few",
+    "words": "Too few records to tell.",
+}
+SPEC = {
+    "description": "",
+    "input_bck": {"provider": "aws", "name": "images", "prefix": "train"},
+    "output_bck": "out",
+    "algorithm": {"kind": "shuffle", "seed": "7"},
+}
+VIEW = {"job_id": "job-1", "state": "running", "description": "nightly", "phases": []}
+
+
+def manifest(*, outputs: int = 2, **fields: Any) -> dict[str, Any]:
+    """A manifest as it is read from a bucket."""
+    data = manifest_bytes(
+        job_id="job-1",
+        created="2026-01-31T12:00:05+00:00",
+        versions={},
+        spec=SPEC,
+        inputs=[ManifestInput(f"in-{n}.tar", 100, 0, "e", 3) for n in range(2)],
+        outputs=[ManifestOutput(f"o-{n}.tar", 3, 3, 30, 90, "00") for n in range(outputs)],
+        move={"way": "map", "reason": "it fits", "workers": 2},
+        phase_seconds={"resolve": 1.0, "extract": 4.0},
+        reactions=[{"kind": "missing_shards", "count": 5, "samples": ["a.tar"]}],
+        index=None,
+        timeline=[(0.0, "extract", 0, 0.0), (4.0, "extract", 200, 50.0)],
+        mixing=MIXING,
+    )
+    return {**json.loads(data), **fields}
+
+
+# --- the document
+
+
+def test_a_manifest_tells_all_that_a_page_shows() -> None:
+    page = page_of_manifest(manifest(), output_uri="file:///data/out")
+    job = page["job"]
+    assert (page["title"], job["state"], job["exit_code"]) == ("Job job-1", "finished", 0)
+    assert (job["input_uri"], job["output_uri"]) == ("s3://images/train", "file:///data/out")
+    assert (job["started_at"], job["ended_at"]) == (
+        "2026-01-31T12:00:00.000Z",
+        "2026-01-31T12:00:05.000Z",
+    )
+    assert job["owner"] is None
+    assert job["result"]["records"] == 6
+    assert page["phases"] == [
+        {"phase": "resolve", "seconds": 1.0, "shards": None, "records": None, "bytes": None},
+        {"phase": "extract", "seconds": 4.0, "shards": 2, "records": 6, "bytes": 200},
+    ]
+    assert page["timeline"] == [[0.0, "extract", 0, 0.0], [4.0, "extract", 200, 50.0]]
+    assert page["inputs"] == {"total": 2, "bytes": 200}
+    assert page["shards"] == {"total": 2, "rows": [["o-0.tar", 3, 90], ["o-1.tar", 3, 90]]}
+    assert page["warnings"] == [{"kind": "missing_shards", "count": 5, "samples": ["a.tar"]}]
+    assert page["mixing"] == {**MIXING, "before": [[3, 0], [0, 3]]}
+
+
+def test_a_manifest_of_an_older_version_has_no_picture() -> None:
+    old = manifest()
+    del old["mixing"], old["timeline"]
+    page = page_of_manifest(old)
+    assert (page["mixing"], page["timeline"]) == (None, [])
+
+
+def test_what_the_service_knows_goes_before_what_is_guessed() -> None:
+    phases = [{"phase": "extract", "seconds": 3.0, "shards": 2, "records": 6, "bytes": 200}]
+    view = {**VIEW, "state": "finished", "owner": "ann", "phases": phases}
+    warnings = [{"kind": "missing_shards", "text": "5 are missing"}]
+    page = page_of_manifest(manifest(), job_view=view, warnings=warnings)
+    assert (page["title"], page["job"]["owner"]) == ("nightly", "ann")
+    assert (page["phases"], page["warnings"]) == (phases, warnings)
+
+
+def test_only_the_first_of_many_shards_are_listed() -> None:
+    shards = page_of_manifest(manifest(outputs=SHARDS_SHOWN + 5))["shards"]
+    assert (shards["total"], len(shards["rows"])) == (SHARDS_SHOWN + 5, SHARDS_SHOWN)
+
+
+ABORTED = {
+    "job_id": "job-1",
+    "state": "aborted",
+    "output_uri": "file:///data/out",
+    "input_shards": 3,
+    "output_shards": 0,
+    "phase_seconds": {"resolve": 0.5, "extract": 0.0},
+    "reactions": [],
+    "warnings": ["2 lone blocks"],
+    "error": "shard in-1.tar is corrupt",
+    "mixing": None,
+    "timeline": [[0.0, "extract", 0, 0.0]],
+    "resume": {"accepted": {"spec": SPEC}, "inputs": [["in-0.tar", 10, 0, "e"]] * 3},
+}
+
+
+def test_the_report_of_an_aborted_job_says_why() -> None:
+    page = page_of_report(ABORTED)
+    job = page["job"]
+    assert (job["state"], job["error"]["detail"]) == ("failed", "shard in-1.tar is corrupt")
+    assert (job["input_uri"], job["spec"]) == ("s3://images/train", SPEC)
+    assert page["inputs"] == {"total": 3, "bytes": 30}
+    assert page["shards"] == {"total": 0, "rows": []}
+    assert page["warnings"] == [{"kind": "warning", "text": "2 lone blocks"}]
+    assert page["timeline"] == [[0.0, "extract", 0, 0.0]]
+
+
+PLANNED = {
+    "job_id": "job-1",
+    "input_shards": 2,
+    "shards": [{"name": "o-0.tar", "records": 6, "payload_bytes": 60, "file_bytes": 90}],
+    "reactions": [],
+    "warnings": [],
+    "mixing": MIXING,
+}
+
+
+def test_a_plan_shows_what_would_be_written() -> None:
+    page = page_of_report(PLANNED)
+    assert (page["job"]["kind"], page["job"]["state"]) == ("plan", "finished")
+    assert page["shards"] == {"total": 1, "rows": [["o-0.tar", 6, 90]]}
+    assert page["mixing"]["before"] == [[3, 0], [0, 3]]
+    known = page_of_job({**VIEW, "kind": "plan", "result": PLANNED})
+    assert (known["job"]["kind"], known["shards"]) == ("plan", page["shards"])
+
+
+def test_a_running_job_shows_how_fast_it_is() -> None:
+    samples = [
+        {"at": 1000.0, "phase": "resolve", "elapsed_s": 0.0, "bytes_done": 0},
+        {"at": 1003.0, "phase": "extract", "elapsed_s": 2.0, "bytes_done": 100},
+        {"at": 1005.0, "phase": "extract", "elapsed_s": 4.0, "bytes_done": 500},
+        {"at": 1005.5, "phase": "create", "elapsed_s": 0.0, "bytes_done": 0},
+    ]
+    page = page_of_job({**VIEW, "result": None}, samples)
+    assert page["timeline"] == [
+        [0.0, "resolve", 0, 0.0],
+        [1.0, "extract", 0, 0.0],
+        [3.0, "extract", 100, 50.0],
+        [5.0, "extract", 500, 200.0],
+        [5.5, "create", 0, 0.0],
+    ]
+    assert (page["title"], page["mixing"], page["shards"]["total"]) == ("nightly", None, 0)
+
+
+def test_a_job_whose_coordinator_died_goes_back_in_phases_but_not_in_time() -> None:
+    told = [(10.0, "extract", 1.0), (12.0, "create", 1.0), (13.0, "extract", 4.0)]
+    samples = [
+        {"at": at, "phase": phase, "elapsed_s": elapsed_s, "bytes_done": 1}
+        for at, phase, elapsed_s in told
+    ]
+    times = [row[0] for row in page_of_job(VIEW, samples)["timeline"]]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("document", [[], {}, {"inputs": 3}, "text", None])
+def test_something_else_is_refused(document: Any) -> None:
+    for make in (page_of_manifest, page_of_report):
+        with pytest.raises(InputError, match="of a dsort job"):
+            make(document)
+
+
+# --- as HTML
+
+
+class Seen(HTMLParser):
+    """The elements of a page, and what is in scripts, styles and the title."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: dict[str, str] = {}
+        self._in = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        kind = dict(attrs).get("type")
+        self._in = f"{tag} {kind}" if kind else tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in = ""
+
+    def handle_data(self, data: str) -> None:
+        self.text[self._in] = self.text.get(self._in, "") + data
+
+
+def seen(text: str) -> Seen:
+    parser = Seen()
+    parser.feed(text)
+    parser.close()
+    return parser
+
+
+NASTY = (
+    "</script><script>alert(1)</script><!--{{page}}{{style}} & \u2028\u2029 </style> "
+    "</title> \udcff \U0001f600 \\u003c"
+)
+
+
+def test_nothing_in_a_job_breaks_out_of_its_page() -> None:
+    plain = seen(html(page_of_manifest(manifest())))
+    page = page_of_manifest(manifest())
+    page["title"] = page["job"]["description"] = NASTY
+    page["shards"]["rows"] = [[NASTY, 1, 2]]
+    text = html(page)
+    text.encode("utf-8")  # halves of characters would not go into a file
+    nasty = seen(text)
+    assert nasty.tags[: len(plain.tags)] == plain.tags
+    assert len(nasty.tags) == len(plain.tags)
+    assert json.loads(nasty.text["script application/json"]) == page
+    assert nasty.text["style"] == plain.text["style"]
+    assert nasty.text["script"] == plain.text["script"]
+    assert nasty.text["title"] == NASTY.replace("\udcff", "?")
+
+
+def test_a_page_loads_nothing_and_allows_only_what_is_in_it() -> None:
+    found = seen(html(page_of_manifest(manifest())))
+    for tag, attributes in found.tags:
+        assert tag not in ("link", "iframe", "img", "object", "base"), tag
+        assert not attributes.keys() & {"src", "href", "action"}
+        assert not any(name.startswith("on") for name in attributes)
+        assert "style" not in attributes
+    policy = next(
+        attributes["content"] or ""
+        for _, attributes in found.tags
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    for rule, element in (("style-src", "style"), ("script-src", "script")):
+        digest = hashlib.sha256(found.text[element].encode()).digest()
+        assert rules[rule] == f"'sha256-{base64.b64encode(digest).decode()}'"
+    assert not re.search(r"url\(|@import", found.text["style"])
+    assert not re.search(r"\bfetch\(|XMLHttpRequest|EventSource|\bimport\(", found.text["script"])
