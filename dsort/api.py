@@ -35,9 +35,9 @@ from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
 from dsort.starting import begin_attempt
 from dsort.stopping import StopFlag
-from dsort.storage.addresses import open_bucket
+from dsort.storage.addresses import open_bucket, parse_address
 from dsort.storage.base import Bucket
-from dsort.stores import default_options, open_with_settings
+from dsort.stores import default_options
 from dsort.verify import verify_result
 
 __all__ = ["load_spec", "plan", "resume", "run", "verify"]
@@ -96,17 +96,25 @@ def resume(
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
+    expected: JobSpec | None = None,
 ) -> JobReport:
     """Go on with a job that died or was stopped, from what is left of it in its output bucket.
 
     ``options``: how to run it from here on; what it makes is decided. ``JobConflictError`` if it is
-    being run, or nothing is left; ``ChangedInputError`` if its inputs changed since.
+    being run, nothing is left, or what is left is of another spec than ``expected`` (whoever can
+    write to the bucket can write that); ``ChangedInputError`` if its inputs changed since.
     """
     options = options or default_options()
-    held = open_with_settings(bucket, root=options.root, settings=options.settings)
+    ref = parse_address(bucket) if isinstance(bucket, str) else bucket
+    held = _open(resolve_ref(ref, options.settings), options)
     known = state_of(held, job_id, report_name(job_id))
     assert known.accepted is not None
     spec = parse_spec(dict(known.accepted.spec)).spec
+    if expected is not None and spec != expected:
+        raise JobConflictError(
+            f"what is left of job {job_id} in {held.uri} is of another spec than the job's",
+            hint="somebody else writes there; begin the job again, with a new id",
+        )
     listener = _listener(on_progress, on_event)
     with _job(spec, options, listener, stop, job_id=job_id, before=known) as (job, tally):
         begin_attempt(job, last_attempt(held, job_id) + 1)

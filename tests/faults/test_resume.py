@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from dsort import api
 from dsort.core.lease import decode_lease, encode_lease, lease_name
 from dsort.errors import ChangedInputError, JobConflictError
 from dsort.journal import journal_prefix
+from dsort.reports import RunOptions
+from dsort.spec.load import parse_spec
 from dsort.storage.local import LocalBucket
 from dsort.workers.created_log import read_created_logs
 from tests.support.coordinators import Coordinators
@@ -379,3 +382,22 @@ def test_dying_after_the_commit_is_a_finished_job(
     removed = begun.run(tmp_path, "gc", "out", "--remove", "--older-than", "0s")
     assert removed.code == 0, removed.err
     assert_whole(tmp_path / "out", undisturbed("spilled", base))
+
+
+def test_what_is_left_of_another_spec_is_not_gone_on_with(
+    begun: Coordinators, tmp_path: Path
+) -> None:
+    die(begun, tmp_path, "spilled", PointFault("create:end", 4, "kill parent"))
+    (job,) = (tmp_path / "out" / ".dsort").iterdir()
+    accepted = known_of(tmp_path / "out").accepted
+    assert accepted is not None
+    own = parse_spec(dict(accepted.spec)).spec
+    before = tree_of(tmp_path / "out")
+    with pytest.raises(JobConflictError, match="another spec"):
+        api.resume(
+            job.name,
+            (tmp_path / "out").as_uri(),
+            options=RunOptions(root=tmp_path),
+            expected=own.model_copy(update={"description": "somebody else's"}),
+        )
+    assert tree_of(tmp_path / "out") == before
