@@ -54,7 +54,8 @@ bench: $(BENCH_INSTALLED)
 	$(BIN)/python -m benchmarks
 
 lock:
-	uv pip compile --upgrade --generate-hashes --universal --python-version 3.11 --extra dev \
+	uv pip compile --upgrade --generate-hashes --universal --python-version 3.11 \
+	    --extra client --extra dev --extra service \
 	    --no-emit-index-url --custom-compile-command "make lock" --quiet \
 	    --output-file requirements-dev.lock pyproject.toml
 	uv pip compile --upgrade --generate-hashes --no-annotate --python-version 3.12 \

@@ -17,6 +17,7 @@ from dsort.cli.main import main
 from tests.support.commands import ROOT, CommandLine, Ended
 
 if TYPE_CHECKING:
+    from tests.support.postgres import PostgresServer
     from tests.support.seaweedfs import S3Server
 
 SEED_VARIABLE = "DSORT_TEST_SEED"
@@ -68,6 +69,30 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
     return s3_server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL for the whole run, started when a test first wants it; a test asks it for a
+    ``fresh_database()`` of its own."""
+    from tests.support.debian import CannotInstall, skip_outside_ci
+    from tests.support.postgres import postgres_server, programs
+
+    try:
+        binaries = programs()
+    except CannotInstall as none:
+        skip_outside_ci(f"there is no PostgreSQL: {none.reason}")
+    with postgres_server(binaries) as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, of each kind that the service knows."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/service.db"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.fresh_database()
 
 
 @pytest.fixture

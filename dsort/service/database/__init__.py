@@ -1,0 +1,1 @@
+"""The service's state in SQL: SQLite embedded, PostgreSQL by URL."""

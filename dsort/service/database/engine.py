@@ -1,0 +1,161 @@
+"""Opening the database, bringing its tables up to date, and the two kinds of transaction."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, select
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from dsort.core.closing import Closing
+from dsort.errors import SpecError, StorageError
+from dsort.service.database.tables import locks
+
+__all__ = ["Database", "database_url", "open_database"]
+
+MIGRATIONS = Path(__file__).with_name("migrations")
+BUSY_MS_MAX = 30_000
+SILENCE_S_MAX = 60  # of a server: a connection that says nothing for longer is given up
+MIGRATION_LOCK = 0x64736F7274  # "dsort": PostgreSQL's advisory locks are numbers
+
+
+class Database(Closing):
+    """The service's database. Safe to use from many threads; one transaction in each."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.dialect: str = engine.dialect.name  # sqlite | postgresql
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection that sees one state of the database."""
+        with self.engine.connect() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self, *, alone: str = "") -> Iterator[Connection]:
+        """A transaction: all of it happens at the end of the ``with``, or none.
+
+        ``alone``: nobody else is in a transaction of this name at the same time, on any replica
+        (under SQLite any two that write exclude each other).
+        """
+        with self.engine.connect() as connection:
+            # SQLite: take the lock to write now; a reader that turns writer late may be refused.
+            connection = connection.execution_options(dsort_writes=True)
+            with connection.begin():
+                if alone and self.dialect == "postgresql":
+                    row = select(locks.c.name).where(locks.c.name == alone).with_for_update()
+                    connection.execute(row).one()
+                yield connection
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self.engine.dispose()
+
+
+def database_url(text: str) -> URL:
+    """The URL with the driver that dsort brings. ``SpecError`` if it is none of ours."""
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise SpecError("the database URL cannot be read", hint=_URL_HINT) from None
+    if url.drivername in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+pg8000")
+    if url.drivername in ("sqlite", "postgresql+pg8000"):
+        return url
+    raise SpecError(f"no database of kind {url.drivername!r} is supported", hint=_URL_HINT)
+
+
+_URL_HINT = "for example sqlite:////var/lib/dsort/service.db, or postgresql://user@host/dsort"
+
+
+def open_database(url: str, *, connections_max: int = 20, migrate: bool = True) -> Database:
+    """Connect, and bring the tables up to date (two replicas may do so at once). Without
+    ``migrate`` nothing is asked of the database before its first transaction.
+
+    ``StorageError`` if the database cannot be reached; ``SpecError`` for a URL that is none.
+    """
+    parsed = database_url(url)
+    try:
+        engine = (
+            _sqlite(parsed) if parsed.drivername == "sqlite" else _server(parsed, connections_max)
+        )
+        if migrate:
+            _migrate(engine)
+    except (DBAPIError, NoSuchModuleError, OSError) as error:
+        raise StorageError(
+            f"the database {parsed.render_as_string(hide_password=True)} cannot be used: "
+            + _reason(error),
+            hint="check --database or DSORT_DATABASE_URL, and that the server is there",
+        ) from error
+    return Database(engine)
+
+
+def _reason(error: Exception) -> str:
+    """What the server said, in its words; pg8000 hands on all fields of its message."""
+    orig = error.orig if isinstance(error, DBAPIError) else None
+    if orig is None:
+        return str(error)
+    if orig.args and isinstance(orig.args[0], Mapping):
+        return str(orig.args[0].get("M", orig))
+    return str(orig.__cause__ or orig)
+
+
+def _sqlite(url: URL) -> Engine:
+    if url.database and url.database != ":memory:":
+        Path(url.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    engine = create_engine(
+        url,
+        connect_args={"timeout": BUSY_MS_MAX / 1000, "isolation_level": None},
+        pool_size=20,
+        max_overflow=30,
+        hide_parameters=True,  # of a failed statement: specs and hashes are not for logs
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, record: Any) -> None:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")  # what was accepted survives a power cut
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute(f"PRAGMA busy_timeout={BUSY_MS_MAX}")
+        cursor.execute("PRAGMA case_sensitive_like=ON")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("dsort_writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _server(url: URL, connections_max: int) -> Engine:
+    return create_engine(
+        url,
+        pool_size=connections_max,
+        max_overflow=10,
+        pool_pre_ping=True,
+        pool_recycle=1800,
+        connect_args={"timeout": SILENCE_S_MAX},
+        hide_parameters=True,
+    )
+
+
+def _migrate(engine: Engine) -> None:
+    from alembic import command  # a third of a second that job processes do not have to wait
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with engine.connect() as connection:
+        connection = connection.execution_options(dsort_writes=True)
+        with connection.begin():
+            if engine.dialect.name == "postgresql":
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")

@@ -1,0 +1,13 @@
+"""How Alembic runs the migrations: on the connection that ``open_database`` hands it."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from dsort.service.database.tables import metadata
+
+__all__: list[str] = []
+
+connection = context.config.attributes["connection"]
+context.configure(connection=connection, target_metadata=metadata, transactional_ddl=False)
+context.run_migrations()

@@ -1,0 +1,179 @@
+"""The tables. Times are seconds since 1970 (UTC, float); JSON values are documents of our own.
+
+One rule holds for all: whoever changes a job's row while it runs names the attempt that it speaks
+for, so that what a process says that has been given up is not heard.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+__all__ = [
+    "audit",
+    "events",
+    "jobs",
+    "labels",
+    "locks",
+    "metadata",
+    "schedule_runs",
+    "schedules",
+    "tokens",
+]
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(column_0_N_label)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+_Json = JSON(none_as_null=True)
+# SQLite numbers rows by itself only where the key is INTEGER.
+_Serial = BigInteger().with_variant(Integer, "sqlite")
+
+jobs = Table(
+    "jobs",
+    metadata,
+    # -- what was asked --
+    Column("number", _Serial, primary_key=True, autoincrement=True),  # order of submission
+    Column("job_id", String(64), nullable=False, unique=True),
+    Column("kind", String(8), nullable=False),  # run | plan
+    Column("owner", String(128), nullable=False),
+    Column("priority", Integer, nullable=False, default=0),  # higher goes first
+    Column("description", Text, nullable=False, default=""),
+    Column("spec", _Json, nullable=False),  # canonical, with its seed
+    Column("input_uri", Text, nullable=False),
+    Column("output_uri", Text, nullable=False),
+    Column("claims", _Json),  # [[bucket URI, template], ...]; null = known once the key map is read
+    Column("schedule_id", String(64)),
+    Column("due_at", Double),  # of a schedule's run
+    Column("after_commit", _Json),  # what a schedule wants done then: pointer, retention
+    Column("idempotency_key", String(255)),
+    Column("body_digest", String(64)),
+    Column("created_at", Double, nullable=False),
+    # -- how far it is --
+    Column("state", String(16), nullable=False),  # queued|running|finished|failed|stopped
+    Column("stop_asked_at", Double),
+    Column("stop_reason", Text),
+    Column("phase", String(16)),
+    Column("progress", _Json),
+    Column("phases", _Json),  # [{phase, seconds, shards, records, bytes}, ...]
+    Column("warning_count", Integer, nullable=False, default=0),
+    Column("started_at", Double),
+    Column("ended_at", Double),
+    # -- who runs it --
+    Column("attempt", Integer, nullable=False, default=0),  # of the service, not of the engine
+    Column("deaths", Integer, nullable=False, default=0),  # attempts whose process died
+    Column("host", String(255)),  # machine and boot, as hosting/machine.py names it
+    Column("replica", String(64)),
+    Column("pid", Integer),
+    Column("pid_started", Double),
+    Column("heartbeat_at", Double),
+    # -- how it ended --
+    Column("result", _Json),  # JobReport or PlanReport
+    Column("error", _Json),  # problem document
+    Column("exit_code", Integer),
+    UniqueConstraint("owner", "idempotency_key"),
+    Index("ix_jobs_state_priority", "state", "priority", "number"),
+    Index("ix_jobs_owner_number", "owner", "number"),
+    Index("ix_jobs_schedule_number", "schedule_id", "number"),
+    Index("ix_jobs_created_at", "created_at"),
+)
+
+labels = Table(
+    "labels",
+    metadata,
+    Column("job_id", ForeignKey("jobs.job_id", ondelete="CASCADE"), primary_key=True),
+    Column("label", String(63), primary_key=True),
+    Index("ix_labels_label", "label"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("number", _Serial, primary_key=True, autoincrement=True),
+    Column("job_id", ForeignKey("jobs.job_id", ondelete="CASCADE"), nullable=False),
+    Column("at", Double, nullable=False),
+    Column("kind", String(16), nullable=False),  # state|started|phase|progress|warning|log
+    Column("data", _Json, nullable=False),
+    Index("ix_events_job_number", "job_id", "number"),
+)
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("schedule_id", String(64), primary_key=True),
+    Column("name", String(128), nullable=False, unique=True),
+    Column("owner", String(128), nullable=False),
+    Column("definition", _Json, nullable=False),  # ScheduleDefinition
+    Column("input_uri", Text, nullable=False),
+    Column("output_uri", Text, nullable=False),
+    Column("paused", Boolean, nullable=False, default=False),
+    Column("created_at", Double, nullable=False),
+    Column("changed_at", Double, nullable=False),
+    Column("next_due_at", Double),  # null = never again
+    Column("run_count", Integer, nullable=False, default=0),  # the next run's {{epoch}}
+    Index("ix_schedules_next_due_at", "next_due_at"),
+)
+
+schedule_runs = Table(
+    "schedule_runs",
+    metadata,
+    Column("number", _Serial, primary_key=True, autoincrement=True),
+    Column("schedule_id", ForeignKey("schedules.schedule_id", ondelete="CASCADE"), nullable=False),
+    Column("due_at", Double, nullable=False),
+    Column("by_hand", Boolean, nullable=False, default=False),
+    Column("fired_at", Double, nullable=False),
+    Column("outcome", String(16), nullable=False),  # submitted | skipped | refused | waiting
+    Column("reason", Text, nullable=False, default=""),
+    Column("job_id", String(64)),
+    Column("removed_at", Double),  # when retention took its outputs away
+    UniqueConstraint("schedule_id", "due_at", "by_hand"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("token_id", String(32), primary_key=True),
+    Column("name", String(128), nullable=False, unique=True),
+    Column("role", String(16), nullable=False),  # viewer | submitter | admin
+    Column("input_globs", _Json, nullable=False),
+    Column("output_globs", _Json, nullable=False),
+    Column("salt", LargeBinary, nullable=False),
+    Column("hash", LargeBinary, nullable=False),  # scrypt
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("number", _Serial, primary_key=True, autoincrement=True),
+    Column("at", Double, nullable=False),
+    Column("who", String(128), nullable=False),
+    Column("address", String(64), nullable=False),
+    Column("action", String(32), nullable=False),  # job.submit, job.stop, schedule.add, ...
+    Column("target", String(128), nullable=False),
+    Column("details", _Json, nullable=False),
+    Index("ix_audit_at", "at"),
+)
+
+locks = Table("locks", metadata, Column("name", String(32), primary_key=True))
+"""Rows to lock for what only one replica may do at a time: ``dispatch``."""

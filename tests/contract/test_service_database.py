@@ -1,0 +1,200 @@
+"""The law of the service's database, the same on SQLite and PostgreSQL: its migrations lead from
+nothing to the tables that the code knows, a transaction happens whole or not at all, who wants to
+be alone is, and what is wrong with a URL or a server is said in words."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import func, insert, inspect, select
+from sqlalchemy.exc import DatabaseError, IntegrityError
+
+from dsort.errors import SpecError, StorageError
+from dsort.service.database import tables
+from dsort.service.database.engine import Database, open_database
+from tests.support.postgres import PostgresServer
+
+WAIT_S = 30
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    with open_database(database_url) as opened:
+        yield opened
+
+
+def note(target: str) -> dict[str, object]:
+    row = {"at": 1.5, "who": "ann", "address": "", "action": "job.submit", "target": target}
+    return row | {"details": {"größe": [1, None, True]}}
+
+
+def noted(database: Database) -> list[str]:
+    with database.reading() as connection:
+        return list(connection.scalars(select(tables.audit.c.target).order_by("number")))
+
+
+def job(job_id: str) -> dict[str, object]:
+    return {
+        "job_id": job_id,
+        "kind": "run",
+        "owner": "ann",
+        "spec": {},
+        "input_uri": "file:///a",
+        "output_uri": "file:///b",
+        "created_at": 1.0,
+        "state": "queued",
+    }
+
+
+def test_migrations_lead_from_nothing_to_the_tables_in_the_code(database: Database) -> None:
+    with database.reading() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        assert compare_metadata(context, tables.metadata) == []
+        there = set(inspect(connection).get_table_names())
+    assert there == {*tables.metadata.tables, "alembic_version"}
+
+
+def test_opening_it_again_keeps_what_is_there(database_url: str) -> None:
+    with open_database(database_url) as first, first.writing() as connection:
+        connection.execute(insert(tables.audit).values(note("a")))
+    with open_database(database_url) as second:
+        assert noted(second) == ["a"]
+
+
+def test_two_who_open_it_at_once_both_find_its_tables(database_url: str) -> None:
+    together = threading.Barrier(3)
+
+    def opened() -> list[str]:
+        together.wait(WAIT_S)
+        with open_database(database_url) as database:
+            return noted(database)
+
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(opened) for _ in range(3)]
+        assert [each.result(WAIT_S) for each in waiting] == [[], [], []]
+
+
+def test_a_transaction_happens_whole_or_not_at_all(database: Database) -> None:
+    def fail() -> None:
+        with database.writing() as connection:
+            connection.execute(insert(tables.audit).values(note("lost")))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with database.writing() as connection:
+        connection.execute(insert(tables.audit).values(note("kept")))
+        assert noted(database) == []  # nobody else sees it before its end
+    assert noted(database) == ["kept"]
+
+
+def test_values_come_back_as_they_were(database: Database) -> None:
+    with database.writing() as connection:
+        connection.execute(insert(tables.audit).values(note("a")))
+    with database.reading() as connection:
+        row = connection.execute(select(tables.audit)).one()
+    assert row._asdict() == {"number": 1} | note("a")
+
+
+def test_whoever_is_alone_changes_what_it_read_with_nobody_between(database: Database) -> None:
+    together = threading.Barrier(4)
+
+    def count_up() -> None:
+        together.wait(WAIT_S)
+        for _ in range(5):
+            with database.writing(alone="dispatch") as connection:
+                number = connection.scalar(select(func.count()).select_from(tables.audit))
+                connection.execute(insert(tables.audit).values(note(str(number))))
+
+    with ThreadPoolExecutor(4) as pool:
+        for each in [pool.submit(count_up) for _ in range(4)]:
+            each.result(WAIT_S)
+    assert noted(database) == [str(number) for number in range(20)]
+
+
+def test_readers_do_not_wait_for_a_writer(database: Database) -> None:
+    with database.writing(alone="dispatch") as connection, ThreadPoolExecutor(1) as pool:
+        connection.execute(insert(tables.audit).values(note("a")))
+        assert pool.submit(noted, database).result(WAIT_S) == []
+
+
+def test_what_hangs_on_a_job_goes_with_it_and_needs_it(database: Database) -> None:
+    with pytest.raises(DatabaseError), database.writing() as connection:
+        connection.execute(insert(tables.labels).values(job_id="none", label="nightly"))
+    with database.writing() as connection:
+        connection.execute(insert(tables.jobs).values(job("a")))
+        connection.execute(insert(tables.labels).values(job_id="a", label="nightly"))
+        connection.execute(insert(tables.events).values(job_id="a", at=1.0, kind="log", data={}))
+        connection.execute(tables.jobs.delete())
+    with database.reading() as connection:
+        for table in (tables.labels, tables.events):
+            assert connection.scalar(select(func.count()).select_from(table)) == 0
+
+
+def test_a_second_row_with_a_name_that_is_taken_is_told_apart_from_other_errors(
+    database: Database,
+) -> None:
+    with database.writing() as connection:
+        connection.execute(insert(tables.jobs).values(job("a")))
+    with pytest.raises(IntegrityError), database.writing() as connection:
+        connection.execute(insert(tables.jobs).values(job("a")))
+
+
+def test_like_tells_large_letters_from_small(database: Database) -> None:
+    with database.writing() as connection:
+        connection.execute(insert(tables.jobs), [job("abc"), job("ABC")])
+        found = select(tables.jobs.c.job_id).where(tables.jobs.c.job_id.like("a%"))
+        assert connection.scalars(found).all() == ["abc"]
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "mysql://a@b/c", "postgresql+psycopg2://a@b/c"])
+def test_a_url_that_is_none_of_ours_is_a_mistake_of_the_user(url: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        open_database(url)
+    assert "sqlite:///" in refused.value.hint
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+    with socket.socket() as held:  # bound, but nobody listens
+        held.bind(("127.0.0.1", 0))
+        url = f"postgresql://ann:s3cret@127.0.0.1:{held.getsockname()[1]}/dsort"
+        with pytest.raises(StorageError) as failed:
+            open_database(url)
+    said = f"{failed.value} {failed.value.hint}"
+    assert "127.0.0.1" in said
+    assert "Connection refused" in said
+    assert "s3cret" not in said
+
+
+def test_a_server_that_lets_nobody_in_says_why(postgres: PostgresServer) -> None:
+    with pytest.raises(StorageError) as failed:
+        open_database(postgres.url("postgres", password="wr0ng"))
+    assert "password authentication failed" in str(failed.value)
+    assert "wr0ng" not in str(failed.value)
+
+
+def test_a_database_that_does_not_exist_is_said_so(postgres: PostgresServer) -> None:
+    with pytest.raises(StorageError) as failed:
+        open_database(postgres.url("nowhere"))
+    assert 'database "nowhere" does not exist' in str(failed.value)
+
+
+def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("dear diary " * 200)
+    with pytest.raises(StorageError) as failed:
+        open_database(f"sqlite:///{tmp_path}/notes.txt")
+    assert "not a database" in str(failed.value)
+
+
+def test_a_place_where_no_file_can_be_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError) as failed:
+        open_database(f"sqlite:///{tmp_path}/file/service.db")
+    assert f"{tmp_path}/file" in str(failed.value)

@@ -1,0 +1,90 @@
+"""Installing Debian's own packages for tests that need a program this package does not bring.
+
+Only root on a machine with ``apt-get`` can; whoever asks decides whether that ends the test or
+skips it. A lock file keeps two test processes from installing at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+__all__ = ["CannotInstall", "apt_install", "skip_outside_ci"]
+
+INSTALL_TIMEOUT_S = 600
+LOCK = Path(tempfile.gettempdir()) / f"dsort-tests-apt-{os.getuid()}.lock"
+
+
+class CannotInstall(Exception):  # noqa: N818
+    """The packages could not be installed here; ``reason`` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def apt_install(*packages: str) -> None:
+    """Install Debian packages without asking anything. Raises `CannotInstall`."""
+    names = " ".join(packages)
+    if shutil.which("apt-get") is None:
+        raise CannotInstall(f"{names}: there is no apt-get on this machine")
+    if os.geteuid() != 0:
+        raise CannotInstall(f"{names}: not installed, and only root can do so")
+    with _alone():
+        if not _all_installed(packages):
+            _apt_get("update")
+            _apt_get("install", "--yes", "--no-install-recommends", *packages)
+
+
+def skip_outside_ci(reason: str) -> NoReturn:
+    """Skip the test for this reason; fail instead where ``CI`` is set."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _all_installed(packages: tuple[str, ...]) -> bool:
+    """Whether another process has installed them while this one waited for its turn."""
+    asked = subprocess.run(
+        ["dpkg-query", "--show", "--showformat=${db:Status-Status}\n", *packages],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return asked.returncode == 0 and set(asked.stdout.split()) == {"installed"}
+
+
+def _apt_get(*arguments: str) -> None:
+    command = ["apt-get", "-o", "DPkg::Lock::Timeout=120", "--quiet", *arguments]
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CannotInstall(f"`{' '.join(command)}` took over {INSTALL_TIMEOUT_S} s") from error
+    if done.returncode != 0:
+        last_lines = "\n".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+        raise CannotInstall(f"`{' '.join(command)}` failed: {last_lines}")

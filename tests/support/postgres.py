@@ -1,0 +1,209 @@
+"""A real PostgreSQL for tests, from Debian's packages: it is started here and stopped by its pid.
+
+It listens on 127.0.0.1 alone, on a port that was free, lets nobody in without a random password,
+and keeps its files in a directory that goes with it. PostgreSQL refuses to run as root, so that
+root starts it as the user ``postgres`` that the package brings.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pg8000.native
+
+from tests.support.debian import apt_install
+
+__all__ = ["PostgresServer", "postgres_server", "programs"]
+
+INSTALLED = Path("/usr/lib/postgresql")
+OWNER = "postgres"
+START_SECONDS_MAX = 60
+STOP_SECONDS_MAX = 20
+POLL_SECONDS = 0.05
+SETTINGS: Mapping[str, str] = {
+    "fsync": "off",  # the machine may lose its power, these databases may then be lost
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "32MB",
+    "max_connections": "200",
+    "unix_socket_directories": "",
+    "listen_addresses": "127.0.0.1",
+    "timezone": "Pacific/Chatham",  # nothing may depend on it
+}
+
+_numbers = count(1)
+
+
+@dataclass(frozen=True)
+class PostgresServer:
+    """A server that runs, and how to reach it."""
+
+    port: int
+    password: str
+    pid: int
+    log: Path
+
+    def url(self, database: str, *, password: str | None = None) -> str:
+        """As ``--database`` and ``DSORT_DATABASE_URL`` have it."""
+        secret = self.password if password is None else password
+        return f"postgresql://{OWNER}:{secret}@127.0.0.1:{self.port}/{database}"
+
+    def run(self, statement: str, *, database: str = "postgres") -> list[list[Any]]:
+        """The rows of one statement, behind dsort's back."""
+        connection = pg8000.native.Connection(
+            OWNER,
+            host="127.0.0.1",
+            port=self.port,
+            database=database,
+            password=self.password,
+            timeout=START_SECONDS_MAX,
+        )
+        try:
+            return list(connection.run(statement) or [])
+        finally:
+            connection.close()
+
+    def fresh_database(self) -> str:
+        """The URL of a new and empty database."""
+        name = f"dsort_{next(_numbers)}_{secrets.token_hex(3)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE template0")
+        return self.url(name)
+
+
+def programs() -> Path:
+    """Where the newest installed server's programs are; Debian's package is installed if there are
+    none. ``CannotInstall`` where that does not work."""
+    found = _installed()
+    if found is None:
+        apt_install("postgresql")
+        found = _installed()
+    if found is None:
+        raise RuntimeError(f"Debian's package postgresql is there, but no server in {INSTALLED}")
+    return found
+
+
+def _installed() -> Path | None:
+    found = [each.parent for each in INSTALLED.glob("*/bin/initdb")]
+    return max(found, key=lambda each: float(each.parent.name), default=None)
+
+
+@contextmanager
+def postgres_server(binaries: Path) -> Iterator[PostgresServer]:
+    """Run a server until the end of the block. Raises whatever is wrong with it."""
+    # Not under pytest's own directory: nobody but its user may enter that.
+    home = Path(tempfile.mkdtemp(prefix="dsort-postgres-"))
+    try:
+        someone: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            owner = pwd.getpwnam(OWNER)
+            os.chown(home, owner.pw_uid, owner.pw_gid)
+            someone = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+        password = secrets.token_hex(12)
+        _make_cluster(binaries, home, password, someone)
+        process, port = _start(binaries, home, someone)
+        try:
+            server = PostgresServer(port, password, process.pid, home / "server.log")
+            _wait_until_ready(server, process)
+            yield server
+        finally:
+            _stop(process)
+    finally:
+        shutil.rmtree(home)
+
+
+def _make_cluster(binaries: Path, home: Path, password: str, someone: dict[str, Any]) -> None:
+    secret = home / "password"
+    secret.write_text(password + "\n")
+    done = subprocess.run(
+        [
+            binaries / "initdb",
+            f"--pgdata={home / 'data'}",
+            f"--username={OWNER}",
+            f"--pwfile={secret}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+            "--no-sync",
+        ],
+        cwd=home,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS_MAX,
+        check=False,
+        **someone,
+    )
+    secret.unlink()
+    if done.returncode:
+        raise RuntimeError(f"initdb failed: {done.stdout}{done.stderr}")
+
+
+def _start(
+    binaries: Path, home: Path, someone: dict[str, Any]
+) -> tuple[subprocess.Popen[bytes], int]:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+    command = [str(binaries / "postgres"), "-D", str(home / "data"), "-p", str(port)]
+    for name, value in SETTINGS.items():
+        command += ["-c", f"{name}={value}"]
+    with (home / "server.log").open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=home,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C of the tests is not for it
+            **someone,
+        )
+    return process, port
+
+
+def _environment() -> dict[str, str]:
+    """What the server's programs see: no PGDATA, PGPORT and the like of whoever runs the tests."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
+
+
+def _wait_until_ready(server: PostgresServer, process: subprocess.Popen[bytes]) -> None:
+    last: Exception | None = None
+    for _ in range(int(START_SECONDS_MAX / POLL_SECONDS)):
+        try:
+            server.run("SELECT 1")
+            return
+        except (pg8000.native.Error, OSError) as error:  # not yet, or not at all
+            last = error
+        try:
+            process.wait(POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    raise RuntimeError(
+        f"PostgreSQL did not get ready ({last}); its log ends:\n"
+        + server.log.read_text(errors="replace")[-4000:]
+    )
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGINT)  # "fast": whoever is still connected is thrown out
+    try:
+        process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGQUIT)  # "immediate": it ends its own children
+        process.wait()
