@@ -54,10 +54,10 @@ def arm_store(directory: Path, faults: StoreFaults) -> None:
 
 def wrap_directories(module: ModuleType) -> None:
     """Have ``dsort.storage.addresses`` (``module``) open directories as said above."""
-    really: Callable[[Path], Bucket] = module.LocalBucket  # type: ignore[attr-defined]
+    really: Callable[..., Bucket] = module.LocalBucket  # type: ignore[attr-defined]
 
-    def opened(path: Path) -> Bucket:
-        bucket, points = really(path), os.environ.get(DIRECTORY, "")
+    def opened(path: Path, **named: Any) -> Bucket:
+        bucket, points = really(path, **named), os.environ.get(DIRECTORY, "")
         file = Path(points) / STORE_FILE
         if not points or not file.exists():
             return bucket

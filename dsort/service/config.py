@@ -1,0 +1,99 @@
+"""What ``dsort serve`` was started with: one frozen value that everything in the service reads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dsort.errors import StorageError
+from dsort.settings import Settings
+
+__all__ = [
+    "BODY_BYTES_MAX",
+    "ServiceConfig",
+    "database_url_of",
+    "replica_name",
+    "state_dir_of",
+]
+
+BODY_BYTES_MAX = 1 << 20
+JOBS_RUNNING_MAX = 1
+PLANS_RUNNING_MAX = 2
+REQUESTS_PER_MINUTE_MAX = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceConfig:
+    """Everything that the operator of a service decides.
+
+    ``root``: the directory that bare bucket names are under. ``allow``: what jobs may read and
+    write besides it, as patterns of URIs (``s3://team-*``, ``file:///data/*``; ``*`` is any text).
+    ``ekm_allow_hosts``: hosts that external key maps may be fetched from, as patterns.
+    ``memory_max_bytes``, ``workers``, ``scratch``, ``move``: of each job, as for ``dsort start``.
+    """
+
+    root: Path
+    state_dir: Path  # of this replica: logs, the embedded database
+    database_url: str
+    replica: str  # a name for this replica, the same after a restart
+    host: str = "127.0.0.1"
+    port: int = 8080
+    ssl_certfile: Path | None = None
+    ssl_keyfile: Path | None = None
+    no_auth: bool = False
+    metrics_open: bool = False  # whether /metrics needs no token
+    allow: tuple[str, ...] = ()
+    ekm_allow_hosts: tuple[str, ...] = ()
+    ekm_allow_private: bool = False
+    runtime: str = "local"  # local | ray
+    ray_address: str | None = None  # None = a Ray of the service's own
+    jobs_running_max: int = JOBS_RUNNING_MAX  # of this replica
+    plans_running_max: int = PLANS_RUNNING_MAX  # of this replica
+    running_per_owner_max: int | None = None  # over all replicas
+    queued_per_owner_max: int | None = None
+    memory_max_bytes: int | None = None
+    bandwidth_max_bytes_per_s: float | None = None
+    workers: int | None = None
+    scratch: Path | None = None
+    move: str = "auto"
+    body_bytes_max: int = BODY_BYTES_MAX
+    requests_per_minute_max: int = REQUESTS_PER_MINUTE_MAX  # of one token, or one address without
+    settings: Settings = field(default_factory=Settings)
+
+    @property
+    def tls(self) -> bool:
+        """Whether the service speaks HTTPS itself."""
+        return self.ssl_certfile is not None
+
+
+def state_dir_of(given: Path | None) -> Path:
+    """The state directory: the given one, else ``dsort`` where a user's programs keep their state
+    (XDG Base Directory Specification)."""
+    if given is not None:
+        return given.absolute()
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser().absolute() / "dsort"
+
+
+def database_url_of(given: str | None, state_dir: Path) -> str:
+    """The given URL, else that of the embedded database in the state directory."""
+    return given or f"sqlite:///{state_dir / 'service.db'}"
+
+
+def replica_name(state_dir: Path) -> str:
+    """The name of the replica that has this state directory; made when it is first asked for."""
+    file = state_dir / "replica"
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError), file.open("x", encoding="ascii") as new:
+            new.write(f"{socket.gethostname()[:40]}-{secrets.token_hex(4)}\n")
+        return file.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise StorageError(
+            f"the state directory {state_dir} cannot be used: {error.strerror}",
+            hint="name another one with --state-dir",
+        ) from None

@@ -1,0 +1,275 @@
+"""The dispatcher: begins jobs of the queue, each in a process of its own, and sees after them.
+
+A job whose process died is gone on with by a new one, at most twice; who dies a third time has
+failed. The dispatcher itself may end at any time: jobs run on, and the next one finds them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+
+from dsort.core.closing import Closing
+from dsort.errors import DsortError, WorkerLostError
+from dsort.job_setup import cores
+from dsort.service.config import ServiceConfig
+from dsort.service.database.engine import Database
+from dsort.service.hosting.deaths import Death, Watch, how_it_died
+from dsort.service.hosting.logs import log_path, tail
+from dsort.service.hosting.machine import Host
+from dsort.service.hosting.own_ray import OwnRay
+from dsort.service.hosting.process import JobProcess
+from dsort.service.hosting.reporter import DATABASE_AWAY
+from dsort.service.hosting.surroundings import Surroundings
+from dsort.service.hosting.waker import Waker
+from dsort.service.http.problems import problem_of
+from dsort.service.jobs.queue import Ending, Limits, Told, claim_next, finish, take_over
+from dsort.service.jobs.rows import JobRow
+from dsort.service.jobs.store import JobStore
+
+__all__ = ["Dispatcher", "Timing"]
+
+DEATHS_MAX = 3
+HOSTED_KEPT = 10_000
+OUT_OF_MEMORY_HINT = (
+    "give it more memory (--memory-max, fewer jobs at once) or smaller work (max_mem_usage, "
+    "fewer --workers), then resume it: what it had done is kept"
+)
+DIED_HINT = "`dsort log` shows its end; once the reason is gone, resume it: what was done is kept"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long the dispatcher waits: between two looks at the queue at most and at least, and for
+    a job that was asked to stop."""
+
+    look_s: float = 1.0
+    rest_s: float = 0.02
+    stop_grace_s: float = 600.0
+
+
+class Dispatcher(Closing):
+    """Runs the jobs of one replica, from ``start`` to ``close``, in a thread of its own."""
+
+    def __init__(
+        self, config: ServiceConfig, database: Database, *, timing: Timing | None = None
+    ) -> None:
+        self._database = database
+        self._store = JobStore(database)
+        self._replica = config.replica
+        self._limits = Limits(
+            config.jobs_running_max, config.plans_running_max, config.running_per_owner_max
+        )
+        self._surroundings = Surroundings.of(config)
+        self._timing = timing or Timing()
+        self._host = Host()
+        self._watch = Watch(self._host, config.replica)
+        self._over = threading.Event()
+        self._own_ray: OwnRay | None = None
+        if config.runtime == "ray" and config.ray_address is None:
+            jobs_max = config.jobs_running_max + config.plans_running_max
+            workers = config.workers or cores()
+            self._surroundings = replace(self._surroundings, workers=workers)
+            self._own_ray = OwnRay(
+                config.state_dir.absolute(), cpus=workers * jobs_max, over=self._over
+            )
+        self._begun: dict[tuple[str, int], JobProcess] = {}
+        self._unborn: dict[tuple[str, int], str] = {}
+        self._asked: dict[tuple[str, int], float] = {}
+        self._hosted: OrderedDict[str, None] = OrderedDict()
+        self._waker = Waker()
+        self._thread = threading.Thread(target=self._run, name="dsort-dispatcher", daemon=True)
+
+    def start(self) -> None:
+        """Begin to run jobs."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There may be something to do: a job was submitted. For any thread, at any time."""
+        self._waker.wake()
+
+    def hosts(self, job_id: str) -> bool:
+        """Whether the job is, or was, run by this replica."""
+        return job_id in self._hosted
+
+    @property
+    def alive(self) -> bool:
+        """Whether jobs are begun and seen after."""
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """End the dispatcher. Jobs run on; Ray, if it is ours, ends if there are none."""
+        self._over.set()
+        self._waker.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        for process in self._begun.values():
+            process.let_go()
+        if self._own_ray is not None:
+            if self._any_running():
+                self._own_ray.let_go()
+            else:
+                self._own_ray.stop()
+        self._waker.close()
+
+    def _any_running(self) -> bool:
+        """Whether a job of ours may run."""
+        try:
+            return any(row.replica == self._replica for row in self._store.running())
+        except DATABASE_AWAY:
+            return True
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        away = False
+        while not self._over.is_set():
+            try:
+                self._see_after()
+                self._begin_queued()
+            except DATABASE_AWAY as error:
+                if not away:
+                    log.warning("the database does not answer: %s", error)
+                away = True
+                self._watch.forget()
+            except DsortError as error:
+                log.warning("no jobs can be begun: %s", error)
+            else:
+                away = False
+            self._waker.wait(self._timing.look_s)
+            self._over.wait(self._timing.rest_s)  # many who wake it at once are heard together
+
+    def _see_after(self) -> None:
+        running = self._store.running()
+        keys = {(row.job_id, row.attempt) for row in running}
+        self._watch.keep_only(keys)
+        self._asked = {key: asked_s for key, asked_s in self._asked.items() if key in keys}
+        ended = {
+            key: code
+            for key, process in self._begun.items()
+            if (code := process.exit_code) is not None
+        }
+        for row in running:
+            if row.replica == self._replica:
+                self._note_hosted(row)
+            death = self._death(row, ended)
+            if death is not None:
+                self._recover(row, death)
+            elif row.stop_asked_at is not None:
+                self._stop_by_force(row)
+        for key in ended:
+            del self._begun[key]
+
+    def _death(self, row: JobRow, ended: dict[tuple[str, int], int]) -> Death | None:
+        key = (row.job_id, row.attempt)
+        if key in self._unborn:
+            return Death(f"its process could not be begun: {self._unborn.pop(key)}")
+        process = self._begun.get(key)
+        if process is None:
+            return self._watch.death(row)
+        return how_it_died(process, ended[key]) if key in ended else None
+
+    def _recover(self, row: JobRow, death: Death) -> None:
+        """Go on with a job that nobody runs any more, or give it up."""
+        log_text = tail(log_path(self._surroundings.state_dir, row.job_id, row.attempt))
+        if death.died and row.deaths + 1 >= DEATHS_MAX:
+            log.warning("job %s: %s; it is given up", row.job_id, death.reason)
+            self._give_up(row, death, log_text)
+            return
+        again = take_over(
+            self._database,
+            row.job_id,
+            row.attempt,
+            host=self._host.name,
+            replica=self._replica,
+            limits=None if death.ours else self._limits,
+            now_s=time.time(),
+            reason=death.reason,
+            died=death.died,
+            log=log_text,
+        )
+        if again is not None:
+            log.warning("job %s, attempt %d: %s", row.job_id, row.attempt, death.reason)
+            self._begin(again)
+
+    def _give_up(self, row: JobRow, death: Death, log_text: str) -> None:
+        deaths = row.deaths + 1
+        hint = OUT_OF_MEMORY_HINT if "memory ran out" in death.reason else DIED_HINT
+        error = WorkerLostError(
+            f"the job's process died {deaths} times; the last time, {death.reason}", hint=hint
+        )
+        problem = problem_of(error, job_id=row.job_id)
+        stopped = row.stop_asked_at is not None
+        now_s = time.time()
+        finish(
+            self._database,
+            row.job_id,
+            row.attempt,
+            Ending(
+                "stopped" if stopped else "failed",
+                error.exit_code,
+                error=problem,
+                reason=death.reason,
+            ),
+            now_s=now_s,
+            told=Told([(now_s, "log", {"text": log_text})] if log_text else ()),
+            deaths=deaths,
+        )
+
+    def _stop_by_force(self, row: JobRow) -> None:
+        """Kill who was asked to stop and has not in a long while. The next attempt cleans up, and
+        has ten times as long for that."""
+        key, now_s = (row.job_id, row.attempt), time.monotonic()
+        asked_s = now_s - self._asked.setdefault(key, now_s)
+        here = row.host == self._host.name and row.replica == self._replica
+        if not here or row.pid is None or asked_s <= self._timing.stop_grace_s * 10**row.deaths:
+            return
+        log.warning("job %s did not stop in %.0f s: it is killed", row.job_id, asked_s)
+        self._asked[key] = now_s
+        with contextlib.suppress(ProcessLookupError):
+            if self._host.is_alive(row.pid, row.pid_started):
+                os.kill(row.pid, signal.SIGKILL)
+
+    def _begin_queued(self) -> None:
+        if self._own_ray is not None and not self._over.is_set():
+            ray = self._own_ray.ensure()
+            self._surroundings = replace(
+                self._surroundings, ray_address=ray.address, environment=ray.environment
+            )
+        while not self._over.is_set():
+            row = claim_next(
+                self._database,
+                host=self._host.name,
+                replica=self._replica,
+                limits=self._limits,
+                now_s=time.time(),
+            )
+            if row is None:
+                return
+            self._begin(row)
+
+    def _begin(self, row: JobRow) -> None:
+        self._note_hosted(row)
+        key = (row.job_id, row.attempt)
+        try:
+            process = JobProcess.begin(row, self._surroundings, self._host)
+        except OSError as error:
+            self._unborn[key] = str(error)
+            return
+        log.info("job %s, attempt %d: process %d", row.job_id, row.attempt, process.pid)
+        self._begun[key] = process
+        self._waker.watch(process.pid)
+
+    def _note_hosted(self, row: JobRow) -> None:
+        self._hosted[row.job_id] = None
+        self._hosted.move_to_end(row.job_id)
+        while len(self._hosted) > HOSTED_KEPT:
+            self._hosted.popitem(last=False)

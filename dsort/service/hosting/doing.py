@@ -1,0 +1,217 @@
+"""Doing a job: begun, gone on with after a death, or found to be done.
+
+The output bucket says how far a job is, not the database: a manifest there is a result, a lease
+that is renewed means that somebody else runs it, a journal or the report of an aborted attempt can
+be gone on with, and where there is nothing the job is begun, with the id that it has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dsort import api
+from dsort.core.bucket_ref import BucketRef
+from dsort.core.manifest import manifest_name, report_name
+from dsort.core.mixing import Mixing
+from dsort.core.mixing_verdict import mixing_of
+from dsort.core.overlap import final_templates
+from dsort.core.tally import Tally
+from dsort.core.timeline import Sample
+from dsort.errors import InputError, JobConflictError, ObjectNotFoundError
+from dsort.job_setup import load_keymap, output_names, store_limits
+from dsort.journal import discard_run
+from dsort.lease import JobHold, last_attempt, read_hold, stop_job
+from dsort.reports import Event, JobReport, PlanReport, ReactionCount, RunOptions
+from dsort.resuming import state_of
+from dsort.service.jobs.rows import JobRow
+from dsort.settings import resolve_ref
+from dsort.spec.load import parse_spec
+from dsort.spec.model import JobSpec
+from dsort.stopping import StopFlag
+from dsort.storage.addresses import open_bucket
+from dsort.storage.base import Bucket
+
+__all__ = ["Doing", "claims_of_keymap", "report_of_manifest"]
+
+LOOK_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """How to do the job in ``row``. ``spec``: the row's."""
+
+    row: JobRow
+    spec: JobSpec
+    options: RunOptions
+    on_event: Callable[[Event], None]
+    stop: StopFlag
+
+    @classmethod
+    def of(
+        cls,
+        row: JobRow,
+        options: RunOptions,
+        on_event: Callable[[Event], None],
+        stop: StopFlag,
+    ) -> Doing:
+        """``SpecError`` if the row's spec is none."""
+        return cls(row, parse_spec(dict(row.spec)).spec, options, on_event, stop)
+
+    def plan(self) -> PlanReport:
+        """Plan the job, and write nothing."""
+        report = api.plan(self.spec, options=self.options, on_event=self.on_event, stop=self.stop)
+        return replace(report, job_id=self.row.job_id)
+
+    def run(self) -> JobReport:
+        """Do what is left of the job."""
+        if self.row.attempt > 1:
+            done = self._go_on()
+            if done is not None:
+                return done
+        self.stop.raise_if_requested()
+        return api.run(
+            self.spec,
+            options=self.options,
+            on_event=self.on_event,
+            stop=self.stop,
+            job_id=self.row.job_id,
+        )
+
+    def _go_on(self) -> JobReport | None:
+        """The report of a job that was begun before; None if nothing is left of that."""
+        job_id = self.row.job_id
+        bucket = self.open_bucket(self.spec.output_bck)
+        self._wait_for_others(bucket)
+        while True:
+            done = self._finished(bucket)
+            if done is not None:
+                return done
+            try:
+                state_of(bucket, job_id, report_name(job_id))
+            except JobConflictError:
+                log.info("nothing is left of earlier attempts: the job is begun anew")
+                _discard(bucket, job_id)
+                return None
+            log.info("going on from what earlier attempts left")
+            try:
+                return api.resume(
+                    job_id,
+                    self.spec.output_bck,
+                    options=self.options,
+                    on_event=self.on_event,
+                    stop=self.stop,
+                    expected=self.spec,
+                )
+            except JobConflictError:
+                if self._finished(bucket) is None:
+                    raise
+
+    def _finished(self, bucket: Bucket) -> JobReport | None:
+        """The report by the manifest, if that is there; what else is left of the job is removed."""
+        job_id = self.row.job_id
+        try:
+            manifest = json.loads(bucket.read(manifest_name(job_id)))
+        except ObjectNotFoundError:
+            return None
+        log.info("the job has finished already: its manifest is there")
+        names = [str(shard["name"]) for shard in manifest["outputs"]]
+        discard_run(bucket, job_id, names=names)
+        return report_of_manifest(manifest, bucket.uri)
+
+    def _wait_for_others(self, bucket: Bucket) -> None:
+        """Wait until nobody has the job: whoever had it is dead and its lease has not lapsed, or
+        lives, was cut off from the database, and may even bring the job to its end."""
+        hold = _hold(bucket, self.row.job_id)
+        if hold is not None and hold.live and hold.record is not None:
+            holder = hold.record.holder
+            log.warning("waiting for %s, process %d, which has the job", holder.host, holder.pid)
+        while hold is not None and hold.live:
+            if self.stop.requested:
+                with contextlib.suppress(JobConflictError):  # it has just ended by itself
+                    stop_job(bucket, self.row.job_id)
+            else:
+                time.sleep(LOOK_S)
+            hold = _hold(bucket, self.row.job_id)
+
+    def open_bucket(self, ref: BucketRef) -> Bucket:
+        """A bucket as the job itself opens it."""
+        options, ref = self.options, resolve_ref(ref, self.options.settings)
+        limits = store_limits(ref, options)
+        return open_bucket(ref, root=options.root, limits=limits, policy=options.fetch)
+
+
+def _hold(bucket: Bucket, job_id: str) -> JobHold | None:
+    try:
+        return read_hold(bucket, job_id)
+    except ObjectNotFoundError:
+        return None  # there is not even a bucket
+
+
+def _discard(bucket: Bucket, job_id: str) -> None:
+    """Remove a claim that nothing followed, so that the job can be begun."""
+    try:
+        if last_attempt(bucket, job_id):
+            discard_run(bucket, job_id)
+    except ObjectNotFoundError:
+        return
+
+
+def claims_of_keymap(job: Doing) -> list[tuple[str, str]]:
+    """The names that a job may write, where its key map says so: (bucket URI, template)."""
+    keymap = load_keymap(job.spec, Tally(), fetch=job.options.fetch)
+    names = output_names(job.spec, keymap)
+    return [
+        (job.row.output_uri, final)
+        for template in names.templates
+        for final in final_templates(template.text, names.extension)
+    ]
+
+
+def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobReport:
+    """What a job did, by the manifest that it wrote. ``InputError`` if that is none of ours."""
+    try:
+        totals, move = manifest["totals"], manifest["move"]
+        return JobReport(
+            job_id=manifest["job_id"],
+            state="finished",
+            output_uri=output_uri,
+            manifest_name=manifest_name(manifest["job_id"]),
+            move=move["way"],
+            workers=move["workers"],
+            input_shards=totals["input_shards"],
+            output_shards=totals["output_shards"],
+            records=totals["records"],
+            members=totals["members"],
+            payload_bytes=totals["payload_bytes"],
+            file_bytes=totals["file_bytes"],
+            seed=manifest["spec"]["algorithm"].get("seed"),
+            phase_seconds=dict(manifest["phase_seconds"]),
+            reactions=tuple(
+                ReactionCount(each["kind"], each["count"], tuple(each["samples"]))
+                for each in manifest["reactions"]
+            ),
+            warnings=(),
+            error=None,
+            mixing=_mixing(manifest),
+            timeline=tuple(Sample(*row) for row in manifest.get("timeline", ())),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"the manifest of the job in {output_uri} is damaged: {error}",
+            hint="somebody may have edited it; `dsort verify` tells more",
+        ) from error
+
+
+def _mixing(manifest: Mapping[str, Any]) -> Mixing | None:
+    told, spec = manifest.get("mixing"), manifest["spec"]
+    by_key_map = bool(spec.get("ekm") or spec.get("ekm_file"))
+    order = "key map" if by_key_map else spec["algorithm"]["kind"]
+    return None if told is None else mixing_of(told, order=order)

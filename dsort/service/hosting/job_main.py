@@ -1,0 +1,159 @@
+"""The process of one attempt at a job: ``python -m dsort.service.hosting.job_main JOB ATTEMPT``.
+
+It reads its job from the database, does it, and says there how that went. It ends with 0 once the
+job is over, in whatever way; with anything else the job still counts as running, and is gone on
+with by the next process.
+
+SIGTERM and SIGINT come from whoever wants the process to end, not the job (a machine that shuts
+down): it ends at once, and leaves everything where it is, as if it had been killed. A job that is
+to be stopped is told so by its row.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import traceback
+from concurrent.futures import Future
+from types import FrameType
+from typing import Any
+
+from dsort.errors import DsortError, InvariantError, JobStoppedError, StorageFullError
+from dsort.runtime.answers import settle
+from dsort.service.database.engine import Database, open_database
+from dsort.service.hosting.doing import Doing, claims_of_keymap
+from dsort.service.hosting.logs import log_path, tail
+from dsort.service.hosting.machine import Host, offer_to_oom_killer
+from dsort.service.hosting.process import LEFT_ALONE
+from dsort.service.hosting.reporter import Reporter, patiently
+from dsort.service.hosting.surroundings import Surroundings
+from dsort.service.http.problems import problem_of
+from dsort.service.jobs.queue import Ending, claim_outputs, note_process
+from dsort.service.jobs.rows import JobRow
+from dsort.service.jobs.store import JobStore
+from dsort.service.schedules.after_commit import run_after_commit
+from dsort.stopping import StopFlag
+
+__all__ = ["main"]
+
+NOT_OURS = 3
+NOT_TOLD = 4
+PLANNED_SHARDS_MAX = 10_000
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str]) -> int:
+    """Do the attempt that the command line names; the exit code of the process."""
+    offer_to_oom_killer()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s %(levelname).1s %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+        stream=sys.stderr,
+    )
+    job_id, attempt = arguments[0], int(arguments[1])
+    surroundings = Surroundings.from_environment()
+    url = surroundings.database_url  # its tables are as the service needs them
+    with open_database(url, connections_max=2, migrate=False) as database:
+        pid, started = Host().this_process()
+
+        def begin() -> JobRow | None:
+            if note_process(database, job_id, attempt, pid=pid, started=started):
+                return JobStore(database).get(job_id)
+            return None
+
+        row = patiently(begin)
+        if row is None:
+            log.warning("attempt %d of job %s is not the one that counts", attempt, job_id)
+            return NOT_OURS
+        log.info("job %s, attempt %d, process %d", job_id, attempt, pid)
+        return _attempt(database, row, attempt, surroundings)
+
+
+def _attempt(database: Database, row: JobRow, attempt: int, surroundings: Surroundings) -> int:
+    with StopFlag() as stop:
+        reporter = Reporter(database, row.job_id, attempt, stop, _lost)
+        if row.stop_asked_at is not None:  # before the process that was asked could do so
+            stop.request(signal.SIGTERM, f"a request: {row.stop_reason or ''}".rstrip(": "))
+        reporter.start()
+        result: list[dict[str, Any]] = []
+
+        def work() -> None:
+            result.append(_do(database, row, attempt, surroundings, reporter, stop))
+
+        done: Future[None] = Future()
+        settle(done, work)
+        ending = _ending(row.job_id, done.exception(), result)
+        log.info("the job has %s", ending.state if ending.state != "stopped" else "been stopped")
+        for stream in (sys.stderr, sys.stdout):
+            stream.flush()
+        reporter.note_log(tail(log_path(surroundings.state_dir, row.job_id, attempt)))
+        return 0 if reporter.end(ending) else NOT_TOLD
+
+
+def _do(
+    database: Database,
+    row: JobRow,
+    attempt: int,
+    surroundings: Surroundings,
+    reporter: Reporter,
+    stop: StopFlag,
+) -> dict[str, Any]:
+    """The report of the job, in JSON types."""
+    job = Doing.of(row, surroundings.options(), reporter, stop)
+    if row.kind == "plan":
+        return _shortened(job.plan().to_dict())
+    if row.claims is None:
+        claims = claims_of_keymap(job)
+        patiently(lambda: claim_outputs(database, row.job_id, attempt, claims))
+    result = job.run().to_dict()
+    if row.after_commit is not None:
+        warnings = patiently(lambda: run_after_commit(database, row.job_id, job.open_bucket))
+        for warning in warnings:
+            reporter(warning)
+    return result
+
+
+def _shortened(plan: dict[str, Any]) -> dict[str, Any]:
+    """A plan of a million shards is for ``dsort plan`` to list, not for a database."""
+    shards = plan["shards"]
+    return {**plan, "shards_total": len(shards), "shards": shards[:PLANNED_SHARDS_MAX]}
+
+
+def _ending(job_id: str, error: BaseException | None, result: list[dict[str, Any]]) -> Ending:
+    if error is None:
+        return Ending("finished", 0, result=result[0])
+    log.error("%s", "".join(traceback.format_exception(error)).rstrip())
+    if isinstance(error, MemoryError):
+        error = StorageFullError(
+            "the job ran out of memory", hint="give it more with --memory-max, or fewer --workers"
+        )
+    if not isinstance(error, DsortError):
+        error = InvariantError(
+            f"the job failed unexpectedly: {type(error).__name__}: {error}",
+            hint="this is a bug of dsort: please report it, with the job's log",
+        )
+    problem = problem_of(error, job_id=job_id)
+    state = "stopped" if isinstance(error, JobStoppedError) else "failed"
+    return Ending(state, problem["exit_code"], error=problem, reason=str(error))
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """The workers are killed with this process, the journal stays: the next attempt goes on."""
+    os.write(2, b"told to end: the job is left for another process to go on with\n")
+    os._exit(LEFT_ALONE)
+
+
+def _lost() -> None:
+    """Somebody else has the job by now: whatever is there is theirs."""
+    os.write(2, b"another process has the job: nothing is done to it from here any more\n")
+    os._exit(NOT_OURS)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,209 @@
+"""A Ray of the service's own: one head on this machine that all of its jobs share.
+
+It is a process of its own (``ray start --head``), so that a service which ends, in whatever way,
+takes no running job along; the next one finds it by a file in the state directory. Ray listens on
+all addresses of a machine whatever it is told, so it is locked with a token, which only that file
+and job processes have. It ends when the service ends while no job runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import psutil
+
+from dsort.errors import WorkerLostError
+from dsort.service.hosting.logs import tail
+from dsort.service.hosting.machine import Host
+from dsort.service.hosting.surroundings import Surroundings, interpreter
+
+__all__ = ["OwnRay", "RayHead"]
+
+STATE_FILE = "ray.json"
+LOG_FILE = "ray.log"
+START_SECONDS_MAX = 120
+STOP_SECONDS_MAX = 15
+LOOK_S = 0.1
+STARTED = "Ray runtime started."
+OBJECT_STORE_BYTES = 160 << 20  # little goes through it
+
+
+@dataclass(frozen=True, slots=True)
+class RayHead:
+    """A head that runs: its process, and how to join it. ``cpus``: as many workers fit."""
+
+    host: str
+    pid: int
+    started: float
+    address: str
+    directory: str
+    cpus: int
+    token: str = field(repr=False)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a process needs to be let in."""
+        return {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": self.token,
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+
+
+class OwnRay:
+    """The head in ``state_dir``. ``cpus``: all workers of all jobs that may run at once. ``over``:
+    set when nobody waits for it any more."""
+
+    def __init__(self, state_dir: Path, *, cpus: int, over: threading.Event) -> None:
+        self._file = state_dir / STATE_FILE
+        self._log = state_dir / "logs" / LOG_FILE
+        self._cpus = cpus
+        self._over = over
+        self._host = Host()
+        self._head: RayHead | None = None
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    def ensure(self) -> RayHead:
+        """The head: found, or started. ``WorkerLostError`` if it cannot be."""
+        if self._popen is not None:
+            self._popen.poll()  # no zombie is a Ray
+        head = self._head or self._stored()
+        if head is None or not self._is_alive(head):
+            if head is not None:
+                shutil.rmtree(head.directory, ignore_errors=True)
+            try:
+                head = self._start()
+            except OSError as error:
+                raise WorkerLostError(
+                    f"the service's own Ray could not be started: {error}",
+                    hint="the service needs room for it in /tmp and in its state directory",
+                ) from error
+        self._head = head
+        return head
+
+    def stop(self) -> None:
+        """End the head, if there is one, and all that belongs to it."""
+        head = self._head or self._stored()
+        self._head = None
+        if head is not None and self._is_alive(head):
+            _end(head.pid)
+        if self._popen is not None:
+            self._popen.wait()
+            self._popen = None
+        if head is not None:
+            shutil.rmtree(head.directory, ignore_errors=True)
+        self._file.unlink(missing_ok=True)
+
+    def let_go(self) -> None:
+        """Let it run on, for jobs that do."""
+        if self._popen is not None and self._popen.poll() is None:
+            self._popen.returncode = 0  # else Popen complains when it is forgotten
+        self._popen = None
+
+    def _is_alive(self, head: RayHead) -> bool:
+        return head.host == self._host.name and self._host.is_alive(head.pid, head.started)
+
+    def _stored(self) -> RayHead | None:
+        try:
+            return RayHead(**json.loads(self._file.read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _start(self) -> RayHead:
+        directory = tempfile.mkdtemp(prefix="dsort-ray-", dir="/tmp")  # Ray puts sockets there
+        token, port = secrets.token_hex(24), _free_port()
+        # Of our own environment Ray's variables are about another Ray.
+        ours = Surroundings.path_environment()
+        environment = {name: text for name, text in ours.items() if not name.startswith("RAY_")}
+        environment |= {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": token,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            # It takes the page cache of mapped inputs for memory in use, and kills for it.
+            "RAY_memory_monitor_refresh_ms": "0",
+        }
+        command = [
+            *interpreter(), "ray.scripts.scripts", "start", "--head", "--block",
+            f"--port={port}", "--include-dashboard=false", f"--num-cpus={self._cpus}",
+            "--num-gpus=0", f"--object-store-memory={OBJECT_STORE_BYTES}",
+            f"--temp-dir={directory}", "--disable-usage-stats",
+        ]  # fmt: skip
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("wb") as log:
+            popen = subprocess.Popen(
+                command,
+                cwd=directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            address = self._wait_until_started(popen, port)
+        except WorkerLostError:
+            _end(popen.pid)
+            popen.wait()
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        self._popen = popen
+        started = self._host.start_of(popen.pid) or 0.0
+        head = RayHead(self._host.name, popen.pid, started, address, directory, self._cpus, token)
+        with open(self._file, "w", encoding="utf-8", opener=_for_us_only) as file:
+            json.dump(asdict(head), file)
+        return head
+
+    def _wait_until_started(self, popen: subprocess.Popen[bytes], port: int) -> str:
+        """Its address, once it says that it is there."""
+        deadline_s = time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < deadline_s:
+            said = self._log.read_text(encoding="utf-8", errors="replace")
+            if STARTED in said:
+                words = said.replace('"', "'").split("'")
+                return next(
+                    (word for word in words if word.endswith(f":{port}")), f"127.0.0.1:{port}"
+                )
+            if popen.poll() is not None:
+                break
+            if self._over.wait(LOOK_S):
+                raise WorkerLostError("the service ends")
+        raise WorkerLostError(
+            "the service's own Ray could not be started: "
+            + " ".join(tail(self._log, bytes_max=600).split()),
+            hint=f"its log is {self._log}",
+        )
+
+
+def _end(pid: int) -> None:
+    """Ask Ray to end, and see to it that it does."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        head = psutil.Process(pid)
+        below = head.children(recursive=True)
+        head.send_signal(signal.SIGTERM)
+        for process in psutil.wait_procs([head, *below], timeout=STOP_SECONDS_MAX)[1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+def _free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        return port
+
+
+def _for_us_only(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

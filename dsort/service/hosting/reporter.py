@@ -1,0 +1,279 @@
+"""What a job process tells the database while it runs: events, figures, and that it is alive.
+
+The job itself never waits for the database, and never ends because it is away: what there is to
+tell waits, the newest progress in place of older ones, and is told once the database is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, Final, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from dsort.core.closing import Closing
+from dsort.reports import Event, JobStarted, JobWarning, PhaseDone, Progress
+from dsort.service.database.engine import Database
+from dsort.service.jobs.queue import Ending, NewEvent, Told, finish, record, thin_progress
+from dsort.stopping import StopFlag
+
+__all__ = ["DATABASE_AWAY", "Reporter", "patiently", "progress_view"]
+
+Answer = TypeVar("Answer")
+
+DATABASE_AWAY: Final = (SQLAlchemyError, OSError)
+"""What a transaction raises that may well happen if it is tried again. SQLAlchemy has many words
+for a connection that broke; none of them is a reason to give a job up."""
+
+TELL_S = 0.5
+BEAT_S = 2.0
+AWAY_PAUSE_S_MAX = 5.0
+AWAY_SECONDS_MAX = 600.0
+PROGRESS_KEPT = 240
+RATE_WINDOW_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class Reporter(Closing):
+    """Tells of one attempt from a thread of its own, from ``start`` to ``end`` or ``close``.
+
+    Called with every event of the job, in any thread. ``stop`` is raised when somebody asked the
+    job to stop; ``on_lost`` is called, from the reporter's thread, when the job is no longer ours.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        job_id: str,
+        attempt: int,
+        stop: StopFlag,
+        on_lost: Callable[[], object],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = database
+        self._job_id = job_id
+        self._attempt = attempt
+        self._stop = stop
+        self._on_lost = on_lost
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._events: list[NewEvent] = []
+        self._progress: Progress | None = None
+        self._phase: str | None = None
+        self._phases: list[dict[str, Any]] = []
+        self._warnings = 0
+        self._rate = _Rate()
+        self._heard = False
+        self._thinned_at = 0
+        self._progress_told = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dsort-reporter", daemon=True)
+
+    def start(self) -> None:
+        """Begin to tell."""
+        self._thread.start()
+
+    def __call__(self, event: Event) -> None:
+        """Take an event of the engine in; never waits for the database."""
+        with self._lock:
+            self._heard = True
+            if isinstance(event, Progress):
+                self._progress, self._phase = event, event.phase
+                return
+            data = {**asdict(event), "job_id": self._job_id}
+            if isinstance(event, PhaseDone):
+                self._keep_progress()
+                self._phases.append(_phase_view(event))
+                self._note("phase", data)
+            elif isinstance(event, JobWarning):
+                self._warnings += 1
+                self._note("warning", {"kind": event.kind, "text": event.text})
+            elif isinstance(event, JobStarted):
+                self._note("started", data)
+        log.info("%s", _words(event))
+
+    def warn(self, kind: str, text: str) -> None:
+        """Tell a warning that is not of the engine."""
+        self(JobWarning(self._job_id, kind, text))
+
+    def note_log(self, text: str) -> None:
+        """Tell the end of the log."""
+        with self._lock:
+            self._note("log", {"text": text})
+
+    def end(self, ending: Ending) -> bool:
+        """Tell the rest, and how the job ended. False: the job is not ours any more."""
+        self.close()
+        told, ended_at = self._take(), self._clock()
+        return patiently(
+            lambda: finish(
+                self._database, self._job_id, self._attempt, ending, now_s=ended_at, told=told
+            )
+        )
+
+    def close(self) -> None:
+        """End the thread; what was not told yet waits for ``end``."""
+        self._over.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        beaten_s = float("-inf")
+        pauses = None
+        pause_s = 0.0  # a job that was asked to stop before it began should know at once
+        while not self._over.wait(pause_s):
+            pause_s = TELL_S
+            told = self._take()
+            if not told.values() and not told.events and time.monotonic() - beaten_s < BEAT_S:
+                continue
+            try:
+                self._tell(told)
+            except DATABASE_AWAY as error:
+                if pauses is None:
+                    log.warning("the database does not answer; the job goes on: %s", error)
+                    pauses = _pauses()
+                self._put_back(told)
+                pause_s = next(pauses)
+                continue
+            if pauses is not None:
+                log.info("the database is back")
+                pauses = None
+            beaten_s = time.monotonic()
+
+    def _tell(self, told: Told) -> None:
+        heard = record(self._database, self._job_id, self._attempt, told, now_s=self._clock())
+        if not heard.ours:
+            log.warning("attempt %d is no longer the one that counts", self._attempt)
+            self._over.set()
+            self._on_lost()
+            return
+        if heard.stop_asked and not self._stop.requested:
+            log.info("asked to stop: %s", heard.reason)
+            because = f": {heard.reason}" if heard.reason else ""
+            self._stop.request(signal.SIGTERM, f"a request{because}")
+        self._progress_told += sum(kind == "progress" for _, kind, _ in told.events)
+        if self._progress_told - self._thinned_at >= PROGRESS_KEPT:
+            thin_progress(self._database, self._job_id, keep=PROGRESS_KEPT)
+            self._thinned_at = self._progress_told
+
+    def _take(self) -> Told:
+        """All that there is to tell, once."""
+        with self._lock:
+            self._keep_progress()
+            events, self._events = self._events, []
+            if not self._heard:
+                return Told(events)
+            self._heard = False
+            newest = next((data for _, kind, data in reversed(events) if kind == "progress"), None)
+            return Told(events, self._phase, newest, list(self._phases) or None, self._warnings)
+
+    def _put_back(self, told: Told) -> None:
+        """Of what could not be told, progress within a phase is not worth waiting."""
+        last = len(told.events) - 1
+        kept = [
+            event for at, event in enumerate(told.events) if event[1] != "progress" or at == last
+        ]
+        with self._lock:
+            self._events[:0] = kept
+            self._heard = self._heard or bool(told.values())
+
+    def _keep_progress(self) -> None:
+        """The newest progress becomes an event; with the lock held."""
+        if self._progress is not None:
+            self._note("progress", progress_view(self._progress, self._rate))
+            self._progress = None
+
+    def _note(self, kind: str, data: Mapping[str, Any]) -> None:
+        self._events.append((self._clock(), kind, data))
+
+
+class _Rate:
+    """Bytes a second over the last seconds of a phase."""
+
+    def __init__(self) -> None:
+        self._phase = ""
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def __call__(self, now: Progress) -> float | None:
+        if now.phase != self._phase:
+            self._phase = now.phase
+            self._seen = deque([(0.0, 0)])
+        self._seen.append((now.elapsed_s, now.bytes_done))
+        while len(self._seen) > 2 and self._seen[1][0] <= now.elapsed_s - RATE_WINDOW_S:
+            self._seen.popleft()
+        (since_s, before), (until_s, after) = self._seen[0], self._seen[-1]
+        if not after or until_s <= since_s:
+            return None
+        return round((after - before) / (until_s - since_s), 1)
+
+
+def patiently(transaction: Callable[[], Answer]) -> Answer:
+    """What ``transaction`` gives, tried again for ten minutes while the database is away."""
+    pauses, deadline_s = _pauses(), time.monotonic() + AWAY_SECONDS_MAX
+    while True:
+        try:
+            return transaction()
+        except DATABASE_AWAY as error:
+            if time.monotonic() > deadline_s:
+                raise
+            log.warning("the database does not answer: %s", error)
+            time.sleep(next(pauses))
+
+
+def progress_view(now: Progress, rate: Callable[[Progress], float | None]) -> dict[str, Any]:
+    """How far a phase is, as the service shows it: the engine's figures, the ``share`` that is
+    done (0 to 1, or null), ``bytes_per_s`` and the seconds that are ``left_s``, if one can tell."""
+    done, total = now.bytes_done, now.bytes_total
+    if not total:
+        done, total = now.shards_done, now.shards_total
+    told: dict[str, Any] = asdict(now)
+    del told["job_id"]
+    told["elapsed_s"] = round(now.elapsed_s, 3)
+    told["share"] = round(min(done / total, 1.0), 4) if total else None
+    told["bytes_per_s"] = rate(now)
+    left = total > done > 0 and now.elapsed_s >= 1
+    told["left_s"] = round(now.elapsed_s * (total - done) / done, 1) if left else None
+    return told
+
+
+def _phase_view(done: PhaseDone) -> dict[str, Any]:
+    return {
+        "phase": done.phase,
+        "seconds": round(done.elapsed_s, 3),
+        "shards": done.shards,
+        "records": done.records,
+        "bytes": done.bytes,
+    }
+
+
+def _words(event: Event) -> str:
+    if isinstance(event, PhaseDone):
+        return (
+            f"{event.phase}: done in {event.elapsed_s:.1f} s, {event.shards:,} shards, "
+            f"{event.records:,} records, {event.bytes:,} bytes"
+        )
+    if isinstance(event, JobWarning):
+        return f"warning: {event.text}"
+    if isinstance(event, JobStarted):
+        return (
+            f"{event.input_shards:,} input shards of {event.input_bytes:,} bytes, "
+            f"{event.move}, {event.workers} workers"
+        )
+    return ""
+
+
+def _pauses() -> Iterator[float]:
+    pause_s = 0.1
+    while True:
+        yield pause_s
+        pause_s = min(pause_s * 2, AWAY_PAUSE_S_MAX)

@@ -1,0 +1,126 @@
+"""What a service hands to its job processes, in their environment: where the database is, and how
+jobs are to be run. Command lines are for everybody on the machine to see; these are not."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import dsort
+from dsort.reports import RunOptions
+from dsort.service.config import ServiceConfig
+from dsort.service.security.roots import policy_of
+from dsort.settings import Settings, StoreSettings
+from dsort.storage.memory_limits import usable_memory_bytes
+
+__all__ = ["Surroundings", "interpreter"]
+
+VARIABLE = "DSORT_HOSTED_JOB"
+NOT_FOR_JOBS = ("DSORT_DATABASE_URL", "DSORT_SERVER", "DSORT_TOKEN")
+INSTALLED = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """How a service runs its jobs. ``state_dir``: where logs go. ``allow``, ``ekm_allow_hosts``:
+    what specs may reach, besides the root. ``environment``: more variables for job processes."""
+
+    database_url: str
+    root: Path
+    state_dir: Path
+    scratch: Path | None = None
+    memory_max_bytes: int | None = None
+    bandwidth_max_bytes_per_s: float | None = None
+    workers: int | None = None
+    move: str = "auto"
+    runtime: str = "local"
+    ray_address: str | None = None
+    allow: tuple[str, ...] = ()
+    ekm_allow_hosts: tuple[str, ...] = ()
+    ekm_allow_private: bool = False
+    settings: Settings = field(default_factory=Settings)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: ServiceConfig) -> Self:
+        """What the jobs of a service are handed. Those that may run at once share the memory that
+        there is, where the operator does not say how much each may have."""
+        memory_max_bytes = config.memory_max_bytes
+        if memory_max_bytes is None and config.jobs_running_max > 1:
+            memory_max_bytes = usable_memory_bytes().limit_bytes // config.jobs_running_max
+        return cls(
+            database_url=config.database_url,
+            root=config.root.absolute(),
+            state_dir=config.state_dir.absolute(),
+            scratch=config.scratch,
+            memory_max_bytes=memory_max_bytes,
+            bandwidth_max_bytes_per_s=config.bandwidth_max_bytes_per_s,
+            workers=config.workers,
+            move=config.move,
+            runtime=config.runtime,
+            ray_address=config.ray_address,
+            allow=config.allow,
+            ekm_allow_hosts=config.ekm_allow_hosts,
+            ekm_allow_private=config.ekm_allow_private,
+            settings=config.settings,
+        )
+
+    def options(self) -> RunOptions:
+        """How the engine is to run the job."""
+        return RunOptions(
+            root=self.root,
+            scratch=self.scratch,
+            memory_max_bytes=self.memory_max_bytes,
+            move=self.move,
+            workers=self.workers,
+            runtime=self.runtime,
+            ray_address=self.ray_address if self.runtime == "ray" else None,
+            bandwidth_max_bytes_per_s=self.bandwidth_max_bytes_per_s,
+            settings=self.settings,
+            fetch=policy_of(self).fetch_policy(),
+        )
+
+    def to_environment(self) -> dict[str, str]:
+        """The variables of a job process: ours, this text of it all, and the way to this dsort."""
+        told = json.dumps(asdict(replace(self, environment={})), default=str)
+        return {**self.path_environment(), VARIABLE: told, **self.environment}
+
+    @staticmethod
+    def path_environment() -> dict[str, str]:
+        """Our variables, without secrets that no job needs, and with the way to this dsort."""
+        ours = {name: value for name, value in os.environ.items() if name not in NOT_FOR_JOBS}
+        package = Path(dsort.__file__).resolve().parent.parent
+        if package.name not in INSTALLED:
+            parts = [str(package), *filter(None, [ours.get("PYTHONPATH")])]
+            ours["PYTHONPATH"] = os.pathsep.join(parts)
+        return ours
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """What the service has handed to this process, which keeps it from its children."""
+        told: dict[str, Any] = json.loads(os.environ.pop(VARIABLE))
+        settings = told["settings"]
+        settings["stores"] = tuple(
+            (store, StoreSettings(**table)) for store, table in settings["stores"]
+        )
+        for name in ("root", "scratch"):
+            settings[name] = _path(settings[name])
+        for name in ("root", "scratch", "state_dir"):
+            told[name] = _path(told[name])
+        for name in ("allow", "ekm_allow_hosts"):
+            told[name] = tuple(told[name])
+        return cls(**{**told, "settings": Settings(**settings)})
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def interpreter() -> list[str]:
+    """The command that runs a module of this dsort, whatever the current directory holds."""
+    return [sys.executable, "-P", "-m"]

@@ -1,0 +1,360 @@
+"""What dispatchers and job processes do to the rows of jobs: claimed, told of, ended, taken over.
+
+Each function is one short transaction. Whoever speaks for a job names its attempt, and is not
+heard (``False``, ``None``, a :class:`Beat` that is not ``ours``) once another attempt has begun or
+the job is over. Who may run what is decided by one replica at a time (``alone="dispatch"``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
+
+from dsort.core.overlap import first_conflict
+from dsort.errors import JobConflictError
+from dsort.service.database.engine import Database
+from dsort.service.database.tables import events, jobs
+from dsort.service.jobs.rows import JobRow
+from dsort.service.jobs.store import add_event, job_rows
+
+__all__ = [
+    "Beat",
+    "Ending",
+    "Limits",
+    "NewEvent",
+    "Told",
+    "beat",
+    "claim_next",
+    "claim_outputs",
+    "finish",
+    "note_process",
+    "record",
+    "take_over",
+    "thin_progress",
+]
+
+ALONE = "dispatch"
+CANDIDATES_AT_A_TIME = 100
+
+_Row: TypeAlias = Row[*tuple[Any, ...]]
+NewEvent = tuple[float, str, Mapping[str, Any]]
+"""When it happened (seconds since 1970), its kind, its data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many may run at once: jobs and plans of one replica, both of one owner anywhere."""
+
+    running_jobs_max: int
+    running_plans_max: int
+    running_per_owner_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a job process hears when it says that it is there. ``ours``: the job is still its."""
+
+    ours: bool
+    stop_asked: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a job process has to tell: what happened since, and how far it is now. ``None`` leaves
+    what is known."""
+
+    events: Sequence[NewEvent] = ()
+    phase: str | None = None
+    progress: Mapping[str, Any] | None = None
+    phases: Sequence[Mapping[str, Any]] | None = None
+    warning_count: int | None = None
+
+    def values(self) -> dict[str, Any]:
+        """The columns that it changes."""
+        names = ("phase", "progress", "phases", "warning_count")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job ended. ``error``: a problem document."""
+
+    state: str  # finished | failed | stopped
+    exit_code: int
+    result: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+    reason: str = ""
+
+
+# -- who may run what -----------------------------------------------------------------------------
+
+
+def claim_next(
+    database: Database, *, host: str, replica: str, limits: Limits, now_s: float
+) -> JobRow | None:
+    """Begin the next attempt of the queued job that comes first, of those that may run now; None
+    if none may.
+
+    First comes the highest priority, then who was submitted first. Passed over are jobs whose owner
+    has as many as may run, and those that would write names that a running job may write.
+    """
+    with database.reading() as connection:
+        if _next(connection, replica, limits) is None:
+            return None  # most often so, and nobody had to wait for us
+    with database.writing(alone=ALONE) as connection:
+        found = _next(connection, replica, limits)
+        if found is None:
+            return None
+        attempt = found.attempt + 1
+        changed = connection.execute(
+            update(jobs)
+            .where(jobs.c.job_id == found.job_id, jobs.c.state == "queued")
+            .values(
+                state="running",
+                attempt=attempt,
+                started_at=found.started_at or now_s,
+                **_held_by(host, replica, now_s),
+            )
+        )
+        if not changed.rowcount:
+            return None  # it was stopped at this moment
+        told = {"state": "running", "attempt": attempt}
+        add_event(connection, found.job_id, "state", told, now_s=now_s)
+        return _row(connection, found.job_id)
+
+
+def take_over(
+    database: Database,
+    job_id: str,
+    attempt: int,
+    *,
+    host: str,
+    replica: str,
+    limits: Limits | None,
+    now_s: float,
+    reason: str,
+    died: bool = True,
+    log: str = "",
+) -> JobRow | None:
+    """Begin the next attempt of a job whose process is gone; None if somebody else has done so, or
+    (``limits``) this replica has no room for it.
+
+    ``died``: whether that counts as a death. ``log``: the end of its log.
+    """
+    with database.writing(alone=ALONE) as connection:
+        found = connection.execute(select(jobs).where(*_held(job_id, attempt))).one_or_none()
+        if found is None or (limits is not None and not _room(connection, replica, limits, found)):
+            return None
+        connection.execute(
+            update(jobs)
+            .where(*_held(job_id, attempt))
+            .values(
+                attempt=attempt + 1,
+                deaths=found.deaths + died,
+                **_held_by(host, replica, now_s),
+            )
+        )
+        if log:
+            add_event(connection, job_id, "log", {"text": log}, now_s=now_s)
+        told = {"state": "running", "attempt": attempt + 1, "reason": reason}
+        add_event(connection, job_id, "state", told, now_s=now_s)
+        return _row(connection, job_id)
+
+
+def claim_outputs(
+    database: Database, job_id: str, attempt: int, claims: Sequence[Sequence[str]]
+) -> bool:
+    """Say which names a running job will write, where only its key map knew. ``JobConflictError``
+    if a running job may write one of them."""
+    with database.writing(alone=ALONE) as connection:
+        for other in _running(connection):
+            if other.job_id != job_id and _conflict(claims, other.claims):
+                raise JobConflictError(
+                    f"job {other.job_id} of {other.owner} runs and may write the same names",
+                    hint="resume this job once that one has ended, or give it other names",
+                )
+        changed = connection.execute(
+            update(jobs)
+            .where(*_held(job_id, attempt))
+            .values(claims=[list(claim) for claim in claims])
+        )
+        return bool(changed.rowcount)
+
+
+def _next(connection: Connection, replica: str, limits: Limits) -> _Row | None:
+    running = _running(connection)
+    kinds = [kind for kind in ("run", "plan") if _has_room(running, replica, limits, kind)]
+    if not kinds:
+        return None
+    query = (
+        select(jobs.c.job_id, jobs.c.kind, jobs.c.claims, jobs.c.attempt, jobs.c.started_at)
+        .where(
+            jobs.c.state == "queued",
+            jobs.c.kind.in_(kinds),
+            jobs.c.owner.not_in(_full_owners(running, limits)),
+        )
+        .order_by(jobs.c.priority.desc(), jobs.c.number)
+        .execution_options(yield_per=CANDIDATES_AT_A_TIME)
+    )
+    held = [row.claims for row in running if row.kind == "run" and row.claims]
+    for found in connection.execute(query):
+        if found.kind == "plan" or not any(_conflict(found.claims, other) for other in held):
+            return found
+    return None
+
+
+def _running(connection: Connection) -> Sequence[_Row]:
+    query = select(jobs.c.job_id, jobs.c.kind, jobs.c.owner, jobs.c.replica, jobs.c.claims)
+    return connection.execute(query.where(jobs.c.state == "running")).all()
+
+
+def _has_room(running: Iterable[_Row], replica: str, limits: Limits, kind: str) -> bool:
+    here: int = sum(row.kind == kind and row.replica == replica for row in running)
+    most = limits.running_jobs_max if kind == "run" else limits.running_plans_max
+    return here < most
+
+
+def _full_owners(running: Iterable[_Row], limits: Limits) -> list[str]:
+    most = limits.running_per_owner_max
+    if most is None:
+        return []
+    return [
+        owner for owner, count in Counter(row.owner for row in running).items() if count >= most
+    ]
+
+
+def _room(connection: Connection, replica: str, limits: Limits, wanted: _Row) -> bool:
+    others = [row for row in _running(connection) if row.job_id != wanted.job_id]
+    return _has_room(others, replica, limits, wanted.kind)
+
+
+def _conflict(
+    claims: Sequence[Sequence[str]] | None, others: Sequence[Sequence[str]] | None
+) -> bool:
+    """Whether the names may be the same. What is no template is for the engine to refuse."""
+    with contextlib.suppress(ValueError):
+        return bool(claims and others) and first_conflict(claims or (), others or ()) is not None
+    return False
+
+
+# -- what a job process says ----------------------------------------------------------------------
+
+
+def note_process(
+    database: Database, job_id: str, attempt: int, *, pid: int, started: float
+) -> bool:
+    """Say which process does the attempt."""
+    with database.writing() as connection:
+        changed = connection.execute(
+            update(jobs).where(*_held(job_id, attempt)).values(pid=pid, pid_started=started)
+        )
+        return bool(changed.rowcount)
+
+
+def beat(database: Database, job_id: str, attempt: int, *, now_s: float) -> Beat:
+    """Say that the attempt is alive."""
+    return record(database, job_id, attempt, Told(), now_s=now_s)
+
+
+def record(database: Database, job_id: str, attempt: int, told: Told, *, now_s: float) -> Beat:
+    """Store what the attempt has to tell, which also says that it is alive."""
+    with database.writing() as connection:
+        changed = connection.execute(
+            update(jobs).where(*_held(job_id, attempt)).values(heartbeat_at=now_s, **told.values())
+        )
+        if not changed.rowcount:
+            return Beat(ours=False)
+        _insert(connection, job_id, told.events)
+        query = select(jobs.c.stop_asked_at, jobs.c.stop_reason).where(jobs.c.job_id == job_id)
+        row = connection.execute(query).one()
+        return Beat(True, row.stop_asked_at is not None, row.stop_reason or "")
+
+
+def finish(
+    database: Database,
+    job_id: str,
+    attempt: int,
+    ending: Ending,
+    *,
+    now_s: float,
+    told: Told | None = None,
+    deaths: int | None = None,
+) -> bool:
+    """End the job, with the last of what there was to tell."""
+    told = told or Told()
+    values = told.values() if deaths is None else {**told.values(), "deaths": deaths}
+    with database.writing() as connection:
+        changed = connection.execute(
+            update(jobs)
+            .where(*_held(job_id, attempt))
+            .values(
+                state=ending.state,
+                result=ending.result,
+                error=ending.error,
+                exit_code=ending.exit_code,
+                ended_at=now_s,
+                heartbeat_at=now_s,
+                **values,
+            )
+        )
+        if not changed.rowcount:
+            return False
+        _insert(connection, job_id, told.events)
+        event: dict[str, Any] = {"state": ending.state, "attempt": attempt}
+        if ending.reason:
+            event["reason"] = ending.reason
+        if ending.error is not None:
+            event["error"] = ending.error
+        add_event(connection, job_id, "state", event, now_s=now_s)
+        return True
+
+
+def thin_progress(database: Database, job_id: str, *, keep: int) -> None:
+    """Leave at most ``keep`` progress events of a job, evenly spread, and its last."""
+    query = (
+        select(events.c.number, events.c.at)
+        .where(events.c.job_id == job_id, events.c.kind == "progress")
+        .order_by(events.c.number)
+    )
+    with database.writing() as connection:
+        found = connection.execute(query).all()
+        if len(found) <= keep:
+            return
+        first, span_s = found[0].at, max(found[-1].at - found[0].at, 1e-9)
+        by_slot = {int((row.at - first) / span_s * (keep - 1)): row.number for row in found}
+        kept = set(by_slot.values())
+        surplus = [row.number for row in found if row.number not in kept]
+        connection.execute(delete(events).where(events.c.number.in_(surplus)))
+
+
+def _insert(connection: Connection, job_id: str, told: Sequence[NewEvent]) -> None:
+    if told:
+        rows = [
+            {"job_id": job_id, "at": at, "kind": kind, "data": dict(data)}
+            for at, kind, data in told
+        ]
+        connection.execute(insert(events), rows)
+
+
+def _held(job_id: str, attempt: int) -> tuple[ColumnElement[bool], ...]:
+    return (jobs.c.job_id == job_id, jobs.c.attempt == attempt, jobs.c.state == "running")
+
+
+def _held_by(host: str, replica: str, now_s: float) -> dict[str, Any]:
+    return {
+        "host": host,
+        "replica": replica,
+        "pid": None,
+        "pid_started": None,
+        "heartbeat_at": now_s,
+    }
+
+
+def _row(connection: Connection, job_id: str) -> JobRow:
+    return job_rows(connection, select(jobs).where(jobs.c.job_id == job_id))[0]

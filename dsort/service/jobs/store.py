@@ -1,0 +1,364 @@
+"""Jobs as the REST routes see them: taken in, found, listed, asked to stop, removed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from dsort.errors import ConflictError, NotFoundError, TooManyRequestsError
+from dsort.job_setup import new_job_id
+from dsort.service.database.engine import Database
+from dsort.service.database.tables import events, jobs, labels, schedules
+from dsort.service.database.together import Together
+from dsort.service.jobs.rows import ENDED, EventRow, JobRow, NewJob
+
+__all__ = ["Beside", "JobFilter", "JobPageOf", "JobStore", "add_event", "insert_job", "job_rows"]
+
+Beside = Callable[[Connection, NewJob], None]
+EVENTS_PAGE = 500
+POSITIONS_MAX = 1000
+QUEUE_FULL_RETRY_S = 30.0
+_COLUMNS = [jobs.c[each.name] for each in fields(JobRow) if each.name in jobs.c]
+_SMALL = [column for column in _COLUMNS if column.name not in ("spec", "result", "claims")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs to list. Empty means any; ``states`` and ``labels``: one of the states, all of the
+    labels. ``since``: submitted then or later, seconds since 1970. ``visible``: a condition on
+    ``tables.jobs``, of what the asker may see."""
+
+    states: Sequence[str] = ()
+    kind: str | None = None
+    owner: str | None = None
+    labels: Sequence[str] = ()
+    schedule: str | None = None
+    text: str = ""
+    since: float | None = None
+    visible: ColumnElement[bool] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPageOf:
+    """Some jobs, newest first, without spec and result; ``next_number``: where the next page goes
+    on, None at the end."""
+
+    rows: tuple[JobRow, ...]
+    next_number: int | None
+
+
+def add_event(
+    connection: Connection, job_id: str, kind: str, data: Mapping[str, Any], *, now_s: float
+) -> None:
+    """Note an event of a job, as part of a transaction."""
+    row = {"job_id": job_id, "at": now_s, "kind": kind, "data": dict(data)}
+    connection.execute(insert(events), row)
+
+
+def insert_job(connection: Connection, new: NewJob, *, now_s: float) -> JobRow:
+    """Put a job into the queue, as part of a transaction; its row."""
+    values = {each.name: getattr(new, each.name) for each in fields(NewJob)}
+    names = values.pop("labels")
+    del values["keymap_uri"]
+    values |= {"state": "queued", "created_at": now_s, "attempt": 0, "deaths": 0}
+    key = connection.execute(insert(jobs), values).inserted_primary_key
+    assert key is not None
+    number = key.number
+    names = tuple(sorted(set(names)))
+    if names:
+        rows = [{"job_id": new.job_id, "label": label} for label in names]
+        connection.execute(insert(labels), rows)
+    add_event(connection, new.job_id, "state", {"state": "queued", "attempt": 0}, now_s=now_s)
+    unset = dict.fromkeys(each.name for each in fields(JobRow))
+    return JobRow(**{**unset, **values, "number": number, "labels": names, "warning_count": 0})
+
+
+def job_rows(connection: Connection, query: Select[Any]) -> list[JobRow]:
+    """The rows of a query on ``jobs``, with labels and the names of schedules. Columns that the
+    query leaves out are empty."""
+    found = connection.execute(query).all()
+    ids = [row.job_id for row in found]
+    named: dict[str, list[str]] = {}
+    if ids:
+        asked = select(labels).where(labels.c.job_id.in_(ids)).order_by(labels.c.label)
+        for job_id, label in connection.execute(asked):
+            named.setdefault(job_id, []).append(label)
+    wanted = {row.schedule_id for row in found if row.schedule_id}
+    of_schedules: dict[str, str] = {}
+    if wanted:
+        asked = select(schedules.c.schedule_id, schedules.c.name).where(
+            schedules.c.schedule_id.in_(wanted)
+        )
+        of_schedules = {row.schedule_id: row.name for row in connection.execute(asked)}
+    return [_job_row(row, named.get(row.job_id, []), of_schedules) for row in found]
+
+
+def _job_row(row: Row[Any], names: Iterable[str], of_schedules: Mapping[str, str]) -> JobRow:
+    values: dict[str, Any] = {"spec": {}, "result": None, "claims": None, **row._mapping}
+    values["labels"] = tuple(names)
+    values["schedule_name"] = of_schedules.get(row.schedule_id)
+    return JobRow(**values)
+
+
+class JobStore:
+    """The jobs of a service. Every method is a transaction of its own."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        max_queued_per_owner: int | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = database
+        self._together = Together(database)
+        self._max_queued = max_queued_per_owner
+        self._clock = clock
+
+    def submit(self, new: NewJob, *, beside: Beside | None = None) -> tuple[JobRow, bool]:
+        """Take a job in: (its row, whether it is new). With an idempotency key that is known, the
+        job that was made with it, and False; ``ConflictError`` if that one was asked otherwise.
+
+        ``beside`` is called within the transaction, to look for what speaks against the job (it
+        raises then), and to write what belongs to it. ``TooManyRequestsError``: the owner has as
+        many jobs in the queue as anyone may have.
+        """
+        while True:
+            known = self._known(new)
+            if known is not None:
+                return known, False
+            try:
+                return self._together.run(partial(self._take_in, new=new, beside=beside)), True
+            except IntegrityError:
+                # The same key at the same moment, or an id that was drawn twice in one second.
+                new = replace(new, job_id=new_job_id())
+
+    def _take_in(self, connection: Connection, *, new: NewJob, beside: Beside | None) -> JobRow:
+        self._refuse_many(connection, new.owner)
+        if beside is not None:
+            beside(connection, new)
+        return insert_job(connection, new, now_s=self._clock())
+
+    def _known(self, new: NewJob) -> JobRow | None:
+        if new.idempotency_key is None:
+            return None
+        query = select(*_COLUMNS).where(
+            jobs.c.owner == new.owner, jobs.c.idempotency_key == new.idempotency_key
+        )
+        with self._database.reading() as connection:
+            found = job_rows(connection, query)
+        if found and found[0].body_digest != new.body_digest:
+            raise ConflictError(
+                f"the Idempotency-Key was used for another request, which made job "
+                f"{found[0].job_id}",
+                hint="take a new key for each job",
+            )
+        return found[0] if found else None
+
+    def _refuse_many(self, connection: Connection, owner: str) -> None:
+        if self._max_queued is None:
+            return
+        count = select(func.count()).where(jobs.c.owner == owner, jobs.c.state == "queued")
+        if connection.execute(count).scalar_one() >= self._max_queued:
+            raise TooManyRequestsError(
+                f"{owner} has {self._max_queued} jobs in the queue, as many as anyone may have",
+                retry_after_s=QUEUE_FULL_RETRY_S,
+            )
+
+    def get(self, job_id: str) -> JobRow | None:
+        """The job, with all there is of it."""
+        with self._database.reading() as connection:
+            found = job_rows(connection, select(*_COLUMNS).where(jobs.c.job_id == job_id))
+        return found[0] if found else None
+
+    def list(self, wanted: JobFilter, *, limit: int = 50, before: int | None = None) -> JobPageOf:
+        """The newest ``limit`` jobs that fit, of those with a number below ``before``."""
+        query = select(*_SMALL).order_by(jobs.c.number.desc()).limit(limit + 1)
+        for condition in _conditions(wanted):
+            query = query.where(condition)
+        if before is not None:
+            query = query.where(jobs.c.number < before)
+        with self._database.reading() as connection:
+            found = job_rows(connection, query)
+        more = len(found) > limit
+        return JobPageOf(tuple(found[:limit]), found[limit - 1].number if more else None)
+
+    def position(self, row: JobRow) -> int | None:
+        """The place in the queue of one job, from 1; None if it does not wait."""
+        if row.state != "queued":
+            return None
+        before = or_(
+            jobs.c.priority > row.priority,
+            and_(jobs.c.priority == row.priority, jobs.c.number <= row.number),
+        )
+        query = select(func.count()).where(jobs.c.state == "queued", before)
+        with self._database.reading() as connection:
+            return connection.execute(query).scalar_one()
+
+    def positions(self, numbers: Iterable[int]) -> dict[int, int]:
+        """The places in the queue, from 1, of those that are among its first thousand."""
+        wanted = set(numbers)
+        if not wanted:
+            return {}
+        query = (
+            select(jobs.c.number)
+            .where(jobs.c.state == "queued")
+            .order_by(jobs.c.priority.desc(), jobs.c.number)
+            .limit(POSITIONS_MAX)
+        )
+        with self._database.reading() as connection:
+            queue = connection.execute(query).scalars()
+            return {number: at for at, number in enumerate(queue, start=1) if number in wanted}
+
+    def count_by_state(self) -> dict[str, int]:
+        """How many jobs there are in each state."""
+        query = select(jobs.c.state, func.count()).group_by(jobs.c.state)
+        with self._database.reading() as connection:
+            return {row.state: row[1] for row in connection.execute(query)}
+
+    def running(self) -> Sequence[JobRow]:
+        """All jobs that run, wherever."""
+        with self._database.reading() as connection:
+            return job_rows(connection, select(*_SMALL).where(jobs.c.state == "running"))
+
+    def events_after(
+        self, number: int, *, job_id: str | None = None, limit: int = EVENTS_PAGE
+    ) -> Sequence[EventRow]:
+        """The events, of one job or of all, after event ``number``, oldest first."""
+        query = select(events).where(events.c.number > number).order_by(events.c.number)
+        if job_id is not None:
+            query = query.where(events.c.job_id == job_id)
+        with self._database.reading() as connection:
+            found = connection.execute(query.limit(limit))
+            return [
+                EventRow(each.number, each.job_id, each.at, each.kind, each.data) for each in found
+            ]
+
+    def last_event(self) -> int:
+        """The number of the newest event; 0 if there is none."""
+        with self._database.reading() as connection:
+            return connection.execute(select(func.max(events.c.number))).scalar_one() or 0
+
+    def ask_stop(self, job_id: str, reason: str = "") -> JobRow:
+        """A queued job is stopped at once, a running one is asked to; an ended one is left alone.
+        ``NotFoundError``."""
+        with self._database.writing() as connection:
+            now_s = self._clock()
+            asked = {"stop_asked_at": func.coalesce(jobs.c.stop_asked_at, now_s)}
+            changed = connection.execute(
+                update(jobs)
+                .where(jobs.c.job_id == job_id, jobs.c.state == "queued")
+                .values(**asked, stop_reason=reason, state="stopped", ended_at=now_s, exit_code=143)
+            )
+            if changed.rowcount:
+                told = {"state": "stopped", "attempt": 0, "reason": reason}
+                add_event(connection, job_id, "state", told, now_s=now_s)
+            connection.execute(
+                update(jobs)
+                .where(
+                    jobs.c.job_id == job_id,
+                    jobs.c.state == "running",
+                    jobs.c.stop_asked_at.is_(None),
+                )
+                .values(**asked, stop_reason=reason)
+            )
+            return _one(connection, job_id)
+
+    def requeue(self, job_id: str) -> JobRow:
+        """Put a failed or stopped job into the queue again: it goes on from what is left of it.
+        ``ConflictError`` in any other state."""
+        with self._database.writing() as connection:
+            row, now_s = _one(connection, job_id), self._clock()
+            if row.state not in ("failed", "stopped"):
+                raise ConflictError(
+                    f"job {job_id} is {row.state}",
+                    hint="only a failed or stopped job can be resumed",
+                )
+            changed = connection.execute(
+                update(jobs)
+                .where(jobs.c.job_id == job_id, jobs.c.state == row.state)
+                .values(
+                    state="queued",
+                    deaths=0,
+                    **dict.fromkeys(
+                        (
+                            "stop_asked_at",
+                            "stop_reason",
+                            "phase",
+                            "progress",
+                            "ended_at",
+                            "error",
+                            "exit_code",
+                            "result",
+                            "pid",
+                            "pid_started",
+                            "heartbeat_at",
+                            "host",
+                        )
+                    ),
+                )
+            )
+            if changed.rowcount:
+                told = {"state": "queued", "attempt": row.attempt}
+                add_event(connection, job_id, "state", told, now_s=now_s)
+            return _one(connection, job_id)
+
+    def remove(self, job_id: str) -> None:
+        """Forget a job that has ended; its outputs stay. ``NotFoundError``, ``ConflictError``."""
+        with self._database.writing() as connection:
+            row = _one(connection, job_id)
+            if not row.ended:
+                raise ConflictError(
+                    f"job {job_id} is {row.state}", hint="stop it first, or wait until it has ended"
+                )
+            # SQLite's and PostgreSQL's cascades take events and labels along.
+            connection.execute(delete(jobs).where(jobs.c.job_id == job_id, jobs.c.state.in_(ENDED)))
+
+
+def _one(connection: Connection, job_id: str) -> JobRow:
+    found = job_rows(connection, select(*_COLUMNS).where(jobs.c.job_id == job_id))
+    if not found:
+        raise NotFoundError(f"there is no job {job_id}")
+    return found[0]
+
+
+def _conditions(wanted: JobFilter) -> Iterable[ColumnElement[bool]]:
+    if wanted.states:
+        yield jobs.c.state.in_(wanted.states)
+    if wanted.kind is not None:
+        yield jobs.c.kind == wanted.kind
+    if wanted.owner is not None:
+        yield jobs.c.owner == wanted.owner
+    if wanted.since is not None:
+        yield jobs.c.created_at >= wanted.since
+    if wanted.schedule is not None:
+        yield jobs.c.schedule_id.in_(
+            select(schedules.c.schedule_id).where(schedules.c.name == wanted.schedule)
+        )
+    for label in wanted.labels:
+        yield jobs.c.job_id.in_(select(labels.c.job_id).where(labels.c.label == label))
+    if wanted.text:
+        yield or_(
+            jobs.c.job_id.startswith(wanted.text, autoescape=True),
+            func.lower(jobs.c.description).contains(wanted.text.lower(), autoescape=True),
+        )
+    if wanted.visible is not None:
+        yield wanted.visible

@@ -1,0 +1,185 @@
+"""From a spec that somebody sends to a job in the queue: read, checked, allowed, taken in."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from dsort.core.overlap import claims_of, first_conflict
+from dsort.errors import ConflictError, ForbiddenError, SpecError, SpecProblem
+from dsort.job_setup import new_job_id, with_seed
+from dsort.service.config import ServiceConfig
+from dsort.service.database.tables import jobs
+from dsort.service.jobs.rows import JobRow, NewJob
+from dsort.service.jobs.store import Beside, JobStore
+from dsort.service.security.guard import (
+    bounded_problems,
+    check_fields,
+    check_spec,
+    parse_text,
+)
+from dsort.service.security.identity import Identity
+from dsort.service.security.roots import policy_of
+from dsort.spec.load import LoadedSpec, parse_spec
+from dsort.spec.model import JobSpec
+
+__all__ = ["Asked", "Submitter", "checked_labels"]
+
+LABELS_MAX = 20
+PRIORITY_MAX = 1_000
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@+-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What goes with a spec. ``dry_run``: only plan."""
+
+    priority: int = 0
+    labels: tuple[str, ...] = ()
+    description: str | None = None  # None = the spec's
+    dry_run: bool = False
+    idempotency_key: str | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)  # schedule_id, due_at, after_commit
+
+
+class Submitter:
+    """Takes jobs in for everybody: REST, the peer's routes, schedules."""
+
+    def __init__(self, config: ServiceConfig, store: JobStore) -> None:
+        self._config = config
+        self._store = store
+        self.policy = policy_of(config)
+
+    def read(self, body: bytes) -> LoadedSpec:
+        """The spec in a request's body, JSON or YAML, checked against what this service allows.
+        ``SpecError`` with all problems, ``ForbiddenError``."""
+        return self.check(parse_text(body))
+
+    def check(self, spec: Mapping[str, Any]) -> LoadedSpec:
+        """As ``read``, of a spec that is parsed already."""
+        loaded = self._parsed(spec)
+        check_spec(loaded.spec, self.policy)
+        return loaded
+
+    def _parsed(self, spec: Mapping[str, Any]) -> LoadedSpec:
+        check_fields(spec)
+        with bounded_problems():
+            return parse_spec(spec, ais_is_there=self._config.settings.ais_is_there)
+
+    def prepare(self, spec: JobSpec, owner: str, asked: Asked) -> NewJob:
+        """The job that a spec becomes, checked as ``check`` does; its seed is drawn here, if it has
+        none."""
+        spec = with_seed(spec)
+        places = check_spec(spec, self.policy)
+        dry = asked.dry_run or spec.dry_run
+        return NewJob(
+            job_id=new_job_id(),
+            kind="plan" if dry else "run",
+            owner=owner,
+            spec=spec.canonical(),
+            input_uri=places.input_uri,
+            output_uri=places.output_uri,
+            keymap_uri=places.keymap_uri,
+            claims=[] if dry else claims_of(spec, places.output_uri),
+            priority=asked.priority,
+            description=spec.description if asked.description is None else asked.description,
+            labels=checked_labels(asked.labels),
+            idempotency_key=asked.idempotency_key,
+            **asked.more,
+        )
+
+    def submit(
+        self, body: bytes, identity: Identity, asked: Asked, beside: Beside | None = None
+    ) -> tuple[JobRow, bool]:
+        """A request's spec into the queue: (the job, whether it is new)."""
+        return self.take_in(
+            self._parsed(parse_text(body)).spec, identity, asked, digest_of(body, asked), beside
+        )
+
+    def take_in(
+        self,
+        spec: JobSpec,
+        identity: Identity,
+        asked: Asked,
+        body_digest: str | None = None,
+        beside: Beside | None = None,
+    ) -> tuple[JobRow, bool]:
+        """A spec into the queue. ``ForbiddenError`` if its buckets are not for this identity,
+        ``ConflictError`` if a running job writes what it would write. ``beside`` writes what goes
+        with a new job into the same transaction."""
+        new = self.prepare(spec, identity.name, asked)
+        allow(identity, new)
+        if asked.idempotency_key is not None:
+            new = replace(new, body_digest=body_digest)
+
+        def check_and_write(connection: Connection, job: NewJob) -> None:
+            refuse_overlap(connection, job)
+            if beside is not None:
+                beside(connection, job)
+
+        return self._store.submit(new, beside=check_and_write)
+
+
+def allow(identity: Identity, new: NewJob) -> None:
+    """``ForbiddenError`` that names all buckets which are not for this identity."""
+    wrong = [
+        f"{role} {uri}"
+        for role, uri, allowed in (
+            ("input", new.input_uri, identity.may_read(new.input_uri)),
+            ("output", new.output_uri, identity.may_write(new.output_uri)),
+        )
+        if not allowed
+    ]
+    keymap = new.keymap_uri or ""
+    if keymap.startswith("file:") and not (
+        identity.may_read(keymap) or identity.may_read(keymap.rpartition("/")[0])
+    ):
+        wrong.append(f"key map {keymap}")
+    if wrong:
+        raise ForbiddenError(
+            f"the token of {identity.name} is not for the {' and the '.join(wrong)}",
+            hint="`dsort token ls` shows what each token is for",
+        )
+
+
+def refuse_overlap(connection: Connection, new: NewJob) -> None:
+    """``ConflictError`` if a job that runs writes names that this one would write."""
+    if not new.claims:
+        return
+    query = select(jobs.c.job_id, jobs.c.claims).where(
+        jobs.c.state == "running", jobs.c.kind == "run", jobs.c.claims.is_not(None)
+    )
+    for job_id, claims in connection.execute(query):
+        conflict = first_conflict(new.claims, claims)
+        if conflict is not None:
+            raise ConflictError(
+                f"job {job_id}, which runs, writes to the same names: {conflict[0][1]}",
+                hint="wait for it, stop it, or choose another output_format",
+            )
+
+
+def checked_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels, each once. ``SpecError`` names those that are none."""
+    problems = [
+        SpecProblem("label", f"{label[:80]!r} is no label", "letters, digits and . _ = / : @ + -")
+        for label in labels[: LABELS_MAX + 1]
+        if not _LABEL.fullmatch(label)
+    ]
+    if len(labels) > LABELS_MAX:
+        problems.append(SpecProblem("label", f"more than {LABELS_MAX} labels"))
+    if problems:
+        raise SpecError(problems)
+    return tuple(dict.fromkeys(labels))
+
+
+def digest_of(body: bytes, asked: Asked) -> str:
+    """The same for two requests that ask the same."""
+    state = hashlib.sha256(body)
+    rest = (asked.priority, asked.labels, asked.description, asked.dry_run)
+    state.update(repr(rest).encode("utf-8", "surrogatepass"))
+    return state.hexdigest()

@@ -1,0 +1,326 @@
+"""The law of the queue, the same on SQLite and PostgreSQL: who comes first, who has to wait, and
+that only the attempt which counts is heard."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from dsort.errors import JobConflictError
+from dsort.service.database.engine import Database, open_database
+from dsort.service.jobs.queue import (
+    Beat,
+    Ending,
+    Limits,
+    Told,
+    beat,
+    claim_next,
+    claim_outputs,
+    finish,
+    note_process,
+    record,
+    take_over,
+    thin_progress,
+)
+from dsort.service.jobs.rows import JobRow, NewJob
+from dsort.service.jobs.store import JobStore
+
+WAIT_S = 30
+ROOM = Limits(running_jobs_max=100, running_plans_max=100)
+DONE = Ending("finished", 0, result={"records": 3})
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    with open_database(database_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def store(database: Database) -> JobStore:
+    return JobStore(database, clock=lambda: 1000.0)
+
+
+def submit(store: JobStore, job_id: str, **more: Any) -> None:
+    """A job that writes ``<job id>-0``, ``-1``, ... into a bucket of its owner."""
+    values = {
+        "kind": "run",
+        "owner": "ann",
+        "spec": {},
+        "input_uri": "file:///in",
+        "output_uri": "file:///out",
+        "claims": [["file:///out", f"{job_id}-%d.tar"]],
+        **more,
+    }
+    row, new = store.submit(NewJob(job_id=job_id, **values))
+    assert new
+    assert row.job_id == job_id
+
+
+def claim(database: Database, replica: str = "one", limits: Limits = ROOM) -> JobRow | None:
+    return claim_next(database, host="h/b/1", replica=replica, limits=limits, now_s=2000.0)
+
+
+def claimed(database: Database, replica: str = "one", limits: Limits = ROOM) -> list[str]:
+    """Those that come next, until nobody may."""
+    found = []
+    while (row := claim(database, replica, limits)) is not None:
+        found.append(row.job_id)
+    return found
+
+
+def again(database: Database, row: JobRow, **more: Any) -> JobRow | None:
+    values = {"host": "g/b/1", "replica": "two", "limits": None, "now_s": 3000.0, "reason": "gone"}
+    return take_over(database, row.job_id, row.attempt, **{**values, **more})
+
+
+def events(store: JobStore, job_id: str) -> list[tuple[str, dict[str, Any]]]:
+    return [(each.kind, dict(each.data)) for each in store.events_after(0, job_id=job_id)]
+
+
+def test_the_highest_priority_comes_first_and_of_equals_the_eldest(
+    database: Database, store: JobStore
+) -> None:
+    for job_id, priority in (("a", 0), ("b", 5), ("c", -1), ("d", 5), ("e", 0)):
+        submit(store, job_id, priority=priority)
+    assert claimed(database) == ["b", "d", "a", "e", "c"]
+
+
+def test_a_claimed_job_runs_its_first_attempt_and_says_so(
+    database: Database, store: JobStore
+) -> None:
+    submit(store, "a", labels=("nightly",), spec={"größe": [1, None]})
+    row = claim(database)
+    assert row == store.get("a")
+    assert row is not None
+    assert (row.state, row.attempt, row.deaths, row.host) == ("running", 1, 0, "h/b/1")
+    assert (row.started_at, row.heartbeat_at, row.pid) == (2000.0, 2000.0, None)
+    assert (row.labels, row.spec) == (("nightly",), {"größe": [1, None]})
+    assert events(store, "a")[-1] == ("state", {"state": "running", "attempt": 1})
+    assert claim(database) is None
+
+
+def test_a_replica_runs_no_more_jobs_and_no_more_plans_than_it_may(
+    database: Database, store: JobStore
+) -> None:
+    for number in range(4):
+        submit(store, f"run{number}")
+        submit(store, f"plan{number}", kind="plan", claims=[])
+    limits = Limits(running_jobs_max=1, running_plans_max=2)
+    assert claimed(database, "one", limits) == ["run0", "plan0", "plan1"]
+    assert claimed(database, "two", limits) == ["run1", "plan2", "plan3"]
+    assert finish(database, "run0", 1, DONE, now_s=1.0)
+    assert claimed(database, "two", limits) == []
+    assert claimed(database, "one", limits) == ["run2"]
+
+
+def test_an_owner_who_has_enough_running_waits_and_others_pass(
+    database: Database, store: JobStore
+) -> None:
+    for job_id, owner in (("a", "ann"), ("b", "ann"), ("c", "ben"), ("d", "ben"), ("e", "ann")):
+        submit(store, job_id, owner=owner, priority=1 if owner == "ann" else 0)
+    limits = Limits(100, 100, running_per_owner_max=1)
+    assert claimed(database, "one", limits) == ["a", "c"]
+    assert claimed(database, "two", limits) == []
+    assert finish(database, "a", 1, DONE, now_s=1.0)
+    assert claimed(database, "two", limits) == ["b"]
+
+
+def test_who_would_write_what_a_running_job_writes_waits_and_others_pass(
+    database: Database, store: JobStore
+) -> None:
+    submit(store, "a", claims=[["file:///out", "x-%02d.tar"]])
+    submit(store, "b", claims=[["file:///out", "y.tar"], ["file:///out", "x-{03..04}.tar"]])
+    submit(store, "c", claims=[["file:///other", "x-%02d.tar"]])
+    submit(store, "d", claims=[["file:///out", "x-%02d.tar"]], kind="plan")
+    submit(store, "e", claims=[["file:///out", "not a {template"]])
+    assert claimed(database) == ["a", "c", "d", "e"]
+    assert finish(database, "a", 1, DONE, now_s=1.0)
+    assert claimed(database) == ["b"]
+
+
+def test_names_that_a_key_map_gives_are_claimed_when_they_are_known(
+    database: Database, store: JobStore
+) -> None:
+    submit(store, "a", claims=None)
+    submit(store, "b", claims=None)
+    submit(store, "c")
+    assert claimed(database) == ["a", "b", "c"]
+    assert claim_outputs(database, "a", 1, [("file:///out", "x-%d.tar")])
+    with pytest.raises(JobConflictError, match="job a of ann"):
+        claim_outputs(database, "b", 1, [("file:///out", "y"), ("file:///out", "x-7.tar")])
+    assert claim_outputs(database, "b", 1, [("file:///out", "y")])
+    assert claim_outputs(database, "a", 1, [("file:///out", "x-%d.tar")])  # its own are no others'
+    assert not claim_outputs(database, "a", 2, [("file:///out", "z")])
+    submit(store, "d", claims=[["file:///out", "x-1.tar"]])
+    assert claimed(database) == []
+
+
+def test_replicas_that_claim_at_once_get_each_job_once(database: Database, store: JobStore) -> None:
+    for number in range(12):
+        submit(store, f"job{number}", owner=f"owner{number % 3}")
+    together = threading.Barrier(3)
+    limits = Limits(100, 100, running_per_owner_max=2)
+
+    def work(replica: str) -> list[str]:
+        together.wait(WAIT_S)
+        return claimed(database, replica, limits)
+
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(work, replica) for replica in ("one", "two", "three")]
+        found = [job_id for each in waiting for job_id in each.result(WAIT_S)]
+    assert sorted(found) == sorted(f"job{number}" for number in range(6))
+
+
+def test_a_heartbeat_hears_whether_the_job_is_to_stop(database: Database, store: JobStore) -> None:
+    submit(store, "a")
+    claim(database)
+    assert note_process(database, "a", 1, pid=77, started=5.0)
+    assert beat(database, "a", 1, now_s=2002.5) == Beat(ours=True)
+    row = store.ask_stop("a", "too late today")
+    assert (row.pid, row.pid_started, row.heartbeat_at) == (77, 5.0, 2002.5)
+    assert beat(database, "a", 1, now_s=2004.0) == Beat(True, True, "too late today")
+
+
+def test_what_a_process_tells_is_stored_and_stays_where_it_tells_nothing(
+    database: Database, store: JobStore
+) -> None:
+    submit(store, "a")
+    claim(database)
+    phases = [{"phase": "resolve", "seconds": 0.5}]
+    first = Told([(1.0, "log", {"text": "ünï"})], "extract", {"share": 0.5}, phases, 2)
+    assert record(database, "a", 1, first, now_s=2001.0).ours
+    assert record(database, "a", 1, Told([(2.0, "log", {})]), now_s=2003.0).ours
+    row = store.get("a")
+    assert row is not None
+    assert (row.phase, row.progress, row.phases) == ("extract", {"share": 0.5}, phases)
+    assert (row.warning_count, row.heartbeat_at) == (2, 2003.0)
+    assert events(store, "a")[-2:] == [("log", {"text": "ünï"}), ("log", {})]
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        DONE,
+        Ending("failed", 3, error={"detail": "ä"}, reason="bad shard"),
+        Ending("stopped", 143, reason="a request"),
+    ],
+)
+def test_a_job_ends_once_and_with_the_last_that_it_had_to_tell(
+    ending: Ending, database: Database, store: JobStore
+) -> None:
+    submit(store, "a")
+    claim(database)
+    told = Told([(2.0, "warning", {"kind": "k", "text": "t"})], phase="commit", warning_count=1)
+    assert finish(database, "a", 1, ending, now_s=2005.0, told=told)
+    assert not finish(database, "a", 1, DONE, now_s=2006.0)
+    row = store.get("a")
+    assert row is not None
+    assert (row.state, row.exit_code, row.ended_at) == (ending.state, ending.exit_code, 2005.0)
+    assert (row.result, row.error) == (ending.result, ending.error)
+    assert (row.phase, row.warning_count) == ("commit", 1)
+    *_, before, last = events(store, "a")
+    assert before == ("warning", {"kind": "k", "text": "t"})
+    assert last[1]["state"] == ending.state
+    assert last[1].get("error") == ending.error
+    assert last[1].get("reason", "") == ending.reason
+
+
+def test_who_speaks_for_an_attempt_that_is_over_is_not_heard(
+    database: Database, store: JobStore
+) -> None:
+    submit(store, "a")
+    row = claim(database)
+    assert row is not None
+    assert again(database, row) is not None
+    before = store.get("a")
+    assert not note_process(database, "a", 1, pid=1, started=1.0)
+    assert not beat(database, "a", 1, now_s=9.0).ours
+    told = Told([(1.0, "log", {})], phase="create")
+    assert not record(database, "a", 1, told, now_s=9.0).ours
+    assert not finish(database, "a", 1, DONE, now_s=9.0)
+    assert again(database, row) is None
+    assert store.get("a") == before
+    assert events(store, "a")[-1][0] == "state"
+
+
+def test_a_job_taken_over_goes_on_with_its_next_attempt(
+    database: Database, store: JobStore
+) -> None:
+    submit(store, "a")
+    row = claim(database)
+    assert row is not None
+    assert note_process(database, "a", 1, pid=77, started=5.0)
+    taken = again(database, row, log="its last words")
+    assert taken == store.get("a")
+    assert taken is not None
+    assert (taken.state, taken.attempt, taken.deaths) == ("running", 2, 1)
+    assert (taken.host, taken.replica, taken.pid) == ("g/b/1", "two", None)
+    assert (taken.started_at, taken.heartbeat_at) == (2000.0, 3000.0)
+    assert events(store, "a")[-2:] == [
+        ("log", {"text": "its last words"}),
+        ("state", {"state": "running", "attempt": 2, "reason": "gone"}),
+    ]
+    spared = again(database, taken, died=False)
+    assert spared is not None
+    assert (spared.attempt, spared.deaths) == (3, 1)
+
+
+def test_a_replica_without_room_does_not_take_over(database: Database, store: JobStore) -> None:
+    submit(store, "a")
+    submit(store, "b")
+    row = claim(database, "one")
+    assert row is not None
+    assert claim(database, "two") is not None
+    full = Limits(running_jobs_max=1, running_plans_max=1)
+    assert again(database, row, limits=full) is None
+    assert finish(database, "b", 1, DONE, now_s=1.0)
+    assert again(database, row, limits=full) is not None
+
+
+def test_of_many_who_take_over_at_once_one_does(database: Database, store: JobStore) -> None:
+    submit(store, "a")
+    row = claim(database)
+    assert row is not None
+    together = threading.Barrier(3)
+
+    def work(replica: str) -> JobRow | None:
+        together.wait(WAIT_S)
+        return again(database, row, replica=replica)
+
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(work, replica) for replica in ("one", "two", "three")]
+        found = [each.result(WAIT_S) for each in waiting]
+    assert sum(each is not None for each in found) == 1
+
+
+def test_a_job_that_is_resumed_by_hand_goes_on_counting_its_attempts(
+    database: Database, store: JobStore
+) -> None:
+    submit(store, "a")
+    claim(database)
+    assert finish(database, "a", 1, Ending("failed", 5), now_s=1.0, deaths=3)
+    assert store.requeue("a").deaths == 0
+    row = claim(database)
+    assert row is not None
+    assert (row.attempt, row.started_at) == (2, 2000.0)
+
+
+def test_a_long_jobs_progress_is_thinned_evenly(database: Database, store: JobStore) -> None:
+    submit(store, "a")
+    claim(database)
+    told = [(float(at), "progress", {"at": at}) for at in range(100)]
+    assert record(database, "a", 1, Told([*told, (99.5, "warning", {})]), now_s=1.0).ours
+    thin_progress(database, "a", keep=10)
+    kept = [data["at"] for kind, data in events(store, "a") if kind == "progress"]
+    assert len(kept) == 10
+    assert kept[-1] == 99
+    assert max(b - a for a, b in pairwise(kept)) <= 11
+    assert [kind for kind, _ in events(store, "a") if kind != "progress"].count("warning") == 1
+    thin_progress(database, "a", keep=10)
+    assert len(events(store, "a")) == 13

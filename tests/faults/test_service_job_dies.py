@@ -1,0 +1,105 @@
+"""Job processes that die: their jobs go on in new ones and give the bytes of an undisturbed job,
+until a job has died three times; nobody else notices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.test_out_of_memory import kills_of, small_group
+from tests.support.fault_points import PointFault, arm, struck
+from tests.support.hosted_jobs import Hosting, hosting
+from tests.support.surviving import assert_whole, only_a_report, undisturbed
+
+__all__ = ["small_group"]
+
+
+@pytest.fixture
+def points(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The faults that the test is parametrised with."""
+    return arm(tmp_path / "points", *getattr(request, "param", ()))
+
+
+@pytest.fixture
+def hosted(points: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosting]:
+    with hosting(tmp_path, monkeypatch, points=points, jobs_running_max=2) as hosted:
+        yield hosted
+
+
+DYING = [
+    (PointFault("lease:take"), "begun anew"),
+    (PointFault("create:write", 3, "kill parent"), "going on"),
+    (PointFault("publish:end", 1, "kill", "manifest"), "its manifest is there"),
+]
+
+
+@pytest.mark.parametrize(
+    ("points", "fault", "way"),
+    [([fault], fault, way) for fault, way in DYING],
+    indirect=["points"],
+    ids=[f"{fault.point} {fault.about}" for fault, _ in DYING],
+)
+def test_a_job_whose_process_is_killed_goes_on_in_another(
+    hosted: Hosting, points: Path, fault: PointFault, way: str, base: Path
+) -> None:
+    job_id = hosted.submit()
+    row = hosted.ended(job_id)
+    assert struck(points) == [fault.point]
+    assert (row.state, row.exit_code, row.error) == ("finished", 0, None)
+    assert (row.attempt, row.deaths) == (2, 1)
+    (reason,) = hosted.reasons(job_id)
+    assert "was killed by SIGKILL" in reason
+    assert way in (hosted.config.state_dir / "logs" / f"{job_id}-2.log").read_text()
+    assert row.result is not None
+    assert (row.result["records"], row.result["output_shards"]) == (37, 6)
+    assert row.result["mixing"] is not None
+    assert_whole(hosted.root / "out", undisturbed("shuffle", base))
+
+
+@pytest.mark.parametrize("points", [[PointFault("plan:start", times=9)]], indirect=True)
+def test_a_job_that_dies_three_times_has_failed(hosted: Hosting, points: Path) -> None:
+    job_id = hosted.submit()
+    row = hosted.ended(job_id)
+    assert (row.state, row.exit_code, row.attempt, row.deaths) == ("failed", 5, 3, 3)
+    assert len(struck(points)) == 3
+    assert row.error is not None
+    assert row.error["type"] == "urn:dsort:problem:worker_lost"
+    assert "died 3 times" in row.error["detail"]
+    assert "killed by SIGKILL" in row.error["detail"]
+    assert "resume it" in row.error["hint"]
+    logs = [each["text"] for each in hosted.events(job_id, "log")]
+    assert [f"attempt {number}" in text for number, text in enumerate(logs, 1)] == [True] * 3
+    assert list((hosted.root / "out").glob("*.tar")) == []
+    assert list((hosted.root / "out").glob(".dsort/*/journal/*")) != []  # what was done is kept
+
+
+@pytest.mark.parametrize(
+    "points", [[PointFault("commit:start", 1, "out of memory")]], indirect=True
+)
+def test_a_job_that_is_killed_for_memory_takes_nobody_along(
+    small_group: Path, hosted: Hosting, points: Path, base: Path
+) -> None:
+    (points / "group").write_text(str(small_group))
+    job_id = hosted.submit()
+    plan = hosted.submit(kind="plan")
+    row = hosted.ended(job_id)
+    assert kills_of(small_group) == 1
+    assert (row.state, row.deaths) == ("finished", 1)
+    assert hosted.reasons(job_id)[0].endswith("killed by SIGKILL, probably because memory ran out")
+    assert (hosted.ended(plan).state, hosted.row(plan).deaths) == ("finished", 0)
+    assert_whole(hosted.root / "out", undisturbed("shuffle", base))
+
+
+@pytest.mark.parametrize("points", [[PointFault("plan:start", 1, "stop")]], indirect=True)
+def test_a_process_that_does_not_stop_is_killed_and_cleaned_up_after(hosted: Hosting) -> None:
+    hosted.close()
+    hosted.start(stop_grace_s=0.5)
+    job_id = hosted.submit()
+    process = hosted.process(job_id)
+    hosted.until_stopped(process)
+    hosted.store.ask_stop(job_id, "")
+    row = hosted.ended(job_id)
+    assert (row.state, row.exit_code, row.attempt) == ("stopped", 143, 2)
+    only_a_report(hosted.root / "out")

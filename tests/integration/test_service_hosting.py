@@ -1,0 +1,314 @@
+"""Jobs of the service in processes of their own: they do what ``dsort.run`` does, say how far they
+are, stop when they are asked to, and live on without the service that began them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from sqlalchemy import text
+
+from dsort.errors import JobStoppedError
+from dsort.lease import Lease
+from dsort.reports import RunOptions
+from dsort.service.hosting import doing as doing_module
+from dsort.service.hosting.doing import Doing
+from dsort.service.hosting.logs import log_path, read_logs
+from dsort.stopping import StopFlag
+from dsort.storage.local import LocalBucket
+from tests.support.fault_points import PointFault, arm, struck
+from tests.support.hosted_jobs import Hosting, hosting
+from tests.support.postgres import PostgresServer
+from tests.support.service_process import await_that
+from tests.support.surviving import (
+    KEY_MAP,
+    Case,
+    assert_whole,
+    only_a_report,
+    undisturbed,
+)
+
+PHASES = ["resolve", "extract", "plan", "create", "commit"]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("undisturbed")
+
+
+@pytest.fixture
+def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosting]:
+    with hosting(tmp_path, monkeypatch) as hosted:
+        yield hosted
+
+
+@pytest.fixture
+def holding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosting]:
+    """Every worker that comes to create output shards stops there (twice at most)."""
+    points = arm(tmp_path / "points", PointFault("create:start", 1, "stop"))
+    with hosting(tmp_path, monkeypatch, points=points) as hosted:
+        yield hosted
+
+
+def test_a_job_gives_the_bytes_of_run_and_tells_how_it_went(hosted: Hosting, base: Path) -> None:
+    job_id = hosted.submit()
+    row = hosted.ended(job_id)
+    assert (row.state, row.exit_code, row.error, row.attempt) == ("finished", 0, None, 1)
+    assert_whole(hosted.root / "out", undisturbed("shuffle", base))
+    assert row.result is not None
+    assert (row.result["job_id"], row.result["records"]) == (job_id, 37)
+    assert [each["phase"] for each in row.phases or ()] == PHASES
+    assert [each["phase"] for each in hosted.events(job_id, "phase")] == PHASES
+    assert [each["input_shards"] for each in hosted.events(job_id, "started")] == [4]
+    assert {each["phase"] for each in hosted.events(job_id, "progress")} == set(PHASES)
+    assert row.progress is not None
+    assert (row.progress["phase"], row.progress["share"]) == ("commit", 1.0)
+    kinds = [each["kind"] for each in hosted.events(job_id, "warning")]
+    assert sorted(kinds) == ["duplicate_keys_dropped", "missing_shards"]
+    assert row.warning_count == 2
+    assert [each["state"] for each in hosted.events(job_id, "state")] == [
+        "queued",
+        "running",
+        "finished",
+    ]
+    log = read_logs(hosted.config.state_dir, job_id)
+    assert "input shards are missing" in log
+    assert hosted.events(job_id, "log") == [{"text": log}]
+    assert hosted.dispatcher is not None
+    assert hosted.dispatcher.hosts(job_id)
+
+
+def test_a_plan_has_a_plan_for_a_result_and_writes_nothing(hosted: Hosting) -> None:
+    job_id = hosted.submit(kind="plan")
+    row = hosted.ended(job_id)
+    assert (row.state, row.exit_code) == ("finished", 0)
+    assert row.result is not None
+    assert row.result["job_id"] == job_id
+    assert row.result["shards_total"] == len(row.result["shards"]) == 6
+    assert list((hosted.root / "out").iterdir()) == []
+
+
+def test_a_job_that_fails_says_why(hosted: Hosting) -> None:
+    nothing = Case("map", {"input_format": {"template": "none-{0..1}"}})
+    row = hosted.ended(hosted.submit(nothing))
+    assert (row.state, row.exit_code, row.deaths) == ("failed", 3, 0)
+    assert row.error is not None
+    assert row.error["type"] == "urn:dsort:problem:missing_shard"
+    assert "none-0" in row.error["detail"]
+    assert hosted.events(row.job_id, "state")[-1]["error"] == row.error
+    assert "Traceback" in read_logs(hosted.config.state_dir, row.job_id)
+
+
+def test_a_key_maps_names_are_claimed_by_the_job_that_has_read_it(hosted: Hosting) -> None:
+    case = Case("map", {**KEY_MAP, "Config": {"ekm_missing_key": "ignore"}})
+    row = hosted.ended(hosted.submit(case, claims=None))
+    assert row.state == "finished"
+    uri = (hosted.root / "out").as_uri()
+    assert row.claims == [[uri, f"{name}-%02d.tar"] for name in ("low", "high", "rest")]
+
+
+def test_a_job_keeps_to_itself_and_others_wait(holding: Hosting) -> None:
+    job_id = holding.submit()
+    process, worker = holding.held(job_id)
+    assert os.getsid(process.pid) == process.pid != os.getsid(0)
+    shown = " ".join(process.cmdline() + worker.cmdline())
+    assert "sqlite" not in shown
+    assert "HOSTED" not in worker.environ()
+    for each in (process, worker):
+        assert Path(f"/proc/{each.pid}/oom_score_adj").read_text().strip() == "500"
+    log = log_path(holding.config.state_dir, job_id, 1)
+    assert log.stat().st_mode & 0o777 == 0o600
+    second = holding.submit()
+    assert holding.row(second).state == "queued"  # one may run at a time
+    assert holding.store.ask_stop(second, "").state == "stopped"
+    holding.close()
+    assert holding.row(job_id).state == "running"
+    assert holding.events(second, "started") == []
+
+
+def test_a_stopped_job_leaves_nothing_and_goes_on_when_it_is_resumed(
+    holding: Hosting, base: Path
+) -> None:
+    job_id = holding.submit()
+    process, worker = holding.held(job_id)
+    claimed = holding.row(job_id)
+    assert claimed.heartbeat_at is not None
+    assert claimed.started_at is not None
+    assert claimed.heartbeat_at > claimed.started_at  # it is heard of
+    assert holding.store.ask_stop(job_id, "not today").stopping
+    row = holding.ended(job_id)
+    assert (row.state, row.exit_code, row.attempt) == ("stopped", 143, 1)
+    assert row.error is not None
+    assert "not today" in row.error["detail"]
+    only_a_report(holding.root / "out")
+    await_that(lambda: not _lives(worker) and not _lives(process))
+    holding.store.requeue(job_id)
+    row = holding.ended(job_id)
+    assert (row.state, row.attempt) == ("finished", 2)
+    assert_whole(holding.root / "out", undisturbed("shuffle", base))
+
+
+def test_a_job_runs_to_its_end_while_there_is_no_service(holding: Hosting, base: Path) -> None:
+    job_id = holding.submit()
+    process, worker = holding.held(job_id)
+    holding.close()
+    assert _lives(process)
+    worker.send_signal(signal.SIGCONT)
+    process_ended = psutil.wait_procs([process], timeout=60)
+    assert process_ended[1] == []
+    assert holding.row(job_id).state == "finished"
+    assert holding.row(job_id).attempt == 1
+    assert_whole(holding.root / "out", undisturbed("shuffle", base))
+
+
+def test_a_job_that_runs_when_the_service_comes_back_is_seen_after(
+    holding: Hosting, base: Path
+) -> None:
+    job_id = holding.submit()
+    process, _ = holding.held(job_id)
+    holding.close()
+    dispatcher = holding.start()
+    await_that(lambda: dispatcher.hosts(job_id))
+    assert holding.row(job_id).attempt == 1  # it lives
+    process.kill()
+    row = holding.ended(job_id)
+    assert (row.state, row.attempt, row.deaths) == ("finished", 2, 1)
+    assert holding.reasons(job_id) == [f"its process {process.pid} is gone"]
+    assert_whole(holding.root / "out", undisturbed("shuffle", base))
+
+
+def test_a_process_that_is_told_to_end_leaves_its_job_to_the_next(
+    holding: Hosting, base: Path
+) -> None:
+    job_id = holding.submit()
+    process, worker = holding.held(job_id)
+    process.terminate()
+    row = holding.ended(job_id)
+    assert (row.state, row.attempt, row.deaths) == ("finished", 2, 0)
+    assert holding.reasons(job_id) == [f"its process {process.pid} was told to end"]
+    assert not _lives(worker)
+    assert "going on from what earlier attempts left" in read_logs(holding.config.state_dir, job_id)
+    assert_whole(holding.root / "out", undisturbed("shuffle", base))
+
+
+def test_a_job_does_not_wait_for_a_database_that_is_away(holding: Hosting, base: Path) -> None:
+    job_id = holding.submit()
+    _, worker = holding.held(job_id)
+    with holding.database.writing() as connection:  # nobody else may write
+        connection.execute(text("SELECT 1"))
+        worker.send_signal(signal.SIGCONT)
+        manifest = holding.root / "out" / ".dsort" / job_id / "manifest.json"
+        await_that(manifest.exists)
+        assert holding.row(job_id).state == "running"
+    row = holding.ended(job_id)
+    assert (row.state, row.attempt) == ("finished", 1)
+    assert [each["phase"] for each in holding.events(job_id, "phase")] == PHASES
+    assert_whole(holding.root / "out", undisturbed("shuffle", base))
+
+
+def test_connections_that_break_do_not_end_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Path, postgres: PostgresServer
+) -> None:
+    points = arm(tmp_path / "points", PointFault("create:start", 1, "stop"))
+    url = postgres.fresh_database()
+    with hosting(tmp_path, monkeypatch, points=points, database_url=url) as hosted:
+        job_id = hosted.submit()
+        _, worker = hosted.held(job_id)
+        before = hosted.row(job_id).heartbeat_at
+        query = "SELECT pid FROM pg_stat_activity WHERE datname = "
+        connected = {pid for (pid,) in postgres.run(f"{query}'{url.rpartition('/')[2]}'")}
+        assert len(connected) >= 2  # the job's, and ours
+        for pid in connected:
+            postgres.run(f"SELECT pg_terminate_backend({pid})")
+        await_that(lambda: not connected & {pid for (pid,) in postgres.run(f"{query}datname")})
+        await_that(lambda: hosted.row(job_id).heartbeat_at != before)
+        worker.send_signal(signal.SIGCONT)
+        row = hosted.ended(job_id)
+        assert (row.state, row.attempt) == ("finished", 1)
+        assert [each["phase"] for each in hosted.events(job_id, "phase")] == PHASES
+    assert_whole(hosted.root / "out", undisturbed("shuffle", base))
+
+
+def doing(hosted: Hosting, stop: StopFlag) -> Doing:
+    """The second attempt of a job whose first one is somebody else's."""
+    hosted.close()
+    row = replace(hosted.row(hosted.submit()), attempt=2)
+    return Doing.of(row, RunOptions(root=hosted.root, workers=1), lambda event: None, stop)
+
+
+def test_a_job_that_lives_elsewhere_is_waited_for(
+    hosted: Hosting, base: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(doing_module, "LOOK_S", 0.01)
+    with StopFlag() as stop, ThreadPoolExecutor(1) as pool:
+        job = doing(hosted, stop)
+        lease = Lease.take(LocalBucket(hosted.root / "out"), job.row.job_id, attempt=1)
+        waiting = pool.submit(job.run)
+        await_that(lambda: "waiting for" in caplog.text)
+        assert not waiting.done()
+        lease.release()
+        assert waiting.result(60).records == 37
+    assert_whole(hosted.root / "out", undisturbed("shuffle", base))
+
+
+def test_a_job_that_lives_elsewhere_is_stopped_there(hosted: Hosting) -> None:
+    asked = threading.Event()
+    with StopFlag() as stop, ThreadPoolExecutor(1) as pool:
+        job = doing(hosted, stop)
+        bucket = LocalBucket(hosted.root / "out")
+        lease = Lease.take(bucket, job.row.job_id, attempt=1, renew_s=0.01)
+        lease.keep(on_lost=lambda why: None, on_stop=asked.set)
+        stop.request(signal.SIGTERM, "a request")
+        waiting = pool.submit(job.run)
+        assert asked.wait(60)
+        lease.release()
+        with pytest.raises(JobStoppedError):
+            waiting.result(60)
+    assert [path.name for path in (hosted.root / "out").rglob("*.tar")] == []
+
+
+def _lives(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_jobs_share_a_ray_of_the_services_own_that_outlives_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Path
+) -> None:
+    points = arm(tmp_path / "points", PointFault("create:start", 2, "kill"))
+    with hosting(tmp_path, monkeypatch, points=points, runtime="ray") as hosted:
+        first = hosted.submit()
+        assert hosted.ended(first).state == "finished"
+        assert_whole(tmp_path / "out", undisturbed("shuffle", base))
+        head = ray_of(hosted)
+        second = hosted.submit(Case("map", {"output_bck": "other"}))
+        hosted.process(second)
+        hosted.close()  # the job runs, and so does Ray
+        assert _lives(head)
+        hosted.start()
+        row = hosted.ended(second)
+        assert (row.state, row.attempt) == ("finished", 1)
+        assert ray_of(hosted) == head
+        assert struck(points) == ["create:start"]  # a worker within Ray, made good there
+        hosted.close()
+        assert not _lives(head)
+        assert not (hosted.config.state_dir / "ray.json").exists()
+
+
+def ray_of(hosted: Hosting) -> psutil.Process:
+    """The head, which nobody else may look for."""
+    path = hosted.config.state_dir / "ray.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    told = json.loads(path.read_bytes())
+    head = psutil.Process(told["pid"])
+    assert told["token"] not in " ".join(head.cmdline())
+    return head

@@ -1,0 +1,51 @@
+"""Jobs of a service that come to a halt, and go on when a test wants them to: something to watch,
+to stop, to wait for in vain."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from tests.support.fault_points import PointFault, arm
+from tests.support.service_process import ServiceProcess, await_that
+
+__all__ = ["held_workers", "holding", "let_go"]
+
+
+@contextlib.contextmanager
+def holding(faults: Path) -> Iterator[None]:
+    """The next job of a service with ``points_environment(faults)`` stops before it creates its
+    first output shard."""
+    arm(faults, PointFault("create:start", 1, "stop"))
+    try:
+        yield
+    finally:
+        for path in faults.iterdir():
+            path.unlink()
+
+
+def held_workers(service: ServiceProcess) -> list[psutil.Process]:
+    """The worker that is held, once it is."""
+
+    def find() -> list[psutil.Process]:
+        return [each for each in service.offspring() if _stands_still(each)]
+
+    return await_that(lambda: find() or None, why="no job came to a halt")
+
+
+def let_go(workers: list[psutil.Process]) -> None:
+    """Let the job go on."""
+    for each in workers:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.send_signal(signal.SIGCONT)
+
+
+def _stands_still(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_STOPPED)
+    except psutil.NoSuchProcess:
+        return False
