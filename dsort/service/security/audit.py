@@ -1,0 +1,77 @@
+"""The audit trail: who did what to what, when, from where. Rows are added, never changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from dsort.service.database.engine import Database
+from dsort.service.database.tables import audit
+
+__all__ = ["Audit", "AuditRow"]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One thing that was done. ``at``: seconds since 1970; ``address``: the peer of the connection,
+    empty for what the service and the command line on its machine did."""
+
+    number: int
+    at: float
+    who: str
+    address: str
+    action: str  # job.submit, job.stop, schedule.add, token.remove, ...
+    target: str
+    details: Mapping[str, Any]
+
+
+class Audit:
+    """Notes what is done, and lists it. Safe to use from many threads."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+
+    def note(
+        self,
+        connection: Connection | None,
+        who: str,
+        address: str,
+        action: str,
+        target: str,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add a row; as part of the transaction of ``connection``, so that what is done and what is
+        noted happen both or neither."""
+        row = {
+            "at": self._clock(),
+            "who": _fitting(who, 128),
+            "address": _fitting(address, 64),
+            "action": action,
+            "target": _fitting(target, 128),
+            "details": dict(details or {}),
+        }
+        if connection is not None:
+            connection.execute(insert(audit).values(row))
+            return
+        with self._database.writing() as own:
+            own.execute(insert(audit).values(row))
+
+    def list(self, *, limit: int = 100, before: int | None = None) -> Sequence[AuditRow]:
+        """The newest ``limit`` rows of those with a number below ``before``, newest first."""
+        query = select(audit).order_by(audit.c.number.desc()).limit(limit)
+        if before is not None:
+            query = query.where(audit.c.number < before)
+        with self._database.reading() as connection:
+            return [AuditRow(*row) for row in connection.execute(query)]
+
+
+def _fitting(text: str, characters_max: int) -> str:
+    """``text`` as any database takes it into a column of that width: a request may name anything
+    that is not there."""
+    clean = text.encode("utf-8", "replace").decode().replace("\0", "?")
+    return clean if len(clean) <= characters_max else clean[: characters_max - 1] + "…"

@@ -1,0 +1,279 @@
+"""Whether a spec that came over the network keeps to what the operator allows.
+
+A spec is parsed first, which sees to its syntax, and checked here, which sees to where it leads:
+buckets, directories behind links, servers, files of key maps, names. What can change between the
+check and the job is checked again by the job: ``SpecPolicy.fetch_policy()`` goes with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from dsort.core.bucket_ref import BucketRef
+from dsort.core.bucket_uri import SECRET_HINT
+from dsort.core.egress import FetchPolicy
+from dsort.core.globs import glob_prefix
+from dsort.core.input_templates import parse_input_template
+from dsort.core.names import INTERNAL_PART, check_object_name, check_output_name, shortened
+from dsort.core.templates import parse_template
+from dsort.errors import ForbiddenError, SpecError, SpecProblem
+from dsort.keymap_source import shown_location
+from dsort.service.security.roots import SpecPolicy
+from dsort.service.security.spec_text import (
+    TextLimits,
+    bounded_problems,
+    check_fields,
+    parse_text,
+)
+from dsort.settings import resolve_ref
+from dsort.spec.model import JobSpec
+
+__all__ = [
+    "SpecPlaces",
+    "SpecPolicy",
+    "TextLimits",
+    "bounded_problems",
+    "check_fields",
+    "check_spec",
+    "parse_text",
+    "place_of",
+]
+
+SHAPES_MAX: Final = 10_000
+INPUT_NAME_BYTES_MAX: Final = 1 << 30
+DIRECTORIES_MAX: Final = 1_000
+_OWN: Final = f"is {INTERNAL_PART}, where dsort keeps its own files"
+_OUTSIDE: Final = "is not under a directory that this service may use"
+
+
+@dataclass(frozen=True, slots=True)
+class SpecPlaces:
+    """What a checked spec touches, in the words of tokens' patterns and of claims: canonical URIs,
+    directories with links resolved. ``keymap_uri``: a key map's file or URL, without secrets."""
+
+    input_uri: str
+    output_uri: str
+    keymap_uri: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is wrong: with the spec, and with its being allowed."""
+
+    wrong: list[SpecProblem]
+    forbidden: list[SpecProblem]
+
+
+def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
+    """Where ``spec`` leads, if it may.
+
+    ``SpecError`` with all that no spec from the network may say, else ``ForbiddenError`` with all
+    that this service does not allow.
+    """
+    found, fetch = _Found([], []), policy.fetch_policy()
+    places = {}
+    for name, ref in (("input_bck", spec.input_bck), ("output_bck", spec.output_bck)):
+        places[name] = _checked_bucket(name, ref, policy, fetch, found)
+    _check_names(spec, found)
+    if not found.wrong:
+        _check_links(spec, policy, fetch, found)
+    keymap = _checked_keymap(spec.ekm_file, policy, fetch, found) if spec.ekm_file else None
+    with bounded_problems():
+        if found.wrong:
+            raise SpecError([*found.wrong, *found.forbidden])
+    if found.forbidden:
+        told = list(dict.fromkeys(found.forbidden))[: TextLimits().problems_max]
+        hints = dict.fromkeys(each.hint for each in told if each.hint)
+        raise ForbiddenError("\n".join(map(str, told)), hint="; ".join(hints))
+    return SpecPlaces(places["input_bck"], places["output_bck"], keymap)
+
+
+def place_of(ref: BucketRef, root: Path) -> str:
+    """The canonical URI of a bucket: of a directory, ``file://`` and its real path."""
+    if not ref.is_directory:
+        return replace(ref, endpoint_url="", region="", profile="").uri
+    return BucketRef("file", os.path.realpath(_directory(ref, root))).uri
+
+
+def _directory(ref: BucketRef, root: Path) -> Path:
+    return Path(ref.path) if ref.scheme else root / ref.path
+
+
+# --- buckets -------------------------------------------------------------------------------------
+
+
+def _checked_bucket(
+    field: str, ref: BucketRef, policy: SpecPolicy, fetch: FetchPolicy, found: _Found
+) -> str:
+    place = place_of(ref, policy.root)
+    if ref.is_directory:
+        real = os.path.realpath(_directory(ref, policy.root))
+        if INTERNAL_PART in ref.path.split("/"):
+            found.wrong.append(SpecProblem(field, f'"{ref.uri}" {_OWN}'))
+        elif not fetch.allows_path(real) or INTERNAL_PART in real.split("/"):
+            hint = "a bare name is a directory under the service's data root"
+            found.forbidden.append(SpecProblem(field, f'"{ref.uri}" {_OUTSIDE}', hint))
+        return place
+    if not ref.is_plain and not _is_as_set_up(ref, policy):
+        hint = "leave endpoint_url, region and profile out: the service knows how to reach it"
+        message = f'"{ref.uri}": the way to a store is for the operator to say'
+        found.forbidden.append(SpecProblem(field, message, hint))
+    if not policy.allows_store(ref):
+        message = f'"{ref.uri}" is not among the buckets that this service may use'
+        found.forbidden.append(SpecProblem(field, message, "its operator can allow it"))
+    return place
+
+
+def _is_as_set_up(ref: BucketRef, policy: SpecPolicy) -> bool:
+    """Whether what the spec says of the way is what the settings say anyway."""
+    plain = replace(ref, endpoint_url="", region="", profile="")
+    try:
+        return resolve_ref(plain, policy.settings) == resolve_ref(ref, policy.settings)
+    except SpecError:
+        return False
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def _output_templates(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    if spec.output_format is not None:
+        yield "output_format", spec.output_format
+    for template in spec.ekm or ():
+        yield "ekm", template
+    if spec.ekm_default is not None:
+        yield "ekm_default", spec.ekm_default
+
+
+def _check_names(spec: JobSpec, found: _Found) -> None:
+    """Names that lead to dsort's own files, out of their bucket, or nowhere at all."""
+    for field, template in _output_templates(spec):
+        _check_name(field, parse_template(template).name(0), check_output_name, found)
+    inputs = spec.input_format
+    if inputs.template is not None:
+        _check_input_template(inputs.template, found)
+    for name in inputs.objnames or ():
+        _check_name("input_format.objnames", name, check_object_name, found)
+    for field, text in (("prefix", inputs.prefix), ("glob", inputs.glob)):
+        if text is not None:
+            _check_name(f"input_format.{field}", text.removesuffix("/"), check_object_name, found)
+
+
+def _check_input_template(text: str, found: _Found) -> None:
+    field, template = "input_format.template", parse_input_template(text)
+    shapes = template.shape_count
+    if shapes > SHAPES_MAX:
+        found.wrong.append(
+            SpecProblem(field, f"has {shapes:,} combinations of alternatives, over {SHAPES_MAX:,}")
+        )
+    elif template.count * max(map(len, template.first_names)) > INPUT_NAME_BYTES_MAX:
+        hint = "name inputs by input_format.prefix or .glob, or in several jobs"
+        found.wrong.append(SpecProblem(field, "stands for too many and too long names", hint))
+    else:
+        for name in template.shapes():
+            _check_name(field, name, check_object_name, found)
+
+
+def _check_name(field: str, name: str, check: Callable[[str], None], found: _Found) -> None:
+    try:
+        check(name)
+    except ValueError as error:
+        found.wrong.append(SpecProblem(field, str(error)))
+        return
+    if INTERNAL_PART in name.split("/"):
+        found.wrong.append(SpecProblem(field, f'a part of "{shortened(name)}" {_OWN}'))
+
+
+# --- links ---------------------------------------------------------------------------------------
+
+
+def _check_links(spec: JobSpec, policy: SpecPolicy, fetch: FetchPolicy, found: _Found) -> None:
+    """Directories inside a bucket that lead out of it, as far as the spec names them. What a
+    listing finds is looked at by the job."""
+    sides = (
+        (spec.input_bck, "input_format", _named_inputs(spec)),
+        (spec.output_bck, "output_format", _named_outputs(spec)),
+    )
+    for ref, field, names in sides:
+        if not ref.is_directory:
+            continue
+        bucket = _directory(ref, policy.root)
+        directories = dict.fromkeys(name.rpartition("/")[0] for name in names)
+        for inside in [each for each in directories if each][:DIRECTORIES_MAX]:
+            if not fetch.allows_path(os.path.realpath(bucket / inside)):
+                found.forbidden.append(SpecProblem(field, f'"{shortened(inside)}" {_OUTSIDE}'))
+
+
+def _named_inputs(spec: JobSpec) -> Iterable[str]:
+    inputs = spec.input_format
+    yield from inputs.objnames or ()
+    if inputs.template is not None:
+        yield from parse_input_template(inputs.template).shapes()
+    if inputs.prefix is not None:
+        yield inputs.prefix
+    if inputs.glob is not None:
+        yield glob_prefix(inputs.glob)
+
+
+def _named_outputs(spec: JobSpec) -> Iterable[str]:
+    for _, template in _output_templates(spec):
+        yield parse_template(template).name(0)
+
+
+# --- external key maps ---------------------------------------------------------------------------
+
+
+def _checked_keymap(
+    location: str, policy: SpecPolicy, fetch: FetchPolicy, found: _Found
+) -> str | None:
+    """Where the key map is, if it may be read; a name is looked up only by the job."""
+    shown = shown_location(location)
+    try:
+        parts = urlsplit(location) if re.match(r"[A-Za-z]+://", location) else None
+        port = parts.port if parts else None
+    except ValueError:
+        found.wrong.append(SpecProblem("ekm_file", f'"{shortened(shown)}" is no URL'))
+        return None
+    if parts is None or parts.scheme == "file":
+        if parts is not None and parts.netloc not in ("", "localhost"):
+            found.wrong.append(SpecProblem("ekm_file", "is a file of another machine"))
+            return None
+        path = unquote(parts.path, errors="surrogateescape") if parts else location
+        return _checked_file(path, policy, fetch, found)
+    host = parts.hostname or ""
+    if "@" in parts.netloc:
+        found.wrong.append(SpecProblem("ekm_file", "has a user or a password in it", SECRET_HINT))
+    elif not host or "\\" in location or not location.isprintable():
+        found.wrong.append(SpecProblem("ekm_file", f'"{shortened(shown)}" is no URL'))
+    elif not fetch.allows_host(parts.scheme, host, port or (80 if parts.scheme == "http" else 443)):
+        found.forbidden.append(
+            SpecProblem(
+                "ekm_file",
+                f"this service does not fetch key maps from {shortened(parts.netloc)}",
+                "its operator can allow the host; or use ekm",
+            )
+        )
+    else:
+        try:
+            refusal = fetch.refusal_of_address(host)
+        except ValueError:
+            refusal = ""  # a name
+        if refusal:
+            found.forbidden.append(SpecProblem("ekm_file", refusal))
+    return shown
+
+
+def _checked_file(path: str, policy: SpecPolicy, fetch: FetchPolicy, found: _Found) -> str:
+    if not path.isprintable():
+        found.wrong.append(SpecProblem("ekm_file", f"{shortened(path)!a} cannot be printed"))
+        return ""
+    real = os.path.realpath(policy.root / path)
+    if not fetch.allows_path(real) or INTERNAL_PART in real.split("/"):
+        found.forbidden.append(SpecProblem("ekm_file", f'"{shortened(path)}" {_OUTSIDE}'))
+    return BucketRef("file", real).uri

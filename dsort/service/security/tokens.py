@@ -1,0 +1,270 @@
+"""Tokens: ``dsort_<id>_<secret>``, of which the database holds the id and a hash of the secret.
+
+The hash is scrypt with a salt of its own. It costs 40 ms and 16 MiB, so that a secret that was
+found right is remembered, by its SHA-256, until nobody used it for a minute. The token's row is
+read each time all the same, and a token that was removed is refused at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, or_, select
+from sqlalchemy.exc import IntegrityError
+
+from dsort.errors import ConflictError, NotFoundError, SpecError
+from dsort.service.database.engine import Database
+from dsort.service.database.tables import tokens
+from dsort.service.jobs.views import rfc3339
+from dsort.service.security.identity import ADMIN, ANYONE, ROLES, Identity, bucket_globs
+
+__all__ = [
+    "COST_LOG2",
+    "NAME_CHARACTERS_MAX",
+    "NAME_PATTERN",
+    "StoredToken",
+    "TokenStore",
+    "token_id_of",
+]
+
+COST_LOG2 = 14  # of scrypt: 2**14 rounds over 16 MiB
+BLOCK_SIZE = 8
+HASH_BYTES = 32
+HASHING_MAX = 4  # at once: each takes its 16 MiB
+REMEMBERED_S = 60.0
+REMEMBERED_MAX = 1000
+NAME_CHARACTERS_MAX = 128
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$"
+
+_TOKEN = re.compile(r"dsort_([0-9a-f]{12})_([0-9a-f]{48})")
+_NAME = re.compile(NAME_PATTERN.removesuffix("$") + r"\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredToken:
+    """A token as it is listed: all but its secret. Times are seconds since 1970."""
+
+    token_id: str
+    name: str
+    role: str
+    input_globs: tuple[str, ...]
+    output_globs: tuple[str, ...]
+    created_at: float
+    expires_at: float | None
+
+    @property
+    def identity(self) -> Identity:
+        """Who sends requests with it."""
+        return Identity(self.name, self.role, self.input_globs, self.output_globs)
+
+    def view(self) -> dict[str, Any]:
+        """As REST and ``dsort token ls --json`` show it."""
+        return {"name": self.name, **self.details()}
+
+    def details(self) -> dict[str, Any]:
+        """What there is to it besides its name, for the audit trail."""
+        return {
+            "role": self.role,
+            "input_buckets": list(self.input_globs),
+            "output_buckets": list(self.output_globs),
+            "created_at": rfc3339(self.created_at),
+            "expires_at": rfc3339(self.expires_at),
+        }
+
+
+def token_id_of(text: str) -> str | None:
+    """The part of a token that is no secret; None if it is no token."""
+    found = _TOKEN.fullmatch(text)
+    return found[1] if found else None
+
+
+class TokenStore:
+    """The tokens of a service. Safe to use from many threads.
+
+    ``cost_log2`` is for tokens that are made here; each is verified at the cost it was made at.
+    ``clock``: seconds since 1970. ``monotonic``: what remembered secrets are timed by.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        cost_log2: int = COST_LOG2,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._cost_log2 = cost_log2
+        self._clock = clock
+        self._monotonic = monotonic
+        self._hashing = threading.BoundedSemaphore(HASHING_MAX)
+        self._remembered: dict[bytes, float] = {}  # digest of secret and hash -> until when
+        self._lock = threading.Lock()
+
+    def add(
+        self,
+        name: str,
+        role: str,
+        input_globs: Sequence[str] = ("*",),
+        output_globs: Sequence[str] = ("*",),
+        *,
+        expires_at: float | None = None,
+        also: Callable[[Connection, StoredToken], None] = lambda connection, made: None,
+    ) -> str:
+        """Make a token; its text, which nobody can find out later. ``SpecError`` for a name, role
+        or pattern that cannot be; ``ConflictError`` if the name is taken. ``also`` is done in the
+        same transaction."""
+        inputs = bucket_globs(input_globs, path="input_buckets")
+        outputs = bucket_globs(output_globs, path="output_buckets")
+        _check(name, role, inputs, outputs)
+        if expires_at is not None and expires_at <= self._clock():
+            raise SpecError("the token would have expired already")
+        token_id, secret = secrets.token_hex(6), secrets.token_hex(24)
+        salt = secrets.token_bytes(16)
+        hashed = self._hash(secret, salt, self._cost_log2)
+        made = StoredToken(token_id, name, role, inputs, outputs, self._clock(), expires_at)
+        try:
+            with self._database.writing() as connection:
+                connection.execute(insert(tokens).values(salt=salt, hash=hashed, **asdict(made)))
+                also(connection, made)
+        except IntegrityError:
+            raise ConflictError(
+                f"there is a token named {name} already",
+                hint="take another name, or remove that one first",
+            ) from None
+        return f"dsort_{token_id}_{secret}"
+
+    def get(self, name: str) -> StoredToken:
+        """The token of that name. ``NotFoundError``."""
+        with self._database.reading() as connection:
+            row = connection.execute(select(tokens).where(tokens.c.name == name)).first()
+        if row is None:
+            raise NotFoundError(f"there is no token named {name}")
+        return _stored(row)
+
+    def verify(self, text: str, *, when_new: Callable[[], None] = lambda: None) -> Identity | None:
+        """Who holds the token; None if it is none, is unknown, was removed or has expired.
+
+        An unknown id takes as long as a wrong secret, so that the time tells nothing.
+        ``when_new`` is called, and may raise, before that time is spent.
+        """
+        found = _TOKEN.fullmatch(text)
+        if found is None:
+            when_new()
+            return None
+        token_id, secret = found.groups()
+        with self._database.reading() as connection:
+            row = connection.execute(select(tokens).where(tokens.c.token_id == token_id)).first()
+        if row is None:
+            when_new()
+            self._hash(secret, b"nobody's salt...", self._cost_log2)
+            return None
+        if not self._is_right(secret, row.salt, row.hash, when_new):
+            return None
+        stored = _stored(row)
+        if stored.expires_at is not None and stored.expires_at <= self._clock():
+            return None
+        return stored.identity
+
+    def _is_right(
+        self, secret: str, salt: bytes, hashed: bytes, when_new: Callable[[], None]
+    ) -> bool:
+        digest = hashlib.sha256(secret.encode() + hashed).digest()
+        now_s = self._monotonic()
+        with self._lock:
+            remembered = self._remembered.get(digest, 0.0) > now_s
+        if not remembered:
+            when_new()
+            if not hmac.compare_digest(self._hash(secret, salt, hashed[0]), hashed):
+                return False
+        with self._lock:
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.clear()
+            self._remembered[digest] = now_s + REMEMBERED_S
+        return True
+
+    def _hash(self, secret: str, salt: bytes, cost_log2: int) -> bytes:
+        """The hash as it is stored: one byte says what it cost."""
+        rounds = 1 << cost_log2
+        with self._hashing:
+            return bytes([cost_log2]) + hashlib.scrypt(
+                secret.encode(),
+                salt=salt,
+                n=rounds,
+                r=BLOCK_SIZE,
+                p=1,
+                maxmem=(128 * rounds * BLOCK_SIZE) + (1 << 20),
+                dklen=HASH_BYTES,
+            )
+
+    def find(self, name: str) -> Identity | None:
+        """What whoever owns something may do now; None if the token was removed or has expired."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                select(tokens).where(tokens.c.name == name, self._alive())
+            ).first()
+        return _stored(row).identity if row else None
+
+    def list(self) -> Sequence[StoredToken]:
+        """All tokens by name, expired ones too."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(tokens).order_by(tokens.c.name)).all()
+        return [_stored(row) for row in rows]
+
+    def remove(
+        self, name: str, *, also: Callable[[Connection], None] = lambda connection: None
+    ) -> None:
+        """From now on nobody is let in with it. ``NotFoundError``. ``also`` is done in the same
+        transaction."""
+        with self._database.writing() as connection:
+            if not connection.execute(delete(tokens).where(tokens.c.name == name)).rowcount:
+                raise NotFoundError(f"there is no token named {name}")
+            also(connection)
+
+    def any(self) -> bool:
+        """Whether anybody could be let in."""
+        with self._database.reading() as connection:
+            count = connection.scalar(select(func.count()).where(self._alive()))
+        return bool(count)
+
+    def _alive(self) -> Any:
+        return or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > self._clock())
+
+
+def _check(name: str, role: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    if not _NAME.match(name) or len(name) > NAME_CHARACTERS_MAX:
+        raise SpecError(
+            f"{name[:NAME_CHARACTERS_MAX]!r} cannot be a token's name",
+            hint=f"letters, digits and . _ @ + -, at most {NAME_CHARACTERS_MAX}",
+        )
+    if name == ANYONE.name:
+        raise SpecError(
+            f"{name} is who everybody is to a service without tokens", hint="take another name"
+        )
+    if role not in ROLES:
+        raise SpecError(f"there is no role {role[:40]!r}", hint=f"one of {', '.join(ROLES)}")
+    if role == ADMIN and ("*" not in inputs or "*" not in outputs):
+        raise SpecError(
+            "an admin could make itself a token for any bucket, so patterns would not hold it back",
+            hint="leave the patterns out, or take the role submitter",
+        )
+
+
+def _stored(row: Row[Any]) -> StoredToken:
+    return StoredToken(
+        row.token_id,
+        row.name,
+        row.role,
+        tuple(row.input_globs),
+        tuple(row.output_globs),
+        row.created_at,
+        row.expires_at,
+    )

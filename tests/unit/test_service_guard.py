@@ -1,0 +1,362 @@
+"""A spec from the network leads nowhere but where the operator allows: buckets, links, servers,
+key maps and names, each refused by what it really is."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsort.api import run
+from dsort.errors import DsortError, ForbiddenError, KeyMapError, SpecError, StorageAccessError
+from dsort.reports import RunOptions
+from dsort.service.security.guard import SpecPlaces, SpecPolicy, check_spec, place_of
+from dsort.settings import Settings, StoreSettings
+from dsort.spec.load import parse_spec
+from dsort.storage.addresses import open_bucket
+
+PLAIN = {"input_bck": "in", "output_bck": "out", "output_format": "x-%d", "output_shard_size": 1}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A data root with links in it, and a directory beside it that is nobody's business."""
+    root = tmp_path / "root"
+    for each in (root / "in" / "sub", root / "out", root / "state", tmp_path / "secret"):
+        each.mkdir(parents=True)
+    (root / "away").symlink_to(tmp_path / "secret")
+    (root / "in" / "away").symlink_to(tmp_path / "secret")
+    (root / "in" / "near").symlink_to(root / "out")
+    (tmp_path / "secret" / "a.tar").write_bytes(b"s" * 1024)
+    (tmp_path / "secret" / "map.txt").write_text("a\tx-%d\n")
+    (root / "in" / "a.tar").write_bytes(b"a" * 1024)
+    (root / "in" / "linked.tar").symlink_to(tmp_path / "secret" / "a.tar")
+    (root / "map.txt").write_text("a\tx-%d\n")
+    return root
+
+
+def check(root: Path, fields: Mapping[str, Any], **policy: Any) -> SpecPlaces:
+    spec = parse_spec({**PLAIN, **fields}).spec
+    return check_spec(spec, SpecPolicy(root=root, denied=(root / "state",), **policy))
+
+
+def test_buckets_under_the_root_have_one_canonical_address(root: Path) -> None:
+    places = check(root, {"input_bck": "in/near", "output_bck": f"file://{root}/out/new/deep"})
+    assert places == SpecPlaces(f"file://{root}/out", f"file://{root}/out/new/deep", None)
+    assert place_of(parse_spec({**PLAIN}).spec.input_bck, root) == f"file://{root}/in"
+    assert check(root, {"input_bck": "."}).input_uri == f"file://{root}"
+
+
+@pytest.mark.parametrize("field", ["input_bck", "output_bck"])
+@pytest.mark.parametrize(
+    "bucket",
+    [
+        "away",
+        "away/new",
+        "in/away",
+        "state",
+        "state/deeper",
+        "file:///etc",
+        "file://ROOT-beside",
+        "s3://bucket",
+        "gs://bucket/in",
+        {"name": "bucket", "provider": "azure"},
+        {"name": "b", "provider": "aws", "endpoint_url": "http://169.254.169.254"},
+    ],
+)
+def test_a_bucket_elsewhere_is_forbidden(root: Path, field: str, bucket: Any) -> None:
+    if isinstance(bucket, str):
+        bucket = bucket.replace("ROOT", str(root))
+    with pytest.raises(ForbiddenError, match=field) as caught:
+        check(root, {field: bucket})
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"input_bck": "../in"},
+        {"input_bck": "/etc"},
+        {"input_bck": "in/../../secret"},
+        {"input_bck": "file:///data/../etc"},
+        {"input_bck": "file:///data/%2e%2e/etc"},
+        {"input_bck": ".dsort"},
+        {"input_bck": "in/.dsort/20260101"},
+        {"output_bck": "s3://bucket/.dsort/x"},
+        {"output_bck": "in\0x"},
+        {"output_bck": "in\x1bx"},
+        {"output_format": "../x-%d"},
+        {"output_format": "/etc/x-%d"},
+        {"output_format": "a/../x-%d"},
+        {"output_format": "x-%d/.."},
+        {"output_format": "{0..1}/../../{0..1}"},
+        {"output_format": "./x-%d"},
+        {"output_format": "a//x-%d"},
+        {"output_format": "x-%d/"},
+        {"output_format": ".dsort/x-%d"},
+        {"output_format": "sub/.dsort/x-%d"},
+        {"output_format": "x-%d/.dsort/y"},
+        {"output_format": "a\0x-%d"},
+        {"output_format": "a\nx-%d"},
+        {"output_format": "a\x1b[2Jx-%d"},
+        {"output_format": "a\x9bx-%d"},
+        {"output_format": "a\udce9x-%d"},
+        {"output_format": "x" * 300 + "-%d"},
+        {"output_format": "a?x-%d"},
+        {"output_format": None, "ekm": {"ok-%d": ["a"], "../x-%d": ["b"]}},
+        {"output_format": None, "ekm": {"a/.dsort/x-%d": ["b"]}},
+        {
+            "output_format": None,
+            "ekm": {"ok-%d": ["a"]},
+            "ekm_default": "../x-%d",
+            "Config": {"ekm_missing_key": "warn"},
+        },
+        {"input_format": {"objnames": ["ok.tar", "../a.tar"]}},
+        {"input_format": {"objnames": ["/etc/a.tar"]}},
+        {"input_format": {"objnames": ["a/./b.tar"]}},
+        {"input_format": {"objnames": [".dsort/job/x.tar"]}},
+        {"input_format": {"objnames": ["sub/.dsort/job/x.tar"]}},
+        {"input_format": {"objnames": ["a\0.tar"]}},
+        {"input_format": {"template": "../a-{0..1}"}},
+        {"input_format": {"template": "{a,../../b}/x-{0..1}"}},
+        {"input_format": {"template": "{a,.}{b,.}/x.tar"}},
+        {"input_format": {"template": "{.ds,x}{ort,y}/x.tar"}},
+        {"input_format": {"template": "a-{0..1}::{a,b/..}/x.tar"}},
+        {"input_format": {"prefix": "../"}},
+        {"input_format": {"prefix": ".dsort/"}},
+        {"input_format": {"prefix": "sub/.dsort/"}},
+        {"input_format": {"glob": "../**"}},
+        {"input_format": {"glob": "sub/.dsort/**"}},
+    ],
+    ids=repr,
+)
+def test_no_name_escapes(root: Path, fields: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        check(root, fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"input_format": {"objnames": ["sub/a.tar", "away/a.tar"]}},
+        {"input_format": {"template": "{sub,away}/a-{0..9}"}},
+        {"input_format": {"prefix": "away/"}},
+        {"input_format": {"glob": "away/**"}},
+        {"output_bck": "in", "output_format": "away/x-%d"},
+        {"output_bck": "in", "output_format": "away/new/x-%d"},
+        {"output_bck": ".", "output_format": "state/x-%d"},
+        {"output_bck": "in", "output_format": None, "ekm": {"away/x-%d": ["a"]}},
+    ],
+    ids=repr,
+)
+def test_a_directory_behind_a_link_is_forbidden(root: Path, fields: dict[str, Any]) -> None:
+    with pytest.raises(ForbiddenError, match="not under a directory that this service may use"):
+        check(root, fields)
+
+
+def test_a_link_within_the_roots_is_fine(root: Path) -> None:
+    check(root, {"input_format": {"prefix": "near/"}})
+    check(root, {"input_format": {"prefix": "away/"}}, allow=(f"file://{root.parent}/secret",))
+
+
+def test_the_job_refuses_what_only_a_listing_finds(root: Path) -> None:
+    """Also what has become a link since the spec was checked."""
+    policy = SpecPolicy(root=root, denied=(root / "state",)).fetch_policy()
+    bucket = open_bucket("in", root=root, policy=policy)
+    assert bucket.read("a.tar") == b"a" * 1024
+    for name in ("linked.tar", "away/a.tar"):
+        for look in (bucket.stat, bucket.read, bucket.delete, bucket.local_path):
+            with pytest.raises(StorageAccessError, match="leads out of the directories"):
+                look(name)
+    with pytest.raises(StorageAccessError):
+        list(bucket.list())
+    with pytest.raises(StorageAccessError):
+        bucket.write("away/x", b"")
+    (root / "in" / "linked.tar").unlink()
+    (root / "in" / "away").unlink()
+    assert [info.name for info in bucket.list()] == ["a.tar"]
+    with pytest.raises(StorageAccessError):
+        open_bucket("away/new", root=root, policy=policy).create()
+    assert not (root.parent / "secret" / "new").exists()
+    bucket.stage(".dsort/job/x").close()
+    bucket.publish(".dsort/job/x", "new/x.tar", overwrite=False)
+    with pytest.raises(StorageAccessError):
+        open_bucket("state", root=root, policy=policy).stat("service.db")
+
+
+@pytest.mark.parametrize(
+    ("allow", "bucket", "is_allowed"),
+    [
+        ("s3://team-*", "s3://team-a", True),
+        ("s3://team-*", "s3://team-a/train", True),
+        ("s3://team-*", "s3://other/team-a", False),
+        ("s3://team-*", "gs://team-a", False),
+        ("s3://*/public", "s3://any/public/train", True),
+        ("s3://*/public", "s3://any/private/public", False),
+        ("s3://buck/train", "s3://buck/train", True),
+        ("s3://buck/train", "s3://buck/train/2024", True),
+        ("s3://buck/train", "s3://buck/train2", False),
+        ("s3://buck/train", "s3://buck", False),
+        ("s3://buck/tr*", "s3://buck/train2", True),
+        ("https://data.example.com", "https://data.example.com/x", True),
+        ("https://Data.example.com/train/*", "https://data.example.com/train/x", True),
+        ("https://data.example.com/train", "https://data.example.com/other", False),
+        ("https://data.example.com", "http://data.example.com/x", False),
+        ("https://data.example.com", "https://data.example.com.evil.org/x", False),
+        ("https://data.example.com", "https://data.example.com:8443/x", False),
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8000/x", True),
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8001/x", False),
+        ("file:///mnt/data", "file:///mnt/data/x", True),
+        ("file:///mnt/data/*", "file:///mnt/data/x", True),
+        ("file:///mnt/data", "file:///mnt/database", False),
+        ("file:///mnt/*/public", "file:///mnt/a/public/x", True),
+        ("file:///mnt/*/public", "file:///mnt/a/x", False),
+        ("file:///mnt/data*", "file:///mnt/database", True),
+    ],
+)
+def test_patterns_of_what_is_allowed(root: Path, allow: str, bucket: str, is_allowed: bool) -> None:
+    fields = {"input_bck": bucket, "input_format": {"objnames": ["a.tar"]}}
+    if is_allowed:
+        assert check(root, fields, allow=(allow,)).input_uri == bucket
+    else:
+        with pytest.raises(ForbiddenError):
+            check(root, fields, allow=(allow,))
+
+
+@pytest.mark.parametrize("allow", ["s3", "ftp://x", "file://rel", "data", "*", "https://*.x.org"])
+def test_a_pattern_that_is_none_is_told_at_the_start(root: Path, allow: str) -> None:
+    with pytest.raises(SpecError, match="allow"):
+        SpecPolicy(root=root, allow=(allow,))
+
+
+def test_the_data_root_is_not_where_the_state_is(root: Path) -> None:
+    with pytest.raises(SpecError, match="where the service keeps its state"):
+        SpecPolicy(root=root, denied=(root.parent / "root" / "in" / "..",))
+    inside = SpecPolicy(root=root, denied=(root.parent,)).fetch_policy()
+    assert inside.allows_path(f"{root}/in")
+
+
+def test_a_listing_leaves_out_what_is_the_services_own(root: Path) -> None:
+    (root / "state" / "service.db").write_bytes(b"")
+    for link in ("away", "in/away", "in/linked.tar"):
+        (root / link).unlink()
+    policy = SpecPolicy(root=root, denied=(root / "state",)).fetch_policy()
+    names = [info.name for info in open_bucket(".", root=root, policy=policy).list()]
+    assert names == ["in/a.tar", "map.txt"]
+
+
+def test_the_way_to_a_store_is_the_operators(root: Path) -> None:
+    settings = Settings(
+        stores=(("s3", StoreSettings(endpoint_url="http://store:8333", profile="service")),)
+    )
+    bucket = {"name": "team", "provider": "aws"}
+    policy: dict[str, Any] = {"allow": ("s3://team",), "settings": settings}
+    check(root, {"input_bck": bucket}, **policy)
+    same = {**bucket, "endpoint_url": "http://store:8333", "profile": "service"}
+    assert check(root, {"input_bck": same}, **policy).input_uri == "s3://team"
+    for way in (
+        {"endpoint_url": "http://10.0.0.1"},
+        {"profile": "admin"},
+        {"region": "x.evil.org/#"},
+    ):
+        with pytest.raises(ForbiddenError, match="the way to a store is for the operator to say"):
+            check(root, {"input_bck": {**bucket, **way}}, **policy)
+
+
+@pytest.mark.parametrize(
+    ("location", "error"),
+    [
+        ("map.txt", None),
+        ("in/../map.txt", None),
+        ("ROOT/map.txt", None),
+        ("file://ROOT/map.txt", None),
+        ("file://localhostROOT/map.txt", None),
+        ("file://other/map.txt", SpecError),
+        ("file:///etc/passwd", ForbiddenError),
+        ("/etc/passwd", ForbiddenError),
+        ("../secret/map.txt", ForbiddenError),
+        ("away/map.txt", ForbiddenError),
+        ("file://ROOT/away/map.txt", ForbiddenError),
+        ("file://ROOT/%2e%2e/secret/map.txt", ForbiddenError),
+        ("state/service.db", ForbiddenError),
+        (".dsort/job/resolved.json", ForbiddenError),
+        ("https://maps.example.com/a.json", None),
+        ("https://maps.example.com:443/a.json?token=x", None),
+        ("https://maps.example.com:8443/a.json", ForbiddenError),
+        ("https://MAPS.example.com./a.json", None),
+        ("https://other.org/maps.example.com", ForbiddenError),
+        ("https://user:pw@maps.example.com/a", SpecError),
+        ("https://maps.example.com@evil.org/a", SpecError),
+        ("https://maps.example.com\\@evil.org/a", SpecError),
+        ("https://", SpecError),
+        ("https://maps.example.com:x/a", SpecError),
+        ("http://169.254.169.254/latest", ForbiddenError),
+        ("http://127.0.0.1/a", ForbiddenError),
+        ("http://[::1]/a", ForbiddenError),
+    ],
+)
+def test_key_maps(root: Path, location: str, error: type[DsortError] | None) -> None:
+    fields = {"output_format": None, "ekm_file": location.replace("ROOT", str(root))}
+    hosts = ("maps.example.com", "1*", "[::1]")
+    if error is None:
+        shown = check(root, fields, ekm_allow_hosts=hosts).keymap_uri
+        assert shown is not None
+        assert shown == f"file://{root}/map.txt" or shown.startswith("https://")
+        assert "token" not in shown
+    else:
+        with pytest.raises(error) as caught:
+            check(root, fields, ekm_allow_hosts=hosts)
+        assert "pw" not in str(caught.value)
+
+
+def test_everything_that_is_wrong_is_told_at_once(root: Path) -> None:
+    with pytest.raises(ForbiddenError) as caught:
+        check(root, {"input_bck": "away", "output_bck": "s3://bucket", "ekm_file": "/etc/passwd",
+                     "output_format": None})  # fmt: skip
+    assert all(name in str(caught.value) for name in ("input_bck", "output_bck", "ekm_file"))
+
+
+def test_templates_that_stand_for_too_much_are_refused(root: Path) -> None:
+    wide = "{a,b}" * 20 + ".tar"
+    long = "x" * 250 + "/" + "y" * 240 + "-{0..4999999}"
+    for template in (wide, long):
+        with pytest.raises(SpecError):
+            check(root, {"input_format": {"template": template}})
+
+
+def test_the_engine_is_held_to_the_policy(root: Path) -> None:
+    """A job whose policy is set touches nothing that links lead to, however it comes upon it."""
+    for name in ("in/linked.tar", "in/away"):
+        (root / name).rename(root / "out" / Path(name).name)
+    shard(root / "in" / "b.tar")
+    for name in ("a.tar", "near"):
+        (root / "in" / name).unlink()
+    policy = SpecPolicy(root=root, denied=(root / "state",)).fetch_policy()
+    options = RunOptions(root=root, workers=1, move="map", fetch=policy)
+    (root / "away.txt").write_text("a\taway/x-%d\n")
+    wrong: list[dict[str, Any]] = [
+        {"input_bck": "out"},  # a listing
+        {"input_bck": "out", "input_format": {"objnames": ["linked.tar"]}},
+        {"output_format": "away/x-%d"},
+        {"output_format": None, "ekm_file": "away.txt"},
+    ]
+    for fields in wrong:
+        with pytest.raises(StorageAccessError, match="leads out of the directories"):
+            run(parse_spec({**PLAIN, **fields}).spec, options=options)
+    away = parse_spec({**PLAIN, "output_format": None, "ekm_file": "away/map.txt"}).spec
+    with pytest.raises(KeyMapError, match="not under a directory"):
+        run(away, options=options)
+    assert sorted(path.name for path in (root.parent / "secret").iterdir()) == ["a.tar", "map.txt"]
+    assert run(parse_spec(PLAIN).spec, options=options).records == 1
+
+
+def shard(path: Path) -> None:
+    """A shard with one record, ``a``."""
+    with tarfile.open(path, "w") as tar:
+        member = tarfile.TarInfo("a.txt")
+        member.size = 1
+        tar.addfile(member, io.BytesIO(b"x"))
