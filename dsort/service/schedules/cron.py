@@ -1,0 +1,120 @@
+"""Cron expressions as ``crontab(5)`` has them: five fields, Sunday is 0 and 7.
+
+APScheduler, which finds the times, counts weekdays from Monday and wants a day of the month *and*
+a day of the week where cron wants either. So expressions are taken apart here, into the numbers
+that each field allows, and it is given lists.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["Cron", "parse_cron"]
+
+_MONTHS: Final = (
+    *("jan", "feb", "mar", "apr", "may", "jun"),
+    *("jul", "aug", "sep", "oct", "nov", "dec"),
+)
+_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_FIELDS: Final = (
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day of the month", 1, 31, ()),
+    ("month", 1, 12, _MONTHS),
+    ("day of the week", 0, 7, _DAYS),
+)
+_NICKNAMES: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_LEAP_YEAR: Final = 2028
+_PART = re.compile(r"(\*|([0-9]+|[a-z]+)(?:-([0-9]+|[a-z]+))?)(?:/([0-9]+))?")
+_TEXT_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """What each field allows, in ascending order. ``weekdays``: 0 is Sunday, 6 is Saturday.
+    ``days`` and ``weekdays`` are None where the field is ``*``. ``either``: neither of the two
+    begins with ``*``, and a day that fits one of them is enough."""
+
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    months: tuple[int, ...]
+    days: tuple[int, ...] | None
+    weekdays: tuple[int, ...] | None
+    either: bool
+
+
+def parse_cron(text: str) -> Cron:
+    """The expression ``text``; ``ValueError`` that says which field is wrong, and how."""
+    if len(text) > _TEXT_MAX:
+        raise ValueError("is too long for a cron expression")
+    words = _NICKNAMES.get(text.strip().lower(), text).lower().split()
+    if len(words) != len(_FIELDS):
+        raise ValueError(
+            f"has {len(words)} fields, not five: minute, hour, day of the month, month, day of the "
+            "week"
+        )
+    minutes, hours, days, months, weekdays = (
+        _numbers(word, *field) for word, field in zip(words, _FIELDS, strict=True)
+    )
+    any_day, any_weekday = words[2].startswith("*"), words[4].startswith("*")
+    cron = Cron(
+        minutes=minutes,
+        hours=hours,
+        months=months,
+        days=None if words[2] == "*" else days,
+        weekdays=None if words[4] == "*" else tuple(sorted({day % 7 for day in weekdays})),
+        either=not any_day and not any_weekday,
+    )
+    if cron.days is not None and not cron.either and not _some_day(cron.days, months):
+        raise ValueError("is never due: none of its months has such a day")
+    return cron
+
+
+def _some_day(days: tuple[int, ...], months: tuple[int, ...]) -> bool:
+    return any(days[0] <= monthrange(_LEAP_YEAR, month)[1] for month in months)
+
+
+def _numbers(
+    word: str, field: str, least: int, most: int, names: tuple[str, ...]
+) -> tuple[int, ...]:
+    allowed: set[int] = set()
+    for part in word.split(","):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise ValueError(f'"{part}" is no {field}')
+        everything, first_text, last_text, step_text = match.groups()
+        step = int(step_text) if step_text else 1
+        if everything == "*":
+            first, last = least, most - (most == 7)
+        else:
+            first = _number(first_text, field, least, most, names)
+            last = first if not step_text else most - (most == 7)
+            if last_text:
+                last = _number(last_text, field, least, most, names)
+                if most == 7 and last == 0:
+                    last = 7  # "sat-sun"
+        if step < 1 or first > last:
+            why = "its step is 0" if step < 1 else "it ends before it begins"
+            raise ValueError(f'"{part}" is no {field}: {why}')
+        allowed.update(range(first, last + 1, step))
+    return tuple(sorted(allowed))
+
+
+def _number(text: str, field: str, least: int, most: int, names: tuple[str, ...]) -> int:
+    if text in names:
+        return names.index(text) + (names[0] == "jan")
+    if not text.isdecimal() or len(text) > 2 or not least <= int(text) <= most:
+        also = f" or {names[0]}-{names[-1]}" if names else ""
+        raise ValueError(f'"{text}" is no {field} ({least}-{most}{also})')
+    return int(text)

@@ -1,0 +1,223 @@
+"""``ScheduleDefinition``: what a schedule is asked to do, as users write it."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
+
+from dsort.core.names import check_object_name
+from dsort.service.schedules.cron import parse_cron
+from dsort.service.schedules.intervals import parse_interval
+from dsort.spec.hints import FieldError, describe
+
+__all__ = ["CatchUp", "Overlap", "ScheduleDefinition", "moment_s"]
+
+CatchUp = Literal["none", "last", "all"]
+Overlap = Literal["skip", "queue", "replace"]
+
+CRON_HINT: Final = 'five fields, e.g. "0 2 * * *" (every night at two) or "30 6 * * mon-fri"'
+INTERVAL_HINT: Final = 'e.g. "6h", "1d", "90m" or "P1D"'
+LABELS_MAX: Final = 20
+DESCRIPTION_MAX: Final = 10_000
+_YEARS: Final = range(2000, 3000)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@+-]{0,62}")  # as jobs have them
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise FieldError(
+            "must be of letters, digits, '.', '_' and '-', and begin with a letter or a digit",
+            'e.g. "nightly-shuffle"; at most 128 characters',
+        )
+    return text
+
+
+def _label(text: str) -> str:
+    if not _LABEL.fullmatch(text):
+        raise FieldError(
+            f'"{text[:80]}" is no label', "letters, digits and . _ = / : @ + -, at most 63 of them"
+        )
+    return text
+
+
+def _cron(text: str) -> str:
+    try:
+        parse_cron(text)
+    except ValueError as error:
+        raise FieldError(str(error), CRON_HINT) from None
+    return " ".join(text.split())
+
+
+def _interval(text: str) -> str:
+    try:
+        parse_interval(text)
+    except ValueError as error:
+        raise FieldError(str(error), INTERVAL_HINT) from None
+    return text.strip()
+
+
+def _timezone(text: str) -> str:
+    try:
+        ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise FieldError(
+            f'"{text[:80]}" is no time zone that is known here', 'e.g. "Europe/Berlin" or "UTC"'
+        ) from None
+    return text
+
+
+def _moment(text: str) -> str:
+    try:
+        year = datetime.fromisoformat(text).year
+    except ValueError:
+        year = 0
+    if year not in _YEARS:
+        raise FieldError(
+            f'"{text[:80]}" is no moment',
+            'e.g. "2026-11-20T02:00:00Z", or without an offset in the schedule\'s time zone',
+        )
+    return text
+
+
+def _labels(labels: tuple[str, ...]) -> tuple[str, ...]:
+    if len(labels) > LABELS_MAX:
+        raise FieldError(f"must be at most {LABELS_MAX} labels, not {len(labels)}")
+    return tuple(dict.fromkeys(labels))
+
+
+def _description(text: str) -> str:
+    if len(text) > DESCRIPTION_MAX:
+        raise FieldError(f"must have at most {DESCRIPTION_MAX} characters, not {len(text)}")
+    return text
+
+
+def _latest(value: object) -> bool | str:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str):
+        raise FieldError(f"must be true, false or a prefix, not {describe(value)}")
+    prefix = value.strip("/")
+    try:
+        check_object_name(f"{prefix}/latest.json")
+    except ValueError as error:
+        raise FieldError(str(error), "true, false, or a prefix in the output bucket") from None
+    return prefix
+
+
+def moment_s(text: str, timezone: str) -> float:
+    """Seconds since 1970 of a moment; without an offset it is one in ``timezone``."""
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=moment.tzinfo or ZoneInfo(timezone)).timestamp()
+
+
+class ScheduleDefinition(BaseModel):
+    """Jobs that are run again and again: what to run, when, and what is kept of the results."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: Annotated[str, AfterValidator(_name)] = Field(
+        description="The schedule's own name.", examples=["nightly-shuffle"]
+    )
+    spec: dict[str, Any] = Field(
+        description="The job's spec. In its buckets, names, prefixes, seed and description, "
+        "{{date}} is the date of the run in the schedule's time zone (2026-11-20), {{run_id}} its "
+        "due time in UTC (20261120T020000Z) and {{epoch}} how many jobs the schedule has made "
+        "before (0, 1, ...). A shuffle without a seed takes the run_id: a fresh order each time "
+        "that can be had again."
+    )
+    cron: Annotated[str, AfterValidator(_cron)] | None = Field(
+        default=None,
+        description="When, as a cron expression of five fields: minute, hour, day of the month, "
+        "month, day of the week (0 and 7 are Sunday; names are fine). This or `every`.",
+        examples=["0 2 * * *"],
+    )
+    every: Annotated[str, AfterValidator(_interval)] | None = Field(
+        default=None,
+        description="How often: 90m, 6h, 1d, 2w, or ISO 8601. Whole days keep the time on the "
+        "clock when it is put forward or back; hours and minutes are time that passes. Counted "
+        "from start_at, or else from when the schedule was made.",
+        examples=["6h"],
+    )
+    timezone: Annotated[str, AfterValidator(_timezone)] = Field(
+        default="UTC",
+        description="The IANA time zone of cron, of whole days and of {{date}}.",
+        examples=["Europe/Berlin"],
+    )
+    paused: bool = Field(default=False, description="Whether it rests.")
+    catch_up: CatchUp = Field(
+        default="last",
+        description="What is made up of the due times that were missed while the service was "
+        "down, or the schedule paused: none of them, the last one, or all (at most 100).",
+    )
+    overlap: Overlap = Field(
+        default="skip",
+        description="What happens at a due time while an earlier job of the schedule is not "
+        "over. skip: nothing; queue: the new one waits until it is; replace: the earlier one is "
+        "stopped first.",
+    )
+    start_at: Annotated[str, AfterValidator(_moment)] | None = Field(
+        default=None, description="Not due before this moment.", examples=["2026-12-01T00:00:00Z"]
+    )
+    end_at: Annotated[str, AfterValidator(_moment)] | None = Field(
+        default=None, description="Not due after this moment."
+    )
+    retain: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        default=None,
+        description="Keep so many of the schedule's newest results. The output shards of older "
+        "ones are removed, by their manifests; inputs never are.",
+    )
+    latest: Annotated[bool | str, BeforeValidator(_latest)] = Field(
+        default=True,
+        description="Whether PREFIX/latest.json in the output bucket says which result is the "
+        "newest. A text is the prefix; true: as much of the outputs' names as all runs share.",
+    )
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
+        default=0, description="Of its jobs: higher goes first."
+    )
+    labels: Annotated[
+        tuple[Annotated[str, AfterValidator(_label)], ...],
+        Strict(False),
+        AfterValidator(_labels),
+        Field(json_schema_extra={"maxItems": LABELS_MAX}),
+    ] = Field(default=(), description="Of its jobs.")
+    description: Annotated[
+        str,
+        AfterValidator(_description),
+        Field(json_schema_extra={"maxLength": DESCRIPTION_MAX}),
+    ] = Field(default="", description="Free text.")
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone."""
+        return ZoneInfo(self.timezone)
+
+    @property
+    def start_s(self) -> float | None:
+        """``start_at`` in seconds since 1970."""
+        return None if self.start_at is None else moment_s(self.start_at, self.timezone)
+
+    @property
+    def end_s(self) -> float | None:
+        """``end_at`` in seconds since 1970."""
+        return None if self.end_at is None else moment_s(self.end_at, self.timezone)
+
+    @property
+    def timing(self) -> tuple[object, ...]:
+        """Everything that decides when it is due."""
+        return (self.cron, self.every, self.timezone, self.start_at, self.end_at)
+
+    def stored(self) -> dict[str, Any]:
+        """The definition in JSON types. Parsing it gives an equal one."""
+        return self.model_dump(mode="json")
+
+    def as_rfc3339(self, moment: str | None) -> str | None:
+        """A moment of the definition in UTC."""
+        if moment is None:
+            return None
+        found = datetime.fromtimestamp(moment_s(moment, self.timezone), UTC)
+        return found.isoformat().replace("+00:00", "Z")

@@ -1,0 +1,195 @@
+"""When a schedule is due. Pure: definition and moments in, moments out (seconds since 1970).
+
+APScheduler's triggers find the times; the clock on the wall is ours. Cron expressions, and
+intervals of whole days, are found on that clock, and then looked up in the time zone:
+
+- a local time that does not exist (the clock is put forward) is due at the first moment after the
+  gap, once, however many times of the schedule lie in the gap;
+- a local time that occurs twice (the clock is put back) is due once, the first time.
+
+Intervals that are not of whole days are time that passes, whatever the clock on the wall says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import islice, takewhile
+from typing import Protocol
+
+from dsort.service.schedules.cron import Cron, parse_cron
+from dsort.service.schedules.definition import ScheduleDefinition
+from dsort.service.schedules.intervals import Interval, parse_interval
+
+__all__ = ["MADE_UP_MAX", "Missed", "date_of", "due_times", "missed", "next_due", "run_id_of"]
+
+MADE_UP_MAX = 100
+"""So many due times that were missed are made up for, at most, under ``catch_up: all``."""
+COUNTED_MAX = 1000
+"""So many of them are counted one by one."""
+
+_SECOND = timedelta(seconds=1)
+_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+
+
+class _Trigger(Protocol):
+    def get_next_fire_time(
+        self, previous_fire_time: datetime | None, now: datetime
+    ) -> datetime | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """The newest due times of a stretch, oldest first, and how many before them are left out.
+    ``at_least``: there are that many or more."""
+
+    times: tuple[float, ...]
+    left_out: int
+    at_least: bool
+
+
+def next_due(definition: ScheduleDefinition, *, anchor_s: float, after_s: float) -> float | None:
+    """The first due time after ``after_s``; None if there is none. ``anchor_s``: when the schedule
+    was made, which its intervals are counted from unless it has a ``start_at``."""
+    return next(due_times(definition, anchor_s=anchor_s, after_s=after_s), None)
+
+
+def due_times(
+    definition: ScheduleDefinition, *, anchor_s: float, after_s: float
+) -> Iterator[float]:
+    """The due times after ``after_s``, in order; whole seconds."""
+    start_s, end_s = definition.start_s, definition.end_s
+    anchor_s = math.floor(anchor_s) if start_s is None else math.ceil(start_s)
+    if start_s is not None:
+        after_s = max(after_s, anchor_s - 1)
+    zone: tzinfo = definition.zone if _goes_by_the_wall(definition) else UTC
+    trigger = _trigger(definition, _wall(anchor_s, zone))
+    wall: datetime | None = _wall(math.floor(after_s), zone)
+    while wall is not None:
+        wall = trigger.get_next_fire_time(None, wall + _SECOND)
+        if wall is None:
+            return
+        due_s = _moment(wall, zone)
+        if end_s is not None and due_s > end_s:
+            return
+        if due_s > after_s:
+            after_s = due_s
+            yield due_s
+
+
+def missed(
+    definition: ScheduleDefinition,
+    *,
+    anchor_s: float,
+    after_s: float,
+    now_s: float,
+    count_max: int = MADE_UP_MAX,
+) -> Missed:
+    """The newest ``count_max`` due times after ``after_s`` and up to ``now_s``."""
+
+    def until_now(from_s: float) -> Iterator[float]:
+        found = due_times(definition, anchor_s=anchor_s, after_s=from_s)
+        return takewhile(lambda due_s: due_s <= now_s, found)
+
+    counted_max = max(COUNTED_MAX, count_max)
+    oldest = list(islice(until_now(after_s), counted_max + 1))
+    if len(oldest) <= counted_max:
+        newest = oldest[max(len(oldest) - count_max, 0) :]
+        return Missed(tuple(newest), len(oldest) - len(newest), at_least=False)
+    # Too many to go through: look backwards, each time further, until there are enough.
+    span_s = 3600.0
+    while True:
+        found = deque(until_now(max(after_s, now_s - span_s)), maxlen=count_max)
+        if len(found) == count_max:
+            return Missed(tuple(found), len(oldest) - count_max, at_least=True)
+        span_s *= 4
+
+
+def date_of(definition: ScheduleDefinition, due_s: float) -> str:
+    """The date of a due time in the schedule's time zone: ``2026-11-20``."""
+    return datetime.fromtimestamp(due_s, definition.zone).date().isoformat()
+
+
+def run_id_of(due_s: float) -> str:
+    """The id of the run that is due then, in UTC: ``20261120T020000Z``. Sorts by time."""
+    return datetime.fromtimestamp(due_s, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+# --- triggers ------------------------------------------------------------------------------------
+
+
+def _goes_by_the_wall(definition: ScheduleDefinition) -> bool:
+    return definition.every is None or parse_interval(definition.every).is_calendar
+
+
+def _trigger(definition: ScheduleDefinition, anchor: datetime) -> _Trigger:
+    """What finds the times on the wall. The wall's clock is called UTC there, where no local time
+    is missing or comes twice."""
+    if definition.cron is not None:
+        return _cron_trigger(parse_cron(definition.cron))
+    return _interval_trigger(parse_interval(definition.every or ""), anchor)
+
+
+def _interval_trigger(interval: Interval, anchor: datetime) -> _Trigger:
+    from apscheduler.triggers.interval import IntervalTrigger
+
+    trigger: _Trigger = IntervalTrigger(
+        days=interval.days, seconds=interval.seconds, start_date=anchor, timezone=UTC
+    )
+    return trigger
+
+
+def _cron_trigger(cron: Cron) -> _Trigger:
+    from apscheduler.triggers.combining import OrTrigger
+    from apscheduler.triggers.cron import CronTrigger
+
+    fields = {
+        "second": "0",
+        "minute": _listed(cron.minutes, 60),
+        "hour": _listed(cron.hours, 24),
+        "month": _listed(cron.months, 12),
+        "timezone": UTC,
+    }
+    days = {"day": "*" if cron.days is None else _listed(cron.days, 31)}
+    weekdays = {"day_of_week": "*"}
+    if cron.weekdays is not None:
+        weekdays["day_of_week"] = ",".join(_WEEKDAYS[day] for day in cron.weekdays)
+    if not cron.either:
+        trigger: _Trigger = CronTrigger(**fields, **days, **weekdays)
+        return trigger
+    either: _Trigger = OrTrigger(
+        [CronTrigger(**fields, **days), CronTrigger(**fields, **weekdays, day="*")]
+    )
+    return either
+
+
+def _listed(numbers: tuple[int, ...], count_max: int) -> str:
+    return "*" if len(numbers) == count_max else ",".join(map(str, numbers))
+
+
+# --- the clock on the wall -----------------------------------------------------------------------
+
+
+def _wall(moment_s: float, zone: tzinfo) -> datetime:
+    """What the clock on the wall shows, as a time in UTC."""
+    return datetime.fromtimestamp(moment_s, zone).replace(tzinfo=UTC, fold=0)
+
+
+def _moment(wall: datetime, zone: tzinfo) -> float:
+    """When the clock on the wall shows ``wall`` for the first time, or else first shows more."""
+    before = wall.replace(tzinfo=zone, fold=0)
+    moment_s = int(before.timestamp())
+    if _wall(moment_s, zone) == wall:
+        return float(moment_s)
+    # In a gap. fold=1 reckons with the offset after it, which is too early by the gap's length.
+    low_s, high_s = int(before.replace(fold=1).timestamp()), moment_s
+    while high_s - low_s > 1:
+        middle_s = (low_s + high_s) // 2
+        if _wall(middle_s, zone) < wall:
+            low_s = middle_s
+        else:
+            high_s = middle_s
+    return float(high_s)

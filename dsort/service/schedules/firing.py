@@ -1,0 +1,363 @@
+"""What is done about a due time: once, however many replicas there are, and whenever they die.
+
+All of it is one transaction, which begins with the schedule's own row: it is moved to its next due
+time only if nobody else has moved or changed it since it was read. So of several replicas one does
+it, and what it does (the run's row, the job in the queue, the count of jobs) happens with it or
+not at all. The job is made before, outside of the transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from dsort.errors import ConflictError, DsortError, NotFoundError
+from dsort.service.database.tables import jobs, schedule_runs, schedules
+from dsort.service.jobs.rows import NewJob
+from dsort.service.jobs.store import JobStore, insert_job
+from dsort.service.jobs.submitting import refuse_overlap
+from dsort.service.schedules.due import missed, next_due, run_id_of
+from dsort.service.schedules.rows import (
+    REFUSED,
+    SKIPPED,
+    SUBMITTED,
+    WAITING,
+    RunRow,
+    ScheduleRow,
+    run_row,
+    schedule_row,
+)
+from dsort.service.schedules.store import ScheduleStore
+
+__all__ = ["LATE_S_MAX", "WAITING_MAX", "Firing", "Turn", "turn_of"]
+
+LATE_S_MAX: Final = 60.0
+"""What is done within this time is on time: ``catch_up`` is about due times that are older."""
+WAITING_MAX: Final = 100
+REASON_MAX: Final = 2000
+_TRIES_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What there is to do about a schedule that is due: ``due_s`` is made (None: nothing is), then
+    it is due at ``next_due_at``. ``passed``: why due times before ``due_s`` are not made up for,
+    if there are any."""
+
+    due_s: float | None
+    next_due_at: float | None
+    passed: str = ""
+
+
+def turn_of(row: ScheduleRow, now_s: float) -> Turn:
+    """What to do about a schedule whose ``next_due_at`` has come."""
+    assert row.next_due_at is not None
+    catch_up = row.definition.catch_up
+    found = missed(
+        row.definition,
+        anchor_s=row.created_at,
+        after_s=row.next_due_at - 1,
+        now_s=now_s,
+        **({} if catch_up == "all" else {"count_max": 1}),
+    )
+    after = next_due(row.definition, anchor_s=row.created_at, after_s=now_s)
+    if not found.times:  # it is not due then (any more)
+        return Turn(None, after)
+    passed, times = found.left_out, list(found.times)
+    if catch_up == "none" and now_s - times[0] > LATE_S_MAX:
+        passed, times = passed + 1, []
+    reason = ""
+    if passed:
+        least = "at least " if found.at_least else ""
+        what = "1 due time was" if passed == 1 else f"{least}{passed} due times were"
+        reason = f"{what} missed, from {run_id_of(row.next_due_at)} on; catch_up is {catch_up}"
+        if catch_up == "all":
+            reason += f", which makes up for the newest {len(times)}"
+    if not times:
+        return Turn(None, after, reason)
+    return Turn(times[0], times[1] if len(times) > 1 else after, reason)
+
+
+class Firing:
+    """Makes the jobs of schedules when they are due, or when somebody says so."""
+
+    def __init__(self, store: ScheduleStore) -> None:
+        self._store = store
+        self._database = store.database
+        self._jobs = JobStore(store.database)
+
+    def due(self) -> tuple[Sequence[str], float | None]:
+        """(the schedules that are due, when the next one of the others will be)."""
+        table, now_s = schedules, self._store.now_s()
+        query = (
+            select(table.c.schedule_id, table.c.next_due_at)
+            .where(table.c.paused.is_(False), table.c.next_due_at.is_not(None))
+            .order_by(table.c.next_due_at)
+        )
+        later = query.where(table.c.next_due_at > now_s).limit(1)
+        with self._database.reading() as connection:
+            found = connection.execute(query.where(table.c.next_due_at <= now_s))
+            ids = [each.schedule_id for each in found]
+            first = connection.execute(later).first()
+        return ids, None if first is None else first.next_due_at
+
+    def waiting(self) -> Sequence[str]:
+        """The schedules with runs that wait for earlier ones."""
+        query = select(schedule_runs.c.schedule_id).where(schedule_runs.c.outcome == WAITING)
+        with self._database.reading() as connection:
+            return connection.execute(query.distinct()).scalars().all()
+
+    def fire(self, schedule_id: str) -> bool:
+        """Do one thing about a schedule that is due; whether there may be more to do."""
+        row, now_s = self._row(schedule_id), self._store.now_s()
+        if row is None or row.paused or row.next_due_at is None or row.next_due_at > now_s:
+            return False
+        turn = turn_of(row, now_s)
+        made = None if turn.due_s is None else self._make(row, turn.due_s)
+        stop: Sequence[str] = ()
+        with self._database.writing() as connection:
+            if not _claim(connection, row, next_due_at=turn.next_due_at):
+                return True
+            if turn.passed and not _is_noted(connection, row, row.next_due_at):
+                _add_run(connection, row, row.next_due_at, now_s, SKIPPED, turn.passed)
+            # It may be, if the definition was changed by a replica whose clock is behind.
+            noted = turn.due_s is not None and _is_noted(connection, row, turn.due_s)
+            if turn.due_s is not None and made is not None and not noted:
+                _, stop = self._settle(connection, row, turn.due_s, made, now_s, by_hand=False)
+        self._stop(stop, row)
+        return turn.next_due_at is not None and turn.next_due_at <= now_s
+
+    def run_now(self, schedule_id: str) -> RunRow:
+        """Make a job now, whatever the clock says, and though it is paused. ``overlap`` holds:
+        ``ConflictError`` where an earlier job is not over and it says skip. ``NotFoundError``, and
+        whatever keeps the job from being made."""
+        for _ in range(_TRIES_MAX):
+            row, now_s = self._row(schedule_id), self._store.now_s()
+            if row is None:
+                break
+            due_s = self._free_moment(row, now_s)
+            made = self._make(row, due_s)
+            with self._database.writing() as connection:
+                if not _claim(connection, row, next_due_at=row.next_due_at):
+                    continue
+                busy = _unfinished(connection, schedule_id)
+                if busy and row.definition.overlap == "skip":
+                    raise ConflictError(
+                        f"job {busy[0]} of schedule {row.name} is not over, and its overlap is "
+                        "skip",
+                        hint="wait for it, or stop it",
+                    )
+                if isinstance(made, DsortError) and not busy:
+                    raise made
+                number, stop = self._settle(connection, row, due_s, made, now_s, by_hand=True)
+                query = select(schedule_runs).where(schedule_runs.c.number == number)
+                run = run_row(connection.execute(query).one())
+                if run.outcome == REFUSED:
+                    raise ConflictError(run.reason)
+            self._stop(stop, row)
+            return run
+        raise NotFoundError("there is no such schedule (any more)")
+
+    def start_waiting(self, schedule_id: str) -> bool:
+        """Make the job of the oldest run that waits, if nothing keeps it waiting any more; whether
+        it did."""
+        row, now_s = self._row(schedule_id), self._store.now_s()
+        if row is None or row.paused:
+            return False
+        with self._database.reading() as connection:
+            run = _oldest_waiting(connection, schedule_id)
+            busy = _unfinished(connection, schedule_id)
+        if run is None:
+            return False
+        if busy:
+            if row.definition.overlap == "replace":
+                self._stop(busy, row)
+            return False
+        made = self._make(row, run.due_at)
+        with self._database.writing() as connection:
+            if not _claim(connection, row, next_due_at=row.next_due_at):
+                return False
+            now_waiting = _oldest_waiting(connection, schedule_id)
+            if now_waiting != run or _unfinished(connection, schedule_id):
+                return False
+            outcome, reason, job_id = self._take_in(connection, row, made, now_s)
+            connection.execute(
+                update(schedule_runs)
+                .where(schedule_runs.c.number == run.number)
+                .values(outcome=outcome, reason=reason, job_id=job_id, fired_at=now_s)
+            )
+        return True
+
+    def _row(self, schedule_id: str) -> ScheduleRow | None:
+        query = select(schedules).where(schedules.c.schedule_id == schedule_id)
+        with self._database.reading() as connection:
+            found = connection.execute(query).first()
+        return None if found is None else schedule_row(found)
+
+    def _make(self, row: ScheduleRow, due_s: float) -> NewJob | DsortError:
+        try:
+            return self._store.maker.make(row, due_s)
+        except DsortError as error:
+            return error
+
+    def _free_moment(self, row: ScheduleRow, now_s: float) -> float:
+        """A whole second from now on that is no due time, and no other run's: the run's id."""
+        table, moment_s = schedule_runs, float(math.floor(now_s))
+        query = select(table.c.due_at).where(
+            table.c.schedule_id == row.schedule_id, table.c.due_at >= moment_s
+        )
+        with self._database.reading() as connection:
+            taken = set(connection.execute(query).scalars())
+        anchor_s = row.created_at
+        while moment_s in taken or moment_s == next_due(
+            row.definition, anchor_s=anchor_s, after_s=moment_s - 1
+        ):
+            moment_s += 1
+        return moment_s
+
+    def _settle(
+        self,
+        connection: Connection,
+        row: ScheduleRow,
+        due_s: float,
+        made: NewJob | DsortError,
+        now_s: float,
+        *,
+        by_hand: bool,
+    ) -> tuple[int | None, Sequence[str]]:
+        """Note how a due time comes out, and do that: (the run's number, jobs to stop then)."""
+        busy = _unfinished(connection, row.schedule_id)
+        overlap = row.definition.overlap
+        if overlap == "replace":
+            instead = f"the run of {run_id_of(due_s)} came in its place: overlap is replace"
+            _give_up_waiting(connection, row.schedule_id, instead)
+        waiting = _count_waiting(connection, row.schedule_id)
+        outcome, reason, job_id = WAITING, "", None
+        if not busy and not waiting:
+            outcome, reason, job_id = self._take_in(connection, row, made, now_s)
+        elif overlap == "skip":
+            what = f"job {busy[0]} is not over" if busy else "an earlier run waits"
+            outcome, reason = SKIPPED, f"{what}: overlap is skip"
+        elif waiting >= WAITING_MAX:
+            outcome, reason = SKIPPED, f"{waiting} earlier runs wait already"
+        elif busy:
+            reason = f"for job {busy[0]} to end"
+        number = _add_run(
+            connection, row, due_s, now_s, outcome, reason, job_id=job_id, by_hand=by_hand
+        )
+        return number, busy if overlap == "replace" else ()
+
+    def _take_in(
+        self, connection: Connection, row: ScheduleRow, made: NewJob | DsortError, now_s: float
+    ) -> tuple[str, str, str | None]:
+        """(outcome, reason, job id) of a job for the queue; only one that is taken in counts."""
+        if not isinstance(made, DsortError):
+            try:
+                refuse_overlap(connection, made)
+            except ConflictError as error:
+                made = error
+        if isinstance(made, DsortError):
+            return REFUSED, str(made)[:REASON_MAX], None
+        insert_job(connection, made, now_s=now_s)
+        connection.execute(
+            update(schedules)
+            .where(schedules.c.schedule_id == row.schedule_id)
+            .values(run_count=row.run_count + 1)
+        )
+        return SUBMITTED, "", made.job_id
+
+    def _stop(self, job_ids: Sequence[str], row: ScheduleRow) -> None:
+        for job_id in job_ids:
+            with contextlib.suppress(NotFoundError):  # somebody has removed it meanwhile
+                self._jobs.ask_stop(job_id, f"schedule {row.name} is due again: overlap is replace")
+
+
+def _claim(connection: Connection, row: ScheduleRow, *, next_due_at: float | None) -> bool:
+    """Lock the schedule and move it on, if it is still as it was read."""
+    table = schedules
+    changed = connection.execute(
+        update(table)
+        .where(
+            table.c.schedule_id == row.schedule_id,
+            table.c.changed_at == row.changed_at,
+            table.c.run_count == row.run_count,
+            table.c.next_due_at == row.next_due_at
+            if row.next_due_at is not None
+            else table.c.next_due_at.is_(None),
+        )
+        .values(next_due_at=next_due_at)
+    )
+    return changed.rowcount == 1
+
+
+def _is_noted(connection: Connection, row: ScheduleRow, due_s: float) -> bool:
+    table = schedule_runs
+    query = select(table.c.number).where(
+        table.c.schedule_id == row.schedule_id,
+        table.c.due_at == due_s,
+        table.c.by_hand.is_(False),
+    )
+    return connection.execute(query).first() is not None
+
+
+def _unfinished(connection: Connection, schedule_id: str) -> Sequence[str]:
+    query = select(jobs.c.job_id).where(
+        jobs.c.schedule_id == schedule_id, jobs.c.state.in_(("queued", "running"))
+    )
+    return connection.execute(query.order_by(jobs.c.number)).scalars().all()
+
+
+def _waiting_of(schedule_id: str) -> Any:
+    table = schedule_runs
+    return (table.c.schedule_id == schedule_id) & (table.c.outcome == WAITING)
+
+
+def _count_waiting(connection: Connection, schedule_id: str) -> int:
+    query = select(func.count()).select_from(schedule_runs).where(_waiting_of(schedule_id))
+    return connection.execute(query).scalar_one()
+
+
+def _oldest_waiting(connection: Connection, schedule_id: str) -> RunRow | None:
+    table = schedule_runs
+    query = select(table).where(_waiting_of(schedule_id)).order_by(table.c.due_at).limit(1)
+    found = connection.execute(query).first()
+    return None if found is None else run_row(found)
+
+
+def _give_up_waiting(connection: Connection, schedule_id: str, reason: str) -> None:
+    connection.execute(
+        update(schedule_runs).where(_waiting_of(schedule_id)).values(outcome=SKIPPED, reason=reason)
+    )
+
+
+def _add_run(
+    connection: Connection,
+    row: ScheduleRow,
+    due_s: float | None,
+    now_s: float,
+    outcome: str,
+    reason: str,
+    *,
+    job_id: str | None = None,
+    by_hand: bool = False,
+) -> int:
+    done = connection.execute(
+        insert(schedule_runs).values(
+            schedule_id=row.schedule_id,
+            due_at=due_s,
+            by_hand=by_hand,
+            fired_at=now_s,
+            outcome=outcome,
+            reason=reason,
+            job_id=job_id,
+        )
+    )
+    key = done.inserted_primary_key
+    assert key is not None
+    number: int = key[0]
+    return number

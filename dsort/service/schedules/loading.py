@@ -1,0 +1,129 @@
+"""From what a user sends to a ``ScheduleDefinition``, or to all its problems."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from dsort.errors import SpecError, SpecProblem
+from dsort.service.schedules.definition import CRON_HINT, ScheduleDefinition
+from dsort.service.schedules.due import date_of, due_times, run_id_of
+from dsort.service.schedules.places import with_shared_buckets
+from dsort.service.schedules.render import RunValues, has_placeholder, render
+from dsort.spec.hints import closest, describe, plain_problems
+from dsort.spec.load import LoadedSpec, parse_spec
+
+__all__ = ["SAMPLE", "LoadedDefinition", "parse_definition"]
+
+SAMPLE: Final = RunValues(date="2026-01-31", run_id="20260131T020000Z", epoch=0)
+"""The run that a definition is tried with."""
+_SAMPLE_S: Final = 1_769_824_800.0
+_RUNS_COMPARED: Final = 10
+_NAMES: Final = ("output_bck", "output_format", "ekm", "ekm_default")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedDefinition:
+    """A definition, and what to tell its writer about it."""
+
+    definition: ScheduleDefinition
+    warnings: tuple[str, ...]
+
+
+def parse_definition(
+    mapping: object, *, check: Callable[[Mapping[str, Any]], LoadedSpec] = parse_spec
+) -> LoadedDefinition:
+    """The definition that ``mapping`` (as from JSON) holds. Its spec is tried: rendered for a
+    sample run, and given to ``check``. ``SpecError`` with every problem at once, those of the spec
+    under ``spec.``; whatever else ``check`` raises."""
+    if not isinstance(mapping, Mapping):
+        raise SpecError(f"a schedule is an object of fields, not {describe(mapping)}")
+    definition, problems = _fields(mapping)
+    problems += _when(mapping, definition)
+    loaded: LoadedSpec | None = None
+    if isinstance(mapping.get("spec"), Mapping):
+        try:
+            loaded = _try_out(mapping["spec"], check)
+        except SpecError as error:
+            problems += [
+                replace(each, path=f"spec.{each.path}" if each.path else "spec")
+                for each in error.problems
+            ]
+    if problems or definition is None or loaded is None:
+        raise SpecError(list(dict.fromkeys(problems)))
+    return LoadedDefinition(definition, (*loaded.warnings, *_warnings(definition)))
+
+
+def _fields(mapping: Mapping[Any, Any]) -> tuple[ScheduleDefinition | None, list[SpecProblem]]:
+    try:
+        return ScheduleDefinition.model_validate(dict(mapping)), []
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+    problems = []
+    known = list(ScheduleDefinition.model_fields)
+    for each in errors:
+        for problem in plain_problems(each):
+            if each["type"] == "extra_forbidden":
+                near = closest(problem.path, known)
+                problem = replace(problem, hint=f'did you mean "{near}"?' if near else "")
+            elif each["type"] == "missing":
+                problem = replace(problem, hint="")
+            problems.append(problem)
+    return None, problems
+
+
+def _when(mapping: Mapping[str, Any], definition: ScheduleDefinition | None) -> list[SpecProblem]:
+    problems = []
+    given = [name for name in ("cron", "every") if mapping.get(name) is not None]
+    if not given:
+        problems.append(SpecProblem("cron", "is required, or every", CRON_HINT))
+    elif len(given) == 2:
+        problems.append(SpecProblem("every", "there is a cron, too: only one of them says when"))
+    if definition is not None:
+        start_s, end_s = definition.start_s, definition.end_s
+        if start_s is not None and end_s is not None and end_s < start_s:
+            problems.append(SpecProblem("end_at", "lies before start_at"))
+    return problems
+
+
+def _try_out(
+    spec: Mapping[str, Any], check: Callable[[Mapping[str, Any]], LoadedSpec]
+) -> LoadedSpec:
+    loaded = check(render(spec, SAMPLE))
+    with_shared_buckets(spec)
+    if loaded.spec.dry_run:
+        raise SpecError([SpecProblem("dry_run", "a schedule's jobs make something: leave it out")])
+    return loaded
+
+
+def _warnings(definition: ScheduleDefinition) -> list[str]:
+    warnings = []
+    spec = definition.spec
+    algorithm = spec.get("algorithm")
+    if isinstance(algorithm, Mapping) and algorithm.get("kind") == "shuffle":
+        seed = algorithm.get("seed")
+        if seed not in (None, "") and not has_placeholder(seed):
+            warnings.append(
+                f"every run has the seed {seed}, and so the same order if its inputs are the same: "
+                'leave the seed out, or write e.g. "{{run_id}}", for a fresh one each time'
+            )
+    if not spec.get("overwrite"):
+        named: dict[str, str] = {}
+        due = due_times(definition, anchor_s=_SAMPLE_S, after_s=_SAMPLE_S)
+        for epoch, due_s in enumerate(islice(due, _RUNS_COMPARED)):
+            run_id = run_id_of(due_s)
+            rendered = render(spec, RunValues(date_of(definition, due_s), run_id, epoch))
+            names = json.dumps([rendered.get(field) for field in _NAMES], sort_keys=True)
+            if names in named:
+                warnings.append(
+                    f"the runs of {named[names]} and {run_id} would write the same names, so that "
+                    "the later one is refused: put {{run_id}} into them, or set overwrite"
+                )
+                break
+            named[names] = run_id
+    return warnings

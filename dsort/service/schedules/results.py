@@ -1,0 +1,104 @@
+"""The results of a schedule, as the database knows them and as their manifests are in buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, select, update
+
+from dsort.core.bucket_ref import BucketRef
+from dsort.core.manifest import manifest_name
+from dsort.service.database.engine import Database
+from dsort.service.database.tables import jobs, schedule_runs
+from dsort.spec.buckets import parse_bucket
+from dsort.storage.base import Bucket, ObjectInfo
+
+__all__ = ["Opener", "Result", "ScheduleResults"]
+
+Opener = Callable[[BucketRef], Bucket]
+"""How a process opens buckets: reached and limited as its settings say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A job of a schedule that has made something, or may have. ``after_commit``: as
+    ``making.py`` writes it."""
+
+    number: int
+    job_id: str
+    state: str
+    due_s: float
+    spec: Mapping[str, Any]
+    after_commit: Mapping[str, Any]
+
+    @property
+    def input_bck(self) -> BucketRef:
+        """Where it reads."""
+        return parse_bucket(self.spec["input_bck"])
+
+    @property
+    def output_bck(self) -> BucketRef:
+        """Where it writes."""
+        return parse_bucket(self.spec["output_bck"])
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """Results sort by this: newer ones are due later, or else were submitted later."""
+        return self.due_s, self.number
+
+    def manifest_info(self, bucket: Bucket) -> ObjectInfo | None:
+        """Its manifest in its output bucket, if it is there: if it is, the job has finished."""
+        return bucket.stat_many([manifest_name(self.job_id)]).get(manifest_name(self.job_id))
+
+
+class ScheduleResults:
+    """What the database knows of the results of schedules."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def one(self, job_id: str) -> Result | None:
+        """A job of a schedule; None if it is not one."""
+        found = self._read(jobs.c.job_id == job_id)
+        return found[0] if found else None
+
+    def unfinished(self, schedule_id: str) -> Sequence[Result]:
+        """Its jobs that are not over, newest first."""
+        return self._read(_of(schedule_id), jobs.c.state.in_(("queued", "running")))
+
+    def finished(self, schedule_id: str) -> Sequence[Result]:
+        """Its jobs that have finished and whose outputs have not been removed, newest first."""
+        removed = select(schedule_runs.c.job_id).where(
+            schedule_runs.c.schedule_id == schedule_id,
+            schedule_runs.c.removed_at.is_not(None),
+            schedule_runs.c.job_id.is_not(None),
+        )
+        return self._read(
+            _of(schedule_id), jobs.c.state == "finished", jobs.c.job_id.not_in(removed)
+        )
+
+    def mark_removed(self, result: Result, *, now_s: float) -> None:
+        """Note that its outputs are gone."""
+        with self._database.writing() as connection:
+            connection.execute(
+                update(schedule_runs)
+                .where(schedule_runs.c.job_id == result.job_id)
+                .values(removed_at=now_s)
+            )
+
+    def _read(self, *conditions: ColumnElement[bool]) -> list[Result]:
+        columns = ("number", "job_id", "state", "due_at", "spec", "after_commit")
+        query = select(*(jobs.c[name] for name in columns)).where(
+            jobs.c.after_commit.is_not(None), jobs.c.due_at.is_not(None), *conditions
+        )
+        with self._database.reading() as connection:
+            found = [
+                Result(*row) for row in connection.execute(query) if row.after_commit is not None
+            ]
+        return sorted(found, key=lambda each: each.order, reverse=True)
+
+
+def _of(schedule_id: str) -> ColumnElement[bool]:
+    return (jobs.c.schedule_id == schedule_id) & (jobs.c.kind == "run")

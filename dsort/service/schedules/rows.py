@@ -1,0 +1,72 @@
+"""Schedules and their runs as they are stored: one frozen value a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row
+
+from dsort.service.schedules.definition import ScheduleDefinition
+
+__all__ = [
+    "REFUSED",
+    "SKIPPED",
+    "SUBMITTED",
+    "WAITING",
+    "RunRow",
+    "ScheduleRow",
+    "run_row",
+    "schedule_row",
+]
+
+SUBMITTED, SKIPPED, REFUSED, WAITING = "submitted", "skipped", "refused", "waiting"
+"""How a due time came out. ``waiting``: for earlier jobs of the schedule to end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRow:
+    """One row of ``tables.schedules``. Times are seconds since 1970.
+
+    ``input_uri`` and ``output_uri``: as much of the buckets as all runs share. ``next_due_at``: the
+    first due time that nothing has been done about; while it is paused, the first one missed.
+    """
+
+    schedule_id: str
+    name: str
+    owner: str
+    definition: ScheduleDefinition
+    input_uri: str
+    output_uri: str
+    paused: bool
+    created_at: float
+    changed_at: float
+    next_due_at: float | None
+    run_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """One row of ``tables.schedule_runs``: what came of a due time."""
+
+    number: int
+    schedule_id: str
+    due_at: float
+    by_hand: bool
+    fired_at: float
+    outcome: str  # submitted | skipped | refused | waiting
+    reason: str
+    job_id: str | None
+    removed_at: float | None
+
+
+def schedule_row(row: Row[Any]) -> ScheduleRow:
+    """The schedule that a row of the table is."""
+    values = row._asdict()
+    definition = ScheduleDefinition.model_validate(values["definition"])
+    return ScheduleRow(**values | {"definition": definition})
+
+
+def run_row(row: Row[Any]) -> RunRow:
+    """The run that a row of the table is."""
+    return RunRow(**row._asdict())

@@ -1,0 +1,194 @@
+"""Schedules as the REST routes see them: made, found, listed, changed, paused, removed."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from dsort.errors import ConflictError, NotFoundError, SpecError, SpecProblem
+from dsort.service.database.engine import Database
+from dsort.service.database.tables import schedule_runs, schedules
+from dsort.service.schedules.definition import ScheduleDefinition
+from dsort.service.schedules.due import next_due
+from dsort.service.schedules.loading import LoadedDefinition, parse_definition
+from dsort.service.schedules.making import JobMaker
+from dsort.service.schedules.rows import RunRow, ScheduleRow, run_row, schedule_row
+from dsort.service.security.identity import Identity
+
+__all__ = ["ScheduleStore"]
+
+
+class ScheduleStore:
+    """The schedules of a service. Every method is a transaction of its own.
+
+    ``on_change`` is called after each change, so that a keeper of this process can look again.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        maker: JobMaker,
+        *,
+        clock: Callable[[], float] = time.time,
+        on_change: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.database = database
+        self.maker = maker
+        self.on_change = on_change
+        self._clock = clock
+
+    def read(self, mapping: object) -> LoadedDefinition:
+        """The definition that ``mapping`` holds, its spec checked as a job's would be.
+        ``SpecError`` with all problems, ``ForbiddenError``."""
+        return parse_definition(mapping, check=self.maker.check)
+
+    def add(self, definition: ScheduleDefinition, identity: Identity) -> ScheduleRow:
+        """Make a schedule. ``ConflictError`` if there is one of that name; ``ForbiddenError`` if
+        its buckets are not for ``identity``."""
+        input_uri, output_uri = self.maker.uris(definition, identity)
+        now_s = self._clock()
+        made = ScheduleRow(
+            schedule_id=secrets.token_hex(8),
+            name=definition.name,
+            owner=identity.name,
+            definition=definition,
+            input_uri=input_uri,
+            output_uri=output_uri,
+            paused=definition.paused,
+            created_at=now_s,
+            changed_at=now_s,
+            next_due_at=next_due(definition, anchor_s=now_s, after_s=now_s),
+            run_count=0,
+        )
+        try:
+            with self.database.writing() as connection:
+                values = {name: getattr(made, name) for name in ScheduleRow.__slots__}
+                values["definition"] = definition.stored()
+                connection.execute(insert(schedules).values(values))
+        except IntegrityError:
+            raise ConflictError(
+                f"there is a schedule {definition.name} already",
+                hint="take another name, or replace it: PUT",
+            ) from None
+        self.on_change()
+        return made
+
+    def change(self, name: str, definition: ScheduleDefinition, identity: Identity) -> ScheduleRow:
+        """Give a schedule another definition; history, epochs and owner stay, and the buckets must
+        be for the owner. If it is due at other times now, those before this moment are not made up
+        for."""
+        if definition.name != name:
+            raise SpecError([SpecProblem("name", f'must be "{name}", as in the address')])
+        before = self.get(name)
+        owner = None if before is None else self.maker.owner(before.owner)
+        input_uri, output_uri = self.maker.uris(definition, owner or identity)
+
+        def changed(row: ScheduleRow, now_s: float) -> ScheduleRow:
+            next_due_at = row.next_due_at
+            if definition.timing != row.definition.timing:
+                next_due_at = next_due(definition, anchor_s=row.created_at, after_s=now_s)
+            return replace(
+                row,
+                definition=definition,
+                input_uri=input_uri,
+                output_uri=output_uri,
+                paused=definition.paused,
+                next_due_at=next_due_at,
+            )
+
+        return self._change(name, changed)
+
+    def pause(self, name: str) -> ScheduleRow:
+        """Let it rest: it is not due, and what waits goes on waiting."""
+        return self._change(name, lambda row, now_s: replace(row, paused=True))
+
+    def resume(self, name: str) -> ScheduleRow:
+        """Let it go on. Its ``catch_up`` says what is made up of the due times that it missed."""
+
+        def resumed(row: ScheduleRow, now_s: float) -> ScheduleRow:
+            next_due_at = row.next_due_at
+            if row.paused and row.definition.catch_up == "none":
+                definition = row.definition
+                next_due_at = next_due(definition, anchor_s=row.created_at, after_s=now_s)
+            return replace(row, paused=False, next_due_at=next_due_at)
+
+        return self._change(name, resumed)
+
+    def remove(self, name: str) -> None:
+        """Forget a schedule and its history; its jobs and their results stay."""
+        with self.database.writing() as connection:
+            connection.execute(delete(schedules).where(schedules.c.name == name))
+        self.on_change()
+
+    def get(self, name: str) -> ScheduleRow | None:
+        """The schedule of that name."""
+        with self.database.reading() as connection:
+            found = connection.execute(select(schedules).where(schedules.c.name == name)).first()
+        return None if found is None else schedule_row(found)
+
+    def list(self, *, visible: ColumnElement[bool] | None = None) -> Sequence[ScheduleRow]:
+        """All schedules by name; ``visible``: a condition on the table, of what may be seen."""
+        query = select(schedules).order_by(schedules.c.name)
+        if visible is not None:
+            query = query.where(visible)
+        with self.database.reading() as connection:
+            return [schedule_row(each) for each in connection.execute(query)]
+
+    def runs(
+        self, schedule_id: str, *, limit: int = 50, before: int | None = None
+    ) -> Sequence[RunRow]:
+        """What came of its due times, newest first: those with a number below ``before``."""
+        table = schedule_runs
+        query = select(table).where(table.c.schedule_id == schedule_id)
+        if before is not None:
+            query = query.where(table.c.number < before)
+        query = query.order_by(table.c.number.desc()).limit(limit)
+        with self.database.reading() as connection:
+            return [run_row(each) for each in connection.execute(query)]
+
+    def last_runs(self, schedule_ids: Iterable[str]) -> dict[str, RunRow]:
+        """The newest run of each."""
+        table = schedule_runs
+        newest = (
+            select(func.max(table.c.number))
+            .where(table.c.schedule_id.in_(list(schedule_ids)))
+            .group_by(table.c.schedule_id)
+        )
+        with self.database.reading() as connection:
+            found = connection.execute(select(table).where(table.c.number.in_(newest)))
+            return {each.schedule_id: run_row(each) for each in found}
+
+    def now_s(self) -> float:
+        """The time by this store's clock."""
+        return self._clock()
+
+    def _change(
+        self, name: str, changed: Callable[[ScheduleRow, float], ScheduleRow]
+    ) -> ScheduleRow:
+        with self.database.writing() as connection:
+            row = _locked(connection, name)
+            now_s = self._clock()
+            # Later than any change before it: whoever fires it sees that it was changed.
+            after = replace(changed(row, now_s), changed_at=max(now_s, row.changed_at + 1e-3))
+            names = ("input_uri", "output_uri", "paused", "changed_at", "next_due_at")
+            values = {name: getattr(after, name) for name in names}
+            connection.execute(
+                update(schedules)
+                .where(schedules.c.schedule_id == row.schedule_id)
+                .values(values | {"definition": after.definition.stored()})
+            )
+        self.on_change()
+        return after
+
+
+def _locked(connection: Connection, name: str) -> ScheduleRow:
+    query = select(schedules).where(schedules.c.name == name).with_for_update()
+    found = connection.execute(query).first()
+    if found is None:
+        raise NotFoundError(f"there is no schedule {name}")
+    return schedule_row(found)

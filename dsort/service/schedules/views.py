@@ -1,0 +1,63 @@
+"""A schedule as the REST routes show it: JSON with times in RFC 3339."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, Final
+
+from dsort.service.jobs.views import rfc3339
+from dsort.service.schedules.due import due_times, run_id_of
+from dsort.service.schedules.rows import RunRow, ScheduleRow
+
+__all__ = ["run_view", "schedule_view"]
+
+NEXT_TIMES: Final = 5
+
+
+def run_view(run: RunRow) -> dict[str, Any]:
+    """The RunView of a run."""
+    return {
+        "due_at": rfc3339(run.due_at),
+        "by_hand": run.by_hand,
+        "fired_at": rfc3339(run.fired_at),
+        "outcome": run.outcome,
+        "reason": run.reason,
+        "job_id": run.job_id,
+        "run_id": run_id_of(run.due_at),
+        "removed_at": rfc3339(run.removed_at),
+    }
+
+
+def schedule_view(
+    row: ScheduleRow, last_run: RunRow | None, *, now_s: float, warnings: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The ScheduleView of a row. ``next_times``: of a paused one there are none."""
+    definition = row.definition
+    due = due_times(definition, anchor_s=row.created_at, after_s=now_s)
+    return {
+        "name": row.name,
+        "spec": definition.spec,
+        "cron": definition.cron,
+        "every": definition.every,
+        "timezone": definition.timezone,
+        "paused": row.paused,
+        "catch_up": definition.catch_up,
+        "overlap": definition.overlap,
+        "start_at": rfc3339(definition.start_s),
+        "end_at": rfc3339(definition.end_s),
+        "retain": definition.retain,
+        "latest": definition.latest,
+        "priority": definition.priority,
+        "labels": list(definition.labels),
+        "description": definition.description,
+        "owner": row.owner,
+        "input_uri": row.input_uri,
+        "output_uri": row.output_uri,
+        "created_at": rfc3339(row.created_at),
+        "changed_at": rfc3339(row.changed_at),
+        "next_times": [] if row.paused else [rfc3339(each) for each in islice(due, NEXT_TIMES)],
+        "run_count": row.run_count,
+        "last_run": None if last_run is None else run_view(last_run),
+        "warnings": list(warnings),
+    }

@@ -1,0 +1,391 @@
+"""The law of schedules, the same on SQLite and PostgreSQL: each due time comes out once, whoever is
+there to see it; what was missed is made up for as the schedule says; jobs of one schedule overlap
+as it says."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from dsort.errors import ConflictError, ForbiddenError, NotFoundError, SpecError
+from dsort.service.database.engine import Database, open_database
+from dsort.service.schedules import firing
+from dsort.service.schedules.keeper import ScheduleKeeper
+from dsort.service.security.identity import ANYONE, SUBMITTER, Identity
+from tests.support.commands import ROOT
+from tests.support.fake_clock import FakeClock
+from tests.support.schedules import Nights, at, definition, spec
+
+WAIT_S = 30
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(at("2026-11-20 00:00") + 0.1234567)  # changed_at has a fraction
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    with open_database(database_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def nights(database: Database, tmp_path: Path, clock: FakeClock) -> Nights:
+    return Nights(database, tmp_path, clock)
+
+
+def test_each_due_time_makes_one_job_with_its_own_names_seed_and_epoch(nights: Nights) -> None:
+    nights.add(
+        spec=spec(output_format="{{date}}/e{{epoch}}-%d"),
+        timezone="Europe/Berlin",
+        priority=7,
+        labels=["nightly"],
+    )
+    for moment in ("2026-11-20 00:59", "2026-11-20 01:00", "2026-11-20 01:01"):
+        nights.at(moment)
+    nights.end_jobs()
+    nights.at("2026-11-21 01:00")
+    assert nights.outcomes() == [("11-20 01:00", "submitted"), ("11-21 01:00", "submitted")]
+    assert [(s["output_format"], s["algorithm"]["seed"]) for s in nights.job_specs()] == [
+        ("2026-11-20/e0-%d", "20261120T010000Z"),
+        ("2026-11-21/e1-%d", "20261121T010000Z"),
+    ]
+    job_ids = [run.job_id for run in nights.run_rows()]
+    job = nights.jobs.get(str(job_ids[1]))
+    assert job is not None
+    assert (job.priority, job.labels, job.owner) == (7, ("nightly",), "anyone")
+    assert (job.schedule_name, job.due_at) == ("nightly", at("2026-11-21 01:00"))
+    assert job.after_commit is not None
+    assert job.after_commit["pointer"] == {"bucket": "out", "name": "latest.json"}
+
+
+def test_however_many_replicas_look_at_once_a_due_time_fires_once(
+    database_url: str, tmp_path: Path, clock: FakeClock
+) -> None:
+    with open_database(database_url) as first, open_database(database_url) as second:
+        replicas = [Nights(each, tmp_path, clock) for each in (first, second, first, second)]
+        replicas[0].add(every="1h", overlap="queue", catch_up="all")
+        replicas[0].add(name="other", every="1h", catch_up="all")
+        clock.seconds = at("2026-11-20 03:00")
+        together = threading.Barrier(len(replicas))
+
+        def look(replica: Nights) -> None:
+            together.wait(WAIT_S)
+            for _ in range(3):
+                replica.keeper.turn()
+
+        with ThreadPoolExecutor(len(replicas)) as pool:
+            for each in [pool.submit(look, replica) for replica in replicas]:
+                each.result(WAIT_S)
+        due = [f"11-20 {hour}" for hour in ("01:00", "02:00", "03:00")]
+        assert replicas[0].outcomes() == list(
+            zip(due, ["submitted", "waiting", "waiting"], strict=True)
+        )
+        assert replicas[1].outcomes("other") == list(
+            zip(due, ["submitted", "skipped", "skipped"], strict=True)
+        )
+        assert len(replicas[0].job_specs()) == 2
+
+
+def test_a_replica_that_dies_while_it_fires_has_done_all_or_nothing(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nights.add()
+    real = firing.insert_job
+
+    def die(*args: Any, **more: Any) -> None:
+        real(*args, **more)
+        raise OperationalError("COMMIT", {}, Exception("the connection is gone"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(firing, "insert_job", die)
+        nights.at("2026-11-20 02:00")
+        assert (nights.outcomes(), nights.job_specs()) == ([], [])
+    nights.at("2026-11-20 02:01")
+    assert nights.outcomes() == [("11-20 02:00", "submitted")]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from dsort.service.database.engine import open_database
+from dsort.service.schedules import firing
+from tests.support.fake_clock import FakeClock
+from tests.support.schedules import Nights, at
+
+real = firing.insert_job
+
+def die(*args, **more):
+    real(*args, **more)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+firing.insert_job = die
+with open_database(sys.argv[1]) as database:
+    Nights(database, Path(sys.argv[2]), FakeClock(at("2026-11-20 02:00"))).keeper.turn()
+"""
+
+
+def test_a_service_killed_while_it_fires_fires_once_when_it_is_back(
+    nights: Nights, database_url: str, tmp_path: Path
+) -> None:
+    nights.add()
+    command = [sys.executable, "-c", KILLED, database_url, str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, timeout=WAIT_S, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert (nights.outcomes(), nights.job_specs()) == ([], [])
+    for moment in ("2026-11-20 02:05", "2026-11-20 02:06"):
+        nights.at(moment)
+    assert nights.outcomes() == [("11-20 02:00", "submitted")]
+    assert len(nights.job_specs()) == 1
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "made"),
+    [
+        ("none", []),
+        ("last", ["11-22 02:00"]),
+        ("all", ["11-20 02:00", "11-21 02:00", "11-22 02:00"]),
+    ],
+)
+def test_what_was_missed_is_made_up_for_as_catch_up_says(
+    nights: Nights, catch_up: str, made: list[str]
+) -> None:
+    nights.add(catch_up=catch_up, overlap="queue")
+    for _ in range(3):
+        nights.at("2026-11-22 09:00")
+        nights.end_jobs()
+    outcomes = nights.outcomes()
+    assert [due for due, outcome in outcomes if outcome == "submitted"] == made
+    epochs = [s["algorithm"]["seed"] for s in nights.job_specs()]
+    assert epochs == [f"2026{due[:2]}{due[3:5]}T020000Z" for due in made]
+    left = [run.reason for run in nights.run_rows() if run.outcome == "skipped"]
+    assert len(left) == (catch_up != "all")
+    if catch_up == "none":
+        assert left[0].startswith("3 due times were missed, from 20261120T020000Z on")
+    nights.end_jobs()
+    nights.at("2026-11-23 02:00")  # from here on all is as ever
+    assert nights.outcomes()[-1] == ("11-23 02:00", "submitted")
+
+
+def test_a_due_time_of_this_minute_was_not_missed(nights: Nights) -> None:
+    nights.add(catch_up="none")
+    nights.at("2026-11-20 02:00:59")
+    assert nights.outcomes() == [("11-20 02:00", "submitted")]
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "made"),
+    [("none", ["11-24 02:00"]), ("last", ["11-23 02:00", "11-24 02:00"])],
+)
+def test_a_paused_schedule_is_not_due_and_resuming_makes_up_as_catch_up_says(
+    nights: Nights, catch_up: str, made: list[str]
+) -> None:
+    nights.add(catch_up=catch_up, paused=True)
+    nights.at("2026-11-22 02:00")
+    nights.at("2026-11-23 02:00")
+    assert nights.outcomes() == []
+    nights.store.resume("nightly")
+    nights.at("2026-11-23 02:00:30")
+    nights.end_jobs()
+    nights.at("2026-11-24 02:00")
+    assert [due for due, outcome in nights.outcomes() if outcome == "submitted"] == made
+
+
+def test_skip_leaves_out_what_is_due_while_an_earlier_job_is_not_over(nights: Nights) -> None:
+    nights.add(overlap="skip")
+    nights.at("2026-11-20 02:00")
+    nights.start_jobs()
+    nights.at("2026-11-21 02:00")
+    nights.end_jobs()
+    nights.at("2026-11-22 02:00")
+    assert [outcome for _, outcome in nights.outcomes()] == ["submitted", "skipped", "submitted"]
+    first, second, _ = nights.run_rows()
+    assert second.reason == f"job {first.job_id} is not over: overlap is skip"
+    assert [s["output_format"] for s in nights.job_specs()][1].startswith("20261122T")
+    assert nights.store.list()[0].run_count == 2  # what makes no job is no epoch
+
+
+def test_queue_starts_one_after_the_other_in_order(nights: Nights) -> None:
+    nights.add(overlap="queue")
+    for day in (20, 21, 22):
+        nights.at(f"2026-11-{day} 02:00")
+    assert [outcome for _, outcome in nights.outcomes()] == ["submitted", "waiting", "waiting"]
+    for ended in (2, 3):
+        nights.end_jobs()
+        nights.at("2026-11-22 12:00")
+        submitted = [due for due, outcome in nights.outcomes() if outcome == "submitted"]
+        assert len(submitted) == ended
+    assert [s["algorithm"]["seed"] for s in nights.job_specs()] == [
+        f"202611{day}T020000Z" for day in (20, 21, 22)
+    ]
+
+
+def test_what_waits_goes_on_waiting_while_the_schedule_is_paused(nights: Nights) -> None:
+    nights.add(overlap="queue")
+    nights.at("2026-11-20 02:00")
+    nights.at("2026-11-21 02:00")
+    nights.store.pause("nightly")
+    nights.end_jobs()
+    nights.at("2026-11-21 03:00")
+    assert nights.outcomes()[-1] == ("11-21 02:00", "waiting")
+    nights.store.resume("nightly")
+    nights.at("2026-11-21 04:00")
+    assert nights.outcomes()[-1] == ("11-21 02:00", "submitted")
+
+
+def test_replace_stops_the_earlier_job_and_the_newest_goes_next(nights: Nights) -> None:
+    nights.add(overlap="replace")
+    nights.at("2026-11-20 02:00")
+    nights.start_jobs()
+    nights.at("2026-11-21 02:00")
+    running = nights.jobs.get(str(nights.run_rows()[0].job_id))
+    assert running is not None
+    assert running.stopping
+    assert running.stop_reason == "schedule nightly is due again: overlap is replace"
+    nights.at("2026-11-22 02:00")
+    nights.end_jobs("stopped")
+    nights.at("2026-11-22 02:01")
+    assert [outcome for _, outcome in nights.outcomes()] == ["submitted", "skipped", "submitted"]
+    assert [s["algorithm"]["seed"] for s in nights.job_specs()] == [
+        "20261120T020000Z",
+        "20261122T020000Z",
+    ]
+
+
+def test_what_cannot_be_made_is_told_and_the_schedule_goes_on(
+    database: Database, tmp_path: Path, clock: FakeClock
+) -> None:
+    owners: dict[str, Identity] = {}
+    nights = Nights(database, tmp_path, clock, identity_of=owners.get)
+    ann = Identity("ann", SUBMITTER, output_globs=(f"{tmp_path.as_uri()}/out",))
+    nights.store.add(definition(), ann)
+    nights.at("2026-11-20 02:00")
+    owners["ann"] = Identity("ann", SUBMITTER, output_globs=("s3://*",))
+    nights.at("2026-11-21 02:00")
+    owners["ann"] = ann
+    nights.at("2026-11-22 02:00")
+    assert [outcome for _, outcome in nights.outcomes()] == ["refused", "refused", "submitted"]
+    reasons = [run.reason for run in nights.run_rows()]
+    assert "no token ann any more" in reasons[0]
+    assert f"not for the output {tmp_path.as_uri()}/out" in reasons[1]
+
+
+def test_a_schedule_for_buckets_of_others_is_not_made(nights: Nights, tmp_path: Path) -> None:
+    ann = Identity("ann", SUBMITTER, output_globs=(f"{tmp_path.as_uri()}/out/*",))
+    with pytest.raises(ForbiddenError, match="not for the output"):
+        nights.store.add(definition(spec=spec(output_bck="in")), ann)
+    with pytest.raises(ForbiddenError, match="not for the output"):
+        nights.store.add(definition(spec=spec(output_bck="out/{{date}}")), ann)  # out/latest.json
+    made = nights.store.add(definition(spec=spec(output_bck="out/ann/{{date}}")), ann)
+    assert made.output_uri == (tmp_path / "out" / "ann").as_uri()
+
+
+def test_run_now_makes_a_job_beside_the_due_ones(nights: Nights) -> None:
+    row = nights.add(overlap="queue", paused=True)
+    nights.clock.seconds = at("2026-11-20 02:00") + 0.5  # a due time: not this run's
+    first = nights.keeper.run_now(row)
+    second = nights.keeper.run_now(row)
+    assert (first.outcome, second.outcome) == ("submitted", "waiting")
+    assert [first.due_at, second.due_at] == [at("2026-11-20 02:00:01"), at("2026-11-20 02:00:02")]
+    nights.end_jobs()
+    nights.store.resume("nightly")
+    nights.at("2026-11-20 02:00:30")
+    assert [(run.by_hand, run.outcome) for run in nights.run_rows()] == [
+        (False, "submitted"),  # before the one that waits: it was due before
+        (True, "submitted"),
+        (True, "waiting"),
+    ]
+    seeds = [s["algorithm"]["seed"] for s in nights.job_specs()]
+    assert seeds == ["20261120T020001Z", "20261120T020000Z"]
+
+
+def test_run_now_is_refused_while_a_job_is_not_over_and_overlap_is_skip(nights: Nights) -> None:
+    row = nights.add()
+    nights.keeper.run_now(row)
+    with pytest.raises(ConflictError, match="is not over"):
+        nights.keeper.run_now(row)
+    assert len(nights.run_rows()) == 1
+    nights.store.remove("nightly")
+    with pytest.raises(NotFoundError):
+        nights.keeper.run_now(row)
+
+
+def test_another_definition_keeps_epochs_and_only_other_times_begin_anew(nights: Nights) -> None:
+    row = nights.add(every="6h", spec=spec(output_format="e{{epoch}}-%d"))
+    nights.at("2026-11-20 06:00")
+    nights.end_jobs()
+    nights.clock.seconds = at("2026-11-20 12:00")  # due, and nobody has looked yet
+    same = definition(every="6h", spec=spec(output_format="f{{epoch}}-%d"))
+    nights.store.change("nightly", same, ANYONE)
+    nights.keeper.turn()
+    nights.end_jobs()
+    assert [s["output_format"] for s in nights.job_specs()] == ["e0-%d", "f1-%d"]
+    nights.clock.seconds = at("2026-11-21 02:30")
+    nights.store.change("nightly", definition(), ANYONE)
+    nights.keeper.turn()
+    assert len(nights.job_specs()) == 2
+    changed = nights.store.get("nightly")
+    assert changed is not None
+    assert (changed.schedule_id, changed.run_count) == (row.schedule_id, 2)
+    assert changed.next_due_at == at("2026-11-22 02:00")
+    with pytest.raises(SpecError, match='must be "nightly"'):
+        nights.store.change("nightly", definition(name="other"), ANYONE)
+
+
+def test_a_name_is_taken_once_and_free_again_after_removal(nights: Nights) -> None:
+    nights.add()
+    with pytest.raises(ConflictError, match="nightly already"):
+        nights.add()
+    nights.at("2026-11-20 02:00")
+    nights.store.remove("nightly")
+    assert nights.store.get("nightly") is None
+    assert len(nights.job_specs()) == 1  # its jobs stay
+    nights.add()
+    assert nights.outcomes() == []
+    with pytest.raises(NotFoundError):
+        nights.store.pause("other")
+
+
+def test_a_replica_whose_clock_is_behind_brings_no_due_time_back(nights: Nights) -> None:
+    nights.add()
+    nights.at("2026-11-20 02:00")
+    nights.end_jobs()
+    nights.clock.seconds = at("2026-11-20 01:59:58")  # of another replica
+    nights.store.change("nightly", definition(cron="0 2,14 * * *"), ANYONE)
+    for moment in ("2026-11-20 02:00:01", "2026-11-20 14:00"):
+        nights.at(moment)
+    assert nights.outcomes() == [("11-20 02:00", "submitted"), ("11-20 14:00", "submitted")]
+
+
+def test_an_ended_schedule_is_never_due_again(nights: Nights) -> None:
+    nights.add(start_at="2026-11-20T12:00:00Z", end_at="2026-11-22T02:00:00Z")
+    for day in range(20, 26):
+        nights.at(f"2026-11-{day} 02:00")
+        nights.end_jobs()
+    assert nights.outcomes() == [("11-21 02:00", "submitted"), ("11-22 02:00", "submitted")]
+    row = nights.store.get("nightly")
+    assert row is not None
+    assert row.next_due_at is None
+
+
+def test_the_keepers_thread_sees_changes_at_once_and_ends_when_told(nights: Nights) -> None:
+    seen = threading.Event()
+    row = nights.add()
+    with ScheduleKeeper(nights.store, on_submitted=seen.set, look_s=WAIT_S) as keeper:
+        keeper.start()
+        nights.clock.seconds = at("2026-11-20 02:00")
+        nights.store.resume(row.name)  # any change tells it to look
+        assert seen.wait(WAIT_S)
+        assert keeper.alive
+    assert not keeper.alive
+    assert nights.outcomes() == [("11-20 02:00", "submitted")]

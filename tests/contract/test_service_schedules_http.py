@@ -1,0 +1,187 @@
+"""The routes of schedules: what is made is shown, with when it is due next; every problem is told;
+and only whoever may change a schedule does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.schedules import spec
+from tests.support.service_here import ServiceHere, service_here
+
+NIGHTLY = {
+    "name": "nightly",
+    "cron": "0 2 * * *",
+    "timezone": "Europe/Berlin",
+    "retain": 7,
+    "labels": ["nightly"],
+    "spec": spec(),
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[ServiceHere]:
+    with service_here(tmp_path) as service:
+        yield service
+
+
+def add(here: ServiceHere, **fields: Any) -> dict[str, Any]:
+    answer = here.client.post("/v1/schedules", json={**NIGHTLY, **fields})
+    assert answer.status_code == 201, answer.text
+    view: dict[str, Any] = answer.json()
+    return view
+
+
+def test_a_schedule_is_shown_as_it_was_made_with_its_next_due_times(here: ServiceHere) -> None:
+    view = add(here)
+    assert view.items() >= NIGHTLY.items()
+    assert (view["owner"], view["paused"], view["run_count"]) == ("anyone", False, 0)
+    assert (view["catch_up"], view["overlap"], view["latest"]) == ("last", "skip", True)
+    assert view["output_uri"] == (here.service.config.root / "out").as_uri()
+    assert len(view["next_times"]) == 5
+    assert view["next_times"] == sorted(set(view["next_times"]))
+    assert {time[11:16] for time in view["next_times"]} <= {"00:00", "01:00"}
+    assert (view["last_run"], view["warnings"]) == (None, [])
+    assert here.client.get("/v1/schedules/nightly").json() == view
+    assert here.client.get("/v1/schedules").json() == {"schedules": [view]}
+
+
+def test_yaml_is_as_good_as_json_and_warnings_are_told(here: ServiceHere) -> None:
+    given = {**NIGHTLY, "spec": spec(algorithm={"kind": "shuffle", "seed": 42})}
+    answer = here.client.post(
+        "/v1/schedules",
+        content=yaml.safe_dump(given),
+        headers={"Content-Type": "application/yaml"},
+    )
+    assert answer.status_code == 201
+    assert answer.headers["location"] == "/v1/schedules/nightly"
+    assert "every run has the seed 42" in answer.json()["warnings"][0]
+
+
+def test_all_problems_are_told_at_once_with_their_paths(here: ServiceHere) -> None:
+    given = {"name": "x y", "cron": "0 25 * * *", "spec": {"output_format": "{{day}}-%d"}}
+    answer = here.client.post("/v1/schedules", json=given)
+    problem = answer.json()
+    assert (answer.status_code, problem["type"]) == (400, "urn:dsort:problem:spec")
+    paths = {each["path"] for each in problem["problems"]}
+    assert paths == {"name", "cron", "spec.output_format"}
+    for body in (b"", b"[]", b"{", b"\xff"):
+        assert here.client.post("/v1/schedules", content=body).status_code == 400
+    assert here.client.get("/v1/schedules").json() == {"schedules": []}
+
+
+def test_buckets_outside_of_what_the_service_allows_are_refused(here: ServiceHere) -> None:
+    given = {**NIGHTLY, "spec": spec(output_bck="file:///etc/{{date}}")}
+    assert here.client.post("/v1/schedules", json=given).status_code == 403
+
+
+def test_a_name_is_taken_once(here: ServiceHere) -> None:
+    add(here)
+    assert here.client.post("/v1/schedules", json=NIGHTLY).status_code == 409
+
+
+def test_replacing_pausing_resuming_and_removing(here: ServiceHere) -> None:
+    add(here)
+    at = "/v1/schedules/nightly"
+    changed = here.client.put(at, json={**NIGHTLY, "retain": None, "catch_up": "none"}).json()
+    assert (changed["retain"], changed["catch_up"]) == (None, "none")
+    paused = here.client.post(f"{at}/pause").json()
+    assert (paused["paused"], paused["next_times"]) == (True, [])
+    resumed = here.client.post(f"{at}/resume").json()
+    assert (resumed["paused"], len(resumed["next_times"])) == (False, 5)
+    assert here.client.put(at, json={**NIGHTLY, "name": "other"}).status_code == 400
+    assert here.client.delete(at).status_code == 204
+    for verb, path in (("get", at), ("delete", at), ("post", f"{at}/run-now"), ("put", at)):
+        assert here.client.request(verb, path).status_code == 404
+    actions = [each.action for each in here.service.audit.list(limit=10)]
+    assert actions == [
+        f"schedule.{each}" for each in ("remove", "resume", "pause", "change", "add")
+    ]
+
+
+def test_run_now_makes_a_job_and_its_history_is_paged(here: ServiceHere) -> None:
+    add(here, paused=True, overlap="queue")
+    for _ in range(3):
+        answer = here.client.post("/v1/schedules/nightly/run-now")
+        assert answer.status_code == 202
+    page = here.client.get("/v1/schedules/nightly/runs", params={"limit": 2}).json()
+    rest = here.client.get("/v1/schedules/nightly/runs", params={"cursor": page["next_cursor"]})
+    runs = [*page["runs"], *rest.json()["runs"]]
+    assert [run["outcome"] for run in runs] == ["waiting", "waiting", "submitted"]
+    assert rest.json()["next_cursor"] is None
+    jobs = here.client.get("/v1/jobs", params={"schedule": "nightly"}).json()["jobs"]
+    assert [(job["job_id"], job["schedule"], job["labels"]) for job in jobs] == [
+        (runs[2]["job_id"], "nightly", ["nightly"])
+    ]
+    assert here.client.get("/v1/schedules/nightly").json()["last_run"] == runs[0]
+    assert here.client.get("/v1/schedules/nightly/runs?cursor=x").status_code == 400
+    here.client.put("/v1/schedules/nightly", json=NIGHTLY)  # overlap: skip
+    assert here.client.post("/v1/schedules/nightly/run-now").status_code == 409
+
+
+def test_roles_and_buckets_say_who_sees_and_who_changes(tmp_path: Path) -> None:
+    with service_here(tmp_path, no_auth=False) as here:
+        root = here.service.config.root.as_uri()
+        tokens = {
+            name: here.service.tokens.add(name, role, [f"{root}/*"], [f"{root}/{globs}"])
+            for name, role, globs in (
+                ("ann", "submitter", "out"),
+                ("bob", "submitter", "*"),
+                ("eve", "submitter", "other"),
+                ("vic", "viewer", "*"),
+            )
+        }
+
+        def ask(who: str, verb: str, path: str = "", body: Any = None) -> int:
+            headers = {"Authorization": f"Bearer {tokens[who]}"}
+            url = f"/v1/schedules{path}"
+            return here.client.request(verb, url, json=body, headers=headers).status_code
+
+        assert ask("vic", "POST", body=NIGHTLY) == 403
+        assert ask("eve", "POST", body=NIGHTLY) == 403
+        assert ask("ann", "POST", body=NIGHTLY) == 201
+        one = "/nightly"
+        assert [ask(who, "GET", one) for who in ("ann", "bob", "vic", "eve")] == [
+            200,
+            200,
+            200,
+            404,
+        ]
+        for verb, path in (("PUT", one), ("POST", f"{one}/pause"), ("DELETE", one)):
+            assert [ask(who, verb, path, NIGHTLY) for who in ("vic", "bob", "eve")] == [
+                403,
+                403,
+                404,
+            ]
+        assert ask("ann", "POST", f"{one}/run-now") == 202
+        elsewhere = {**NIGHTLY, "spec": spec(output_bck="elsewhere")}
+        assert ask("ann", "PUT", one, elsewhere) == 403
+        assert ask("ann", "DELETE", one) == 204
+        assert here.client.get("/v1/schedules").status_code == 401
+
+
+def test_the_openapi_document_has_every_route_with_an_example(here: ServiceHere) -> None:
+    document = here.client.get("/openapi.json").json()
+    ours = {path: item for path, item in document["paths"].items() if "/schedules" in path}
+    assert set(ours) == {
+        f"/v1/schedules{rest}"
+        for rest in (
+            "",
+            "/{name}",
+            *(f"/{{name}}/{v}" for v in ("pause", "resume", "run-now", "runs")),
+        )
+    }
+    for item in ours.values():
+        for verb, operation in item.items():
+            good = next(each for status, each in operation["responses"].items() if status < "300")
+            assert verb == "delete" or good["content"]["application/json"]["example"]
+    for content in ours["/v1/schedules"]["post"]["requestBody"]["content"].values():
+        (example,) = content["examples"].values()
+        given = example["value"]
+        body = given if isinstance(given, dict) else yaml.safe_load(given)
+        body["spec"].update(input_bck="images", output_bck="shuffled")  # s3:// is not allowed here
+        assert here.client.post("/v1/schedules", json=body).status_code == 201

@@ -1,0 +1,343 @@
+"""What a schedule's job does after its commit: the pointer to the newest result moves forward only,
+and of older results their own outputs are removed, by their manifests, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from dsort.core.bucket_ref import BucketRef
+from dsort.core.manifest import manifest_name
+from dsort.errors import StorageError
+from dsort.service.schedules.pointer import move_pointer
+from dsort.service.schedules.results import Opener, Result
+from dsort.service.schedules.retention import apply_retention, places_of
+from dsort.storage.addresses import open_bucket
+from dsort.storage.base import Bucket
+from dsort.storage.local import LocalBucket
+from dsort.storage.memory import MemoryBucket
+from tests.support.hooked_bucket import HookedBucket
+from tests.support.object_stores import new_s3_bucket
+from tests.support.schedule_results import KnownResults, make_result, publish
+from tests.support.seaweedfs import S3Server
+
+T = TypeVar("T")
+
+OUT = b"shard"
+
+
+@pytest.fixture
+def known() -> KnownResults:
+    return KnownResults()
+
+
+@pytest.fixture
+def opener(tmp_path: Path) -> Opener:
+    for name in ("in", "out"):
+        (tmp_path / name).mkdir()
+    return lambda ref: open_bucket(ref, root=tmp_path)
+
+
+def night(
+    known: KnownResults, opener: Opener, number: int, *names: str, inputs: tuple[str, ...] = ()
+) -> Result:
+    """A run that has committed shards of these names."""
+    result = make_result(number, retain=2)
+    outputs = dict.fromkeys(names or (f"night-{number}/s-0", f"night-{number}/s-1"), OUT)
+    publish(result, opener(result.output_bck), outputs, inputs=inputs, index=f"{number}-index.json")
+    known.rows.append(result)
+    return result
+
+
+def files(directory: Path) -> set[str]:
+    return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+
+
+def retain(result: Result, known: KnownResults, opener: Opener) -> list[str]:
+    return apply_retention(result, known, opener, now_s=5.0)
+
+
+# --- retention -----------------------------------------------------------------------------------
+
+
+def test_what_is_older_than_the_newest_few_goes_with_all_that_was_its_own(
+    known: KnownResults, opener: Opener, tmp_path: Path
+) -> None:
+    results = [night(known, opener, number) for number in range(3)]
+    (tmp_path / "out" / "night-1" / "notes.txt").write_text("mine")
+    assert retain(results[2], known, opener) == []
+    assert known.removed == {"job-0"}
+    results.append(night(known, opener, 3))
+    assert retain(results[3], known, opener) == []
+    out = tmp_path / "out"
+    assert {path.name for path in out.iterdir() if path.is_dir()} == {
+        ".dsort",
+        "night-1",  # for what else is in it
+        "night-2",
+        "night-3",
+    }
+    assert files(out) == {
+        "night-1/notes.txt",
+        *(f"night-{night}/s-{shard}" for night in (2, 3) for shard in (0, 1)),
+        "2-index.json",
+        "3-index.json",
+        manifest_name("job-2"),
+        manifest_name("job-3"),
+    }
+
+
+def test_inputs_stay_by_whatever_way_they_are_reached(
+    known: KnownResults, opener: Opener, tmp_path: Path
+) -> None:
+    # The kept run reads what the old one wrote: through a link to its bucket, as a bucket in its
+    # bucket, and by a link to one file.
+    out = tmp_path / "out"
+    first = night(known, opener, 0, "d/a", "d/b", "d/c", "e/d")
+    (tmp_path / "by-link").symlink_to(out)
+    (tmp_path / "in" / "c.tar").symlink_to(out / "d" / "c")
+    for number, (bucket, name) in enumerate(
+        [("by-link", "d/a"), ("out/d", "b"), ("in", "c.tar")], start=1
+    ):
+        reading = make_result(number, retain=3, input_bck=bucket)
+        publish(reading, opener(reading.output_bck), {f"n{number}": OUT}, inputs=[name])
+        known.rows.append(reading)
+    assert retain(known.rows[-1], known, opener) == [
+        "d/a, d/b, d/c of the result of job job-0 stay: they are inputs of a result that is kept"
+    ]
+    assert files(out) >= {"d/a", "d/b", "d/c", manifest_name(first.job_id)}
+    assert "e/d" not in files(out)
+    assert known.removed == set()
+    # Once nothing that is kept reads them, they go.
+    for number in (4, 5, 6):
+        last = make_result(number, retain=3)
+        publish(last, opener(last.output_bck), {f"n{number}": OUT})
+        known.rows.append(last)
+    assert retain(last, known, opener) == []
+    assert not files(out) & {"d/a", "d/b", "d/c", manifest_name(first.job_id)}
+
+
+def test_what_was_changed_since_stays_and_is_told(
+    known: KnownResults, opener: Opener, tmp_path: Path
+) -> None:
+    night(known, opener, 0, "same-size", "old-time", "as-it-was")
+    out = tmp_path / "out"
+    (out / "same-size").write_bytes(b"other")
+    late_s = (out / manifest_name("job-0")).stat().st_mtime + 10
+    os.utime(out / "same-size", (late_s, late_s))
+    (out / "old-time").write_bytes(b"longer than it was")
+    os.utime(out / "old-time", (1000, 1000))
+    for number in (1, 2):
+        last = night(known, opener, number)
+    assert retain(last, known, opener) == [
+        "old-time, same-size of the result of job job-0 stay: they are not as its manifest says"
+    ]
+    assert files(out) >= {"same-size", "old-time"}
+    assert not files(out) & {"as-it-was", manifest_name("job-0")}
+
+
+def test_names_that_newer_results_have_taken_over_are_theirs(
+    known: KnownResults, opener: Opener, tmp_path: Path
+) -> None:
+    for number in range(5):  # three of them old at once
+        last = night(known, opener, number, "s-0", f"own-{number}")
+    assert retain(last, known, opener) == []
+    assert known.removed == {"job-0", "job-1", "job-2"}
+    assert {name for name in files(tmp_path / "out") if "-index" not in name} == {
+        "s-0",
+        "own-3",
+        "own-4",
+        manifest_name("job-3"),
+        manifest_name("job-4"),
+    }
+
+
+class Denying(HookedBucket):
+    """Refuses to remove one object."""
+
+    denied = ""
+
+    def around(self, operation: str, name: str, action: Callable[[], T]) -> T:
+        if operation == "delete" and name == self.denied:
+            raise StorageError(f"removing {name} is denied")
+        return action()
+
+
+def test_what_could_not_be_removed_is_told_and_tried_again(
+    known: KnownResults, opener: Opener, tmp_path: Path
+) -> None:
+    denying = Denying(opener(BucketRef("", "out")))
+    denying.denied = "night-0/s-1"
+
+    def denied(ref: BucketRef) -> Bucket:
+        return denying if ref.path == "out" else opener(ref)
+
+    last = [night(known, opener, number) for number in range(3)][-1]
+    assert retain(last, known, denied) == [
+        "the result of job job-0 is not removed whole: removing night-0/s-1 is denied"
+    ]
+    assert {"night-0/s-1", manifest_name("job-0")} <= files(tmp_path / "out")
+    assert "night-0/s-0" not in files(tmp_path / "out")
+    denying.denied = ""
+    assert retain(last, known, denied) == []
+    assert known.removed == {"job-0"}
+
+
+def test_while_another_job_of_the_schedule_is_not_over_nothing_is_removed(
+    known: KnownResults, opener: Opener, tmp_path: Path
+) -> None:
+    last = [night(known, opener, number) for number in range(3)][-1]
+    known.running = [last, make_result(9)]
+    before = files(tmp_path)
+    assert retain(last, known, opener) == []
+    assert files(tmp_path) == before
+    known.running = [last]  # it is the job itself that asks
+    assert retain(last, known, opener) == []
+    assert known.removed == {"job-0"}
+
+
+def test_a_result_whose_manifest_is_gone_is_none_and_a_damaged_one_is_left(
+    known: KnownResults, opener: Opener, tmp_path: Path
+) -> None:
+    for number in range(4):
+        last = night(known, opener, number)
+    out = tmp_path / "out"
+    (out / manifest_name("job-2")).unlink()
+    assert retain(last, known, opener) == []
+    assert known.removed == {"job-2", "job-0"}  # 1 and 3 are the newest two
+    (out / manifest_name("job-1")).write_text("{}")
+    last = night(known, opener, 4)
+    assert "no manifest of a dsort job" in retain(last, known, opener)[0]
+    assert files(out) >= {"night-1/s-0", "night-3/s-0", "night-4/s-0"}
+
+
+def test_in_an_object_store_the_times_of_the_store_tell_what_is_old(
+    known: KnownResults, s3: S3Server
+) -> None:
+    bucket = new_s3_bucket(s3)
+    for number in range(3):
+        result = make_result(number, retain=2, input_bck="s3://data", output_bck="s3://data")
+        inputs = ["raw/a"] if number else ["n1/s"]
+        publish(result, bucket, {f"n{number}/s": OUT, f"n{number}/t": OUT}, inputs=inputs)
+        known.rows.append(result)
+    bucket.write("raw/a", b"input")
+    assert apply_retention(result, known, lambda ref: bucket, now_s=5.0) == []
+    assert [each.name for each in bucket.list()] == ["n1/s", "n1/t", "n2/s", "n2/t", "raw/a"]
+    assert [each.name for each in bucket.list(".dsort/")] == [
+        manifest_name("job-1"),
+        manifest_name("job-2"),
+    ]
+
+
+# --- the pointer ---------------------------------------------------------------------------------
+
+
+def pointer(directory: Path) -> dict[str, object]:
+    content: dict[str, object] = json.loads((directory / "latest.json").read_bytes())
+    return content
+
+
+def test_the_pointer_says_which_result_and_where(
+    known: KnownResults, opener: Opener, tmp_path: Path
+) -> None:
+    result = night(known, opener, 30)
+    assert move_pointer(result, known, opener) == ""
+    content = pointer(tmp_path / "out")
+    assert str(content.pop("committed_at")).endswith("Z")
+    assert content == {
+        "schedule": "nightly",
+        "job_id": "job-30",
+        "output_uri": (tmp_path / "out").as_uri(),
+        "manifest": ".dsort/job-30/manifest.json",
+        "prefix": "19700102T060000Z",
+        "output_format": "19700102T060000Z/s-%d",
+        "run_id": "19700102T060000Z",
+        "date": "1970-01-01",
+        "epoch": 30,
+    }
+
+
+def test_the_pointer_moves_after_the_commit_and_only_forward(
+    known: KnownResults, opener: Opener, tmp_path: Path
+) -> None:
+    assert move_pointer(make_result(0), known, opener) == ""
+    assert not (tmp_path / "out" / "latest.json").exists()  # not committed
+    first, second = night(known, opener, 1), night(known, opener, 2)
+    assert move_pointer(second, known, opener) == ""
+    assert move_pointer(first, known, opener) == ""  # it was due before, and ended later
+    assert pointer(tmp_path / "out")["job_id"] == "job-2"
+    known.rows.clear()  # though nothing else knows of the newer one
+    assert move_pointer(first, known, opener) == ""
+    assert pointer(tmp_path / "out")["job_id"] == "job-2"
+
+
+def test_of_two_that_move_the_pointer_at_once_the_newer_one_stays(
+    known: KnownResults, opener: Opener
+) -> None:
+    out = MemoryBucket("memory://out")
+    older, newer = make_result(1), make_result(2)
+
+    class Between(HookedBucket):
+        """The newer run commits, and moves the pointer, right before the older one does."""
+
+        def around(self, operation: str, name: str, action: Callable[[], T]) -> T:
+            if (operation, name) == ("write", "latest.json") and not known.rows:
+                publish(newer, out, {"b": OUT})
+                known.rows.append(newer)
+                assert move_pointer(newer, known, lambda ref: out) == ""
+            return action()
+
+    publish(older, out, {"a": OUT})
+    racing = Between(out)
+    assert move_pointer(older, known, lambda ref: racing) == ""
+    assert json.loads(out.read("latest.json"))["job_id"] == "job-2"
+
+
+@pytest.mark.parametrize("data", [b"not JSON", b"[1]", b'{"schedule": "x"}'])
+def test_what_is_no_pointer_is_not_replaced(
+    known: KnownResults, opener: Opener, tmp_path: Path, data: bytes
+) -> None:
+    (tmp_path / "out" / "latest.json").write_bytes(data)
+    said = move_pointer(night(known, opener, 1), known, opener)
+    assert said.startswith("latest.json in file://")
+    assert said.endswith("is no pointer of a schedule, and is left as it is")
+    assert (tmp_path / "out" / "latest.json").read_bytes() == data
+
+
+def test_a_local_bucket_is_told_apart_by_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    direct = places_of(LocalBucket(tmp_path / "a"), ["b/x"])
+    assert direct == places_of(LocalBucket(tmp_path / "link" / "b"), ["x"])
+    assert direct != places_of(LocalBucket(tmp_path / "a"), ["x"])
+
+
+def test_a_result_that_came_late_stays_until_the_next(
+    known: KnownResults, opener: Opener, tmp_path: Path
+) -> None:
+    for number in (1, 2, 0):  # somebody has resumed the oldest one
+        last = night(known, opener, number)
+    assert retain(last, known, opener) == []
+    assert known.removed == set()
+    assert retain(known.rows[1], known, opener) == []
+    assert known.removed == {"job-0"}
+
+
+@pytest.mark.parametrize("name", [".dsort/other/manifest.json", "../in/up"])
+def test_an_edited_manifest_costs_nothing_that_no_job_makes(
+    known: KnownResults, opener: Opener, tmp_path: Path, name: str
+) -> None:
+    for number in range(3):
+        last = night(known, opener, number)
+    out = tmp_path / "out"
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    (out / name).write_bytes(OUT)
+    os.utime(out / name, (1000, 1000))
+    manifest = out / manifest_name("job-0")
+    manifest.write_text(manifest.read_text().replace("night-0/s-0", name))
+    assert len(retain(last, known, opener)) == 1
+    assert (out / name).exists()

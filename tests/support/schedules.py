@@ -1,0 +1,120 @@
+"""Schedules over a real database, with a clock that stands still, and jobs that end when a test
+says so: nothing of them is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select, update
+
+from dsort.service.config import ServiceConfig
+from dsort.service.database.engine import Database
+from dsort.service.database.tables import jobs
+from dsort.service.jobs.store import JobStore
+from dsort.service.jobs.submitting import Submitter
+from dsort.service.schedules.definition import ScheduleDefinition
+from dsort.service.schedules.keeper import ScheduleKeeper
+from dsort.service.schedules.loading import parse_definition
+from dsort.service.schedules.making import JobMaker
+from dsort.service.schedules.rows import RunRow, ScheduleRow
+from dsort.service.schedules.store import ScheduleStore
+from dsort.service.security.identity import ANYONE, Identity
+from tests.support.fake_clock import FakeClock
+
+__all__ = ["NIGHTLY", "Nights", "at", "definition", "short", "spec"]
+
+NIGHTLY = "0 2 * * *"
+
+
+def at(text: str) -> float:
+    """Seconds since 1970 of a moment in UTC: ``2026-11-20 02:00``."""
+    return datetime.fromisoformat(f"{text}+00:00").timestamp()
+
+
+def spec(**fields: Any) -> dict[str, Any]:
+    """A job spec, with names of its own for each run."""
+    return {
+        "input_bck": "in",
+        "output_bck": "out",
+        "output_format": "{{run_id}}/s-%04d",
+        "output_shard_records": 10,
+        "algorithm": {"kind": "shuffle", "seed": "{{run_id}}"},
+        **fields,
+    }
+
+
+def definition(**fields: Any) -> ScheduleDefinition:
+    """A schedule for every night at two (UTC), unless ``fields`` say otherwise."""
+    when = {} if "every" in fields else {"cron": NIGHTLY}
+    given = {"name": "nightly", "spec": spec(), **when, **fields}
+    return parse_definition(given).definition
+
+
+class Nights:
+    """One replica: a store of schedules and a keeper that a test gives turns."""
+
+    def __init__(
+        self,
+        database: Database,
+        root: Path,
+        clock: FakeClock,
+        *,
+        identity_of: Callable[[str], Identity | None] = lambda name: ANYONE,
+    ) -> None:
+        config = ServiceConfig(
+            root=root, state_dir=root / "state", database_url="", replica="one", no_auth=True
+        )
+        self.clock = clock
+        self.database = database
+        self.jobs = JobStore(database, clock=clock.now)
+        maker = JobMaker(Submitter(config, self.jobs), identity_of)
+        self.store = ScheduleStore(database, maker, clock=clock.now)
+        self.keeper = ScheduleKeeper(self.store)
+
+    def add(self, **fields: Any) -> ScheduleRow:
+        """Make a schedule; see ``definition``."""
+        return self.store.add(definition(**fields), ANYONE)
+
+    def at(self, text: str) -> None:
+        """Let the clock show that moment, and the keeper do what there is to do."""
+        self.clock.seconds = at(text)
+        self.keeper.turn()
+
+    def run_rows(self, name: str = "nightly") -> list[RunRow]:
+        """All runs, by due time."""
+        row = self.store.get(name)
+        assert row is not None
+        return sorted(self.store.runs(row.schedule_id, limit=1000), key=lambda run: run.due_at)
+
+    def outcomes(self, name: str = "nightly") -> list[tuple[str, str]]:
+        """(``MM-DD HH:MM`` in UTC, outcome) of all runs, by due time."""
+        return [(short(run.due_at), run.outcome) for run in self.run_rows(name)]
+
+    def job_specs(self) -> list[dict[str, Any]]:
+        """The specs of all jobs, oldest first."""
+        with self.database.reading() as connection:
+            return list(connection.execute(select(jobs.c.spec).order_by(jobs.c.number)).scalars())
+
+    def end_jobs(self, state: str = "finished") -> None:
+        """Every job that is not over is, from now on."""
+        with self.database.writing() as connection:
+            connection.execute(
+                update(jobs)
+                .where(jobs.c.state.in_(("queued", "running")))
+                .values(state=state, ended_at=self.clock.now())
+            )
+
+    def start_jobs(self) -> None:
+        """Every queued job runs, from now on."""
+        with self.database.writing() as connection:
+            connection.execute(
+                update(jobs).where(jobs.c.state == "queued").values(state="running", attempt=1)
+            )
+
+
+def short(moment_s: float) -> str:
+    """``MM-DD HH:MM`` in UTC."""
+    return datetime.fromtimestamp(moment_s, UTC).strftime("%m-%d %H:%M")

@@ -1,0 +1,221 @@
+"""What users write of schedules: every problem is told at once, placeholders stand for what they
+should, and what is odd about a schedule draws a warning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dsort.errors import SpecError
+from dsort.service.schedules.definition import ScheduleDefinition
+from dsort.service.schedules.loading import parse_definition
+from dsort.service.schedules.places import pointer_name, with_shared_buckets
+from dsort.service.schedules.render import RunValues, render
+from tests.support.schedules import at, definition, spec
+
+VALUES = RunValues(date="2026-11-20", run_id="20261120T020000Z", epoch=3)
+
+
+def wrong(**fields: Any) -> dict[str, tuple[str, str]]:
+    """(message, hint) by the path of each problem."""
+    with pytest.raises(SpecError) as caught:
+        parse_definition({"name": "nightly", "cron": "0 2 * * *", "spec": spec(), **fields})
+    return {each.path: (each.message, each.hint) for each in caught.value.problems}
+
+
+def rendered(**fields: Any) -> dict[str, Any]:
+    return render(spec(**fields), VALUES)
+
+
+def test_every_problem_is_told_at_once() -> None:
+    problems = wrong(
+        name="no/name",
+        cron="0 25 * * *",
+        timezone="Mars/Olympus",
+        overlap="both",
+        retain=0,
+        latest="../up",
+        labels=["two words"],
+        start_at="tomorrow",
+        catchup="all",
+        spec=spec(output_format="{{dat}}-%d", algorithm={"kind": "shufle"}),
+    )
+    assert set(problems) == {
+        "name",
+        "cron",
+        "timezone",
+        "overlap",
+        "retain",
+        "latest",
+        "labels[0]",
+        "start_at",
+        "catchup",
+        "spec.output_format",
+    }
+    assert problems["catchup"] == ("unknown field", 'did you mean "catch_up"?')
+    assert problems["cron"][0] == '"25" is no hour (0-23)'
+    assert problems["spec.output_format"] == (
+        "unknown placeholder {{dat}}",
+        "did you mean {{date}}?",
+    )
+
+
+def test_problems_of_the_spec_are_told_under_its_name() -> None:
+    problems = wrong(spec={"output_format": "x-%d", "algorithm": {"kind": "shufle"}})
+    assert set(problems) == {"spec.input_bck", "spec.algorithm.kind", "spec.output_shard_size"}
+    assert wrong(spec=[1])["spec"][0] == "must be an object, not a list"
+
+
+def test_one_of_cron_and_every_is_needed() -> None:
+    assert "only one of them" in wrong(every="1d")["every"][0]
+    assert wrong(cron=None)["cron"][0] == "is required, or every"
+
+
+def test_a_schedule_does_not_end_before_it_begins() -> None:
+    problems = wrong(start_at="2027-01-01T00:00:00", end_at="2026-12-31T22:00:00Z")
+    assert problems == {"end_at": ("lies before start_at", "")}
+
+
+def test_a_moment_without_an_offset_is_one_of_the_time_zone() -> None:
+    made = definition(timezone="Asia/Tokyo", start_at="2027-01-01T09:00:00", end_at="2027-01-02")
+    assert (made.start_s, made.end_s) == (at("2027-01-01 00:00"), at("2027-01-01 15:00"))
+
+
+@pytest.mark.parametrize("value", ["planet", {}, None, 5])
+def test_what_is_no_schedule_at_all_is_refused(value: object) -> None:
+    with pytest.raises(SpecError):
+        parse_definition(value)
+
+
+def test_a_definition_is_stored_and_read_as_it_was() -> None:
+    made = definition(every="6h", labels=["a", "b"], latest="fresh", retain=7, end_at="2030-01-01")
+    assert ScheduleDefinition.model_validate(made.stored()) == made
+
+
+# --- placeholders --------------------------------------------------------------------------------
+
+
+def test_placeholders_stand_in_buckets_names_seed_and_description() -> None:
+    made = rendered(
+        input_bck={"name": "in", "provider": "aws", "prefix": "raw/{{date}}"},
+        output_bck="s3://out/{{ date }}",
+        input_format={"template": "day-{{date}}-{00..09}"},
+        output_format="e{{epoch}}/s-{0..{{epoch}}}",
+        algorithm={"kind": "shuffle", "seed": "{{run_id}}-{{epoch}}"},
+        description="night of {{date}}",
+    )
+    assert made["input_bck"]["prefix"] == "raw/2026-11-20"
+    assert made["output_bck"] == "s3://out/2026-11-20"
+    assert made["input_format"] == {"template": "day-2026-11-20-{00..09}"}
+    assert made["output_format"] == "e3/s-{0..3}"
+    assert made["algorithm"]["seed"] == "20261120T020000Z-3"
+    assert made["description"] == "night of 2026-11-20"
+
+
+def test_templates_of_a_key_map_have_placeholders_and_its_keys_have_none() -> None:
+    made = rendered(ekm={"{{date}}/cats-%d": ["^a{{2}}", "{{date}}"]}, output_format=None)
+    assert made["ekm"] == {"2026-11-20/cats-%d": ["^a{{2}}", "{{date}}"]}
+
+
+def test_placeholders_elsewhere_and_unknown_ones_are_refused() -> None:
+    problems = wrong(
+        spec=spec(
+            output_shard_size="{{epoch}}MB",
+            output_bck={"name": "out", "provider": "aws", "endpoint_url": "http://{{date}}"},
+            description="{{name}} {{date}}",
+        )
+    )
+    assert set(problems) == {
+        "spec.output_shard_size",
+        "spec.output_bck.endpoint_url",
+        "spec.description",
+    }
+    assert "two braces" in wrong(spec=spec(output_format="{{date}-%d"))["spec.output_format"][0]
+
+
+def test_a_bucket_itself_is_the_same_for_all_runs() -> None:
+    for bucket in ("s3://{{date}}/x", "{{date}}", "file:///{{date}}", "s3://out-{{date}}"):
+        problems = wrong(spec=spec(output_bck=bucket))
+        assert "name of the bucket itself" in problems["spec.output_bck"][0]
+    assert wrong(spec=spec(input_bck={"name": "{{date}}", "provider": "aws"}))
+
+
+def test_a_shuffle_without_a_seed_has_the_run_id_for_one() -> None:
+    assert rendered(algorithm={"kind": "shuffle"})["algorithm"]["seed"] == "20261120T020000Z"
+    assert "seed" not in rendered(algorithm={"kind": "none"})["algorithm"]
+
+
+def test_rendering_changes_nothing_of_the_spec_it_is_given() -> None:
+    given = spec(algorithm={"kind": "shuffle"})
+    before = repr(given)
+    assert render(given, VALUES) == render(given, VALUES)
+    assert repr(given) == before
+
+
+# --- warnings ------------------------------------------------------------------------------------
+
+
+def warnings(**fields: Any) -> str:
+    given = {"name": "nightly", "cron": "0 2 * * *", **fields}
+    return "\n".join(parse_definition(given).warnings)
+
+
+def test_a_seed_that_is_always_the_same_draws_a_warning() -> None:
+    same = spec(algorithm={"kind": "shuffle", "seed": 42})
+    assert "every run has the seed 42" in warnings(spec=same)
+    assert warnings(spec=spec()) == ""
+    assert warnings(spec=spec(algorithm={"kind": "shuffle"})) == ""
+
+
+def test_names_that_runs_share_draw_a_warning() -> None:
+    daily = spec(output_format="{{date}}/s-%d")
+    assert warnings(spec=daily) == ""
+    assert "would write the same names" in warnings(spec=daily, cron="0 2,14 * * *")
+    assert "would write the same names" in warnings(spec=spec(output_format="s-%d"))
+    assert warnings(spec=spec(output_format="s-%d", overwrite=True)) == ""
+    assert warnings(spec=spec(output_format="s-%d", output_bck="out/{{date}}")) == ""
+
+
+def test_a_schedule_of_dry_runs_is_refused() -> None:
+    assert "spec.dry_run" in wrong(spec=spec(dry_run=True))
+
+
+# --- where the pointer is ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "bucket", "name"),
+    [
+        ({"output_format": "nightly/{{date}}/s-%06d"}, "out", "nightly/latest.json"),
+        ({"output_format": "nightly/x-{{date}}/s-%06d"}, "out", "nightly/latest.json"),
+        ({"output_format": "a/b/s-%06d"}, "out", "a/b/latest.json"),
+        ({"output_format": "s-{{run_id}}-@99"}, "out", "latest.json"),
+        ({"output_bck": "s3://data/n/{{date}}"}, "s3://data/n", "latest.json"),
+        ({"output_bck": "s3://data/{{date}}/x"}, "s3://data", "latest.json"),
+        (
+            {"output_bck": {"name": "data", "provider": "aws", "prefix": "n/{{date}}"}},
+            {"name": "data", "provider": "aws", "prefix": "n"},
+            "latest.json",
+        ),
+        (
+            {"output_bck": {"name": "data/{{date}}", "provider": "aws", "prefix": "n"}},
+            {"name": "data", "provider": "aws"},
+            "latest.json",
+        ),
+        ({"output_bck": None, "output_format": "x/{{date}}-%d"}, None, "x/latest.json"),
+        ({"output_format": None, "ekm": {"a/%d": ["a"]}}, "out", "latest.json"),
+    ],
+)
+def test_the_pointer_is_under_what_all_runs_share(
+    fields: dict[str, Any], bucket: object, name: str
+) -> None:
+    made = definition(spec=spec(**fields))
+    assert with_shared_buckets(made.spec)["output_bck"] == bucket
+    assert pointer_name(made) == name
+
+
+def test_the_pointers_prefix_can_be_given_and_it_can_be_left_out() -> None:
+    made = definition(latest="fresh/ones/", spec=spec(output_bck="s3://data/{{date}}"))
+    assert pointer_name(made) == "fresh/ones/latest.json"
+    assert pointer_name(definition(latest=False)) is None
