@@ -261,7 +261,8 @@ def _meant(path: str) -> str | None:
     for other, names in _FIELDS.items():
         if other != owner and name in names:
             return f"{other}.{name}" if other else name
-    known = {each: f"{owner}.{each}" if owner else each for each in _FIELDS[owner]}
+    siblings = _FIELDS.get(owner, [])  # none, if the unknown name itself has a dot
+    known = {each: f"{owner}.{each}" if owner else each for each in siblings}
     for older, today in OLDER_NAMES.items():
         older_owner, _, older_name = older.rpartition(".")
         if older_owner == owner:

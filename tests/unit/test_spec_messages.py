@@ -145,3 +145,10 @@ def test_a_mistyped_field_of_another_object_is_found_there(field: str, hint: str
     with pytest.raises(SpecError) as caught:
         parse_spec({"input_bck": "images", "output_format": "x-{0..9}", field: "1"})
     assert [problem.hint for problem in caught.value.problems if problem.path == field] == [hint]
+
+
+@pytest.mark.parametrize("spec", [{"a.b": 1}, {"algorithm": {".": 1}}, {"Config": {"a.b.c": 1}}])
+def test_an_unknown_name_with_a_dot_is_unknown_and_nothing_worse(spec: dict[str, object]) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec({"input_bck": "a", "output_format": "x-%d", "output_shard_records": 1, **spec})
+    assert [each.message for each in caught.value.problems] == ["unknown field"]
