@@ -45,7 +45,8 @@ metadata = MetaData(
 )
 
 _Json = JSON(none_as_null=True)
-# SQLite numbers rows by itself only where the key is INTEGER.
+# SQLite numbers rows by itself only where the key is INTEGER, and never with a number that it
+# gave before only where it is told to (sqlite_autoincrement).
 _Serial = BigInteger().with_variant(Integer, "sqlite")
 
 jobs = Table(
@@ -95,6 +96,7 @@ jobs = Table(
     Index("ix_jobs_owner_number", "owner", "number"),
     Index("ix_jobs_schedule_number", "schedule_id", "number"),
     Index("ix_jobs_created_at", "created_at"),
+    sqlite_autoincrement=True,
 )
 
 labels = Table(
@@ -114,6 +116,7 @@ events = Table(
     Column("kind", String(16), nullable=False),  # state|started|phase|progress|warning|log
     Column("data", _Json, nullable=False),
     Index("ix_events_job_number", "job_id", "number"),
+    sqlite_autoincrement=True,
 )
 
 schedules = Table(
@@ -146,6 +149,7 @@ schedule_runs = Table(
     Column("job_id", String(64)),
     Column("removed_at", Double),  # when retention took its outputs away
     UniqueConstraint("schedule_id", "due_at", "by_hand"),
+    sqlite_autoincrement=True,
 )
 
 tokens = Table(
@@ -173,6 +177,7 @@ audit = Table(
     Column("target", String(128), nullable=False),
     Column("details", _Json, nullable=False),
     Index("ix_audit_at", "at"),
+    sqlite_autoincrement=True,
 )
 
 locks = Table("locks", metadata, Column("name", String(32), primary_key=True))

@@ -128,7 +128,10 @@ def _shortened(plan: dict[str, Any]) -> dict[str, Any]:
 def _ending(job_id: str, error: BaseException | None, result: list[dict[str, Any]]) -> Ending:
     if error is None:
         return Ending("finished", 0, result=result[0])
-    log.error("%s", "".join(traceback.format_exception(error)).rstrip())
+    if isinstance(error, DsortError) and not isinstance(error, InvariantError):
+        log.error("%s%s", error, f"\nhint: {error.hint}" if error.hint else "")
+    else:  # a bug: whoever reads the log needs to know where
+        log.error("%s", "".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, MemoryError):
         error = StorageFullError(
             "the job ran out of memory", hint="give it more with --memory-max, or fewer --workers"

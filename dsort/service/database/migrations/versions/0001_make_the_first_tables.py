@@ -69,6 +69,7 @@ def _jobs() -> None:
         sa.PrimaryKeyConstraint("number", name=op.f("pk_jobs")),
         sa.UniqueConstraint("job_id", name=op.f("uq_jobs_job_id")),
         sa.UniqueConstraint("owner", "idempotency_key", name=op.f("uq_jobs_owner_idempotency_key")),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_jobs_created_at", "jobs", ["created_at"], unique=False)
     op.create_index("ix_jobs_owner_number", "jobs", ["owner", "number"], unique=False)
@@ -101,6 +102,7 @@ def _events() -> None:
             ["job_id"], ["jobs.job_id"], name=op.f("fk_events_job_id"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_events")),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_events_job_number", "events", ["job_id", "number"], unique=False)
 
@@ -150,6 +152,7 @@ def _schedule_runs() -> None:
             "by_hand",
             name=op.f("uq_schedule_runs_schedule_id_due_at_by_hand"),
         ),
+        sqlite_autoincrement=True,
     )
 
 
@@ -181,6 +184,7 @@ def _audit() -> None:
         sa.Column("target", sa.String(length=128), nullable=False),
         sa.Column("details", JSON, nullable=False),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_audit")),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_audit_at", "audit", ["at"], unique=False)
 

@@ -1,0 +1,110 @@
+"""``dsort serve``: run the job service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from dsort.cli import options, output, serve_options
+from dsort.cli.extras import need
+from dsort.cli.jobs import RunArguments, run_options
+
+__all__ = ["serve"]
+
+
+def serve(
+    host: serve_options.Host = "127.0.0.1",
+    port: serve_options.Port = 8080,
+    root: options.Root = None,
+    state_dir: options.StateDir = None,
+    database: options.DatabaseUrl = None,
+    no_auth: serve_options.NoAuth = False,
+    allow: serve_options.Allow = None,
+    ekm_allow_host: serve_options.EkmAllowHost = None,
+    ekm_allow_private: serve_options.EkmAllowPrivate = False,
+    max_running_jobs: serve_options.MaxRunningJobs = 1,
+    max_running_plans: serve_options.MaxRunningPlans = 2,
+    max_running_per_owner: serve_options.MaxRunningPerOwner = None,
+    max_queued_per_owner: serve_options.MaxQueuedPerOwner = None,
+    workers: options.Workers = None,
+    memory_max: options.MemoryMax = None,
+    bandwidth_max: options.BandwidthMax = None,
+    scratch: options.Scratch = None,
+    move: options.Move = "auto",
+    ray: options.Ray = False,
+    ray_address: options.RayAddress = None,
+    ssl_certfile: serve_options.SslCertfile = None,
+    ssl_keyfile: serve_options.SslKeyfile = None,
+    requests_per_minute: serve_options.RequestsPerMinute = 60_000,
+    metrics_open: serve_options.MetricsOpen = False,
+    url_file: serve_options.UrlFile = None,
+    access_log: serve_options.AccessLog = False,
+    debug: options.Debug = False,
+) -> None:
+    """Run the job service: REST, a queue, schedules, and a web page.
+
+    \b
+    Try it:
+      dsort serve --no-auth
+      dsort start --server http://127.0.0.1:8080 -f spec.json --wait
+    """
+    need("service")
+    from dsort.service.config import ServiceConfig
+    from dsort.service.running import run_service
+
+    given = RunArguments(
+        root, scratch, memory_max, move, workers, ray, ray_address, False, bandwidth_max
+    )
+    config = ServiceConfig(
+        **_places(state_dir, database),
+        **_of_run(given),
+        host=host,
+        port=port,
+        ssl_certfile=ssl_certfile,
+        ssl_keyfile=ssl_keyfile,
+        no_auth=no_auth,
+        metrics_open=metrics_open,
+        allow=tuple(map(_uri_pattern, allow or ())),
+        ekm_allow_hosts=tuple(ekm_allow_host or ()),
+        ekm_allow_private=ekm_allow_private,
+        jobs_running_max=max_running_jobs,
+        plans_running_max=max_running_plans,
+        running_per_owner_max=max_running_per_owner,
+        queued_per_owner_max=max_queued_per_owner,
+        requests_per_minute_max=requests_per_minute,
+    )
+    run_service(config, say=output.inform, url_file=url_file, access_log=access_log)
+
+
+def _places(state_dir: Path | None, database: str | None) -> dict[str, Any]:
+    """Where the service keeps its state, and the name that it has by that."""
+    from dsort.service.config import database_url_of, replica_name, state_dir_of
+
+    directory = state_dir_of(state_dir)
+    return {
+        "state_dir": directory,
+        "database_url": database_url_of(database, directory),
+        "replica": replica_name(directory),
+    }
+
+
+def _of_run(given: RunArguments) -> dict[str, Any]:
+    """How each job is run."""
+    run = run_options(given)
+    return {
+        "root": run.root.resolve(),
+        "runtime": run.runtime,
+        "ray_address": run.ray_address,
+        "memory_max_bytes": run.memory_max_bytes,
+        "bandwidth_max_bytes_per_s": run.bandwidth_max_bytes_per_s,
+        "workers": run.workers,
+        "scratch": run.scratch,
+        "move": run.move,
+        "settings": run.settings,
+    }
+
+
+def _uri_pattern(text: str) -> str:
+    """A pattern of paths is one of the URIs of directories."""
+    return f"file://{quote(text, safe='/*?')}" if text.startswith("/") else text

@@ -1,0 +1,98 @@
+"""The options of ``dsort serve`` that no other verb has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "AccessLog",
+    "Allow",
+    "EkmAllowHost",
+    "EkmAllowPrivate",
+    "Host",
+    "MaxQueuedPerOwner",
+    "MaxRunningJobs",
+    "MaxRunningPerOwner",
+    "MaxRunningPlans",
+    "MetricsOpen",
+    "NoAuth",
+    "Port",
+    "RequestsPerMinute",
+    "SslCertfile",
+    "SslKeyfile",
+    "UrlFile",
+]
+
+Host = Annotated[str, typer.Option("--host", metavar="ADDR", help="Address to listen on.")]
+Port = Annotated[
+    int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port to listen on; 0: any.")
+]
+NoAuth = Annotated[
+    bool, typer.Option("--no-auth", help="Ask nobody for a token; on loopback only.")
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="GLOB",
+        help="Buckets that jobs may use besides those under the data root, e.g. 's3://team-*' "
+        "or /data/shared; may be repeated.",
+        show_default=False,
+    ),
+]
+EkmAllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ekm-allow-host",
+        metavar="GLOB",
+        help="Web servers that key maps may be fetched from; may be repeated.",
+        show_default=False,
+    ),
+]
+EkmAllowPrivate = Annotated[
+    bool,
+    typer.Option(
+        "--ekm-allow-private", help="Fetch key maps from private and loopback addresses, too."
+    ),
+]
+MaxRunningJobs = Annotated[
+    int, typer.Option("--max-running-jobs", metavar="N", min=1, help="So many jobs run at a time.")
+]
+MaxRunningPlans = Annotated[
+    int, typer.Option("--max-running-plans", metavar="N", min=1, help="And so many dry runs.")
+]
+MaxRunningPerOwner = Annotated[
+    int | None,
+    typer.Option(
+        "--max-running-per-owner", metavar="N", min=1, help="Of one owner, on all replicas."
+    ),
+]
+MaxQueuedPerOwner = Annotated[
+    int | None,
+    typer.Option("--max-queued-per-owner", metavar="N", min=1, help="Of one owner, waiting."),
+]
+SslCertfile = Annotated[
+    Path | None,
+    typer.Option("--ssl-certfile", metavar="FILE", exists=True, dir_okay=False, help="For HTTPS."),
+]
+SslKeyfile = Annotated[
+    Path | None,
+    typer.Option("--ssl-keyfile", metavar="FILE", exists=True, dir_okay=False, help="Its key."),
+]
+RequestsPerMinute = Annotated[
+    int,
+    typer.Option(
+        "--requests-per-minute", metavar="N", min=1, help="Of one token, or of one address."
+    ),
+]
+MetricsOpen = Annotated[bool, typer.Option("--metrics-open", help="/metrics needs no token.")]
+UrlFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--url-file", metavar="FILE", help="Write the URL there once requests are accepted."
+    ),
+]
+AccessLog = Annotated[bool, typer.Option("--access-log", help="Log every request on stderr.")]

@@ -1,0 +1,128 @@
+"""Events as they happen: one thread reads them from the database and hands them to all who watch.
+
+However many streams are open, there is one query a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from dsort.core.closing import Closing
+from dsort.service.jobs.rows import EventRow
+from dsort.service.jobs.store import JobStore
+
+__all__ = ["EventFeed"]
+
+TURN_S = 0.25
+TRAIL_S = 5.0
+"""In PostgreSQL an event with a lower number may be committed after one with a higher one, within
+the longest transaction that writes any; so long numbers that were passed over are looked for."""
+WAITING_MAX = 1000
+"""Events that one stream may be behind. It is closed then, and its client asks for the rest."""
+
+Subscriber = asyncio.Queue[EventRow | None]
+
+
+class EventFeed(Closing):
+    """All events from now on. ``listener`` is told each of them, from the feed's thread."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        trails: bool,
+        listener: Callable[[EventRow], None] = lambda event: None,
+    ) -> None:
+        self._store = store
+        self._trail_s = TRAIL_S if trails else 0.0
+        self._listener = listener
+        self._low = store.last_event()  # all events up to this one were handed on
+        self._seen: dict[int, float] = {}  # those above it that were, and when
+        self._lock = threading.Lock()
+        self._watched: dict[str, set[tuple[asyncio.AbstractEventLoop, Subscriber]]] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dsort-feed", daemon=True)
+
+    def start(self) -> None:
+        """Begin to hand events on."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """End all streams, and return at once: from a signal handler, too."""
+        self._ended.set()
+        for watchers in list(self._watched.values()):
+            for loop, queue in list(watchers):
+                _hand_on(loop, queue, None)
+
+    def close(self) -> None:
+        """End all streams, and the thread."""
+        self.end()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @contextmanager
+    def watch(self, job_id: str) -> Iterator[Subscriber]:
+        """A queue that every event of the job comes to from now on; None is the end of it. To be
+        called in the event loop that reads the queue."""
+        watcher = (asyncio.get_running_loop(), Subscriber(WAITING_MAX))
+        with self._lock:
+            self._watched.setdefault(job_id, set()).add(watcher)
+        try:
+            if self._ended.is_set():
+                watcher[1].put_nowait(None)
+            yield watcher[1]
+        finally:
+            with self._lock:
+                watchers = self._watched[job_id]
+                watchers.discard(watcher)
+                if not watchers:
+                    del self._watched[job_id]
+
+    def _run(self) -> None:
+        while not self._ended.wait(TURN_S):
+            try:
+                self.turn()
+            except SQLAlchemyError:
+                continue  # the database is away: nothing is lost, the next turn asks again
+
+    def turn(self) -> None:
+        """Hand on what came since the last turn."""
+        now_s = time.monotonic()
+        for event in self._new_events():
+            self._seen[event.number] = now_s
+            self._listener(event)
+            with self._lock:
+                for loop, queue in self._watched.get(event.job_id, ()):
+                    _hand_on(loop, queue, event)
+        settled = [at for at, seen_s in self._seen.items() if now_s - seen_s >= self._trail_s]
+        if settled:
+            self._low = max(self._low, *settled)
+            self._seen = {at: seen for at, seen in self._seen.items() if at > self._low}
+
+    def _new_events(self) -> Iterator[EventRow]:
+        after = self._low
+        while True:
+            found = self._store.events_after(after)
+            yield from (event for event in found if event.number not in self._seen)
+            if not found:
+                return
+            after = found[-1].number
+
+
+def _hand_on(loop: asyncio.AbstractEventLoop, queue: Subscriber, event: EventRow | None) -> None:
+    def put() -> None:
+        if queue.full():  # a reader that far behind: it has to ask again
+            while not queue.empty():
+                queue.get_nowait()
+            queue.put_nowait(None)
+        else:
+            queue.put_nowait(event)
+
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(put)

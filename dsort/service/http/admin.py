@@ -1,0 +1,239 @@
+"""``/v1/whoami`` for everybody; ``/v1/tokens`` and ``/v1/audit`` for admins."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import Connection
+
+from dsort.errors import ForbiddenError
+from dsort.service.http.dependencies import Admin, Caller, address_of
+from dsort.service.http.responses import problems
+from dsort.service.jobs.views import rfc3339
+from dsort.service.security.tokens import NAME_CHARACTERS_MAX, NAME_PATTERN, StoredToken
+from dsort.service.service import Service
+
+__all__ = ["AuditEntry", "AuditPage", "Me", "NewToken", "TokenList", "TokenMade", "router"]
+
+AUDIT_PAGE_MAX = 1000
+EXPIRES_S_MAX = 100 * 366 * 86400.0
+_GLOBS = "`*` is any text, slashes too, `?` any one character; a pattern stands for whole URIs."
+
+
+class Me(BaseModel):
+    """Who the caller is, and what it may do."""
+
+    name: str
+    role: Literal["viewer", "submitter", "admin"]
+    input_buckets: list[str] = Field(description=_GLOBS)
+    output_buckets: list[str]
+    authenticated: bool = Field(description="False: the service asks nobody for a token.")
+
+
+class NewToken(BaseModel):
+    """A token to be made."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "example": {
+                "name": "alice",
+                "role": "submitter",
+                "input_buckets": ["s3://data/*"],
+                "output_buckets": ["s3://data/alice/*"],
+                "expires_in_s": 7776000,
+            }
+        },
+    )
+
+    name: str = Field(
+        max_length=NAME_CHARACTERS_MAX,
+        pattern=NAME_PATTERN,
+        description="Jobs that are submitted with it belong to this name.",
+    )
+    role: Literal["viewer", "submitter", "admin"]
+    input_buckets: list[str] = Field(default=["*"], max_length=100, description=_GLOBS)
+    output_buckets: list[str] = Field(default=["*"], max_length=100, description=_GLOBS)
+    expires_in_s: float | None = Field(
+        default=None, gt=0, le=EXPIRES_S_MAX, description="Null: it does not expire."
+    )
+
+
+class TokenView(BaseModel):
+    """A token, without its secret."""
+
+    name: str
+    role: Literal["viewer", "submitter", "admin"]
+    input_buckets: list[str]
+    output_buckets: list[str]
+    created_at: str
+    expires_at: str | None
+
+
+class TokenMade(TokenView):
+    """A new token: its text is told here, and never again."""
+
+    token: str = Field(examples=["dsort_0123456789ab_" + "0" * 48])
+
+
+class TokenList(BaseModel):
+    """All tokens, by name."""
+
+    tokens: list[TokenView]
+
+
+class AuditEntry(BaseModel):
+    """One thing that was done."""
+
+    number: int
+    at: str
+    who: str
+    address: str = Field(description="Of the connection; empty for what was done on the machine.")
+    action: str = Field(examples=["job.submit", "token.remove"])
+    target: str = Field(examples=["20260131-020000-4f2a9c"])
+    details: dict[str, Any]
+
+
+class AuditPage(BaseModel):
+    """Some entries, newest first."""
+
+    entries: list[AuditEntry]
+    next_cursor: str | None = Field(description="`cursor` of the next page; null at the end.")
+
+
+def router(service: Service) -> APIRouter:
+    """The routes of whoever uses the service, and of those who run it."""
+    routes = APIRouter(prefix="/v1")
+    _add_audit(routes, service)
+    _add_tokens(routes, service)
+
+    @routes.get(
+        "/whoami",
+        tags=["access"],
+        response_model=Me,
+        responses=problems(401, 429),
+        summary="Who am I?",
+    )
+    def whoami(caller: Caller) -> Response:
+        """The name, role and buckets of the token that the request has."""
+        return JSONResponse(
+            {
+                "name": caller.name,
+                "role": caller.role,
+                "input_buckets": list(caller.input_globs),
+                "output_buckets": list(caller.output_globs),
+                "authenticated": not service.config.no_auth,
+            }
+        )
+
+    return routes
+
+
+def _add_audit(routes: APIRouter, service: Service) -> None:
+    @routes.get(
+        "/audit",
+        tags=["access"],
+        response_model=AuditPage,
+        responses=problems(400, 401, 403, 429),
+        summary="The audit trail",
+    )
+    def read_audit(
+        caller: Admin,
+        limit: Annotated[int, Query(ge=1, le=AUDIT_PAGE_MAX)] = 100,
+        cursor: Annotated[
+            str | None,
+            Query(pattern=r"^[0-9]{1,18}$", description="`next_cursor` of the page before."),
+        ] = None,
+    ) -> Response:
+        """Who submitted, stopped, removed, ... what, when, and from where. For admins."""
+        rows = service.audit.list(limit=limit + 1, before=None if cursor is None else int(cursor))
+        entries = [
+            {
+                "number": row.number,
+                "at": rfc3339(row.at),
+                "who": row.who,
+                "address": row.address,
+                "action": row.action,
+                "target": row.target,
+                "details": row.details,
+            }
+            for row in rows[:limit]
+        ]
+        following = str(rows[limit - 1].number) if len(rows) > limit else None
+        return JSONResponse({"entries": entries, "next_cursor": following})
+
+
+def _add_tokens(routes: APIRouter, service: Service) -> None:
+    @routes.get(
+        "/tokens",
+        tags=["access"],
+        response_model=TokenList,
+        responses=problems(401, 403, 429),
+        summary="List tokens",
+    )
+    def list_tokens(caller: Admin) -> Response:
+        """All tokens, expired ones too, without their secrets. For admins."""
+        return JSONResponse({"tokens": [each.view() for each in service.tokens.list()]})
+
+    @routes.post(
+        "/tokens",
+        tags=["access"],
+        status_code=201,
+        response_model=TokenMade,
+        responses=problems(400, 401, 403, 409, 413, 429),
+        summary="Make a token",
+    )
+    def add_token(caller: Admin, request: Request, wanted: NewToken) -> Response:
+        """The answer has the token's text, which is kept nowhere: only a hash of it is. For
+        admins; a service that asks nobody for a token makes none."""
+        if service.config.no_auth:
+            raise ForbiddenError(
+                "a service that asks nobody for a token makes none",
+                hint="`dsort token add` makes one, on the service's machine",
+            )
+        address = address_of(request)
+        expires_at = None if wanted.expires_in_s is None else time.time() + wanted.expires_in_s
+
+        def note(connection: Connection, made: StoredToken) -> None:
+            service.audit.note(
+                connection, caller.name, address, "token.add", made.name, made.details()
+            )
+
+        text = service.tokens.add(
+            wanted.name,
+            wanted.role,
+            wanted.input_buckets,
+            wanted.output_buckets,
+            expires_at=expires_at,
+            also=note,
+        )
+        made = service.tokens.get(wanted.name)
+        return JSONResponse(
+            {**made.view(), "token": text}, status_code=201, headers={"Cache-Control": "no-store"}
+        )
+
+    @routes.delete(
+        "/tokens/{name}",
+        tags=["access"],
+        status_code=204,
+        responses=problems(400, 401, 403, 404, 429),
+        summary="Remove a token",
+    )
+    def remove_token(
+        caller: Admin,
+        request: Request,
+        name: Annotated[str, Path(max_length=NAME_CHARACTERS_MAX, pattern=NAME_PATTERN)],
+    ) -> Response:
+        """Nobody is let in with it from now on. Its jobs stay. For admins."""
+        address = address_of(request)
+        service.tokens.remove(
+            name,
+            also=lambda connection: service.audit.note(
+                connection, caller.name, address, "token.remove", name
+            ),
+        )
+        return Response(status_code=204)

@@ -1,0 +1,85 @@
+"""Who sent a request: what routes ask for as a parameter.
+
+A token comes in the header ``Authorization: Bearer ...`` and nowhere else: addresses end up in
+logs. The client's address is the connection's; headers of proxies are not believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from dsort.errors import ForbiddenError, UnauthorizedError
+from dsort.service.security.identity import ADMIN, ANYONE, SUBMITTER, Identity
+
+if TYPE_CHECKING:  # its metrics are a route, too
+    from dsort.service.service import Service
+
+__all__ = ["Admin", "Caller", "Submitting", "address_of", "identity", "require"]
+
+bearer = HTTPBearer(
+    scheme_name="token",
+    bearerFormat="dsort_<id>_<secret>",
+    description="A token as `dsort token add` prints it. A service that was started with "
+    "`--no-auth` needs none.",
+    auto_error=False,
+)
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
+
+
+def address_of(request: Request) -> str:
+    """Where the connection comes from; empty where it has no address."""
+    return request.client.host if request.client else ""
+
+
+def identity(request: Request, credentials: Credentials) -> Identity:
+    """Who sent the request. ``UnauthorizedError``, or ``TooManyRequestsError`` if there were too
+    many from there."""
+    service: Service = request.app.state.service
+    address = address_of(request)
+    if service.config.no_auth:
+        service.limits.request(address)
+        return ANYONE
+    if credentials is None:
+        raise UnauthorizedError(
+            "the request has no token", hint="send the header `Authorization: Bearer TOKEN`"
+        )
+    found = service.tokens.verify(
+        credentials.credentials, when_new=lambda: service.limits.check_failures(address)
+    )
+    if found is None:
+        service.limits.failure(address)
+        raise UnauthorizedError(
+            "the token is not known: it is wrong, was removed or has expired",
+            hint="`dsort token ls` shows what tokens there are",
+        )
+    service.limits.request(found.name)
+    return found
+
+
+Caller = Annotated[Identity, Depends(identity)]
+"""Whoever has a token."""
+
+
+def require(role: str) -> Callable[[Identity], Identity]:
+    """A dependency: the caller, who must be allowed what ``role`` is. ``ForbiddenError``."""
+
+    def allowed(caller: Caller) -> Identity:
+        if not caller.at_least(role):
+            raise ForbiddenError(
+                f"{caller.name} is a {caller.role}, and this is for a {role}",
+                hint=f"ask for a token with the role {role}",
+            )
+        return caller
+
+    return allowed
+
+
+Submitting = Annotated[Identity, Depends(require(SUBMITTER))]
+"""A submitter or an admin."""
+
+Admin = Annotated[Identity, Depends(require(ADMIN))]
+"""An admin."""

@@ -1,0 +1,310 @@
+"""``/v1/jobs``: submit, list, look at, stop, resume, retry and remove jobs."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+from sqlalchemy import Connection
+
+from dsort.errors import ForbiddenError, NotFoundError, SpecError, SpecProblem
+from dsort.service.hosting.logs import remove_logs
+from dsort.service.http.dependencies import Caller, Submitting, address_of
+from dsort.service.http.responses import (
+    EXAMPLE_JOB,
+    JobList,
+    JobView,
+    WholeJobView,
+    problems,
+)
+from dsort.service.http.spec_body import SPEC_BODY
+from dsort.service.jobs.rows import JobRow, NewJob
+from dsort.service.jobs.store import JobFilter
+from dsort.service.jobs.submitting import Asked
+from dsort.service.jobs.views import job_view
+from dsort.service.security.identity import visible
+from dsort.service.service import Service
+
+__all__ = ["SeenJob", "router"]
+
+LIST_MAX = 500
+_REFUSED = problems(400, 401, 403, 404, 409, 413, 429)
+JobId = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9_-]+$", description="A job's id.")]
+State = Literal["queued", "running", "finished", "failed", "stopped"]
+
+
+def seen_job(job_id: JobId, request: Request, identity: Caller) -> JobRow:
+    """The job of the path, if the caller may see it."""
+    row: JobRow | None = request.app.state.service.store.get(job_id)
+    if row is None or not identity.may_see(row):
+        raise NotFoundError(
+            f"there is no job {job_id}", hint="GET /v1/jobs lists those that the token may see"
+        )
+    return row
+
+
+SeenJob = Annotated[JobRow, Depends(seen_job)]
+
+
+def own_job(row: SeenJob, identity: Submitting) -> JobRow:
+    """The job of the path, if the caller may change it."""
+    if not identity.may_change(row.owner):
+        raise ForbiddenError(f"job {row.job_id} belongs to {row.owner}")
+    return row
+
+
+OwnJob = Annotated[JobRow, Depends(own_job)]
+
+
+def router(service: Service) -> APIRouter:
+    """The routes of jobs."""
+    routes = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+    _add_submit(routes, service)
+    _add_list(routes, service)
+    _add_changes(routes, service)
+    _add_ends(routes, service)
+    return routes
+
+
+def _answer(service: Service, row: JobRow, status: int) -> JSONResponse:
+    view = job_view(row, position=service.store.position(row), whole=True)
+    headers = {"Location": f"/v1/jobs/{row.job_id}"} if status in (201, 202) else {}
+    return JSONResponse(view, status_code=status, headers=headers)
+
+
+def _note(
+    service: Service, request: Request, who: str, action: str, job_id: str, **more: Any
+) -> None:
+    service.audit.note(None, who, address_of(request), action, job_id, more)
+
+
+def _add_submit(routes: APIRouter, service: Service) -> None:
+    @routes.post(
+        "",
+        status_code=201,
+        response_model=WholeJobView,
+        responses={
+            201: {"content": {"application/json": {"example": EXAMPLE_JOB}}},
+            200: {
+                "description": "The job that the same Idempotency-Key made before.",
+                "model": WholeJobView,
+            },
+            **problems(400, 401, 403, 409, 413, 429),
+        },
+        openapi_extra=SPEC_BODY,
+        summary="Submit a job",
+    )
+    async def submit_job(
+        request: Request,
+        identity: Submitting,
+        priority: Annotated[
+            int, Query(ge=-1000, le=1000, description="Higher goes first in the queue.")
+        ] = 0,
+        label: Annotated[
+            list[str], Query(max_length=20, description="To find the job by; may be repeated.")
+        ] = [],  # noqa: B006 (FastAPI copies it)
+        description: Annotated[
+            str | None, Query(max_length=2000, description="Instead of the spec's.")
+        ] = None,
+        dry_run: Annotated[
+            bool, Query(description="Plan only: a job of kind `plan`, which writes nothing.")
+        ] = False,
+        idempotency_key: Annotated[
+            str | None,
+            Header(
+                min_length=1,
+                max_length=255,
+                description="A text of your own: however often a request with it is sent, there "
+                "is one job.",
+            ),
+        ] = None,
+    ) -> Response:
+        """Put the job that the spec describes into the queue. The body is the spec, JSON or YAML,
+        as `dsort start -f` takes it."""
+        body = await request.body()
+        asked = Asked(
+            priority=priority,
+            labels=tuple(label),
+            description=description,
+            dry_run=dry_run,
+            idempotency_key=idempotency_key,
+        )
+
+        def note(connection: Connection, new: NewJob) -> None:
+            told = {"input": new.input_uri, "output": new.output_uri, "kind": new.kind}
+            address = address_of(request)
+            audit = service.audit
+            audit.note(connection, identity.name, address, "job.submit", new.job_id, told)
+
+        def take_in() -> Response:
+            row, new = service.submitter.submit(body, identity, asked, note)
+            if new:
+                service.dispatcher.wake()
+            return _answer(service, row, 201 if new else 200)
+
+        return await run_in_threadpool(take_in)
+
+
+def _add_list(routes: APIRouter, service: Service) -> None:
+    @routes.get(
+        "",
+        response_model=JobList,
+        responses={
+            200: {
+                "content": {
+                    "application/json": {"example": {"jobs": [EXAMPLE_JOB], "next_cursor": None}}
+                }
+            },
+            **problems(400, 401, 429),
+        },
+        summary="List jobs",
+    )
+    def list_jobs(
+        identity: Caller,
+        state: Annotated[list[State], Query(description="Any of these; may be repeated.")] = [],  # noqa: B006
+        owner: Annotated[str | None, Query(max_length=128)] = None,
+        label: Annotated[
+            list[str], Query(max_length=20, description="All of these; may be repeated.")
+        ] = [],  # noqa: B006
+        kind: Literal["run", "plan"] | None = None,
+        schedule: Annotated[str | None, Query(max_length=128)] = None,
+        text: Annotated[
+            str, Query(max_length=200, description="The beginning of an id, or in a description.")
+        ] = "",
+        since: Annotated[
+            str | None,
+            Query(max_length=40, description="Submitted then or later: RFC 3339, or seconds."),
+        ] = None,
+        limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 50,
+        cursor: Annotated[
+            str | None, Query(max_length=20, description="`next_cursor` of the page before.")
+        ] = None,
+    ) -> Response:
+        """The jobs that the token may see, newest first."""
+        wanted = JobFilter(
+            states=state,
+            kind=kind,
+            owner=owner,
+            labels=label,
+            schedule=schedule,
+            text=text,
+            since=_moment(since),
+            visible=visible(identity),
+        )
+        page = service.store.list(wanted, limit=limit, before=_number(cursor))
+        queued = service.store.positions(row.number for row in page.rows if row.state == "queued")
+        views = [job_view(row, position=queued.get(row.number)) for row in page.rows]
+        following = None if page.next_number is None else str(page.next_number)
+        return JSONResponse({"jobs": views, "next_cursor": following})
+
+    @routes.get(
+        "/{job_id}",
+        response_model=WholeJobView,
+        responses=problems(400, 401, 404, 429),
+        summary="Look at a job",
+    )
+    def get_job(row: SeenJob) -> Response:
+        """The job with its spec, and with the report of what it did once it has finished."""
+        return _answer(service, row, 200)
+
+
+def _add_changes(routes: APIRouter, service: Service) -> None:
+    @routes.post(
+        "/{job_id}/stop",
+        status_code=202,
+        response_model=JobView,
+        responses=_REFUSED,
+        summary="Stop a job",
+    )
+    def stop_job(
+        row: OwnJob,
+        request: Request,
+        identity: Submitting,
+        reason: Annotated[str, Body(embed=True, max_length=1000)] = "",
+    ) -> Response:
+        """A queued job is stopped at once; a running one ends within seconds and leaves nothing
+        half done. One that has ended stays as it is."""
+        after = service.store.ask_stop(row.job_id, reason)
+        _note(service, request, identity.name, "job.stop", row.job_id, reason=reason)
+        service.dispatcher.wake()
+        return _answer(service, after, 202)
+
+    @routes.post(
+        "/{job_id}/resume",
+        status_code=202,
+        response_model=JobView,
+        responses=_REFUSED,
+        summary="Go on with a job",
+    )
+    def resume_job(row: OwnJob, request: Request, identity: Submitting) -> Response:
+        """Put a failed or stopped job into the queue again: the same job, the same bytes; what is
+        left of it is used."""
+        service.submitter.check(row.spec)  # what is allowed may have changed since
+        after = service.store.requeue(row.job_id)
+        _note(service, request, identity.name, "job.resume", row.job_id)
+        service.dispatcher.wake()
+        return _answer(service, after, 202)
+
+
+def _add_ends(routes: APIRouter, service: Service) -> None:
+    @routes.post(
+        "/{job_id}/retry",
+        status_code=202,
+        response_model=JobView,
+        responses=_REFUSED,
+        summary="Run a job's spec again",
+    )
+    def retry_job(row: OwnJob, request: Request, identity: Submitting) -> Response:
+        """A new job with the same spec and the same seed."""
+        of_schedule = {"schedule_id": row.schedule_id, "due_at": row.due_at}
+        asked = Asked(
+            priority=row.priority,
+            labels=row.labels,
+            description=row.description,
+            dry_run=row.kind == "plan",
+            more={**of_schedule, "after_commit": row.after_commit},
+        )
+        spec = service.submitter.check(row.spec).spec
+        after, _ = service.submitter.take_in(spec, identity, asked)
+        _note(service, request, identity.name, "job.retry", after.job_id, of=row.job_id)
+        service.dispatcher.wake()
+        return _answer(service, after, 202)
+
+    @routes.delete(
+        "/{job_id}",
+        status_code=204,
+        responses=_REFUSED,
+        summary="Forget a job",
+    )
+    def remove_job(row: OwnJob, request: Request, identity: Submitting) -> Response:
+        """Remove an ended job from the history. What it has made stays where it is."""
+        service.store.remove(row.job_id)
+        remove_logs(service.config.state_dir, row.job_id)
+        _note(service, request, identity.name, "job.remove", row.job_id)
+        return Response(status_code=204)
+
+
+def _moment(text: str | None) -> float | None:
+    if text is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]*)?", text):
+        return float(text)
+    try:
+        found = datetime.fromisoformat(text)
+        return found.astimezone().timestamp() if found.tzinfo is None else found.timestamp()
+    except (ValueError, OverflowError):
+        raise SpecError(
+            [SpecProblem("since", f"{text!r} is no time", "for example 2026-01-31T02:00:00Z")]
+        ) from None
+
+
+def _number(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not cursor.isascii() or not cursor.isdecimal() or int(cursor) >= 2**63:
+        raise SpecError([SpecProblem("cursor", "is none of ours", "take next_cursor of a page")])
+    return int(cursor)

@@ -1,0 +1,89 @@
+"""What is not about a job: checking specs, their schema, and whether the service is well."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from dsort.service.http.dependencies import Caller
+from dsort.service.http.problems import PROBLEM_JSON, problem
+from dsort.service.http.responses import HealthView, ValidationView, problems
+from dsort.service.http.spec_body import SPEC_BODY
+from dsort.service.service import Service
+from dsort.spec.schema import schema as job_schema
+
+__all__ = ["router"]
+
+
+def router(service: Service) -> APIRouter:
+    """The routes for specs, and for probes."""
+    routes = APIRouter()
+
+    @routes.post(
+        "/v1/validate",
+        tags=["specs"],
+        response_model=ValidationView,
+        responses=problems(400, 401, 403, 413, 429),
+        openapi_extra=SPEC_BODY,
+        summary="Check a spec",
+    )
+    async def validate_spec(request: Request, identity: Caller) -> Response:
+        """Whether a spec could be submitted here: with all problems at once, or with every default
+        written out. Looks at no data."""
+        body = await request.body()
+
+        def check() -> Response:
+            loaded = service.submitter.read(body)
+            view = {"ok": True, "spec": loaded.spec.canonical(), "warnings": list(loaded.warnings)}
+            return JSONResponse(view)
+
+        return await run_in_threadpool(check)
+
+    @routes.get(
+        "/v1/schema",
+        tags=["specs"],
+        responses=problems(401, 429),
+        summary="The JSON Schema of a spec",
+    )
+    def spec_schema(identity: Caller) -> dict[str, object]:
+        """As `dsort schema` prints it, for editors and other tools."""
+        return dict(job_schema())
+
+    @routes.get(
+        "/healthz", tags=["service"], response_model=HealthView, summary="Whether it answers"
+    )
+    def healthz() -> Response:
+        """The process is alive. Needs no token."""
+        return JSONResponse({"status": "ok"})
+
+    @routes.get(
+        "/readyz",
+        tags=["service"],
+        response_model=HealthView,
+        responses=problems(503),
+        summary="Whether it can work",
+    )
+    def readyz() -> Response:
+        """The database answers, and jobs are being run. Needs no token."""
+        why = _not_ready(service)
+        if why is None:
+            return JSONResponse({"status": "ok"})
+        return JSONResponse(
+            problem("not_ready", 503, why), status_code=503, media_type=PROBLEM_JSON
+        )
+
+    return routes
+
+
+def _not_ready(service: Service) -> str | None:
+    try:
+        with service.database.reading() as connection:
+            connection.execute(text("SELECT 1"))
+    except SQLAlchemyError:
+        return "the database does not answer"
+    if not service.dispatcher.alive:
+        return "no jobs are being run here"
+    return None if service.keeper.alive else "no schedules are being watched here"

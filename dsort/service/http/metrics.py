@@ -1,0 +1,314 @@
+"""``/metrics`` in Prometheus' text format, and what it is counted from.
+
+Counters and histograms are of the jobs that this replica runs, since it began; how many jobs there
+are, and how far those are that run, is read from the database at each scrape.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Depends, Response
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dsort.commit import dsort_version
+from dsort.service.http.dependencies import identity
+from dsort.service.http.responses import problems
+from dsort.service.jobs.rows import ENDED, STATES, JobRow
+from dsort.service.jobs.store import JobStore
+from dsort.service.jobs.views import PHASES, progress_view
+from dsort.service.security.identity import ANYONE, Identity
+
+if TYPE_CHECKING:  # it has the metrics
+    from dsort.service.service import Service
+
+__all__ = ["Metrics", "RequestMetrics", "router"]
+
+TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+QUEUE_S = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86400)
+PHASE_S = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 3 * 3600, 8 * 3600, 86400)
+REQUEST_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+KINDS_MAX = 100
+JOBS_REMEMBERED_MAX = 10_000
+
+
+@dataclass(slots=True)
+class _Counted:
+    """What was counted already of the phase that a job is in."""
+
+    phase: str
+    bytes: int = 0
+    records: int = 0
+
+
+class Metrics:
+    """Counts what jobs and requests do. ``on_event`` is for one thread, the rest for any.
+
+    ``replica``: whose running jobs are shown one by one; None: all.
+    """
+
+    def __init__(self, store: JobStore, *, replica: str | None = None) -> None:
+        self._store = store
+        self._replica = replica
+        self._counted: OrderedDict[str, _Counted] = OrderedDict()
+        self._kinds: set[str] = set()
+        registry = self._registry = CollectorRegistry()
+        build = Info("dsort_build", "What runs here", registry=registry)
+        build.info({"version": dsort_version(), "python": platform.python_version()})
+        self._queue_s = Histogram(
+            "dsort_job_queue_seconds",
+            "From submission to the begin of a job's first attempt",
+            buckets=QUEUE_S,
+            registry=registry,
+        )
+        self._phase_s = Histogram(
+            "dsort_phase_seconds",
+            "What phases of jobs took",
+            ["phase"],
+            buckets=PHASE_S,
+            registry=registry,
+        )
+        self._bytes = Counter(
+            "dsort_phase_bytes", "Bytes that jobs worked off", ["phase"], registry=registry
+        )
+        self._records = Counter(
+            "dsort_phase_records", "Records that jobs worked off", ["phase"], registry=registry
+        )
+        self._retries = Counter(
+            "dsort_job_retries",
+            "Attempts after a job's first: its process died, or somebody had it go on",
+            registry=registry,
+        )
+        self._warnings = Counter(
+            "dsort_job_warnings", "Warnings of jobs", ["kind"], registry=registry
+        )
+        self._ended = Counter("dsort_jobs_ended", "Jobs that ended", ["state"], registry=registry)
+        self._requests = Counter(
+            "dsort_http_requests",
+            "HTTP requests",
+            ["route", "method", "status"],
+            registry=registry,
+        )
+        self._request_s = Histogram(
+            "dsort_http_request_seconds",
+            "From an HTTP request to the begin of its answer",
+            ["route", "method"],
+            buckets=REQUEST_S,
+            registry=registry,
+        )
+        for phase in PHASES:  # what has not happened yet is 0, not missing
+            for each in (self._phase_s, self._bytes, self._records):
+                each.labels(phase)
+        for state in sorted(ENDED):
+            self._ended.labels(state)
+
+    # -- what is counted --------------------------------------------------------------------------
+
+    def on_event(self, job_id: str, kind: str, data: Mapping[str, Any]) -> None:
+        """Count an event of a job, as the table ``events`` has it; of a kind that does not count,
+        nothing."""
+        if kind == "state":
+            self._on_state(job_id, data)
+        elif kind == "warning":
+            self._warnings.labels(self._known_kind(str(data.get("kind", "")))).inc()
+        elif kind in ("progress", "phase") and data.get("phase") in PHASES:
+            self._count(job_id, data["phase"], *_amounts(kind, data))
+            if kind == "phase":
+                self._phase_s.labels(data["phase"]).observe(data.get("elapsed_s", 0.0))
+                self._counted.pop(job_id, None)
+
+    def _on_state(self, job_id: str, data: Mapping[str, Any]) -> None:
+        state = data.get("state")
+        if state == "running":
+            self._counted.pop(job_id, None)
+            if data.get("attempt", 1) > 1:
+                self._retries.inc()
+                return
+            queue_s = self._waited_s(job_id)
+            if queue_s is not None:
+                self._queue_s.observe(queue_s)
+        elif state in ENDED:
+            self._counted.pop(job_id, None)
+            self._ended.labels(state).inc()
+
+    def _waited_s(self, job_id: str) -> float | None:
+        try:
+            row = self._store.get(job_id)
+        except SQLAlchemyError:  # nobody waits for a figure
+            return None
+        if row is None or row.started_at is None:
+            return None
+        return max(0.0, row.started_at - row.created_at)
+
+    def _count(self, job_id: str, phase: str, done_bytes: int, records: int) -> None:
+        """Progress is the sum of a phase so far: what it has grown by is counted."""
+        counted = self._counted.get(job_id)
+        if counted is None or counted.phase != phase:
+            counted = self._counted[job_id] = _Counted(phase)
+            while len(self._counted) > JOBS_REMEMBERED_MAX:
+                self._counted.popitem(last=False)
+        self._bytes.labels(phase).inc(max(0, done_bytes - counted.bytes))
+        self._records.labels(phase).inc(max(0, records - counted.records))
+        counted.bytes = max(counted.bytes, done_bytes)
+        counted.records = max(counted.records, records)
+
+    def _known_kind(self, kind: str) -> str:
+        if kind not in self._kinds and len(self._kinds) >= KINDS_MAX:
+            return "other"
+        self._kinds.add(kind)
+        return kind
+
+    def on_request(self, route: str, method: str, status: int, elapsed_s: float) -> None:
+        """Count a request. ``route``: its template; a path would make a series of each job."""
+        known = method if method in METHODS else "OTHER"
+        self._requests.labels(route, known, str(status)).inc()
+        self._request_s.labels(route, known).observe(elapsed_s)
+
+    # -- what is told -----------------------------------------------------------------------------
+
+    def text(self, caller: Identity = ANYONE) -> bytes:
+        """All of it in Prometheus' text format; of running jobs those that ``caller`` may see."""
+        now = CollectorRegistry()
+        now.register(_Now(self._store, self._is_shown(caller)))
+        return generate_latest(self._registry) + generate_latest(now)
+
+    def _is_shown(self, caller: Identity) -> Callable[[JobRow], bool]:
+        def is_shown(row: JobRow) -> bool:
+            return self._replica in (None, row.replica) and caller.may_see(row)
+
+        return is_shown
+
+
+def _amounts(kind: str, data: Mapping[str, Any]) -> tuple[int, int]:
+    end = "" if kind == "phase" else "_done"
+    return data.get(f"bytes{end}", 0), data.get(f"records{end}", 0)
+
+
+class _Now(Collector):
+    """What the database says at this moment."""
+
+    def __init__(self, store: JobStore, is_shown: Callable[[JobRow], bool]) -> None:
+        self._store = store
+        self._is_shown = is_shown
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # or the database would be asked twice
+
+    def collect(self) -> Iterator[Metric]:
+        answers = GaugeMetricFamily("dsort_database_up", "Whether the database answers")
+        try:
+            by_state, running = self._store.count_by_state(), self._store.running()
+        except SQLAlchemyError:
+            answers.add_metric([], 0)
+            yield answers
+            return
+        answers.add_metric([], 1)
+        yield answers
+        jobs = GaugeMetricFamily(
+            "dsort_jobs", "Jobs of all replicas, the same on each of them", labels=["state"]
+        )
+        for state in STATES:
+            jobs.add_metric([state], by_state.get(state, 0))
+        yield jobs
+        yield from _job_gauges([row for row in running if self._is_shown(row)])
+
+
+def _job_gauges(rows: Sequence[JobRow]) -> Iterable[Metric]:
+    share = GaugeMetricFamily(
+        "dsort_job_progress_ratio", "How much of a running job is done", labels=["job"]
+    )
+    rate = GaugeMetricFamily(
+        "dsort_job_bytes_per_second", "How fast a running job is", labels=["job"]
+    )
+    phase = GaugeMetricFamily(
+        "dsort_job_phase", "1 for the phase that a running job is in", labels=["job", "phase"]
+    )
+    for row in rows:
+        progress = progress_view(row.progress) or {}
+        if row.phase is not None:
+            phase.add_metric([row.job_id, row.phase], 1)
+        for family, value in ((share, progress.get("share")), (rate, progress.get("bytes_per_s"))):
+            if value is not None:
+                family.add_metric([row.job_id], value)
+    return share, rate, phase
+
+
+class RequestMetrics:
+    """ASGI middleware that tells ``metrics`` of each request."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin_s = time.perf_counter()
+        told = False
+
+        def tell(status: int) -> None:
+            nonlocal told
+            if not told:
+                told = True
+                elapsed_s = time.perf_counter() - begin_s
+                self._metrics.on_request(_template(scope), scope["method"], status, elapsed_s)
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                tell(message["status"])
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except Exception:
+            tell(500)
+            raise
+
+
+def _template(scope: Scope) -> str:
+    """The path as the route has it; nobody can make series by asking for what is not there."""
+    return str(getattr(scope.get("route"), "path", "(none)"))
+
+
+def router(service: Service) -> APIRouter:
+    """The route of the metrics; it needs a token, unless ``--metrics-open`` says otherwise."""
+    routes = APIRouter(tags=["service"])
+
+    def anyone() -> Identity:
+        return ANYONE
+
+    who = anyone if service.config.metrics_open else identity
+
+    @routes.get(
+        "/metrics",
+        response_class=Response,
+        responses={
+            200: {
+                "description": "Metrics in Prometheus' text format.",
+                "content": {"text/plain": {"schema": {"type": "string"}}},
+            },
+            **problems(401, 429),
+        },
+        summary="Metrics",
+    )
+    def metrics(caller: Identity = Depends(who)) -> Response:
+        """For Prometheus: jobs by state, time in the queue, bytes and records by phase, seconds of
+        phases, retries, warnings, requests; and of each job that runs here, and that the token may
+        see, its phase, progress and rate. Needs a token, unless the service was started with
+        `--metrics-open`."""
+        return Response(service.metrics.text(caller), media_type=TEXT_FORMAT)
+
+    return routes

@@ -1,0 +1,143 @@
+"""What a job has made and said: manifest, report, log, and its page as data."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from dsort import page as job_page
+from dsort.core.manifest import manifest_name, report_name
+from dsort.core.sizes import format_bytes
+from dsort.errors import NotFoundError, ObjectNotFoundError
+from dsort.service.http.jobs import SeenJob
+from dsort.service.http.responses import problems
+from dsort.service.jobs.rows import EventRow, JobRow
+from dsort.service.jobs.views import job_view, rfc3339
+from dsort.service.service import Service
+from dsort.spec.load import parse_spec
+from dsort.storage.base import Bucket
+from dsort.stores import open_with_settings
+
+__all__ = ["router"]
+
+_TOLD = re.compile(r"\S+ I ")  # of a phase, of the end: at the level "info"
+
+
+def router(service: Service) -> APIRouter:
+    """The routes of results."""
+    routes = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+    asked = problems(400, 401, 404, 429, 502)
+
+    @routes.get("/{job_id}/manifest", responses=asked, summary="The manifest of a job's result")
+    def job_manifest(row: SeenJob) -> Response:
+        """The manifest as it is in the output bucket: inputs, outputs with their checksums, spec
+        and seed."""
+        return Response(_document(service, row, manifest_name), media_type="application/json")
+
+    @routes.get("/{job_id}/report", responses=asked, summary="The report of a job")
+    def job_report(row: SeenJob) -> Response:
+        """What a finished job did, or how far one came that failed."""
+        if row.result is not None:
+            return JSONResponse(dict(row.result))
+        return Response(_document(service, row, report_name), media_type="application/json")
+
+    @routes.get(
+        "/{job_id}/log",
+        response_class=PlainTextResponse,
+        responses=problems(400, 401, 404, 429),
+        summary="The log of a job",
+    )
+    def job_log(row: SeenJob) -> Response:
+        """A line for each thing that happened, as text; progress is left out."""
+        return PlainTextResponse("".join(_log_lines(service, row.job_id)))
+
+    @routes.get("/{job_id}/page", responses=asked, summary="All that a job's page shows")
+    def job_page_data(row: SeenJob) -> Response:
+        """Phases, throughput, output shards and how well records are mixed, as one document."""
+        view = job_view(row, position=service.store.position(row), whole=True)
+        samples, warnings = _told(service, row.job_id)
+        if row.state == "finished" and row.kind == "run":
+            with contextlib.suppress(NotFoundError):  # a schedule keeps only its newest results
+                manifest = json.loads(_document(service, row, manifest_name))
+                page = job_page.page_of_manifest(manifest, job_view=view, warnings=warnings)
+                return JSONResponse(page)
+        return JSONResponse(job_page.page_of_job(view, samples, warnings=warnings))
+
+    return routes
+
+
+def _document(service: Service, row: JobRow, name_of: Any) -> bytes:
+    try:
+        return output_bucket(service, row).read(name_of(row.job_id))
+    except ObjectNotFoundError:
+        pass
+    what = "manifest" if name_of is manifest_name else "report"
+    hint = "it is written at the very end" if not row.ended else ""
+    raise NotFoundError(f"job {row.job_id} is {row.state} and has no {what}", hint=hint)
+
+
+def output_bucket(service: Service, row: JobRow) -> Bucket:
+    """The bucket that a job writes to."""
+    config = service.config
+    loaded = parse_spec(row.spec, ais_is_there=config.settings.ais_is_there)
+    return open_with_settings(loaded.spec.output_bck, root=config.root, settings=config.settings)
+
+
+def _log_lines(service: Service, job_id: str) -> list[str]:
+    lines, after = [], 0
+    while events := service.store.events_after(after, job_id=job_id):
+        lines += [line for event in events if (line := _line(event))]
+        after = events[-1].number
+    return lines
+
+
+def _line(event: EventRow) -> str:
+    """The event in a line; of what a job's process wrote, what events do not say as well."""
+    if event.kind == "progress":
+        return ""
+    if event.kind == "log":
+        text = str(event.data.get("text", ""))
+        return "".join(f"    {each}\n" for each in text.splitlines() if not _TOLD.match(each))
+    return f"{rfc3339(event.at)} {event.kind:<8}{_words(event.kind, event.data)}\n"
+
+
+def _words(kind: str, data: Mapping[str, Any]) -> str:
+    match kind:
+        case "state":
+            why = data.get("reason") or (data.get("error") or {}).get("detail") or ""
+            attempt = f", attempt {data['attempt']}" if data.get("attempt") else ""
+            return f"{data.get('state', '')}{attempt}{f': {why}' if why else ''}"
+        case "started":
+            return (
+                f"{data.get('input_shards', 0):,} input shards, "
+                f"{format_bytes(data.get('input_bytes', 0))}, {data.get('workers')} workers, "
+                f"way {data.get('move')}"
+            )
+        case "phase":
+            return (
+                f"{data.get('phase')} took {data.get('elapsed_s', 0.0):.1f} s: "
+                f"{data.get('shards', 0):,} shards, {data.get('records', 0):,} records, "
+                f"{format_bytes(data.get('bytes', 0))}"
+            )
+        case "warning":
+            return f"{data.get('kind')}: {data.get('text')}"
+        case _:
+            return str(data.get("text", ""))
+
+
+def _told(service: Service, job_id: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(progress, warnings) of a job, as they were told."""
+    progress: list[dict[str, Any]] = []
+    warnings: list[dict[str, Any]] = []
+    after = 0
+    while events := service.store.events_after(after, job_id=job_id):
+        progress += [{"at": each.at, **each.data} for each in events if each.kind == "progress"]
+        warnings += [dict(each.data) for each in events if each.kind == "warning"]
+        after = events[-1].number
+    return progress, warnings

@@ -1,0 +1,188 @@
+"""Running the service: the socket, uvicorn, what is said at the start, and the end by a signal."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import ipaddress
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from dsort.errors import SpecError, StorageError
+from dsort.service.config import ServiceConfig
+from dsort.service.http.app import create_app
+from dsort.service.http.origin import is_loopback
+from dsort.service.security.redacting import TokenFilter
+from dsort.service.service import Service
+
+__all__ = ["run_service"]
+
+BACKLOG = 2048
+SHUTDOWN_S_MAX = 10
+KEEP_ALIVE_S = 65
+
+
+class _Server(uvicorn.Server):
+    """A server that ends its event streams when it is told to stop: they would never end alone."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._service = service
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        if self.started:
+            self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._service.feed.end()
+        super().handle_exit(sig, frame)
+
+
+def run_service(
+    config: ServiceConfig,
+    *,
+    say: Callable[[str], None],
+    url_file: Path | None = None,
+    access_log: bool = False,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C. ``say`` is told what a user has to know.
+
+    ``SpecError``: the configuration is not safe, or wrong; ``StorageError``: the address, the state
+    directory or the database cannot be used.
+    """
+    _refuse_unsafe(config)
+    _log_to_stderr()
+    with _alone(config.state_dir), _socket(config) as listening, Service(config) as service:
+        _refuse_without_tokens(config, service, say)
+        url = _url(config, listening)
+        service.start()
+        server = _Server(
+            uvicorn.Config(
+                create_app(service),
+                ssl_certfile=config.ssl_certfile,
+                ssl_keyfile=config.ssl_keyfile,
+                log_config=None,
+                access_log=access_log,
+                lifespan="off",
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=SHUTDOWN_S_MAX,
+            ),
+            service,
+            ready=lambda: _tell_ready(config, url, url_file, say),
+        )
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises the signal again, at its end
+            server.run(sockets=[listening])
+        running = sum(row.replica == config.replica for row in service.store.running())
+    if running:
+        jobs = "1 job goes on" if running == 1 else f"{running} jobs go on"
+        say(f"stopped; {jobs} by itself, and the next `dsort serve` finds what it did")
+
+
+def _refuse_unsafe(config: ServiceConfig) -> None:
+    if config.no_auth and not is_loopback(config.host):
+        raise SpecError(
+            f"--no-auth lets anybody who reaches {config.host} run jobs",
+            hint="listen on 127.0.0.1, or make tokens: `dsort token add NAME --role admin`",
+        )
+    if (config.ssl_certfile is None) != (config.ssl_keyfile is None):
+        raise SpecError("--ssl-certfile and --ssl-keyfile go together")
+
+
+def _refuse_without_tokens(
+    config: ServiceConfig, service: Service, say: Callable[[str], None]
+) -> None:
+    if config.no_auth or service.tokens.any():
+        return
+    hint = "`dsort token add NAME --role admin` makes one"
+    if not is_loopback(config.host):
+        raise SpecError(f"there is no token yet, and {config.host} is not loopback", hint=hint)
+    say(f"there is no token yet, so nobody can use the service: {hint} (or start with --no-auth)")
+
+
+@contextlib.contextmanager
+def _alone(state_dir: Path) -> Iterator[None]:
+    """No other service has this state directory: two of one name would take each other's jobs."""
+    with (state_dir / "lock").open("w", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(
+                f"another service runs with the state directory {state_dir}",
+                hint="give each its own with --state-dir; replicas share a PostgreSQL: --database",
+            ) from None
+        yield
+
+
+@contextlib.contextmanager
+def _socket(config: ServiceConfig) -> Iterator[socket.socket]:
+    """Bound here, so that port 0 is known before anything is said, and an address in use is told
+    before anything is started."""
+    try:
+        found = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, _, _, _, address = found[0]
+        # Named TCP, or asyncio leaves Nagle's algorithm on: 40 ms for each answer.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    except OSError as error:
+        raise StorageError(f"cannot listen on {config.host}: {error.strerror or error}") from None
+    with listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(address)
+            listening.listen(BACKLOG)
+        except OSError as error:
+            raise StorageError(
+                f"cannot listen on {config.host}:{config.port}: {error.strerror}",
+                hint="another service may be there; choose a port with --port",
+            ) from None
+        yield listening
+
+
+def _url(config: ServiceConfig, listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(host).is_unspecified:
+            host = socket.gethostname()
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if config.tls else 'http'}://{shown}:{port}"
+
+
+def _tell_ready(
+    config: ServiceConfig, url: str, url_file: Path | None, say: Callable[[str], None]
+) -> None:
+    say(f"dsort serves {url}")
+    say(f"  data root  {config.root}")
+    say(f"  state      {config.state_dir}")
+    if config.no_auth:
+        say("  no tokens: whoever can reach this address may do everything")
+    if url_file is not None:
+        beside = url_file.with_name(f".{url_file.name}.{os.getpid()}")
+        beside.write_text(f"{url}\n", encoding="utf-8")
+        beside.replace(url_file)
+
+
+def _log_to_stderr() -> None:
+    """Warnings and errors of the service and of uvicorn; requests only where asked for."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(TokenFilter())
+    for name, level in (
+        ("dsort", logging.INFO),
+        ("uvicorn", logging.WARNING),
+        ("uvicorn.access", logging.INFO),
+    ):
+        logger = logging.getLogger(name)
+        logger.setLevel(level)
+    logging.getLogger().addHandler(handler)

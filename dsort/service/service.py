@@ -1,0 +1,74 @@
+"""The service put together: what there is of it besides HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+
+from dsort.core.closing import Closing
+from dsort.service.config import ServiceConfig
+from dsort.service.database.engine import Database, open_database
+from dsort.service.feed import EventFeed
+from dsort.service.hosting.dispatcher import Dispatcher
+from dsort.service.http.metrics import Metrics
+from dsort.service.jobs.rows import ENDED, EventRow
+from dsort.service.jobs.store import JobStore
+from dsort.service.jobs.submitting import Submitter
+from dsort.service.schedules.keeper import ScheduleKeeper
+from dsort.service.schedules.making import JobMaker
+from dsort.service.schedules.store import ScheduleStore
+from dsort.service.security.audit import Audit
+from dsort.service.security.identity import ANYONE, Identity
+from dsort.service.security.limits import RequestLimits
+from dsort.service.security.tokens import TokenStore
+
+__all__ = ["Service"]
+
+
+class Service(Closing):
+    """Everything that one replica has. ``start`` begins to run jobs and to watch the clock;
+    ``close`` ends that, and leaves running jobs to run."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        with contextlib.ExitStack() as stack:
+            self.config = config
+            self.database: Database = stack.enter_context(open_database(config.database_url))
+            self.store = JobStore(self.database, max_queued_per_owner=config.queued_per_owner_max)
+            self.submitter = Submitter(config, self.store)
+            self.tokens = TokenStore(self.database)
+            self.audit = Audit(self.database)
+            self.limits = RequestLimits(config.requests_per_minute_max)
+            self.metrics = Metrics(self.store, replica=config.replica)
+            self.feed = stack.enter_context(
+                EventFeed(
+                    self.store,
+                    trails=self.database.dialect == "postgresql",
+                    listener=self._heard,
+                )
+            )
+            self.dispatcher = Dispatcher(config, self.database)
+            maker = JobMaker(self.submitter, self._identity_of)
+            self.schedules = ScheduleStore(self.database, maker)
+            self.keeper = ScheduleKeeper(self.schedules, on_submitted=self.dispatcher.wake)
+            self._ending = stack.pop_all()
+
+    def start(self) -> None:
+        """Begin to work."""
+        self.feed.start()
+        self.dispatcher.start()
+        self._ending.callback(self.dispatcher.close)
+        self.keeper.start()
+        self._ending.callback(self.keeper.close)
+
+    def close(self) -> None:
+        """End this replica's threads. Jobs go on, and are found again by the next one."""
+        self._ending.close()
+
+    def _heard(self, event: EventRow) -> None:
+        if event.kind == "state" and event.data.get("state") in ENDED:
+            self.keeper.wake()  # a schedule's next run may have waited for it
+        if self.dispatcher.hosts(event.job_id):
+            self.metrics.on_event(event.job_id, event.kind, event.data)
+
+    def _identity_of(self, owner: str) -> Identity | None:
+        """What the owner of a schedule may do now; None if there is no such token any more."""
+        return ANYONE if self.config.no_auth else self.tokens.find(owner)

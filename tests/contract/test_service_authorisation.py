@@ -1,0 +1,310 @@
+"""The law of access: every route answers every caller as the table says, be what it is about in
+buckets that the caller may use or not; what may not be seen is in no list; and nothing is let in
+that is no token in its header."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import count
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from httpx import Response
+
+from dsort.core.manifest import manifest_name, report_name
+from dsort.service.jobs.submitting import Asked
+from dsort.service.security.identity import ADMIN, SUBMITTER, VIEWER, Identity
+from dsort.service.security.limits import RequestLimits
+from dsort.service.security.tokens import TokenStore
+from tests.support.access_matrix import BUCKETS, CALLERS, DECLINED, ROUTES, Row, routes_of
+from tests.support.service_here import SPEC, ServiceHere, service_here
+
+CHEAP_LOG2 = 4
+OWNER = "ann"
+ROLES = {"viewer": ("vera", VIEWER), "owner": (OWNER, SUBMITTER), "other": ("bob", SUBMITTER)}
+BUCKETS_OF = {
+    "allowed": ("images", "shuffled"),
+    "input": ("hidden", "shuffled"),
+    "output": ("images", "hidden"),
+}
+STRANGER = "dsort_" + "0" * 12 + "_" + "0" * 48
+
+_numbers = count(1)
+
+
+class Matrix:
+    """A service with tokens for all callers, and what their requests are about."""
+
+    def __init__(self, here: ServiceHere) -> None:
+        self.here = here
+        self.service = here.service
+        self.root = here.service.config.root
+        for name in ("images", "shuffled", "hidden"):
+            (self.root / name).mkdir()
+        self.service.tokens = TokenStore(self.service.database, cost_log2=CHEAP_LOG2)
+        self.service.limits = RequestLimits(10**6, failures_per_minute_max=10**6)
+        reads, writes = ([str(self.root / name)] for name in BUCKETS_OF["allowed"])
+        self.tokens = {
+            caller: self.service.tokens.add(name, role, reads, writes)
+            for caller, (name, role) in ROLES.items()
+        }
+        self.tokens["admin"] = self.service.tokens.add("ada", ADMIN)
+        self.tokens["stranger"] = STRANGER
+        self.lasting_job = cache(self.job)
+        self.lasting_schedule = cache(self.schedule)
+
+    def headers(self, caller: str) -> dict[str, str]:
+        if caller == "nobody":
+            return {}
+        return {"Authorization": f"Bearer {self.tokens[caller]}"}
+
+    def spec(self, bucket: str) -> dict[str, Any]:
+        reads, writes = BUCKETS_OF[bucket]
+        return {**SPEC, "input_bck": reads, "output_bck": writes}
+
+    def job(self, bucket: str) -> str:
+        """A job of the owner's that was stopped, with all that one may look at."""
+        submitter, store = self.service.submitter, self.service.store
+        new = submitter.prepare(submitter.check(self.spec(bucket)).spec, OWNER, Asked())
+        store.submit(new)
+        store.ask_stop(new.job_id)
+        for name in (manifest_name(new.job_id), report_name(new.job_id)):
+            file = self.root / BUCKETS_OF[bucket][1] / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("{}")
+        return new.job_id
+
+    def definition(self, bucket: str, name: str) -> dict[str, Any]:
+        return {"name": name, "every": "1d", "spec": self.spec(bucket), "overlap": "queue"}
+
+    def schedule(self, bucket: str) -> str:
+        """A schedule of the owner's, made when it was still allowed to use the buckets."""
+        name = f"nightly-{next(_numbers)}"
+        loaded = self.service.schedules.read(self.definition(bucket, name))
+        self.service.schedules.add(loaded.definition, Identity(OWNER, SUBMITTER))
+        return name
+
+    def token(self, bucket: str) -> str:
+        name = f"someone-{next(_numbers)}"
+        self.service.tokens.add(name, VIEWER)
+        return name
+
+    def request(self, route: str, row: Row, bucket: str, caller: str) -> Response:
+        """Send the request of a row, about something new if it may change it."""
+        method, path = route.split(" ")
+        changes = method != "GET" and caller in ("owner", "admin")
+        names = {"{bucket:path}": "ais/%40%23/images"}
+        query = row.query
+        if "{job_id}" in path + query:
+            names["{job_id}"] = (self.job if changes else self.lasting_job)(bucket)
+        if "{name}" in path:
+            makers: dict[str, Callable[[str], str]] = {
+                "schedules": self.schedule if changes else self.lasting_schedule,
+                "tokens": self.token,
+                "web": lambda _: "app.js",
+            }
+            names["{name}"] = makers[path.removeprefix("/v1").split("/")[1]](bucket)
+        for pattern, name in names.items():
+            path, query = path.replace(pattern, name), query.replace(pattern, name)
+        fresh = f"fresh-{next(_numbers)}"
+        bodies: dict[str, Any] = {
+            "": None,
+            "spec": self.spec(bucket),
+            "schedule": self.definition(bucket, names.get("{name}", fresh)),
+            "token": {"name": fresh, "role": VIEWER},
+        }
+        answer: Response = self.here.client.request(
+            method,
+            path + (f"?{query}" if query else ""),
+            json=bodies[row.body],
+            headers=self.headers(caller),
+        )
+        return answer
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
+    directory = tmp_path_factory.mktemp("authorisation")
+    with service_here(directory, no_auth=False) as here:
+        yield Matrix(here)
+
+
+def served(matrix: Matrix) -> set[str]:
+    app = matrix.here.client.app
+    assert isinstance(app, FastAPI)
+    return set(routes_of(app.routes))
+
+
+def is_declined(route: str) -> bool:
+    path = route.split(" ")[1].split("/")
+    return path[1] == "v1" and path[2] in DECLINED and route not in ROUTES
+
+
+def test_the_table_has_every_route_and_no_other(matrix: Matrix) -> None:
+    found = {route for route in served(matrix) if not is_declined(route)}
+    assert found == set(ROUTES)
+
+
+@pytest.mark.parametrize(
+    ("route", "row"),
+    [
+        pytest.param(route, row, id=f"{route}{'?' if row.query else ''}{row.query}")
+        for route, rows in ROUTES.items()
+        for row in rows
+    ],
+)
+def test_every_route_answers_every_caller_as_the_table_says(
+    matrix: Matrix, route: str, row: Row
+) -> None:
+    for bucket in BUCKETS if row.about_buckets else BUCKETS[:1]:
+        for caller in CALLERS:
+            answer = matrix.request(route, row, bucket, caller)
+            expected = row.expected(bucket, caller)
+            assert answer.status_code in expected, (bucket, caller, answer.text)
+            if answer.status_code == 401:
+                assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+            if answer.status_code >= 400:
+                assert not [
+                    token for token in matrix.tokens.values() if token in str(answer.__dict__)
+                ]
+
+
+def test_a_peers_routes_that_are_not_served_are_declined_to_whoever_has_a_token(
+    matrix: Matrix,
+) -> None:
+    routes = [route for route in served(matrix) if is_declined(route)]
+    assert len(routes) > len(DECLINED)
+    for route in routes:
+        method, path = route.replace("{rest:path}", "a/b").split(" ")
+        for caller, status in (("nobody", 401), ("viewer", 501)):
+            answer = matrix.here.client.request(method, path, headers=matrix.headers(caller))
+            assert answer.status_code == status, (route, caller)
+
+
+@pytest.mark.parametrize("caller", ["viewer", "owner", "other", "admin"])
+def test_lists_have_what_may_be_seen_and_nothing_else(matrix: Matrix, caller: str) -> None:
+    made = {bucket: (matrix.job(bucket), matrix.schedule(bucket)) for bucket in BUCKETS}
+    wanted = BUCKETS if caller == "admin" else BUCKETS[:1]
+
+    def get(path: str) -> Any:
+        answer = matrix.here.client.get(path, headers=matrix.headers(caller))
+        assert answer.status_code == 200
+        return answer.json()
+
+    listed = {job["job_id"] for job in get("/v1/jobs?limit=500")["jobs"]}
+    peers = {job["id"] for job in get("/v1/sort")}
+    schedules = {each["name"] for each in get("/v1/schedules")["schedules"]}
+    for bucket, (job_id, schedule) in made.items():
+        shown = bucket in wanted
+        assert (job_id in listed, job_id in peers, schedule in schedules) == (shown,) * 3
+
+
+def test_what_may_not_be_seen_is_answered_as_what_is_not_there(matrix: Matrix) -> None:
+    hidden = matrix.job("output")
+    absent = hidden[:-6] + "abcdef"
+    for path in ("", "/log", "/events", "/manifest"):
+        one, other = (
+            matrix.here.client.get(f"/v1/jobs/{job_id}{path}", headers=matrix.headers("owner"))
+            for job_id in (hidden, absent)
+        )
+        assert (one.status_code, other.status_code) == (404, 404)
+        assert one.text.replace(hidden, "") == other.text.replace(absent, "")
+
+
+@pytest.mark.parametrize(
+    ("query", "headers"),
+    [
+        ("?token={}", {}),
+        ("?access_token={}", {}),
+        ("", {"Authorization": "Basic {}"}),
+        ("", {"Authorization": "{}"}),
+        ("", {"Authorization": "Bearer"}),
+        ("", {"Authorization": "Bearer {} "}),
+        ("", {"X-Auth-Token": "{}"}),
+        ("", {"Cookie": "token={}; Authorization={}"}),
+        ("", {"X-Forwarded-User": "ada", "X-Forwarded-For": "127.0.0.1"}),
+    ],
+)
+def test_a_token_anywhere_else_than_in_its_header_is_none(
+    matrix: Matrix, query: str, headers: dict[str, str]
+) -> None:
+    token = matrix.tokens["admin"]
+    said = matrix.here.client.get(
+        "/v1/jobs" + query.replace("{}", token),
+        headers={name: text.replace("{}", token) for name, text in headers.items()},
+    )
+    right = headers.get("Authorization") == "Bearer {} "  # HTTP takes the space at the end away
+    assert said.status_code == (200 if right else 401)
+
+
+def test_who_one_is_and_may_do_can_be_asked(matrix: Matrix) -> None:
+    told = matrix.here.client.get("/v1/whoami", headers=matrix.headers("viewer")).json()
+    assert told == {
+        "name": "vera",
+        "role": "viewer",
+        "input_buckets": [f"file://{matrix.root}/images"],
+        "output_buckets": [f"file://{matrix.root}/shuffled"],
+        "authenticated": True,
+    }
+
+
+def test_a_token_is_made_used_and_removed_over_rest(matrix: Matrix) -> None:
+    client, admin = matrix.here.client, matrix.headers("admin")
+    wanted = {"name": "carl", "role": "submitter", "input_buckets": ["s3://a*"]}
+    made = client.post("/v1/tokens", json={**wanted, "expires_in_s": 60}, headers=admin)
+    assert made.status_code == 201
+    assert made.headers["Cache-Control"] == "no-store"
+    own = {"Authorization": f"Bearer {made.json()['token']}"}
+    assert client.get("/v1/whoami", headers=own).json()["input_buckets"] == ["s3://a*"]
+    listed = client.get("/v1/tokens", headers=admin)
+    assert [each for each in listed.json()["tokens"] if each["name"] == "carl"]
+    assert made.json()["token"].rsplit("_", 1)[1] not in listed.text
+    assert client.post("/v1/tokens", json=wanted, headers=admin).status_code == 409
+    assert client.delete("/v1/tokens/carl", headers=admin).status_code == 204
+    assert client.get("/v1/whoami", headers=own).status_code == 401
+    assert client.delete("/v1/tokens/carl", headers=admin).status_code == 404
+
+
+def test_what_was_done_is_in_the_audit_trail_with_who_and_from_where(matrix: Matrix) -> None:
+    client = matrix.here.client
+    job_id = matrix.job("allowed")
+    client.delete(f"/v1/jobs/{job_id}", headers=matrix.headers("owner"))
+    first = client.get("/v1/audit?limit=1", headers=matrix.headers("admin")).json()
+    (entry,) = first["entries"]
+    assert (entry["who"], entry["action"], entry["target"]) == (OWNER, "job.remove", job_id)
+    assert entry["address"] == "testclient"
+    second = client.get(
+        f"/v1/audit?limit=1&cursor={first['next_cursor']}", headers=matrix.headers("admin")
+    ).json()
+    assert second["entries"][0]["number"] < entry["number"]
+
+
+def test_requests_and_failures_are_limited(matrix: Matrix) -> None:
+    client, before = matrix.here.client, matrix.service.limits
+    matrix.service.limits = RequestLimits(3, failures_per_minute_max=2)
+    try:
+        statuses = [
+            client.get("/v1/whoami", headers=matrix.headers("viewer")).status_code for _ in range(4)
+        ]
+        assert statuses == [200, 200, 200, 429]
+        for status in (401, 401, 429):
+            wrong = client.get("/v1/whoami", headers=matrix.headers("stranger"))
+            assert wrong.status_code == status
+        assert 1 <= int(wrong.headers["Retry-After"]) <= 60
+        # Whoever was known a moment ago does not suffer for what others try from there.
+        assert client.get("/v1/whoami", headers=matrix.headers("other")).status_code == 200
+    finally:
+        matrix.service.limits = before
+
+
+def test_a_body_that_is_too_large_is_refused_before_anything_is_made_of_it(matrix: Matrix) -> None:
+    size_max = matrix.service.config.body_bytes_max
+    for content in (b" " * (size_max + 1), iter([b" " * size_max, b" "])):
+        answer = matrix.here.client.post(
+            "/v1/jobs", content=content, headers=matrix.headers("owner")
+        )
+        assert answer.status_code == 413
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["type"] == "urn:dsort:problem:too_large"

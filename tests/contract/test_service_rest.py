@@ -1,0 +1,194 @@
+"""The routes of jobs, over both databases: what is taken in is there, in order, and only the right
+changes are made to it. Nothing runs here: jobs stay in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.service_here import SPEC, ServiceHere, service_here
+
+
+@pytest.fixture
+def here(tmp_path: Path, database_url: str) -> Iterator[ServiceHere]:
+    with service_here(tmp_path, database_url=database_url) as service:
+        yield service
+
+
+def test_a_submitted_job_is_queued_with_its_whole_spec(here: ServiceHere) -> None:
+    job = here.submit(label=["a", "b=1"], priority=5, description="by hand")
+    assert (job["state"], job["kind"], job["owner"]) == ("queued", "run", "anyone")
+    assert (job["labels"], job["priority"], job["description"]) == (["a", "b=1"], 5, "by hand")
+    assert job["spec"]["output_extension"] == ".tar"  # a default, written out
+    assert job["input_uri"] == (here.service.config.root / "images").as_uri()
+    found = here.client.get(f"/v1/jobs/{job['job_id']}").json()
+    assert found == job
+    assert found["queue_position"] == 1
+
+
+def test_yaml_is_as_good_as_json(here: ServiceHere) -> None:
+    answer = here.client.post(
+        "/v1/jobs", content=yaml.safe_dump(SPEC), headers={"Content-Type": "application/yaml"}
+    )
+    assert answer.status_code == 201
+    assert answer.headers["location"] == f"/v1/jobs/{answer.json()['job_id']}"
+
+
+def test_a_shuffle_without_a_seed_gets_one_that_a_retry_keeps(here: ServiceHere) -> None:
+    job = here.submit({**SPEC, "algorithm": {"kind": "shuffle"}})
+    again = here.client.post(f"/v1/jobs/{job['job_id']}/retry")
+    assert again.status_code == 202
+    assert again.json()["job_id"] != job["job_id"]
+    assert job["spec"]["algorithm"]["seed"] == again.json()["spec"]["algorithm"]["seed"] != None  # noqa: E711
+
+
+def test_all_problems_of_a_spec_are_told_at_once(here: ServiceHere) -> None:
+    answer = here.client.post("/v1/jobs", json={"input_bck": "x", "algoritm": {}, "verify": "all"})
+    problem = answer.json()
+    assert (answer.status_code, problem["type"]) == (400, "urn:dsort:problem:spec")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert {"algoritm", "verify"} <= {each["path"] for each in problem["problems"]}
+    assert problem["exit_code"] == 2
+    assert here.client.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_an_idempotency_key_makes_one_job_however_often_it_is_sent(here: ServiceHere) -> None:
+    def send(_: int) -> tuple[int, str]:
+        answer = here.client.post("/v1/jobs", json=SPEC, headers={"Idempotency-Key": "k"})
+        return answer.status_code, answer.json()["job_id"]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(send, range(16)))
+    assert len({job_id for _, job_id in answers}) == 1
+    assert sorted(status for status, _ in answers) == [200] * 15 + [201]
+    other = here.client.post(
+        "/v1/jobs", json={**SPEC, "output_format": "x-%d"}, headers={"Idempotency-Key": "k"}
+    )
+    assert other.status_code == 409
+
+
+def test_lists_are_newest_first_in_pages(here: ServiceHere) -> None:
+    made = [here.submit()["job_id"] for _ in range(7)]
+    seen, cursor = [], None
+    while True:
+        page = here.client.get(
+            "/v1/jobs", params={"limit": 3, "cursor": cursor} if cursor else {"limit": 3}
+        ).json()
+        seen += [job["job_id"] for job in page["jobs"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == made[::-1]
+
+
+def test_lists_are_filtered(here: ServiceHere) -> None:
+    first = here.submit(label=["a", "b"])
+    second = here.submit(label="a", description="Nightly 100% run")
+    here.client.post(f"/v1/jobs/{first['job_id']}/stop")
+
+    def ids(**query: object) -> list[str]:
+        page = here.client.get("/v1/jobs", params=query).json()  # type: ignore[arg-type]
+        return [job["job_id"] for job in page["jobs"]]
+
+    both = [second["job_id"], first["job_id"]]
+    assert ids(label="a") == both
+    assert ids(label=["a", "b"]) == both[1:]
+    assert ids(state="stopped") == both[1:]
+    assert ids(state=["stopped", "queued"]) == both
+    assert ids(owner="nobody") == []
+    assert ids(text="100% RUN") == both[:1]
+    assert ids(text="%") == both[:1]
+    assert ids(since=second["created_at"]) == both[:1]
+    assert ids(since="2999-01-01T00:00:00Z") == []
+
+
+def test_the_queue_is_ordered_by_priority_then_by_age(here: ServiceHere) -> None:
+    jobs = [here.submit(priority=priority) for priority in (0, 5, 0, 9)]
+    listed = {job["job_id"]: job for job in here.client.get("/v1/jobs").json()["jobs"]}
+    assert [listed[job["job_id"]]["queue_position"] for job in jobs] == [3, 2, 4, 1]
+
+
+def test_a_queued_job_stops_at_once_and_can_be_resumed_or_removed(here: ServiceHere) -> None:
+    job_id = here.submit()["job_id"]
+    assert here.client.delete(f"/v1/jobs/{job_id}").status_code == 409
+    assert here.client.post(f"/v1/jobs/{job_id}/resume").status_code == 409
+    stopped = here.client.post(f"/v1/jobs/{job_id}/stop", json={"reason": "a mistake"})
+    assert stopped.status_code == 202
+    assert (stopped.json()["state"], stopped.json()["stop_reason"]) == ("stopped", "a mistake")
+    assert here.client.post(f"/v1/jobs/{job_id}/resume").json()["state"] == "queued"
+    assert here.client.post(f"/v1/jobs/{job_id}/stop").json()["state"] == "stopped"
+    assert here.client.delete(f"/v1/jobs/{job_id}").status_code == 204
+    assert here.client.get(f"/v1/jobs/{job_id}").status_code == 404
+    assert here.client.delete(f"/v1/jobs/{job_id}").status_code == 404
+
+
+def test_everything_that_changes_a_job_is_in_the_audit_trail(here: ServiceHere) -> None:
+    job_id = here.submit()["job_id"]
+    here.client.post(f"/v1/jobs/{job_id}/stop")
+    here.client.delete(f"/v1/jobs/{job_id}")
+    trail = here.client.get("/v1/audit").json()["entries"]
+    assert [(each["action"], each["target"]) for each in trail] == [
+        ("job.remove", job_id),
+        ("job.stop", job_id),
+        ("job.submit", job_id),
+    ]
+
+
+def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    with service_here(tmp_path, body_bytes_max=1000) as here:
+        answer = here.client.post("/v1/jobs", content=b"{" + b" " * 2000 + b"}")
+    assert answer.status_code == 413
+    assert answer.json()["type"] == "urn:dsort:problem:too_large"
+
+
+def test_pages_of_others_cannot_use_a_service_without_tokens(here: ServiceHere) -> None:
+    refused = here.client.post("/v1/jobs", json=SPEC, headers={"Origin": "https://evil.example"})
+    rebound = here.client.get("/v1/jobs", headers={"Host": "evil.example"})
+    own = here.client.get("/v1/jobs", headers={"Origin": "http://localhost"})
+    assert (refused.status_code, rebound.status_code, own.status_code) == (403, 403, 200)
+
+
+def test_what_is_not_there_is_a_problem_document_too(here: ServiceHere) -> None:
+    for path in ("/v1/nothing", "/v1/jobs/20260101-000000-abcdef", "/v1/jobs/x/manifest"):
+        answer = here.client.get(path)
+        assert (answer.status_code, answer.json()["status"]) == (404, 404), path
+    assert here.client.put("/v1/jobs").status_code == 405
+    assert here.client.get("/v1/jobs?limit=none").json()["problems"][0]["path"] == "limit"
+
+
+def test_a_spec_can_be_checked_without_submitting_it(here: ServiceHere) -> None:
+    good = here.client.post("/v1/validate", json=SPEC)
+    assert good.status_code == 200
+    assert good.json()["spec"]["algorithm"]["kind"] == "shuffle"
+    assert here.client.post("/v1/validate", content=b"{").status_code == 400
+    assert here.client.get("/v1/schema").json()["properties"]["algorithm"]
+    assert here.client.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_an_owner_can_queue_only_so_many(tmp_path: Path) -> None:
+    with service_here(tmp_path, queued_per_owner_max=2) as here:
+        here.submit()
+        here.submit()
+        answer = here.client.post("/v1/jobs", json=SPEC)
+    assert answer.status_code == 429
+    assert int(answer.headers["retry-after"]) > 0
+
+
+def test_health_needs_no_token(tmp_path: Path) -> None:
+    with service_here(tmp_path, no_auth=False) as here:
+        assert here.client.get("/healthz").json() == {"status": "ok"}
+        assert here.client.get("/readyz").status_code == 503  # it was not started
+        assert here.client.get("/v1/jobs").status_code == 401
+
+
+def test_numbers_of_events_are_never_given_twice(here: ServiceHere) -> None:
+    job_id = here.submit()["job_id"]
+    last = here.service.store.last_event()
+    here.client.post(f"/v1/jobs/{job_id}/stop")
+    here.client.delete(f"/v1/jobs/{job_id}")
+    again = here.submit()["job_id"]  # else whoever watches from `last` on would never hear of it
+    assert here.service.store.events_after(last + 1, job_id=again)

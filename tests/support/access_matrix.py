@@ -1,0 +1,135 @@
+"""Which routes there are, and what each answers to whom: the table that the law of access is
+checked against. Whoever adds a route adds its row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.routing import BaseRoute
+
+__all__ = ["BUCKETS", "CALLERS", "DECLINED", "ROUTES", "Row", "routes_of"]
+
+CALLERS = ("nobody", "stranger", "viewer", "owner", "other", "admin")
+"""No token; one that is not known; and of three roles, with the submitters that own and that do not
+own what a request is about."""
+
+BUCKETS = ("allowed", "input", "output")
+"""What a request is about lies in buckets that viewer and submitters may use; or its input's, or
+its output's is none of these."""
+
+OK = 0  # the status that the row names
+_Answers = Mapping[str, tuple[tuple[int, ...], ...]]
+
+
+def _answers(allowed: str, hidden: str) -> _Answers:
+    """Statuses in the order of the callers; ``ok`` is the row's own."""
+    found = {}
+    for bucket, line in (("allowed", allowed), ("input", hidden), ("output", hidden)):
+        found[bucket] = tuple(
+            tuple(OK if each == "ok" else int(each) for each in cell.split("/"))
+            for cell in line.split()
+        )
+    return found
+
+
+LAWS: Mapping[str, _Answers] = {
+    #                   nobody stranger viewer owner other admin
+    "open": _answers("   ok    ok     ok    ok    ok   ok", " ok   ok     ok    ok  ok  ok"),
+    "token": _answers("  401   401    ok    ok    ok   ok", " 401  401    ok    ok  ok  ok"),
+    "submitter": _answers("401 401    403   ok    ok   ok", " 401  401    403   ok  ok  ok"),
+    "admin": _answers("  401   401    403   403   403  ok", " 401  401    403   403 403 ok"),
+    "look": _answers("   401   401    ok    ok    ok   ok", " 401  401    404   404 404 ok"),
+    # A viewer may hear that it changes nothing before anything is looked for, or after.
+    "change": _answers(" 401   401    403   ok    403  ok", " 401  401 403/404  404 404 ok"),
+    # A schedule runs with its owner's rights, whoever changes it or has it run.
+    "owners": _answers(" 401   401    403   ok    403  ok", " 401  401 403/404  404 404 403"),
+    "submit": _answers(" 401   401    403   ok    ok   ok", " 401  401    403   403 403 ok"),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One route, or one use of it. In ``path`` and ``query`` ``{...}`` stands for what the test
+    makes: a job, a schedule, a token, a spec as body, ..."""
+
+    law: str
+    status: int = 200
+    query: str = ""
+    body: str = ""  # spec | schedule | token
+
+    def expected(self, bucket: str, caller: str) -> tuple[int, ...]:
+        """The statuses, any of which is right."""
+        cell = LAWS[self.law][bucket][CALLERS.index(caller)]
+        return tuple(each or self.status for each in cell)
+
+    @property
+    def about_buckets(self) -> bool:
+        """Whether the answer depends on the buckets of what the request is about."""
+        return LAWS[self.law]["allowed"] != LAWS[self.law]["input"]
+
+
+JOB = "/v1/jobs/{job_id}"
+SCHEDULE = "/v1/schedules/{name}"
+
+ROUTES: Mapping[str, tuple[Row, ...]] = {
+    "GET /": (Row("open"),),
+    "HEAD /": (Row("open"),),
+    "GET /web/{name}": (Row("open"),),
+    "HEAD /web/{name}": (Row("open"),),
+    "GET /openapi.json": (Row("open"),),
+    "HEAD /openapi.json": (Row("open"),),
+    "GET /healthz": (Row("open"),),
+    "GET /readyz": (Row("open", 503),),  # for nothing runs jobs in these tests
+    "GET /metrics": (Row("token"),),
+    "GET /v1/whoami": (Row("token"),),
+    "GET /v1/schema": (Row("token"),),
+    "POST /v1/validate": (Row("token", body="spec"),),
+    "GET /v1/audit": (Row("admin"),),
+    "GET /v1/tokens": (Row("admin"),),
+    "POST /v1/tokens": (Row("admin", 201, body="token"),),
+    "DELETE /v1/tokens/{name}": (Row("admin", 204),),
+    "GET /v1/jobs": (Row("token"),),
+    "POST /v1/jobs": (Row("submit", 201, body="spec"), Row("submit", 201, "dry_run=1", "spec")),
+    f"GET {JOB}": (Row("look"),),
+    f"DELETE {JOB}": (Row("change", 204),),
+    f"GET {JOB}/events": (Row("look"),),
+    f"GET {JOB}/manifest": (Row("look"),),
+    f"GET {JOB}/report": (Row("look"),),
+    f"GET {JOB}/log": (Row("look"),),
+    f"GET {JOB}/page": (Row("look"),),
+    f"POST {JOB}/stop": (Row("change", 202),),
+    f"POST {JOB}/resume": (Row("change", 202),),
+    f"POST {JOB}/retry": (Row("change", 202),),
+    "GET /v1/schedules": (Row("token"),),
+    "POST /v1/schedules": (Row("submit", 201, body="schedule"),),
+    f"GET {SCHEDULE}": (Row("look"),),
+    f"PUT {SCHEDULE}": (Row("owners", body="schedule"),),
+    f"DELETE {SCHEDULE}": (Row("change", 204),),
+    f"GET {SCHEDULE}/runs": (Row("look"),),
+    f"POST {SCHEDULE}/pause": (Row("change"),),
+    f"POST {SCHEDULE}/resume": (Row("change"),),
+    f"POST {SCHEDULE}/run-now": (Row("owners", 202),),
+    "GET /v1/sort": (Row("token"), Row("look", query="uuid={job_id}")),
+    "POST /v1/sort": (Row("submit", body="spec"),),
+    "DELETE /v1/sort": (Row("change", query="uuid={job_id}"),),
+    "DELETE /v1/sort/abort": (Row("change", query="uuid={job_id}"),),
+    "PUT /v1/objects/{bucket:path}/ekm-file.json": (Row("submitter"),),
+}
+
+DECLINED = ("buckets", "objects", "cluster", "daemon", "health", "etl", "reverse", "download")
+"""Beginnings of a peer's paths: who has a token is told that they are not served."""
+
+
+def routes_of(routes: list[BaseRoute]) -> Iterator[str]:
+    """All routes of an application as ``METHOD path``, those within included routers too."""
+    for route in routes:
+        inner: Any = getattr(route, "original_router", None)
+        if inner is not None:
+            yield from routes_of(inner.routes)
+            continue
+        methods, path = getattr(route, "methods", None), getattr(route, "path", None)
+        assert methods is not None, f"{route} is neither a route nor a router"
+        for method in sorted(methods):
+            yield f"{method} {path}"

@@ -1,0 +1,67 @@
+"""A service in this process, reached without a socket; jobs wait unless it is started."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from dsort.service.config import ServiceConfig
+from dsort.service.http.app import create_app
+from dsort.service.service import Service
+
+__all__ = ["SPEC", "ServiceHere", "config_for", "service_here"]
+
+SPEC: dict[str, Any] = {
+    "input_bck": "images",
+    "output_bck": "shuffled",
+    "output_format": "out-%04d",
+    "output_shard_size": "1KB",
+    "algorithm": {"kind": "shuffle", "seed": "1"},
+}
+
+
+class ServiceHere:
+    """A service and a client of it."""
+
+    def __init__(self, service: Service, client: TestClient) -> None:
+        self.service = service
+        self.client = client
+
+    def submit(self, spec: dict[str, Any] | None = None, **query: Any) -> dict[str, Any]:
+        """Submit a spec, and return the job's view."""
+        answer = self.client.post("/v1/jobs", json=SPEC if spec is None else spec, params=query)
+        assert answer.status_code == 201, answer.text
+        view: dict[str, Any] = answer.json()
+        return view
+
+
+def config_for(directory: Path, **more: Any) -> ServiceConfig:
+    """The configuration of a service that keeps everything in ``directory``."""
+    root = directory / "data"
+    root.mkdir(exist_ok=True)
+    settings = {
+        "root": root,
+        "state_dir": directory / "state",
+        "database_url": f"sqlite:///{directory / 'service.db'}",
+        "replica": "here",
+        "no_auth": True,
+        **more,
+    }
+    return ServiceConfig(**settings)
+
+
+@contextlib.contextmanager
+def service_here(directory: Path, *, start: bool = False, **more: Any) -> Iterator[ServiceHere]:
+    """A service of its own, over a database in ``directory`` unless ``database_url`` is given."""
+    with Service(config_for(directory, **more)) as service:
+        if start:
+            service.start()
+        # A client in another name than localhost's is refused where no token is asked for.
+        client = TestClient(
+            create_app(service), base_url="http://localhost", raise_server_exceptions=False
+        )
+        yield ServiceHere(service, client)

@@ -1,0 +1,143 @@
+"""The service as users start it: ``dsort serve`` in a process of its own, on a port that it picks.
+
+Whatever a service started (its jobs' processes, in sessions of their own) can be found again, for
+all of them have a variable of the test's in their environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from tests.conftest import is_setting
+from tests.support.commands import ROOT
+
+__all__ = ["ServiceProcess", "await_that", "end_marked", "running_service"]
+
+MARK = "SERVICE_OF_TEST"
+START_SECONDS_MAX = 60.0
+END_SECONDS_MAX = 30.0
+POLL_S = 0.02
+_PAUSE = threading.Event()  # nobody sets it
+
+Found = TypeVar("Found")
+
+
+def await_that(
+    what: Callable[[], Found | None], seconds_max: float = START_SECONDS_MAX, *, why: str = ""
+) -> Found:
+    """The first answer of ``what`` that says something (neither None nor False)."""
+    end = time.monotonic() + seconds_max
+    while True:
+        found = what()
+        if found is not None and found is not False:
+            return found
+        assert time.monotonic() < end, why or "it never came to that"
+        _PAUSE.wait(POLL_S)
+
+
+@dataclass
+class ServiceProcess:
+    """A running ``dsort serve``. ``url``: where it answers, without a slash at its end."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    mark: str
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> int:
+        """Have it end as an operator would; its exit code."""
+        self.process.send_signal(signal_number)
+        return self.process.wait(END_SECONDS_MAX)
+
+    def kill(self) -> None:
+        """``kill -9``: it, and nothing that it started."""
+        self.process.kill()
+        self.process.wait(END_SECONDS_MAX)
+
+    def log_text(self) -> str:
+        """All that it has written to its standard output and error."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def offspring(self) -> list[psutil.Process]:
+        """The processes that it has started and that live, over all starts with this mark."""
+        return [each for each in _marked(self.mark) if each.pid != self.process.pid]
+
+
+@contextlib.contextmanager
+def running_service(
+    directory: Path, *args: str, env: Mapping[str, str] | None = None, mark: str = ""
+) -> Iterator[ServiceProcess]:
+    """``dsort serve ARGS`` in ``directory``, from when it accepts requests on. In the end it is
+    killed, and what it started, too, unless ``mark`` is given: then that is the work of whoever
+    made the mark (:func:`end_marked`), for a service that is started again finds its jobs."""
+    own = mark or secrets.token_hex(8)
+    number = len(list(directory.glob("service-*.log")))
+    log, url_file = directory / f"service-{number}.log", directory / f"service-{number}.url"
+    surroundings = {name: text for name, text in os.environ.items() if not is_setting(name)}
+    surroundings |= {"PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(directory / ".nobody")}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "dsort",
+                "serve",
+                "--port",
+                "0",
+                *("--url-file", str(url_file)),
+                *args,
+            ],
+            cwd=directory,
+            env={**surroundings, **(env or {}), MARK: own},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    service = ServiceProcess("", process, log, own)
+    try:
+        service.url = await_that(lambda: _url(service, url_file), why=f"no service, see {log}")
+        yield service
+    finally:
+        process.kill()
+        process.wait(END_SECONDS_MAX)
+        if not mark:
+            end_marked(own)
+
+
+def end_marked(mark: str) -> None:
+    """Kill all that services with this mark have started."""
+    left = _marked(mark)
+    for each in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+    psutil.wait_procs(left, timeout=END_SECONDS_MAX)
+
+
+def _url(service: ServiceProcess, url_file: Path) -> str | None:
+    assert service.process.poll() is None, f"the service ended: {service.log_text()}"
+    text = url_file.read_text(encoding="utf-8").strip() if url_file.exists() else ""
+    return text.rstrip("/") or None
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    wanted = f"{MARK}={mark}\0".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError, psutil.NoSuchProcess):
+            if wanted in path.read_bytes():
+                found.append(psutil.Process(int(path.parent.name)))
+    return found

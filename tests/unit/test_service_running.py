@@ -1,0 +1,57 @@
+"""What keeps a service from starting: what is not safe, and what somebody else has."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from dsort.errors import SpecError, StorageError
+from dsort.service.running import run_service
+from tests.support.service_here import config_for
+
+
+def refusal(tmp_path: Path, kind: type[Exception], **more: object) -> str:
+    said: list[str] = []
+    (tmp_path / "state").mkdir(exist_ok=True)
+    with pytest.raises(kind) as caught:
+        run_service(config_for(tmp_path, **{"port": 0, **more}), say=said.append)
+    assert not [line for line in said if "serves" in line]
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "dsort.example", "::"])
+def test_without_tokens_only_this_machine_is_served(tmp_path: Path, host: str) -> None:
+    assert host in refusal(tmp_path, SpecError, host=host, no_auth=True)
+
+
+def test_other_addresses_want_a_token_first(tmp_path: Path) -> None:
+    assert "no token yet" in refusal(tmp_path, SpecError, host="0.0.0.0", no_auth=False)
+
+
+def test_a_certificate_wants_its_key(tmp_path: Path) -> None:
+    certificate = tmp_path / "cert.pem"
+    assert "--ssl-keyfile" in refusal(tmp_path, SpecError, ssl_certfile=certificate)
+
+
+def test_an_address_in_use_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"127.0.0.1:{port}" in refusal(tmp_path, StorageError, port=port)
+
+
+def test_a_state_directory_has_one_service(tmp_path: Path) -> None:
+    import fcntl
+
+    (tmp_path / "state").mkdir()
+    with (tmp_path / "state" / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert "another service" in refusal(tmp_path, StorageError)
+
+
+def test_answers_are_not_held_back_for_more_to_send(tmp_path: Path) -> None:
+    from dsort.service.running import _socket
+
+    with _socket(config_for(tmp_path, port=0)) as listening:
+        assert listening.proto == socket.IPPROTO_TCP  # what asyncio looks at, for TCP_NODELAY
