@@ -1,0 +1,344 @@
+"""AIStore's own routes for dSort, ``/v1/sort``, so that its clients work with this service: the
+official Python SDK (2.0.0), its Go API and command line.
+
+They want texts for errors, and take the status of a problem for nothing but its class: so errors
+are told in plain words here. What else an AIStore cluster answers (buckets, objects, the cluster
+map) is declined, for this is none, and its payload never passes through here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Annotated, Any, Final
+
+import re2
+from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
+from fastapi.routing import APIRoute
+
+from dsort.errors import (
+    ConflictError,
+    DsortError,
+    ForbiddenError,
+    NotFoundError,
+    NotSupportedError,
+    SpecError,
+    TooManyRequestsError,
+)
+from dsort.service.http.dependencies import Caller, Submitting, address_of
+from dsort.service.http.problems import PROBLEM_JSON
+from dsort.service.http.spec_body import SPEC_BODY
+from dsort.service.jobs.rows import JobRow
+from dsort.service.jobs.store import JobFilter
+from dsort.service.jobs.submitting import Asked
+from dsort.service.peer_key_maps import KEY_MAP_NAME, HeldKeyMaps, with_key_map
+from dsort.service.peer_views import TARGET, job_info
+from dsort.service.security.guard import parse_text
+from dsort.service.security.identity import Identity, visible
+from dsort.service.service import Service
+
+__all__ = ["PeerRoute", "router"]
+
+LIST_MAX: Final = 1000
+_PAGE: Final = 500
+_REGEX_CHARACTERS_MAX: Final = 1000
+_REGEX_MEMORY_BYTES: Final = 1 << 20
+_WARNING_EVENTS_MAX: Final = 1000
+_WHOLE_BODY: Final = "whole"
+
+_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
+_UUID: Final = Query(max_length=64, description="The id of a job.")
+
+
+class PeerRoute(APIRoute):
+    """A route that tells errors as a text, those of its dependencies as well."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, with errors turned into answers."""
+        inner: Callable[[Request], Awaitable[Response]] = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await inner(request)
+            except DsortError as error:
+                return _told(error)
+            except RequestValidationError as error:
+                said = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
+                return PlainTextResponse(f"invalid request: {said}", 400)
+            except HTTPException as error:
+                return PlainTextResponse(str(error.detail), error.status_code, error.headers)
+
+        return handle
+
+
+def _told(error: DsortError) -> Response:
+    # AIStore never answers these routes with 409: its SDK would take that for a bucket that exists.
+    status = 400 if isinstance(error, ConflictError) else error.http_status
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    if isinstance(error, TooManyRequestsError):
+        headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
+    text = f"{error.message}\nhint: {error.hint}" if error.hint else error.message
+    return PlainTextResponse(text, status, headers)
+
+
+def _texts(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route that may answer with texts of these statuses."""
+    limits: dict[str, dict[str, Any]] = {
+        PROBLEM_JSON: {}
+    }  # of what is refused before any route is chosen
+    return {
+        status: {
+            "description": _WORDS[status],
+            "content": {"text/plain": {}, **(limits if status in (413, 429) else {})},
+        }
+        for status in statuses
+    }
+
+
+_WORDS: Final = {
+    400: "The request, or the spec in it, is wrong.",
+    401: "No token, or one that is not known.",
+    403: "The token's role or buckets do not allow it.",
+    404: "There is no such job, or none that the token may see.",
+    413: "The body is too large.",
+    429: "Too many requests: `Retry-After` says how long to wait.",
+}
+
+
+def router(service: Service) -> APIRouter:
+    """AIStore's routes."""
+    routes = APIRouter(prefix="/v1", tags=["aistore"], route_class=PeerRoute)
+    held = HeldKeyMaps()
+    _add_start(routes, service, held)
+    _add_looks(routes, service)
+    _add_changes(routes, service)
+    _add_key_maps(routes, held)
+    _add_declined(routes)
+    return routes
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+
+
+def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
+    @routes.post(
+        "/sort",
+        response_class=PlainTextResponse,
+        responses=_texts(400, 401, 403, 413, 429),
+        openapi_extra=SPEC_BODY,
+        summary="Start a dSort job as AIStore does",
+    )
+    async def start_sort(request: Request, identity: Submitting) -> Response:
+        """Queue the job that the spec describes. The answer is its id."""
+        body = await request.body()
+
+        def take_in() -> Response:
+            spec = with_key_map(
+                parse_text(body), held, owner=identity.name, address=request.url.netloc
+            )
+            checked = service.submitter.check(spec).spec
+            row, _ = service.submitter.take_in(checked, identity, Asked())
+            told = {"input": row.input_uri, "output": row.output_uri, "kind": row.kind}
+            _note(service, request, identity, "job.submit", row, **told)
+            service.dispatcher.wake()
+            return PlainTextResponse(row.job_id)
+
+        return await run_in_threadpool(take_in)
+
+
+def _add_looks(routes: APIRouter, service: Service) -> None:
+    @routes.get(
+        "/sort",
+        responses={
+            200: {
+                "description": "With `uuid` an object: the job's `JobInfo` by target (there is "
+                "one). Without it, a list of `JobInfo`.",
+                "content": {
+                    "application/json": {
+                        "schema": {"anyOf": [{"type": "object"}, {"type": "array"}]}
+                    }
+                },
+            },
+            **_texts(400, 401, 404, 429),
+        },
+        summary="Look at dSort jobs as AIStore shows them",
+    )
+    def get_sort(
+        identity: Caller,
+        uuid: Annotated[str | None, _UUID] = None,
+        regex: Annotated[
+            str, Query(description="Only jobs whose description this matches (RE2).")
+        ] = "",
+        only_active: Annotated[bool, Query(description="Only jobs that are not over.")] = False,
+    ) -> Response:
+        """One job, or the newest thousand."""
+        root = service.config.root.resolve()
+        if uuid is not None:
+            row = _seen(service, identity, uuid)
+            warnings = [] if row.ended or not row.warning_count else _warnings(service, row)
+            return JSONResponse({TARGET: job_info(row, root, warnings=warnings)})
+        pattern = _pattern(regex)
+        wanted = JobFilter(
+            states=("queued", "running") if only_active else (), visible=visible(identity)
+        )
+        found = []
+        for row in _all(service, wanted):
+            if pattern is None or pattern.search(row.description):
+                found.append(job_info(row, root))
+                if len(found) == LIST_MAX:
+                    break
+        return JSONResponse(found)
+
+
+def _add_changes(routes: APIRouter, service: Service) -> None:
+    @routes.delete(
+        "/sort/abort",
+        response_class=Response,
+        responses=_texts(400, 401, 403, 404, 429),
+        summary="Abort a dSort job as AIStore does",
+    )
+    def abort_sort(request: Request, identity: Submitting, uuid: Annotated[str, _UUID]) -> Response:
+        """Stop the job. One that has ended stays as it is, which is no error."""
+        row = _own(service, identity, uuid)
+        service.store.ask_stop(row.job_id, "aborted by an AIStore client")
+        _note(service, request, identity, "job.stop", row)
+        service.dispatcher.wake()
+        return Response(status_code=200)
+
+    @routes.delete(
+        "/sort",
+        response_class=Response,
+        responses=_texts(400, 401, 403, 404, 429),
+        summary="Remove a dSort job as AIStore does",
+    )
+    def remove_sort(
+        request: Request, identity: Submitting, uuid: Annotated[str, _UUID]
+    ) -> Response:
+        """Remove an ended job from the history. What it has made stays where it is."""
+        row = _own(service, identity, uuid)
+        try:
+            service.store.remove(row.job_id)
+        except ConflictError:
+            raise ConflictError(
+                f"dsort process {uuid} still in progress and cannot be removed"
+            ) from None
+        _note(service, request, identity, "job.remove", row)
+        return Response(status_code=200)
+
+
+def _seen(service: Service, identity: Identity, uuid: str) -> JobRow:
+    if not uuid:
+        raise SpecError("no job is named", hint="start a job, or name one: ?uuid=ID")
+    row = service.store.get(uuid) if _ID.fullmatch(uuid) else None
+    if row is None or not identity.may_see(row):
+        raise NotFoundError(f"dsort job {json.dumps(uuid)} does not exist")
+    return row
+
+
+def _own(service: Service, identity: Identity, uuid: str) -> JobRow:
+    row = _seen(service, identity, uuid)
+    if not identity.may_change(row.owner):
+        raise ForbiddenError(f"job {uuid} belongs to {row.owner}")
+    return row
+
+
+def _all(service: Service, wanted: JobFilter) -> Iterator[JobRow]:
+    before: int | None = None
+    while True:
+        page = service.store.list(wanted, limit=_PAGE, before=before)
+        yield from page.rows
+        before = page.next_number
+        if before is None:
+            return
+
+
+def _warnings(service: Service, row: JobRow) -> list[str]:
+    events = service.store.events_after(0, job_id=row.job_id, limit=_WARNING_EVENTS_MAX)
+    return [str(event.data["text"]) for event in events if event.kind == "warning"]
+
+
+def _pattern(text: str) -> re2._Regexp[str] | None:
+    """RE2 takes time in proportion to the text, whatever the pattern."""
+    if not text:
+        return None
+    if len(text) > _REGEX_CHARACTERS_MAX:
+        raise SpecError(f"regex: longer than {_REGEX_CHARACTERS_MAX} characters")
+    options = re2.Options()
+    options.max_mem, options.log_errors = _REGEX_MEMORY_BYTES, False
+    try:
+        return re2.compile(text, options)
+    except re2.error as error:
+        raise SpecError(f"regex: cannot parse {text[:80]!r}: {error}") from None
+
+
+def _note(
+    service: Service, request: Request, identity: Identity, action: str, row: JobRow, **more: Any
+) -> None:
+    service.audit.note(None, identity.name, address_of(request), action, row.job_id, more)
+
+
+# --- what else an AIStore cluster is asked for ----------------------------------------------------
+
+
+def _add_key_maps(routes: APIRouter, held: HeldKeyMaps) -> None:
+    @routes.put(
+        f"/objects/{{bucket:path}}/{KEY_MAP_NAME}",
+        response_class=Response,
+        responses={
+            307: {"description": "Over TLS: where AIStore's SDK is to send the body."},
+            **_texts(400, 401, 403, 413, 429),
+        },
+        openapi_extra={
+            "requestBody": {
+                "description": "`{template: [key, ...]}`",
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            }
+        },
+        summary="Put an external key map as AIStore's SDK does",
+    )
+    async def put_key_map(
+        request: Request,
+        identity: Submitting,
+        bucket: Annotated[str, Path(max_length=1000)],
+        part: Annotated[str, Query(max_length=10, include_in_schema=False)] = "",
+    ) -> Response:
+        """Hold the key map for the job whose spec names its URL, started soon by the same token."""
+        if request.url.scheme == "https" and part != _WHOLE_BODY:
+            # Over TLS the SDK sends no body before it is told where to.
+            there = request.url.include_query_params(part=_WHOLE_BODY)
+            return RedirectResponse(there, 307)
+        held.put(identity.name, bucket, await request.body())
+        return Response(status_code=200)
+
+
+def _add_declined(routes: APIRouter) -> None:
+    def decline(request: Request, identity: Caller) -> Response:
+        what = request.url.path.removeprefix("/v1/").partition("/")[0]
+        raise NotSupportedError(
+            f"this is dsort's job service, no AIStore cluster: it has no /v1/{what}",
+            hint="of AIStore's interface it has /v1/sort; objects are read and written in their "
+            "store itself",
+        )
+
+    for path in _CLUSTER:
+        for end in ("", "/{rest:path}"):
+            routes.add_api_route(
+                f"/{path}{end}", decline, methods=list(_METHODS), include_in_schema=False
+            )
+
+
+_CLUSTER: Final = (
+    "buckets",
+    "objects",
+    "cluster",
+    "daemon",
+    "health",
+    "etl",
+    "reverse",
+    "download",
+)
+_METHODS: Final = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")

@@ -1,0 +1,215 @@
+"""AIStore's official Python SDK, pointed at a real ``dsort serve``, starts, watches, inspects and
+aborts jobs, and gets the shards that ``dsort.run`` makes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import yaml
+from aistore.sdk import Client
+from aistore.sdk.dsort import DsortAlgorithm, DsortFramework, DsortShardsGroup, ExternalKeyMap
+from aistore.sdk.errors import AISError
+from aistore.sdk.multiobj import ObjectNames, ObjectRange
+from aistore.sdk.types import BucketModel
+
+from dsort.service.database.engine import open_database
+from dsort.service.security.tokens import TokenStore
+from tests.support.datasets import files_of, small_dataset, write_shards
+from tests.support.engine import run_local
+from tests.support.fault_points import PointFault, arm, points_environment
+from tests.support.service_process import ServiceProcess, await_that, running_service
+
+WAIT_SECONDS_MAX = 60
+FIRST = BucketModel(name="in", provider="ais")
+SHUFFLE = DsortAlgorithm(kind="shuffle", seed="5")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with the bucket ``in``."""
+    root = tmp_path_factory.mktemp("service")
+    write_shards(root / "in", small_dataset("aistore", shards=3, records=12))
+    return root
+
+
+@pytest.fixture(scope="module")
+def service(place: Path) -> Iterator[ServiceProcess]:
+    """A service that asks for no tokens."""
+    arguments = ("--root", str(place), "--state-dir", str(place / "state"), "--workers", "1")
+    with running_service(
+        place, *arguments, "--no-auth", env=points_environment(place / "faults")
+    ) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def client(service: ServiceProcess) -> Client:
+    """The SDK, as its documentation sets it up."""
+    return Client(service.url)
+
+
+def framework(output: str, format: Any = None, **named: Any) -> DsortFramework:
+    """A job from the bucket ``in`` to another."""
+    return DsortFramework(
+        input_shards=DsortShardsGroup(
+            bck=FIRST, role="input", format=ObjectRange("in-", 0, 2), extension="tar"
+        ),
+        output_shards=DsortShardsGroup(
+            bck=BucketModel(name=output, provider="ais"),
+            role="output",
+            format=format or ObjectRange("out-", 0, 99, pad_width=2),
+            extension="tar",
+        ),
+        output_shard_size="10KB",
+        **named,
+    )
+
+
+def made_by_dsort(root: Path, spec: dict[str, Any], into: str = "expected") -> dict[str, bytes]:
+    """The shards that the same spec makes without a service."""
+    run_local(root, {**spec, "output_bck": into})
+    return files_of(root / into)
+
+
+def finished(client: Client, job_id: str) -> Any:
+    """What ``wait`` says in the end; asked once it has ended, for it looks once a second."""
+    job = client.dsort(job_id)
+    await_that(lambda: all(each.archived for each in job.get_job_info().values()))
+    return job.wait(timeout=WAIT_SECONDS_MAX, verbose=False)
+
+
+def test_a_job_of_the_framework_and_what_is_told_of_it(client: Client, place: Path) -> None:
+    described = framework("shuffled", algorithm=SHUFFLE, description="for epoch 1")
+    job = client.dsort()
+    job_id = job.start(described)
+    result = job.wait(timeout=WAIT_SECONDS_MAX, verbose=False)
+    assert (result.job_id, result.success, result.error) == (job_id, True, None)
+    expected = made_by_dsort(place, described.to_spec(), "expected shuffled")
+    assert files_of(place / "shuffled") == expected
+    (info,) = client.dsort(job_id).get_job_info().values()
+    assert (info.id, info.archived, info.aborted) == (job_id, True, False)
+    assert (info.src_bck.name, info.dst_bck.name) == ("in", "shuffled")
+    assert (info.objects, info.metrics.description) == ("3", "for epoch 1")
+    assert info.metrics.local_extraction.extracted_record_count == "36"
+    assert info.metrics.shard_creation.created_count == str(len(expected))
+    assert info.metrics.errors == []
+    assert result.end_time is not None
+    assert result.end_time.isoformat() in str(info.finish_time).replace("Z", "+00:00")
+
+
+def test_a_job_of_a_json_file(client: Client, place: Path) -> None:
+    spec = framework("by file", algorithm=DsortAlgorithm(decreasing=True)).to_spec()
+    path = place / "spec.json"
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    job_id = client.dsort().start(path)
+    assert finished(client, job_id).success
+    assert files_of(place / "by file") == made_by_dsort(place, spec, "expected by file")
+
+
+def test_a_key_map_of_the_framework(client: Client, place: Path) -> None:
+    """The SDK puts it into the input bucket, and names its URL in the spec."""
+    key_map = ExternalKeyMap()
+    key_map["low-%02d.tar"] = ObjectNames(["^000[01]"])
+    key_map["high-%02d.tar"] = ObjectNames(["^0002", "^0003"])
+    described = framework("mapped", key_map)
+    job_id = client.dsort().start(described)
+    assert finished(client, job_id).success
+    spec = {**described.to_spec(), "ekm": key_map.as_dict()}
+    assert files_of(place / "mapped") == made_by_dsort(place, spec, "expected mapped")
+    assert "ekm-file.json" not in files_of(place / "in")
+
+
+def test_a_dry_run_of_a_yaml_file_is_listed_and_removed(
+    client: Client, service: ServiceProcess, place: Path
+) -> None:
+    """The SDK has no calls for the latter two, but AIStore's REST interface has."""
+    spec = framework("nowhere", description="to be listed").to_spec() | {"dry_run": True}
+    path = place / "dry.yaml"
+    path.write_text(yaml.safe_dump(spec), encoding="utf-8")
+    job_id = client.dsort().start(str(path))
+    assert finished(client, job_id).success
+    (info,) = client.dsort(job_id).get_job_info().values()
+    creation = info.metrics.shard_creation
+    assert (creation.created_count, int(creation.to_create) > 0) == ("0", True)
+    assert not (place / "nowhere").exists()
+    url = f"{service.url}/v1/sort"
+    (found,) = httpx.get(url, params={"regex": "to be l.sted$"}, timeout=10).json()
+    assert found["id"] == job_id
+    active = httpx.get(url, params={"only_active": "true"}, timeout=10).json()
+    assert job_id not in [each["id"] for each in active]
+    assert httpx.delete(url, params={"uuid": job_id}, timeout=10).status_code == 200
+    with pytest.raises(AISError, match="does not exist"):
+        client.dsort(job_id).get_job_info()
+
+
+def test_a_running_job_is_aborted_and_leaves_no_shards(
+    client: Client, service: ServiceProcess, place: Path
+) -> None:
+    held = arm(place / "faults", PointFault("extract:start", action="stop"))
+    job = client.dsort()
+    job_id = job.start(framework("aborted", algorithm=SHUFFLE))
+    await_that(
+        lambda: any(each.status() == psutil.STATUS_STOPPED for each in service.offspring()),
+        why="no worker began",
+    )
+    (info,) = job.get_job_info().values()
+    assert (info.aborted, info.archived) == (False, False)
+    job.abort()
+    result = job.wait(timeout=WAIT_SECONDS_MAX, verbose=False)
+    assert (result.success, result.end_time) == (False, None)
+    assert result.error == f"[dsort] {job_id} aborted: aborted by an AIStore client"
+    assert [name for name in files_of(place / "aborted") if not name.startswith(".dsort/")] == []
+    job.abort()  # of what is over: no error
+    for path in held.iterdir():
+        path.unlink()
+
+
+def test_errors_are_words_and_come_at_once(client: Client, place: Path) -> None:
+    """What the SDK takes for passing is tried again, for minutes."""
+    began = time.monotonic()
+    path = place / "wrong.json"
+    path.write_text(json.dumps(framework("x").to_spec() | {"output_format": "out"}))
+    with pytest.raises(AISError, match="no range in template 'out'") as wrong:
+        client.dsort().start(path)
+    assert wrong.value.status_code == 400
+    with pytest.raises(AISError, match='dsort job "srt-none" does not exist') as unknown:
+        client.dsort("srt-none").get_job_info()
+    assert unknown.value.status_code == 404
+    with pytest.raises(AISError, match="no job is named"):
+        client.dsort().get_job_info()
+    with pytest.raises(AISError, match="no AIStore cluster") as declined:
+        client.bucket("in").create()
+    assert declined.value.status_code == 501
+    assert time.monotonic() - began < 5
+
+
+def test_tokens_are_asked_for_and_heeded(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", small_dataset("aistore", shards=3, records=12))
+    database_url = f"sqlite:///{tmp_path}/service.db"
+    with open_database(database_url) as database:
+        tokens = TokenStore(database)
+        submitter, viewer = (
+            tokens.add(role, role, ("*",), ("*",)) for role in ("submitter", "viewer")
+        )
+    arguments = ["--root", str(tmp_path), "--database", database_url, "--workers", "1"]
+    with running_service(tmp_path, *arguments, "--state-dir", str(tmp_path / "state")) as service:
+        with pytest.raises(AISError) as nobody:
+            Client(service.url).dsort().start(framework("out"))
+        assert nobody.value.status_code == 401
+        ann, eve = Client(service.url, token=submitter), Client(service.url, token=viewer)
+        job_id = ann.dsort().start(framework("out"))
+        with pytest.raises(AISError) as refused:
+            eve.dsort(job_id).abort()
+        assert refused.value.status_code == 403
+        assert finished(eve, job_id).success
+        log = service.log_text()
+    assert submitter not in log
+    assert viewer not in log
+    assert len(files_of(tmp_path / "out")) > 1

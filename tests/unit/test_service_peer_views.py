@@ -1,0 +1,269 @@
+"""Jobs in AIStore's words: every field has the type and the meaning that its own Python SDK gives
+it, in every state that a job can be in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aistore.sdk.dsort.types import JobInfo
+
+from dsort.service.jobs.rows import JobRow
+from dsort.service.peer_views import ZERO_TIME, bucket_model, go_time, job_info
+
+ROOT = Path("/data")
+NO_TIMES = {
+    "total_ms": "0",
+    "count": "0",
+    "min_ms": "9223372036854775807",
+    "max_ms": "0",
+    "avg_ms": "0",
+}
+QUEUED = JobRow(
+    number=1,
+    job_id="20261120-170000-4f2a9c",
+    kind="run",
+    owner="ann",
+    priority=0,
+    description="nightly",
+    spec={},
+    input_uri="file:///data/in",
+    output_uri="s3://shards/night",
+    claims=None,
+    schedule_id=None,
+    due_at=None,
+    after_commit=None,
+    idempotency_key=None,
+    body_digest=None,
+    created_at=990.0,
+    state="queued",
+    stop_asked_at=None,
+    stop_reason=None,
+    phase=None,
+    progress=None,
+    phases=None,
+    warning_count=0,
+    started_at=None,
+    ended_at=None,
+    attempt=0,
+    deaths=0,
+    host=None,
+    replica=None,
+    pid=None,
+    pid_started=None,
+    heartbeat_at=None,
+    result=None,
+    error=None,
+    exit_code=None,
+)
+RUNNING = replace(QUEUED, state="running", started_at=1000.5, attempt=1)
+DONE = {
+    "resolve": {"phase": "resolve", "seconds": 0.5, "shards": 4, "records": 0, "bytes": 4000},
+    "extract": {"phase": "extract", "seconds": 2.0, "shards": 4, "records": 40, "bytes": 4000},
+    "plan": {"phase": "plan", "seconds": 0.25, "shards": 0, "records": 40, "bytes": 0},
+    "create": {"phase": "create", "seconds": 3.0, "shards": 6, "records": 40, "bytes": 4100},
+    "commit": {"phase": "commit", "seconds": 0.25, "shards": 6, "records": 0, "bytes": 4100},
+}
+
+
+def in_phase(phase: str, **counts: Any) -> JobRow:
+    """A job that is in ``phase``, with all phases before it done."""
+    progress = {
+        "phase": phase,
+        "shards_done": 0,
+        "shards_total": 0,
+        "records_done": 0,
+        "bytes_done": 0,
+        "bytes_total": 0,
+        "elapsed_s": 1.5,
+        **counts,
+    }
+    before = list(DONE)[: list(DONE).index(phase)]
+    return replace(RUNNING, phase=phase, progress=progress, phases=[DONE[each] for each in before])
+
+
+def finished(**result: Any) -> JobRow:
+    """A job that has finished, as its result says."""
+    told = {"input_shards": 4, "output_shards": 6, "records": 40, "move": "map", "warnings": []}
+    return replace(
+        in_phase("commit", shards_done=6, shards_total=6),
+        state="finished",
+        phases=list(DONE.values()),
+        ended_at=1007.0,
+        exit_code=0,
+        result={**told, **result},
+    )
+
+
+def told(row: JobRow, **named: Any) -> tuple[dict[str, Any], JobInfo]:
+    """What a client gets, and what the SDK makes of it."""
+    text = json.dumps(job_info(row, ROOT, **named))
+    return json.loads(text), JobInfo.model_validate_json(text)
+
+
+def test_a_queued_job_has_begun_nothing() -> None:
+    raw, info = told(QUEUED)
+    assert raw["started_time"] == raw["finish_time"] == ZERO_TIME
+    assert datetime.fromisoformat(raw["started_time"]).year == 1
+    for phase in ("local_extraction", "meta_sorting", "shard_creation"):
+        view = raw["Metrics"][phase]
+        assert (view["started_time"], view["end_time"]) == (ZERO_TIME, ZERO_TIME)
+        assert (view["elapsed"], view["running"], view["finished"]) == (0, False, False)
+    assert (info.aborted, info.archived, info.metrics.errors) == (False, False, [])
+
+
+def test_buckets_have_the_names_that_a_spec_would_give_them() -> None:
+    raw, info = told(QUEUED)
+    nobody = {"uuid": "", "name": ""}
+    assert raw["src-bck"] == {"name": "in", "provider": "ais", "namespace": nobody}
+    assert raw["dst-bck"] == {"name": "shards/night", "provider": "aws", "namespace": nobody}
+    assert info.src_bck.name == "in"
+
+
+@pytest.mark.parametrize(
+    ("uri", "name", "provider"),
+    [
+        ("file:///data/a/b", "a/b", "ais"),
+        ("file:///database", "/database", "file"),
+        ("file:///else/50%25", "/else/50%", "file"),
+        ("gs://bucket", "bucket", "gcp"),
+        ("az://container/p", "container/p", "azure"),
+        ("ais://bucket", "bucket", "ais"),
+        ("https://host:8080/p", "https://host:8080/p", "ht"),
+    ],
+)
+def test_every_kind_of_bucket(uri: str, name: str, provider: str) -> None:
+    model = bucket_model(uri, ROOT)
+    assert (model["name"], model["provider"]) == (name, provider)
+
+
+def test_extraction_runs_and_counts() -> None:
+    raw, _ = told(
+        in_phase("extract", shards_done=3, shards_total=4, records_done=30, bytes_done=3000)
+    )
+    view = raw["Metrics"]["local_extraction"]
+    assert view == {
+        "started_time": "1970-01-01T00:16:40.500000Z",
+        "end_time": ZERO_TIME,
+        "elapsed": 2_000_000_000,  # half a second to resolve is a part of it
+        "running": True,
+        "finished": False,
+        "total_count": "4",
+        "extracted_count": "3",
+        "extracted_size": "3000",
+        "extracted_record_count": "30",
+        "extracted_to_disk_count": "0",
+        "extracted_to_disk_size": "0",
+    }
+    assert (raw["loc-objs"], raw["loc-bytes"]) == ("3", "3000")
+    assert raw["Metrics"]["meta_sorting"]["running"] is False
+
+
+def test_between_two_phases_the_first_is_finished_and_none_runs() -> None:
+    row = replace(in_phase("plan"), phase=None, progress=None)
+    raw, _ = told(row)
+    phases = [raw["Metrics"][each] for each in ("local_extraction", "meta_sorting")]
+    assert [(each["running"], each["finished"]) for each in phases] == [
+        (False, True),
+        (False, False),
+    ]
+    assert phases[0]["end_time"] == "1970-01-01T00:16:43Z"
+
+
+def test_creation_is_not_finished_before_the_commit() -> None:
+    raw, info = told(in_phase("commit", shards_done=6, shards_total=6))
+    view = raw["Metrics"]["shard_creation"]
+    assert (view["running"], view["finished"]) == (True, False)
+    assert (view["to_create"], view["created_count"], view["moved_shard_count"]) == ("6", "6", "0")
+    assert view["started_time"] == "1970-01-01T00:16:43.250000Z"
+    assert view["elapsed"] == 4_500_000_000
+    assert raw["Metrics"]["meta_sorting"]["finished"] is True
+    assert raw["Metrics"]["meta_sorting"]["sent_stats"] == NO_TIMES
+    assert info.metrics.shard_creation.finished is False
+
+
+def test_a_finished_job() -> None:
+    raw, info = told(finished(warnings=["one shard is missing"]))
+    assert raw["finish_time"] == "1970-01-01T00:16:47Z"
+    assert (raw["started_meta_sorting"], raw["started_shard_creation"]) == (
+        2_500_000_000,
+        250_000_000,
+    )
+    assert raw["finished_shard_creation"] == 3_250_000_000
+    assert (raw["aborted"], raw["archived"]) == (False, True)
+    assert raw["Metrics"]["shard_creation"]["end_time"] == raw["finish_time"]
+    assert all(
+        raw["Metrics"][each]["finished"]
+        for each in ("local_extraction", "meta_sorting", "shard_creation")
+    )
+    assert info.metrics.warnings == ["one shard is missing"]
+    assert info.objects == "4"
+    assert info.creation_duration == 3_250_000_000
+
+
+def test_inputs_that_were_surveyed_first_are_counted_once_in_the_end() -> None:
+    twice = {**DONE["extract"], "shards": 8}
+    row = replace(finished(move="spill"), phases=[DONE["resolve"], twice])
+    view = told(row)[0]["Metrics"]["local_extraction"]
+    assert (view["total_count"], view["extracted_count"]) == ("4", "4")
+    assert (view["extracted_to_disk_count"], view["extracted_to_disk_size"]) == ("4", "4000")
+
+
+def test_a_job_that_went_on_from_its_commit_has_finished_its_earlier_phases() -> None:
+    """A later attempt does not enter phases that are done."""
+    row = replace(finished(), phases=[DONE["resolve"], DONE["commit"]])
+    metrics = told(row)[0]["Metrics"]
+    assert all(metrics[each]["finished"] for each in ("local_extraction", "meta_sorting"))
+    assert metrics["shard_creation"]["created_count"] == "6"
+
+
+def test_a_dry_run_is_finished_and_has_created_nothing() -> None:
+    planned = {"input_shards": 4, "records": 40, "shards": [{}], "shards_total": 3, "move": "map"}
+    row = replace(
+        finished(),
+        kind="plan",
+        result=planned,
+        phases=[DONE["resolve"], DONE["extract"], DONE["plan"]],
+        progress=None,
+    )
+    view = told(row)[0]["Metrics"]["shard_creation"]
+    assert (view["finished"], view["to_create"], view["created_count"]) == (True, "3", "0")
+
+
+@pytest.mark.parametrize("phase", ["extract", "create"])
+def test_a_failed_job_is_aborted_where_it_was(phase: str) -> None:
+    row = replace(
+        in_phase(phase, shards_done=1, shards_total=6),
+        state="failed",
+        ended_at=1003.0,
+        error={"detail": "shard in-2.tar is corrupt", "hint": "mend it"},
+        exit_code=3,
+    )
+    raw, info = told(row)
+    view = raw["Metrics"]["local_extraction" if phase == "extract" else "shard_creation"]
+    assert (view["running"], view["finished"]) == (False, False)
+    assert view["end_time"] == raw["finish_time"] == "1970-01-01T00:16:43Z"
+    assert (info.aborted, info.archived, info.metrics.aborted) == (True, True, True)
+    assert info.metrics.errors == ["shard in-2.tar is corrupt (hint: mend it)"]
+    assert raw["Metrics"]["shard_creation"]["finished"] is False
+
+
+def test_a_job_that_was_stopped_says_why() -> None:
+    row = replace(QUEUED, state="stopped", stop_reason="not today", ended_at=995.0)
+    raw, info = told(row)
+    assert info.metrics.errors == ["[dsort] 20261120-170000-4f2a9c aborted: not today"]
+    assert (raw["started_time"], raw["finish_time"]) == (ZERO_TIME, "1970-01-01T00:16:35Z")
+    assert raw["aborted"] is True
+
+
+def test_warnings_so_far_are_told_of_a_running_job() -> None:
+    assert told(RUNNING, warnings=["odd"])[1].metrics.warnings == ["odd"]
+
+
+def test_times_are_gos() -> None:
+    assert go_time(None) == ZERO_TIME
+    assert go_time(0.000001) == "1970-01-01T00:00:00.000001Z"
