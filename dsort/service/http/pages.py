@@ -1,0 +1,88 @@
+"""The web page: ``/`` and its scripts and styles, as they lie in ``dsort/service/web``.
+
+Nothing of it is secret, so no token is asked for: the page itself asks for one once the REST
+interface answers 401. It runs only scripts and styles of this server's own, nobody may frame it,
+and it tells no other site where it was called from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import PurePosixPath
+
+from fastapi import APIRouter, Request, Response
+
+from dsort.errors import NotFoundError
+from dsort.service.service import Service
+
+__all__ = ["PAGE_HEADERS", "router"]
+
+CONTENT_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+NOT_SERVED = frozenset(("report.html", "report.js"))  # of the report that is one file
+START = "index.html"
+
+PAGE_HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # asked again each time, answered 304 mostly
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    content: bytes
+    headers: Mapping[str, str]
+
+    def answer(self, request: Request) -> Response:
+        """The file, or 304 for who has it."""
+        known = [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]
+        if self.headers["ETag"] in known:
+            return Response(status_code=304, headers=self.headers)
+        return Response(self.content, headers=self.headers)
+
+
+def router(service: Service) -> APIRouter:
+    """The routes of the web page. They are not part of the OpenAPI document."""
+    routes = APIRouter(include_in_schema=False)
+    known = _read_files()
+
+    @routes.api_route("/", methods=["GET", "HEAD"])
+    async def start(request: Request) -> Response:
+        return known[START].answer(request)
+
+    @routes.api_route("/web/{name}", methods=["GET", "HEAD"])
+    async def web_file(name: str, request: Request) -> Response:
+        if name not in known:
+            raise NotFoundError(f"there is no file {name!r} of the web page")
+        return known[name].answer(request)
+
+    return routes
+
+
+def _read_files() -> dict[str, _File]:
+    """All files of the page by name: they are few and small, and stay what they are."""
+    found = {}
+    for entry in files("dsort.service").joinpath("web").iterdir():
+        content_type = CONTENT_TYPES.get(PurePosixPath(entry.name).suffix)
+        if content_type is None or entry.name in NOT_SERVED:
+            continue
+        content = entry.read_bytes()
+        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        headers = {**PAGE_HEADERS, "Content-Type": content_type, "ETag": tag}
+        found[entry.name] = _File(content, headers)
+    return found

@@ -1,0 +1,220 @@
+"use strict";
+/* The list of jobs, kept up to date. */
+(() => {
+  const dsort = (window.dsort = window.dsort || {});
+  const { el } = dsort;
+  const LOOK_MS = 2000;
+  const PAGE = 25;
+  const HEADS = ["Job", "State", "Progress", "Owner", "Submitted", "Actions"];
+  const TOO_MANY = 429;
+
+  dsort.views = dsort.views || {};
+
+  dsort.views.jobs = (root, { query, signal }) => {
+    const list = new JobList(query, signal);
+    list.put(root);
+    return dsort.every(LOOK_MS, () => list.look(), signal);
+  };
+
+  class JobList {
+    constructor(query, signal) {
+      this.signal = signal;
+      this.filter = { state: "", owner: "", label: "", text: "", kind: "", schedule: "" };
+      Object.assign(this.filter, { cursor: "" }, Object.fromEntries(query));
+      this.newer = []; // cursors of the newer pages, so that one can go back
+      this.rows = new Map();
+      this.body = el("tbody");
+      this.table = el(
+        "table",
+        { class: "jobs cards", hidden: true },
+        el("caption", { class: "sr" }, "Jobs, newest first"),
+        dsort.tableHead(HEADS),
+        this.body,
+      );
+      this.said = el("p", { class: "sr", role: "status" });
+      this.empty = el("div", { class: "empty" }, dsort.waiting("Asking for the jobs …"));
+      this.pager = el("nav", { class: "pager", "aria-label": "more jobs" });
+      this.bar = dsort.jobFilters(this.filter, (change) => this.change(change));
+    }
+
+    put(root) {
+      dsort.put(
+        root,
+        el(
+          "div",
+          { class: "page-head" },
+          el("h1", null, "Jobs"),
+          dsort.maySubmit() &&
+            el("a", { class: "button primary", href: "#/submit" }, "Submit a job"),
+        ),
+        this.bar.element,
+        el("div", { class: "card list" }, this.table, this.empty),
+        this.pager,
+        this.said,
+      );
+    }
+
+    /** Ask for the jobs, and show them. */
+    async look() {
+      if (document.querySelector("dialog[open]")) return; // what it is about stays where it is
+      this.asking?.abort();
+      const asking = (this.asking = new AbortController());
+      const wanted = { ...this.filter, limit: PAGE };
+      try {
+        const page = await dsort.api.get("/v1/jobs", wanted, asking.signal);
+        if (!this.signal.aborted && asking === this.asking) this.draw(page);
+      } catch (error) {
+        if (this.signal.aborted || error.name === "AbortError") return;
+        if (error instanceof dsort.Unreachable || error.problem?.status === TOO_MANY) return;
+        dsort.put(this.empty, dsort.problemPage(error));
+      }
+    }
+
+    /** Look for other jobs; the address says which. */
+    change(change) {
+      if (!("cursor" in change)) this.newer.length = 0;
+      Object.assign(this.filter, { cursor: "" }, change);
+      const kept = Object.entries(this.filter).filter(([, value]) => value);
+      const query = kept.length ? `?${new URLSearchParams(kept)}` : "";
+      history.replaceState(null, "", `#/jobs${query}`);
+      this.bar.draw();
+      return this.look();
+    }
+
+    draw({ jobs, next_cursor: next }) {
+      const news = [];
+      const shown = new Set(jobs.map((job) => job.job_id));
+      for (const [jobId, row] of this.rows) {
+        if (shown.has(jobId)) continue;
+        row.element.remove();
+        this.rows.delete(jobId);
+      }
+      jobs.forEach((job, place) => {
+        const row = this.rowOf(job);
+        if (row.state !== job.state) news.push(`${job.description || job.job_id} is ${job.state}`);
+        row.state = job.state;
+        fillRow(row, job, () => this.look());
+        const there = this.body.children[place];
+        if (there !== row.element) this.body.insertBefore(row.element, there || null);
+      });
+      if (news.length) this.said.textContent = news.join(", ");
+      this.table.hidden = jobs.length === 0;
+      dsort.put(this.empty, jobs.length === 0 && this.nothing());
+      this.drawPager(next);
+    }
+
+    rowOf(job) {
+      if (!this.rows.has(job.job_id)) {
+        const element = el("tr", { data: { job: job.job_id } });
+        this.rows.set(job.job_id, { element, state: job.state, drawn: "" });
+      }
+      return this.rows.get(job.job_id);
+    }
+
+    drawPager(next) {
+      const { cursor } = this.filter;
+      if (this.pager.dataset.drawn === `${cursor} ${next}`) return; // focus stays
+      this.pager.dataset.drawn = `${cursor} ${next}`;
+      this.pager.hidden = !cursor && !next;
+      const back = () => this.change({ cursor: this.newer.pop() || "" });
+      const on = () => {
+        this.newer.push(cursor);
+        return this.change({ cursor: next });
+      };
+      dsort.put(
+        this.pager,
+        el("button", { type: "button", disabled: !cursor, onclick: back }, "← Newer"),
+        el("button", { type: "button", disabled: !next, onclick: on }, "Older →"),
+      );
+    }
+
+    nothing() {
+      if (Object.values(this.filter).some(Boolean)) {
+        const none = Object.fromEntries(Object.keys(this.filter).map((name) => [name, ""]));
+        const all = () => this.change(none);
+        return el(
+          "p",
+          null,
+          "No jobs like that. ",
+          el("button", { type: "button", onclick: all }, "Show all"),
+        );
+      }
+      return el(
+        "p",
+        null,
+        "No jobs yet. ",
+        dsort.maySubmit() && el("a", { href: "#/submit" }, "Submit the first one"),
+      );
+    }
+  }
+
+  /* A row is drawn again only if something of it changed, so that focus and selection stay. */
+  function fillRow(row, job, look) {
+    const drawn = JSON.stringify([job, dsort.ago(job.created_at), dsort.who && dsort.who.role]);
+    if (row.drawn === drawn) return;
+    row.drawn = drawn;
+    const here = document.activeElement;
+    const focused = row.element.contains(here) ? here.dataset.action : null;
+    dsort.put(
+      row.element,
+      el("th", { scope: "row", class: "what" }, whatJob(job)),
+      el(
+        "td",
+        { class: "state" },
+        dsort.stateChip(job),
+        job.kind === "plan" && el("small", null, "plan only"),
+      ),
+      el("td", { class: "how-far" }, howFar(job)),
+      el(
+        "td",
+        { class: "owner" },
+        job.owner,
+        job.schedule &&
+          el("small", null, el("a", { href: dsort.scheduleLink(job.schedule) }, job.schedule)),
+      ),
+      el("td", { class: "age" }, dsort.when(job.created_at)),
+      el("td", { class: "act" }, el("div", { class: "buttons" }, dsort.jobActions(job, look))),
+    );
+    if (focused) row.element.querySelector(`[data-action="${focused}"]`)?.focus();
+  }
+
+  const whatJob = (job) => [
+    el(
+      "a",
+      { href: dsort.jobLink(job.job_id), data: { action: "open" } },
+      job.description || job.job_id,
+    ),
+    el(
+      "small",
+      null,
+      job.description && el("code", null, job.job_id),
+      (job.labels || []).map((label) => el("span", { class: "label" }, label)),
+    ),
+  ];
+
+  function howFar(job) {
+    if (job.state === "queued") {
+      const { queue_position: place } = job;
+      const words = place > 1 ? `number ${dsort.number(place)} in the queue` : "next in the queue";
+      return el("span", { class: "quiet" }, words);
+    }
+    if (job.state === "running") {
+      const phase = (job.progress && job.progress.phase) || job.phase || "starting";
+      const words = dsort.progressWords(job.progress);
+      return [
+        dsort.progressBar(
+          dsort.progressShare(job.progress),
+          `${phase} of ${job.description || job.job_id}`,
+        ),
+        el("small", { class: "num" }, el("b", null, phase), words && ` · ${words}`),
+      ];
+    }
+    const { started_at: from, ended_at: to } = job;
+    const took = from && to ? `took ${dsort.duration(dsort.secondsBetween(from, to))}` : "";
+    const warned = job.warning_count > 0 ? dsort.count(job.warning_count, "warning") : "";
+    return [
+      el("span", { class: "quiet num" }, [took, warned].filter(Boolean).join(" · ") || "–"),
+      job.error && job.state === "failed" && el("small", { class: "why" }, job.error.detail),
+    ];
+  }
+})();

@@ -1,0 +1,229 @@
+"use strict";
+/* The page of one job while the service has it: what job.js draws, kept up to date by events. */
+(() => {
+  const dsort = (window.dsort = window.dsort || {});
+  const { el } = dsort;
+  const POINTS_MAX = 240;
+  const TURNS = new Set(["state", "started", "phase", "end"]);
+  const REDRAW_MS = 100;
+  const SETTLE_MS = 250; // events come in bunches; the page is asked for once after them
+
+  dsort.views = dsort.views || {};
+
+  dsort.views.job = async (root, { name: jobId, signal }) => {
+    dsort.put(root, dsort.waiting("Asking for the job …"));
+    await new LiveJob(root, jobId, signal).refresh();
+  };
+
+  class LiveJob {
+    constructor(root, jobId, signal) {
+      Object.assign(this, { root, jobId, signal, view: null, following: false });
+      this.actions = el("div", { class: "buttons" });
+      this.log = logCard(jobId, signal);
+      this.place = el("div");
+      this.said = el("p", { class: "sr", role: "status" });
+      this.live = newLive();
+      this.settle = debounce(SETTLE_MS, () => this.refresh());
+      this.redraw = debounce(REDRAW_MS, () => !signal.aborted && this.view && this.show());
+    }
+
+    /** Ask for the whole page, show it, and follow the job unless it is over. */
+    async refresh() {
+      try {
+        this.page = await dsort.api.get(dsort.jobPath(this.jobId, "/page"), null, this.signal);
+      } catch (error) {
+        if (this.signal.aborted || (error instanceof dsort.Unreachable && this.view)) return;
+        dsort.put(this.root, dsort.problemPage(error));
+        return;
+      }
+      if (this.signal.aborted) return;
+      this.show();
+      if (!dsort.ended(this.page.job)) this.follow();
+    }
+
+    show() {
+      const { page } = this;
+      const now = dsort.ended(page.job) ? page : withLive(page, this.live);
+      if (this.view) this.view.update(now);
+      else {
+        const after = [links(this.jobId), this.log.element];
+        this.view = dsort.renderJob(this.place, now, { actions: this.actions, after });
+        const back = el("p", { class: "crumbs" }, el("a", { href: "#/jobs" }, "← Jobs"));
+        dsort.put(this.root, back, this.place, this.said);
+      }
+      document.title = `${page.title || this.jobId} · dsort`;
+      this.showState(page.job);
+    }
+
+    showState(job) {
+      const state = job.stopping ? "stopping" : job.state;
+      if (this.state === state) return;
+      if (this.state) this.said.textContent = `The job is ${state}.`;
+      this.state = state;
+      dsort.put(
+        this.actions,
+        dsort.jobActions(job, (key) => this.done(key)),
+      );
+      if (state === "failed") this.log.open();
+    }
+
+    async done(key) {
+      if (key === "delete") location.hash = "#/jobs";
+      else if (key !== "retry") await this.refresh();
+    }
+
+    async follow() {
+      if (this.following) return;
+      this.following = true;
+      this.live = newLive();
+      const hear = (kind, data) => {
+        this.live.take(kind, data);
+        if (kind === "log") this.log.changed();
+        if (TURNS.has(kind)) this.settle();
+        else this.redraw();
+      };
+      try {
+        await dsort.follow(dsort.jobPath(this.jobId, "/events"), hear, this.signal);
+      } catch (error) {
+        if (!this.signal.aborted) dsort.noteError(error);
+      } finally {
+        this.following = false;
+      }
+    }
+  }
+
+  /* What the events have told so far. They are told from the beginning, so nothing is missing. */
+  function newLive() {
+    const live = { progress: null, timeline: [], warnings: [], before_s: 0 };
+    live.take = (kind, data) => {
+      if (kind === "state" && data.state === "running")
+        Object.assign(live, { progress: null, timeline: [], before_s: 0 });
+      if (kind === "phase") live.before_s += data.elapsed_s || 0;
+      if (kind === "warning") live.warnings.push(data);
+      if (kind !== "progress") return;
+      live.progress = data;
+      live.timeline.push([
+        live.before_s + data.elapsed_s,
+        data.phase,
+        data.bytes_done,
+        data.bytes_per_s,
+      ]);
+      if (live.timeline.length > 2 * POINTS_MAX)
+        live.timeline = live.timeline.filter((_, i) => i % 2 === 0);
+    };
+    return live;
+  }
+
+  function withLive(page, live) {
+    const known = new Set(
+      (page.warnings || []).map((warning) => `${warning.kind} ${warning.text}`),
+    );
+    const warnings = live.warnings.filter(
+      (warning) => !known.has(`${warning.kind} ${warning.text}`),
+    );
+    const timeline =
+      live.timeline.length > (page.timeline || []).length ? live.timeline : page.timeline;
+    const job =
+      page.job.state === "running" && live.progress
+        ? { ...page.job, phase: live.progress.phase, progress: withRest(live.progress) }
+        : page.job;
+    return { ...page, job, timeline, warnings: [...(page.warnings || []), ...warnings] };
+  }
+
+  /** An event says what is done; how far that is, and how long it still takes, follows. */
+  function withRest(progress) {
+    const { bytes_total: total, bytes_done: done, bytes_per_s: rate } = progress;
+    const share =
+      progress.share ??
+      (total
+        ? done / total
+        : progress.shards_total
+          ? progress.shards_done / progress.shards_total
+          : null);
+    const left = progress.left_s ?? (rate > 0 && total > done ? (total - done) / rate : null);
+    return { ...progress, share, left_s: left };
+  }
+
+  function debounce(ms, call) {
+    let timer = 0;
+    return () => {
+      timer ||= setTimeout(() => {
+        timer = 0;
+        call();
+      }, ms);
+    };
+  }
+
+  /* Downloads need the token's header, which a plain link cannot send. */
+  function links(jobId) {
+    const save = (rest, file, type) => async () => {
+      try {
+        const text = await dsort.api.text(dsort.jobPath(jobId, rest));
+        const url = URL.createObjectURL(new Blob([text], { type }));
+        const link = el("a", { href: url, download: `${jobId}-${file}` });
+        link.click();
+        URL.revokeObjectURL(url);
+      } catch (error) {
+        dsort.noteError(error);
+      }
+    };
+    return el(
+      "div",
+      { class: "wide-part buttons downloads" },
+      dsort.maySubmit() &&
+        el(
+          "a",
+          { class: "button", href: `#/submit?from=${encodeURIComponent(jobId)}` },
+          "Submit another like it",
+        ),
+      dsort.maySubmit() &&
+        el(
+          "a",
+          { class: "button", href: `#/schedules?from=${encodeURIComponent(jobId)}` },
+          "Schedule it",
+        ),
+      el("span", { class: "quiet" }, "Save:"),
+      el(
+        "button",
+        { type: "button", onclick: save("/manifest", "manifest.json", "application/json") },
+        "Manifest",
+      ),
+      el(
+        "button",
+        { type: "button", onclick: save("/report", "report.json", "application/json") },
+        "Report",
+      ),
+      el("button", { type: "button", onclick: save("/log", "log.txt", "text/plain") }, "Log"),
+    );
+  }
+
+  function logCard(jobId, signal) {
+    const text = el("pre", { class: "text", tabindex: 0, "aria-label": "log" });
+    const details = el(
+      "details",
+      null,
+      el("summary", null, "what happened, and what the job's process wrote"),
+      text,
+    );
+    const load = async () => {
+      try {
+        const now = await dsort.api.text(dsort.jobPath(jobId, "/log"), signal);
+        if (now === text.textContent && now) return;
+        const atEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 20;
+        text.textContent = now || "Nothing so far.";
+        if (atEnd) text.scrollTop = text.scrollHeight;
+      } catch (error) {
+        if (error.problem) text.textContent = error.message;
+      }
+    };
+    details.addEventListener("toggle", () => details.open && load());
+    const changed = debounce(1000, () => details.open && !signal.aborted && load());
+    const element = el(
+      "section",
+      { class: "card wide-part part-log", "aria-labelledby": "part-log" },
+      el("h2", { id: "part-log" }, "Log"),
+      details,
+    );
+    return { element, changed, open: () => (details.open = true) };
+  }
+})();

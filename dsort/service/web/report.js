@@ -1,0 +1,7 @@
+"use strict";
+/* The report of one job, as one file: the document is in the page itself. */
+(() => {
+  const page = JSON.parse(document.getElementById("job-page").textContent);
+  document.title = `${page.title || page.job.job_id} · dsort`;
+  window.dsort.renderJob(document.getElementById("report"), page);
+})();

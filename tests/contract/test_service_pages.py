@@ -1,0 +1,102 @@
+"""The files of the web page: what they are served with, that they are all there, and that they keep
+to what the page promises: nothing from elsewhere, no script in the markup, text only as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.support.commands import ROOT
+from tests.support.service_here import service_here
+
+WEB = ROOT / "dsort" / "service" / "web"
+SCRIPTS = sorted(WEB.glob("*.js"))
+SERVED = sorted(
+    path.name
+    for path in WEB.iterdir()
+    if path.suffix in (".css", ".js", ".svg") and path.name != "report.js"
+)
+LINES_MAX = 400
+MAKES_MARKUP = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment"
+    r"|\beval\(|new Function|setAttribute\(\"(style|on)|javascript:"
+)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    with service_here(tmp_path_factory.mktemp("pages"), no_auth=False) as here:
+        yield here.client
+
+
+@pytest.mark.parametrize("path", ["/", *(f"/web/{name}" for name in SERVED)])
+def test_each_file_is_served_safely_and_without_a_token(client: TestClient, path: str) -> None:
+    kinds = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", "": "text/html"}
+    answer = client.get(path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].partition(";")[0] == kinds[Path(path).suffix]
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["cache-control"] == "no-cache"
+
+
+def test_who_has_a_file_already_does_not_get_it_again(client: TestClient) -> None:
+    first = client.get("/web/app.js")
+    again = client.get(
+        "/web/app.js", headers={"If-None-Match": f'"other", {first.headers["etag"]}'}
+    )
+    assert (again.status_code, again.content) == (304, b"")
+    assert client.get("/web/app.js", headers={"If-None-Match": '"other"'}).content == first.content
+    head = client.head("/")
+    assert (head.status_code, head.content) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    "path", ["/web/report.html", "/web/no.js", "/web/..%2fpages.py", "/web/%2e%2e/config.py"]
+)
+def test_nothing_else_is_served(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_the_page_names_all_its_files_and_no_others(client: TestClient) -> None:
+    page = client.get("/").text
+    named = re.findall(r'(?:src|href)="web/([^"]+)"', page)
+    assert set(named) == set(SERVED)
+    scripts = [name for name in named if name.endswith(".js")]
+    assert scripts[0] == "theme.js"  # before anything is drawn
+    assert len(scripts) == len(set(scripts))
+    assert re.findall(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son\w+=|https?:", page) == []
+
+
+def test_the_report_is_made_of_files_that_are_there_in_the_order_of_the_page() -> None:
+    listed = (WEB / "report_files.txt").read_text(encoding="utf-8").splitlines()
+    names = [line for line in listed if line and not line.startswith("#")]
+    assert all((WEB / name).is_file() for name in names)
+    page = (WEB / "index.html").read_text(encoding="utf-8")
+    places = [page.index(f"web/{name}") for name in names if name != "report.js"]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_are_small_strict_and_never_make_markup_of_text(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith('"use strict";\n')
+    assert len(text.splitlines()) <= LINES_MAX
+    assert MAKES_MARKUP.findall(text) == []
+
+
+@pytest.mark.parametrize("path", sorted(WEB.glob("*.css")), ids=lambda path: path.name)
+def test_styles_are_small_and_load_nothing(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= LINES_MAX
+    assert re.findall(r"@import|url\(", text) == []

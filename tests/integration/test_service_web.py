@@ -1,0 +1,375 @@
+"""The web page in a real browser (Debian's Chromium) against a real service with real jobs: a spec
+is checked while it is typed, planned, submitted and watched to its end; a job is stopped; a
+schedule is made; by mouse, by keyboard, on a phone; and the report that is one file shows the same.
+
+Screenshots are kept in ``test-output/screenshots``. Every test fails on an error in the browser's
+console, and on a request to anywhere but the service.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from dsort.page import html
+from dsort.service.database.engine import open_database
+from dsort.service.security.tokens import TokenStore
+from tests.support.chromium import chromium
+from tests.support.datasets import write_shards
+from tests.support.engine import shard_of
+from tests.support.fault_points import points_environment
+from tests.support.held_jobs import held_workers, holding, let_go
+from tests.support.service_process import ServiceProcess, await_that, running_service
+from tests.support.web_page import (
+    PHONE,
+    WIDE,
+    await_text,
+    careful_context,
+    go,
+    shoot,
+    signed_in,
+)
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+SHARDS, RECORDS, IN_A_SHARD = 6, 40, 30
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+CORNER = """() => () => {
+  const picture = document.querySelector(".heat canvas");
+  const copy = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  copy.drawImage(picture, 1 - picture.width, 0);
+  return [...copy.getImageData(0, 0, 1, 1).data].slice(0, 3);
+}"""
+"""Tells the colour of the first picture's top right cell: of the first input shard's records, none
+were in the last output shard."""
+SPEC = f"""\
+input_bck: images
+output_bck: shuffled
+output_format: shuffled-%02d
+output_shard_records: {IN_A_SHARD}
+algorithm:
+  kind: shuffle
+  seed: 3
+"""
+
+
+@dataclass
+class Place:
+    """A service with two users, and a browser to look at it."""
+
+    service: ServiceProcess
+    browser: Browser
+    faults: Path
+    tokens: dict[str, str]
+
+    def rest(self, method: str, path: str, **more: Any) -> Any:
+        """Ask the REST interface, as alice."""
+        headers = {"Authorization": f"Bearer {self.tokens['alice']}"}
+        answer = httpx.request(method, self.service.url + path, headers=headers, **more)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def submit(self, output: str, **query: str) -> str:
+        """Submit the shuffle into a bucket of its own; the job's id."""
+        text = SPEC.replace("shuffled", output)
+        job_id: str = self.rest("POST", "/v1/jobs", content=text, params=query)["job_id"]
+        return job_id
+
+    def finished(self, job_id: str) -> dict[str, Any]:
+        """What the page of a job shows, once it has finished."""
+
+        def look() -> dict[str, Any] | None:
+            job = self.rest("GET", f"/v1/jobs/{job_id}")
+            assert job["state"] not in ("failed", "stopped"), job["error"]
+            return dict(job) if job["state"] == "finished" else None
+
+        await_that(look, why=f"job {job_id} does not end")
+        page: dict[str, Any] = self.rest("GET", f"/v1/jobs/{job_id}/page")
+        return page
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    root = tmp_path_factory.mktemp("web")
+    faults = root / "faults"
+    faults.mkdir()
+    shards = {
+        f"s-{shard}.tar": shard_of(*(f"{shard}-{record:03}" for record in range(RECORDS)))
+        for shard in range(SHARDS)
+    }
+    write_shards(root / "images", shards)
+    url = f"sqlite:///{root}/service.db"
+    with open_database(url) as database:
+        store = TokenStore(database)
+        roles = {"alice": "submitter", "victor": "viewer"}
+        tokens = {name: store.add(name, role, ["*"], ["*"]) for name, role in roles.items()}
+    arguments = ["--root", str(root), "--state-dir", str(root / "state"), "--database", url]
+    with (
+        chromium() as browser,
+        running_service(
+            root, *arguments, "--workers", "1", env=points_environment(faults)
+        ) as service,
+    ):
+        yield Place(service, browser, faults, tokens)
+
+
+@pytest.fixture(scope="module")
+def seen_job(place: Place) -> dict[str, Any]:
+    """The page of a finished job that many tests look at; its description is hostile."""
+    return place.finished(place.submit("looked-at", description=HOSTILE, label="nightly"))
+
+
+@pytest.fixture
+def context(place: Place) -> Iterator[BrowserContext]:
+    """A browser of nobody; no job stands still when the test is over."""
+    with careful_context(place.browser, place.service.url) as made:
+        try:
+            yield made
+        finally:
+            let_go(place.service.offspring())
+
+
+@pytest.fixture
+def page(place: Place, context: BrowserContext) -> Page:
+    """Alice's browser, signed in."""
+    return signed_in(context, place.tokens["alice"])
+
+
+def test_a_job_is_checked_planned_submitted_and_watched_to_its_end(
+    place: Place, page: Page
+) -> None:
+    go(page, "#/submit")
+    editor = page.get_by_label("Spec, JSON or YAML")
+    editor.fill(SPEC.replace("kind: shuffle", "kind: shufle").replace("%02d", "%02x"))
+    await_text(page, "#spec-state", "2 problems")
+    wrong = page.get_by_role("list", name="problems of the spec")
+    wrong.get_by_text('did you mean "shuffle"?').wait_for()
+    wrong.get_by_role("button", name="Go to line 6").click()
+    selected = "e => e.value.slice(e.selectionStart, e.selectionEnd)"
+    assert editor.evaluate(selected) == "  kind: shufle"
+    await_text(page, ".help details[open]", "alphanumeric: by record key")
+    assert page.get_by_role("button", name="Submit", exact=True).is_disabled()
+    shoot(page, "submit-problems")
+
+    editor.fill(SPEC)
+    await_text(page, "#spec-state", "Valid")
+    page.get_by_label("Labels").fill("team-a, by-hand")
+    page.get_by_role("button", name="Preview the plan").click()
+    planned = page.locator(".preview .shards tbody tr")
+    planned.first.wait_for()
+    assert planned.count() == SHARDS * RECORDS // IN_A_SHARD
+    assert page.locator(".preview .mixing").get_attribute("data-verdict") == "even"
+    shoot(page, "submit-plan")
+
+    with holding(place.faults):
+        page.get_by_role("button", name="Submit", exact=True).click()
+        page.wait_for_url(re.compile("#/jobs/"))
+        workers = held_workers(place.service)
+        await_text(page, ".steps [aria-current=step]", "create")
+        await_text(page, ".job-head .chip", "running")
+        shoot(page, "job-running")
+    let_go(workers)
+    await_text(page, ".job-head .chip", "finished")  # without a reload
+
+    job_id = page.url.rpartition("/")[2]
+    told = place.finished(job_id)
+    assert told["job"]["labels"] == ["by-hand", "team-a"]
+    assert page.locator(".words", has_text="chi-squared").inner_text() == told["mixing"]["words"]
+    assert told["mixing"]["verdict"] == "even"
+    names = page.locator(".shards tbody th").all_inner_texts()
+    assert names == [row[0] for row in told["shards"]["rows"]]
+    for part in ("Phases", "Throughput", "About this job", "Spec"):
+        page.get_by_role("heading", name=part, exact=True).wait_for()
+    shoot(page, "job-finished")
+
+
+def follow_a_stream_that_breaks(page: Page, job_id: str) -> None:
+    """Show a job while its first stream of events ends early: the page asks for the rest."""
+    body = 'id: 1\nevent: warning\ndata: {"kind": "odd", "text": "so far"}\n\n'
+    page.route(
+        "**/events",
+        lambda route: route.fulfill(content_type="text/event-stream", body=body),
+        times=1,
+    )
+    goes_on = {"last-event-id": "1", "accept": "text/event-stream"}
+    with page.expect_request(lambda request: goes_on.items() <= request.headers.items()):
+        go(page, f"#/jobs/{job_id}")
+    await_text(page, ".warnings", "so far")
+    await_text(page, ".steps [aria-current=step]", "create")
+
+
+def test_a_running_job_is_stopped_from_the_list(place: Place, page: Page) -> None:
+    with holding(place.faults):
+        job_id = place.submit("to-be-stopped", description="Not wanted any more")
+        held_workers(place.service)
+        follow_a_stream_that_breaks(page, job_id)
+        go(page, "#/jobs")
+        row = page.locator(f"tr[data-job='{job_id}']")
+        row.get_by_role("button", name="Stop").click()
+        page.get_by_label("Reason").press("Escape")
+        page.locator("dialog").wait_for(state="detached")
+        assert place.rest("GET", f"/v1/jobs/{job_id}")["stopping"] is False
+        row.get_by_role("progressbar").wait_for()
+        shoot(page, "jobs-running")
+        row.get_by_role("button", name="Stop").click()
+        page.get_by_label("Reason").fill("too <b>slow</b>")
+        page.get_by_role("button", name="Stop the job").click()
+        row.locator("[data-state=stopped]").wait_for()
+    assert row.get_by_role("button").all_inner_texts() == ["Resume", "Run again", "Remove"]
+    page.get_by_role("button", name="failed", exact=True).click()
+    page.get_by_text("No jobs like that.").wait_for()
+    page.get_by_role("button", name="Show all").click()
+    row.get_by_role("link", name="Not wanted any more").click()
+    await_text(page, ".facts", "too <b>slow</b>")
+    page.get_by_role("button", name="Remove").click()
+    page.get_by_role("button", name="Remove it").click()
+    page.wait_for_url(re.compile("#/jobs$"))
+    row.wait_for(state="detached")
+
+
+def test_a_schedule_is_made_paused_and_removed(place: Place, page: Page) -> None:
+    go(page, "#/schedules")
+    page.get_by_role("button", name="Add a schedule").click()
+    page.get_by_label("Name").fill("nightly")
+    page.get_by_label("Cron expression").fill("0 25 * * *")
+    page.get_by_label("Time zone").fill("Europe/Berlin")
+    spec = page.get_by_label("Spec of its jobs")
+    nightly = SPEC.replace("seed: 3", 'seed: "{{run_id}}"')
+    spec.fill(nightly.replace("shuffled-", "{{date}}/s-"))
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("button", name="Go to line 3").wait_for()
+    spec.fill(nightly.replace("shuffled-%02d", '"{{date}}/s-%02d"'))
+    page.get_by_role("button", name="Add", exact=True).click()
+    await_text(page, ".bad-field .wrong", "hour")
+    page.get_by_label("Cron expression").fill("0 2 * * *")
+    shoot(page, "schedule-form")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("heading", name="nightly").wait_for()
+    await_text(page, ".facts", "every day at 02:00")
+    times = page.locator(".times time")
+    assert times.count() == 5
+    assert all(text.endswith("02:00") for text in times.all_inner_texts())
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Resume").wait_for()
+    assert place.rest("GET", "/v1/schedules/nightly")["paused"] is True
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Pause").wait_for()
+    shoot(page, "schedule")
+    page.get_by_role("link", name="← Schedules").click()
+    row = page.locator("tr[data-schedule=nightly]")
+    row.wait_for()
+    shoot(page, "schedules")
+    row.get_by_role("button", name="Remove").click()
+    page.get_by_role("button", name="Remove it").click()
+    page.get_by_text("No schedules yet.").wait_for()
+    assert place.rest("GET", "/v1/schedules")["schedules"] == []
+
+
+def test_the_picture_can_be_read_without_a_mouse(page: Page, seen_job: dict[str, Any]) -> None:
+    go(page, f"#/jobs/{seen_job['job']['job_id']}")
+    mixing = seen_job["mixing"]
+    page.get_by_role("application").nth(1).wait_for()
+    before, after = page.get_by_role("application").all()
+    page.locator("body").press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    after.press("ArrowDown")
+    after.press("ArrowRight")
+    readout = page.locator(".heat .readout").nth(1)
+    assert f"input 0 → output 1: {mixing['counts'][0][1]} records" in readout.inner_text()
+    before.press("ArrowUp")
+    assert readout.inner_text() == "As they were written."
+    page.get_by_text("Counts as a table: after").press("Enter")
+    table = page.get_by_role("region", name="After: counts")
+    table.wait_for()
+    cells = table.locator("tbody td").all_inner_texts()
+    assert [int(text) for text in cells] == [count for row in mixing["counts"] for count in row]
+
+
+def test_what_strangers_write_is_only_text(page: Page, seen_job: dict[str, Any]) -> None:
+    job_id = seen_job["job"]["job_id"]
+    go(page, "#/jobs")
+    page.get_by_role("link", name=HOSTILE).click()
+    page.get_by_role("heading", name=HOSTILE).wait_for()
+    assert page.locator("main img, main script").count() == 0
+    assert page.title() == f"{HOSTILE} · dsort"
+    assert job_id in page.url
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_fits_on_a_phone(
+    place: Place, context: BrowserContext, seen_job: dict[str, Any], scheme: str
+) -> None:
+    page = signed_in(context, place.tokens["alice"])
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    job = f"#/jobs/{seen_job['job']['job_id']}"
+    looks = {"jobs": ("#/jobs", "tr[data-job]"), "job": (job, ".mixing canvas")}
+    looks |= {"schedules": ("#/schedules", ".empty p"), "submit": ("#/submit", ".state.ok")}
+    for width, height in (WIDE, PHONE) if scheme == "dark" else (PHONE,):
+        page.set_viewport_size({"width": width, "height": height})
+        for name, (address, sign) in looks.items():
+            go(page, address)
+            page.locator(sign).first.wait_for()
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width, f"{name} is {wide} wide on a screen of {width}"
+            shoot(page, f"{scheme}-{width}-{name}")
+
+
+def test_light_and_dark_can_be_chosen_and_stay(page: Page, seen_job: dict[str, Any]) -> None:
+    go(page, f"#/jobs/{seen_job['job']['job_id']}")
+    page.locator(".heat canvas").first.wait_for()
+    corner = page.evaluate_handle(CORNER)
+    background = "getComputedStyle(document.documentElement).backgroundColor"
+    light = (page.evaluate(background), corner.evaluate("look => look()"))
+    page.get_by_role("button", name="Make the page dark").click()
+    dark = (page.evaluate(background), corner.evaluate("look => look()"))
+    assert sum(light[1]) > 600 > 300 > sum(dark[1])
+    assert light[0] != dark[0]
+    page.reload()
+    page.get_by_role("button", name="Make the page light").wait_for()
+    assert page.evaluate(background) == dark[0]
+
+
+def test_a_token_is_asked_for_and_kept_for_the_tab_only(
+    place: Place, context: BrowserContext, seen_job: dict[str, Any]
+) -> None:
+    page = context.new_page()
+    go(page, "#/jobs")
+    page.get_by_label("Token").fill("dsort_no_such")
+    page.get_by_role("button", name="Sign in", exact=True).last.click()
+    page.get_by_text("does not know this token").wait_for()
+    page.get_by_label("Token").fill(place.tokens["victor"])
+    page.get_by_label("Token").press("Enter")
+    page.locator("tr[data-job]").first.wait_for()
+    await_text(page, "#whoami", "victor (viewer)")
+    assert page.locator("main button.danger").count() == 0  # a viewer may change nothing
+    assert page.get_by_role("link", name="Submit a job").count() == 0
+    assert place.tokens["victor"] not in page.url
+    assert page.evaluate("JSON.stringify(localStorage)") == "{}"
+    assert context.cookies() == []
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("Token").press("Escape")
+    await_text(page, ".problem", "no token")
+    assert page.evaluate("sessionStorage.getItem('dsort-token')") is None
+
+
+def test_the_report_is_one_file_that_shows_the_same(
+    context: BrowserContext, seen_job: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(html(seen_job), encoding="utf-8")
+    page = context.new_page()
+    page.goto(file.as_uri())
+    page.get_by_role("heading", name=HOSTILE).wait_for()
+    assert page.locator(".verdict .words").inner_text() == seen_job["mixing"]["words"]
+    names = page.locator(".shards tbody th").all_inner_texts()
+    assert names == [row[0] for row in seen_job["shards"]["rows"]]
+    shoot(page, "report")

@@ -1,0 +1,62 @@
+"""Debian's Chromium without a window, driven by Playwright.
+
+Playwright's own browsers are not downloaded: the distribution's package is used, and installed
+where a test may do so. Without it a test is skipped, but not where ``CI`` is set.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tests.support.debian import CannotInstall, apt_install, skip_outside_ci
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+__all__ = ["chromium", "find_chromium"]
+
+PROGRAMS = ("chromium", "chromium-browser")
+ARGUMENTS = (
+    "--no-sandbox",  # as root there is none
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def find_chromium() -> str:
+    """Chromium's path; installed first if need be. Skips the test if there is no way to it."""
+    found = _installed()
+    if found is None:
+        try:
+            apt_install("chromium")
+        except CannotInstall as error:
+            skip_outside_ci(f"Chromium cannot be had: {error.reason}")
+        found = _installed()
+    if found is None:
+        skip_outside_ci("Chromium was installed, but there is no program of that name")
+    return found
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser for the block."""
+    program = find_chromium()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def _installed() -> str | None:
+    return next((path for name in PROGRAMS if (path := shutil.which(name))), None)

@@ -1,0 +1,80 @@
+"""A browser that looks at the service's web page, and has nothing to complain about."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tests.support.commands import ROOT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+__all__ = ["PHONE", "WIDE", "await_text", "careful_context", "go", "shoot", "signed_in"]
+
+PATIENCE_MS = 30_000
+SCREENSHOTS = ROOT / "test-output" / "screenshots"
+WIDE, PHONE = (1280, 900), (375, 812)
+OWN = ("file:", "blob:", "data:")
+
+
+@contextlib.contextmanager
+def careful_context(browser: Browser, url: str) -> Iterator[BrowserContext]:
+    """A browser of nobody, for a service at ``url``. In the end there must have been no error, no
+    warning, no dialog, and no request to anywhere else."""
+    width, height = WIDE
+    made = browser.new_context(base_url=url, viewport={"width": width, "height": height})
+    made.set_default_timeout(PATIENCE_MS)
+    complaints: list[str] = []
+
+    def listen(page: Page) -> None:
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: hear(message.type, message.text))
+        page.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))
+        page.on("request", lambda request: see(request.url))
+
+    def hear(kind: str, text: str) -> None:
+        # A refusal by the service is no error of the page: it shows what was refused.
+        refusal = re.search(r"the server responded with a status of 4\d\d", text)
+        if kind in ("error", "warning") and not refusal:
+            complaints.append(text)
+
+    def see(address: str) -> None:
+        if not address.startswith((url, *OWN)):
+            complaints.append(f"a request to {address}")
+
+    made.on("page", listen)
+    try:
+        yield made
+    finally:
+        made.close()
+    assert complaints == []
+
+
+def signed_in(context: BrowserContext, token: str) -> Page:
+    """A tab that has this token."""
+    # Not on the empty page that a tab begins with: that has no storage.
+    script = f"origin === 'null' || sessionStorage.setItem('dsort-token', {json.dumps(token)})"
+    context.add_init_script(script)
+    return context.new_page()
+
+
+def go(page: Page, address: str) -> Page:
+    """Show the page of this address (``#/jobs``)."""
+    page.goto(f"/{address}")
+    return page
+
+
+def await_text(page: Page, selector: str, text: str) -> None:
+    """Wait until there is such an element with this text in it."""
+    page.locator(selector).filter(has_text=text).first.wait_for()
+
+
+def shoot(page: Page, name: str) -> None:
+    """Keep a picture of the whole page."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.evaluate("document.activeElement.blur(); window.scrollTo(0, 0)")
+    page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
