@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsort.cli import output
 from dsort.cli.buckets import bucket_uri, data_root, user_settings
@@ -23,7 +23,7 @@ from dsort.stopping import StopFlag
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec
 
-__all__ = ["RunArguments", "read_spec", "run_options", "show_spec", "stoppable"]
+__all__ = ["RunArguments", "read_fields", "read_spec", "run_options", "show_spec", "stoppable"]
 
 Value = TypeVar("Value", float, str)
 
@@ -62,6 +62,23 @@ def read_spec(
     for warning in loaded.warnings:
         warn(warning)
     return loaded.spec
+
+
+def read_fields(
+    source: str, src: str | None, dst: str | None, *, overwrite: bool = False
+) -> dict[str, Any]:
+    """The spec from ``source`` as it is written, for a service to read: its buckets replaced by
+    ``src`` and ``dst``."""
+    from dsort.spec.dialects import OLDER_NAMES
+    from dsort.spec.load import read_fields
+
+    fields, _ = read_fields(source, stdin=sys.stdin)
+    given = {"input_bck": src and bucket_uri(src), "output_bck": dst and bucket_uri(dst)}
+    replaced = {name: value for name, value in given.items() if value}
+    kept = {
+        name: value for name, value in fields.items() if OLDER_NAMES.get(name, name) not in replaced
+    }
+    return {**kept, **replaced} | ({"overwrite": True} if overwrite else {})
 
 
 def show_spec(spec: JobSpec) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -16,14 +16,21 @@ from dsort.cli import (
     gc,
     gen_shards,
     inspect_shard,
+    log,
     ls,
     output,
     plan,
+    report,
     resume,
+    rm,
+    schedule,
     schema,
+    serve,
     show,
     start,
     stop,
+    token,
+    wait,
 )
 from dsort.cli import validate as validate_verb
 from dsort.cli import verify as verify_verb
@@ -75,12 +82,13 @@ def dsort(
         output.write(context.get_help())
 
 
-for _name, _verb, _in_short in (
+_VERBS: Sequence[tuple[str, Callable[..., None], str]] = (
     ("start", start.start, "Run a job: shuffle, sort or reshard a bucket."),
     ("plan", plan.plan, "Show what a job would do; write nothing."),
     ("validate", validate_verb.validate, "Check a job spec."),
     ("schema", schema.schema, "Print the JSON Schema of a job spec."),
     ("show", show.show, "Show what a job did, or does."),
+    ("report", report.report, "Write a job's page as one HTML file."),
     ("resume", resume.resume, "Go on with a job that died."),
     ("stop", stop.stop, "Stop a running job."),
     ("gc", gc.gc, "List and remove what dead jobs left in a bucket."),
@@ -88,8 +96,49 @@ for _name, _verb, _in_short in (
     ("ls", ls.ls, "List a bucket: names and sizes."),
     ("inspect", inspect_shard.inspect_shard, "Show what is in a shard, and what is odd about it."),
     ("gen-shards", gen_shards.gen_shards, "Write test shards."),
-):
-    app.command(_name, short_help=_in_short, context_settings=CONTEXT_SETTINGS)(_verb)
+    ("serve", serve.serve, "Run the job service."),
+    ("wait", wait.wait, "Wait for jobs of a service."),
+    ("log", log.log, "Print the log of a service's job."),
+    ("rm", rm.rm, "Have a service forget jobs that are over."),
+)
+_SCHEDULE_VERBS: Sequence[tuple[str, Callable[..., None], str]] = (
+    ("add", schedule.add, "Add a schedule."),
+    ("ls", schedule.ls, "List schedules."),
+    ("show", schedule.show, "Show a schedule and what came of it."),
+    ("pause", schedule.pause, "Let a schedule rest."),
+    ("resume", schedule.resume, "Go on with a schedule that rests."),
+    ("run", schedule.run, "Submit its job now."),
+    ("rm", schedule.rm, "Remove a schedule."),
+)
+_TOKEN_VERBS: Sequence[tuple[str, Callable[..., None], str]] = (
+    ("add", token.add, "Make a token, and print it."),
+    ("ls", token.ls, "List tokens, without their secrets."),
+    ("rm", token.rm, "Remove a token."),
+)
+
+
+def _add(group: typer.Typer, verbs: Sequence[tuple[str, Callable[..., None], str]]) -> None:
+    for name, verb, in_short in verbs:
+        group.command(name, short_help=in_short, context_settings=CONTEXT_SETTINGS)(verb)
+
+
+def _add_group(
+    name: str, in_short: str, verbs: Sequence[tuple[str, Callable[..., None], str]]
+) -> None:
+    group = typer.Typer(
+        name=name,
+        help=in_short,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings=CONTEXT_SETTINGS,
+    )
+    _add(group, verbs)
+    app.add_typer(group)
+
+
+_add(app, _VERBS)
+_add_group("schedule", "Jobs that a service submits by the clock.", _SCHEDULE_VERBS)
+_add_group("token", "Who may use a service: tokens.", _TOKEN_VERBS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -123,10 +172,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     name, args = "dsort", list(argv)
     command = typer.main.get_command(app)
-    verb = getattr(command, "commands", {}).get(args[0]) if args else None
-    if verb is not None:
-        # Straight to the verb: on its way through the group typer loads pydantic, only for --help.
-        name, args, command = f"dsort {args[0]}", args[1:], verb
+    while args and (verb := getattr(command, "commands", {}).get(args[0])) is not None:
+        # Straight to the verb: on its way through a group typer loads pydantic, only for --help.
+        name, args, command = f"{name} {args[0]}", args[1:], verb
     try:
         with command.make_context(name, args) as context:
             command.invoke(context)

@@ -13,26 +13,38 @@ __all__ = [
     "AsJson",
     "BandwidthMax",
     "BucketUri",
+    "DatabaseUrl",
     "Debug",
     "Destination",
     "JobBucket",
     "JobName",
+    "JobNames",
     "JobOrManifest",
+    "JobOrNone",
+    "Labels",
+    "Local",
     "MemoryMax",
     "Move",
     "MoveChoice",
     "Overwrite",
+    "Priority",
     "ProgressOption",
     "Ray",
     "RayAddress",
     "RayLabels",
     "RayResources",
+    "RemoteJob",
+    "RemoteJobs",
     "Root",
     "Scratch",
+    "Server",
     "ShowAll",
     "Source",
     "SpecSource",
+    "StateDir",
+    "TokenFile",
     "Verbose",
+    "WaitOption",
     "Workers",
 ]
 
@@ -179,6 +191,24 @@ JobOrManifest = Annotated[
         show_default=False,
     ),
 ]
+JobOrNone = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[JOB|MANIFEST]",
+        help="A job id (its beginning is enough), the path or URI of a manifest.json, or a bucket: "
+        "its newest job. Without it: the jobs of the service.",
+        show_default=False,
+    ),
+]
+JobNames = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="JOB...",
+        help="Job ids (the beginning of each is enough); without a service also a bucket: its "
+        "newest job.",
+        show_default=False,
+    ),
+]
 JobName = Annotated[
     str,
     typer.Argument(
@@ -198,4 +228,77 @@ JobBucket = Annotated[
 ]
 ShowAll = Annotated[
     bool, typer.Option("--all", "-a", help="List everything, not only the first ten.")
+]
+
+# --- of a service --------------------------------------------------------------------------------
+
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        envvar="DSORT_SERVER",
+        help="Ask this dsort service, as in http://127.0.0.1:8080.",
+        show_default=False,
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        envvar="DSORT_TOKEN_FILE",
+        help="Who we are: the file with the service's token. DSORT_TOKEN may hold the token "
+        "itself; no option does, as others could read it.",
+        show_default=False,
+    ),
+]
+Local = Annotated[bool, typer.Option("--local", help="Here, although DSORT_SERVER is set.")]
+RemoteJobs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="JOB...", help="Job ids; the beginning of each is enough.", show_default=False
+    ),
+]
+RemoteJob = Annotated[
+    str,
+    typer.Argument(metavar="JOB", help="A job id; its beginning is enough.", show_default=False),
+]
+Priority = Annotated[
+    int, typer.Option("--priority", metavar="N", help="With a service: higher goes first.")
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="TEXT",
+        help="With a service: to find jobs by; may be repeated.",
+        show_default=False,
+    ),
+]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="With a service: wait, and end as the job does.")
+]
+StateDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--state-dir",
+        envvar="DSORT_STATE_DIR",
+        metavar="DIR",
+        help="What the service keeps: its database, logs.  [default: ~/.local/state/dsort]",
+        show_default=False,
+        show_envvar=False,
+    ),
+]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        envvar="DSORT_DATABASE_URL",
+        metavar="URL",
+        help="postgresql://USER@HOST/NAME or sqlite:////PATH.  [default: SQLite in the state "
+        "directory]",
+        show_default=False,
+        show_envvar=False,
+    ),
 ]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import typer
+
 from dsort.cli import options, output, summary
-from dsort.cli.jobs import RunArguments, read_spec, run_options, show_spec, stoppable
+from dsort.cli.jobs import RunArguments, read_fields, read_spec, run_options, show_spec, stoppable
 from dsort.cli.progress import Reporter, make_reporter
+from dsort.cli.remote import there
+from dsort.cli.remote_jobs import Submission, submit
 from dsort.reports import RunOptions
 
 if TYPE_CHECKING:
@@ -16,6 +20,7 @@ __all__ = ["plan", "show_plan"]
 
 
 def plan(
+    context: typer.Context,
     spec: options.SpecSource,
     src: options.Source = None,
     dst: options.Destination = None,
@@ -34,9 +39,24 @@ def plan(
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
     verbose: options.Verbose = False,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
+    local: options.Local = False,
     debug: options.Debug = False,
 ) -> None:
     """Show what a job would do: read and plan, but write nothing."""
+    if there(context):
+        asked = Submission(read_fields(spec, src, dst, overwrite=overwrite), dry_run=True)
+        submit(
+            context,
+            asked,
+            wait=True,
+            progress=progress,
+            as_json=as_json,
+            verbose=verbose,
+            show_all=show_all,
+        )
+        return
     run = run_options(
         RunArguments(
             root,

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dsort.cli import options, output, summary
+import typer
+
+from dsort.cli import options, output
 from dsort.cli.find_job import find_job
 from dsort.cli.jobs import RunArguments, run_options, stoppable
 from dsort.cli.progress import make_reporter
+from dsort.cli.remote import connected, found_jobs, there
+from dsort.cli.remote_jobs import follow, tell_report
 from dsort.cli.show import show_finished
 
 __all__ = ["resume"]
 
 
 def resume(
+    context: typer.Context,
     job: options.JobName,
     bucket: options.JobBucket = None,
     root: options.Root = None,
@@ -24,17 +29,26 @@ def resume(
     ray_resources: options.RayResources = None,
     ray_labels: options.RayLabels = None,
     progress: options.ProgressOption = "auto",
+    wait: options.WaitOption = False,
     as_json: options.AsJson = False,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
+    local: options.Local = False,
     debug: options.Debug = False,
 ) -> None:
     """Go on with a job that died, from what its journal says is done. What it makes is decided:
-    only how it runs may change.
+    only how it runs may change. With a service: put it back into the queue, and print its id.
 
     \b
     Examples:
       dsort resume 20260131-235959-4f2a9c
       dsort resume 20260131 --bucket s3://shuffled --workers 8
     """
+    if there(context):
+        with connected(context) as client:
+            again = client.resume(found_jobs(client, [job])[0].job_id)
+            follow(context, client, again, wait=wait, progress=progress, as_json=as_json)
+        return
     found = find_job(job, bucket=bucket, root=root)
     if found.finished:
         output.inform(f"job {found.job_id} has finished already")
@@ -61,7 +75,4 @@ def resume(
         report = api.resume(
             found.job_id, found.bucket_uri, options=run, on_event=reporter, stop=stop
         )
-    if as_json:
-        output.write_json(report.to_dict())
-    else:
-        output.write(summary.job(report))
+    tell_report(report, as_json=as_json)

@@ -5,29 +5,70 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from dsort.cli import options, output
 from dsort.cli.find_job import FoundJob, find_job
+from dsort.cli.remote import there
+from dsort.cli.remote_show import list_jobs, show_job
 from dsort.cli.show_unfinished import look_at
 from dsort.cli.summary import bytes_line, reaction_lines, records_line
-from dsort.errors import InputError
+from dsort.core.mixing import mixing_line
+from dsort.errors import InputError, SpecError
 from dsort.reports import ReactionCount
 
-__all__ = ["show", "show_finished"]
+__all__ = ["shards_text", "show", "show_finished"]
 
 SHARDS_SHOWN = 10
 
 
 def show(
-    job: options.JobOrManifest,
+    context: typer.Context,
+    job: options.JobOrNone = None,
     bucket: options.JobBucket = None,
     show_all: options.ShowAll = False,
     root: options.Root = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="List those: queued, running, finished, failed or stopped; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    owner: Annotated[
+        str | None,
+        typer.Option("--owner", metavar="NAME", help="List theirs.", show_default=False),
+    ] = None,
+    labels: options.Labels = None,
     as_json: options.AsJson = False,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
+    local: options.Local = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show what a job did: its result, its figures, and what it met; or how far it is."""
+    """Show what a job did: its result, its figures, and what it met; or how far it is. With a
+    service and without JOB: the service's jobs, newest first."""
+    if there(context):
+        if job is not None:
+            if state or owner or labels:
+                raise SpecError("--state, --owner and --label list jobs: name none, or leave them")
+            show_job(context, job, show_all=show_all, as_json=as_json)
+        else:
+            list_jobs(
+                context,
+                states=state or (),
+                owner=owner,
+                labels=labels or (),
+                show_all=show_all,
+                as_json=as_json,
+            )
+        return
+    if job is None:
+        raise SpecError("which job? none is named", hint="with --server it lists a service's jobs")
     found = find_job(job, bucket=bucket, root=root)
     if found.finished:
         show_finished(found, show_all=show_all, as_json=as_json)
@@ -49,7 +90,7 @@ def show_finished(found: FoundJob, *, show_all: bool = False, as_json: bool = Fa
         return
     with _refusing_strangers(found):
         output.write(_finished(found, manifest))
-        output.write("\n" + _shards(manifest["outputs"], show_all))
+        output.write("\n" + shards_text(manifest["outputs"], show_all))
 
 
 def _show_aborted(found: FoundJob, *, as_json: bool) -> None:
@@ -102,9 +143,18 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
             ("moved by", str(move.get("way", ""))),
             ("took", ", ".join(f"{name} {output.duration(s)}" for name, s in phases.items())),
             ("index", manifest.get("index") or ""),
+            ("mixing", _mixing(manifest)),
             *reaction_lines(_reactions(manifest["reactions"])),
         ]
     )
+
+
+def _mixing(manifest: Mapping[str, Any]) -> str:
+    """The verdict on a shuffle; of other orders nobody expects to be even."""
+    told = manifest.get("mixing")
+    if not told or manifest["spec"]["algorithm"]["kind"] != "shuffle":
+        return ""
+    return mixing_line(told)
 
 
 def _bucket(value: str | Mapping[str, str]) -> str:
@@ -133,7 +183,8 @@ def _reactions(entries: Sequence[Mapping[str, Any]]) -> list[ReactionCount]:
     return [ReactionCount(each["kind"], each["count"], tuple(each["samples"])) for each in entries]
 
 
-def _shards(outputs: Sequence[Mapping[str, Any]], show_all: bool) -> str:
+def shards_text(outputs: Sequence[Mapping[str, Any]], show_all: bool) -> str:
+    """The output shards of a manifest, or the first of them."""
     shown = outputs if show_all else outputs[:SHARDS_SHOWN]
     rows = [
         (

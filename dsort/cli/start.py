@@ -6,22 +6,27 @@ from typing import Annotated
 
 import typer
 
-from dsort.cli import options, output, summary
-from dsort.cli.jobs import RunArguments, read_spec, run_options, show_spec, stoppable
+from dsort.cli import options
+from dsort.cli.jobs import RunArguments, read_fields, read_spec, run_options, show_spec, stoppable
 from dsort.cli.plan import show_plan
 from dsort.cli.progress import make_reporter
+from dsort.cli.remote import there
+from dsort.cli.remote_jobs import Submission, submit, tell_report
 
 __all__ = ["start"]
 
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Read and plan, but write nothing: as `dsort plan`.")
+]
+
 
 def start(
+    context: typer.Context,
     spec: options.SpecSource,
     src: options.Source = None,
     dst: options.Destination = None,
     root: options.Root = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read and plan, but write nothing: as `dsort plan`.")
-    ] = False,
+    dry_run: DryRun = False,
     overwrite: options.Overwrite = False,
     workers: options.Workers = None,
     memory_max: options.MemoryMax = None,
@@ -33,18 +38,31 @@ def start(
     ray_resources: options.RayResources = None,
     ray_labels: options.RayLabels = None,
     progress: options.ProgressOption = "auto",
+    wait: options.WaitOption = False,
+    priority: options.Priority = 0,
+    labels: options.Labels = None,
     as_json: options.AsJson = False,
     verbose: options.Verbose = False,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
+    local: options.Local = False,
     debug: options.Debug = False,
 ) -> None:
-    """Run a job: shuffle, sort or reshard what is in a bucket.
+    """Run a job: shuffle, sort or reshard what is in a bucket. With a service: put it into the
+    service's queue, and print its id.
 
     \b
     Examples:
       dsort start -f shuffle.json
       dsort start images shuffled -f shuffle.yaml --workers 8
       cat spec.json | dsort start -f -
+      dsort start -f spec.json --server http://127.0.0.1:8080 --wait
     """
+    if there(context):
+        fields = read_fields(spec, src, dst, overwrite=overwrite)
+        asked = Submission(fields, priority, labels or (), dry_run)
+        submit(context, asked, wait=wait, progress=progress, as_json=as_json, verbose=verbose)
+        return
     run = run_options(
         RunArguments(
             root,
@@ -71,7 +89,4 @@ def start(
 
         with stoppable() as stop:
             report = api.run(job, options=run, on_event=reporter, stop=stop)
-    if as_json:
-        output.write_json(report.to_dict())
-    else:
-        output.write(summary.job(report))
+    tell_report(report, as_json=as_json)

@@ -1,46 +1,94 @@
-"""``dsort stop``: end a job that runs somewhere else."""
+"""``dsort stop``: end jobs that run somewhere else."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from dsort.cli import options, output
-from dsort.cli.find_job import find_job
+from dsort.cli.find_job import FoundJob, find_job
+from dsort.cli.remote import connected, found_jobs, there
 from dsort.errors import JobConflictError, ObjectNotFoundError
+
+if TYPE_CHECKING:
+    from dsort.client import DsortClient, Job
 
 __all__ = ["stop"]
 
+STOP_SECONDS_MAX = 60.0
+
+Told = tuple[str, str, str]
+"""A job's id, its state, and that in words."""
+
 
 def stop(
-    job: options.JobName,
+    context: typer.Context,
+    jobs: options.JobNames,
     bucket: options.JobBucket = None,
     root: options.Root = None,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="With a service: why, for its history.")
+    ] = "",
     as_json: options.AsJson = False,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
+    local: options.Local = False,
     debug: options.Debug = False,
 ) -> None:
-    """Stop a job that runs here or elsewhere, and wait until it has ended. It sees the request
+    """Stop jobs that run here or elsewhere, and wait until they have ended. They see the request
     within seconds."""
+    if there(context):
+        with connected(context) as client:
+            found = found_jobs(client, jobs)
+            asked = [job if job.ended else client.stop(job.job_id, reason=reason) for job in found]
+            told = [_stopped_there(client, *each) for each in zip(found, asked, strict=True)]
+    else:
+        told = [_stopped_here(find_job(job, bucket=bucket, root=root)) for job in jobs]
+    _tell(told, as_json=as_json)
+
+
+def _stopped_here(found: FoundJob) -> Told:
     from dsort.core.manifest import manifest_name
     from dsort.lease import stop_job
 
-    found = find_job(job, bucket=bucket, root=root)
     if found.finished:
-        _tell(found.job_id, "finished", "has finished already", as_json=as_json)
-        return
+        return found.job_id, "finished", "has finished already"
     hold = stop_job(found.bucket, found.job_id)
     if hold.live:
-        raise JobConflictError(
-            f"job {found.job_id} was asked to stop, but it still runs",
-            hint=f"`dsort show {found.job_id}` tells where",
-        )
+        raise _still_runs(found.job_id)
     try:
         found.bucket.stat(manifest_name(found.job_id))
     except ObjectNotFoundError:
-        _tell(found.job_id, "stopped", "has stopped", as_json=as_json)
-    else:
-        _tell(found.job_id, "finished", "has finished meanwhile", as_json=as_json)
+        return found.job_id, "stopped", "has stopped"
+    return found.job_id, "finished", "has finished meanwhile"
 
 
-def _tell(job_id: str, state: str, words: str, *, as_json: bool) -> None:
+def _stopped_there(client: DsortClient, before: Job, asked: Job) -> Told:
+    from dsort.client import WaitTimeoutError
+
+    if before.ended:
+        return before.job_id, before.state, f"has {before.state} already"
+    try:
+        job = asked if asked.ended else client.wait(asked.job_id, timeout_s=STOP_SECONDS_MAX)
+    except WaitTimeoutError as error:
+        raise _still_runs(asked.job_id) from error
+    meanwhile = "" if job.state == "stopped" else " meanwhile"
+    return job.job_id, job.state, f"has {job.state}{meanwhile}"
+
+
+def _still_runs(job_id: str) -> JobConflictError:
+    return JobConflictError(
+        f"job {job_id} was asked to stop, but it still runs",
+        hint=f"`dsort show {job_id}` tells where",
+    )
+
+
+def _tell(told: Sequence[Told], *, as_json: bool) -> None:
     if as_json:
-        output.write_json({"job_id": job_id, "state": state})
+        documents = [{"job_id": job_id, "state": state} for job_id, state, _ in told]
+        output.write_json(documents[0] if len(documents) == 1 else documents)
     else:
-        output.write(f"job {job_id} {words}")
+        for job_id, _, words in told:
+            output.write(f"job {job_id} {words}")

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import typer
+
 from dsort.cli import options, output
-from dsort.cli.jobs import read_spec
+from dsort.cli.jobs import read_fields, read_spec
+from dsort.cli.remote import connected, there
 
 __all__ = ["validate"]
 
 
 def validate(
+    context: typer.Context,
     spec: options.SpecSource,
     src: options.Source = None,
     dst: options.Destination = None,
     as_json: options.AsJson = False,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
+    local: options.Local = False,
     debug: options.Debug = False,
 ) -> None:
-    """Check a job spec without looking at any data. All problems are told at once.
+    """Check a job spec without looking at any data. All problems are told at once. A service
+    checks, too, whether it would take it.
 
     With --json it prints the spec in today's names, with every default written out.
     """
-    job = read_spec(spec, src, dst, warn=output.warn)
+    if there(context):
+        with connected(context) as client:
+            found = client.validate(read_fields(spec, src, dst))
+        for warning in found.warnings:
+            output.warn(warning)
+        canonical = found.spec
+    else:
+        canonical = read_spec(spec, src, dst, warn=output.warn).canonical()
     if as_json:
-        output.write_json(job.canonical())
+        output.write_json(canonical)
     else:
         output.write("the spec is in order")

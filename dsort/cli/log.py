@@ -1,0 +1,31 @@
+"""``dsort log``: what the process of a job has written."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dsort.cli import options, output
+from dsort.cli.remote import connected, found_jobs
+
+__all__ = ["log"]
+
+
+def log(
+    context: typer.Context,
+    job: options.RemoteJob,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on as it grows, until the job is over.")
+    ] = False,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
+    debug: options.Debug = False,
+) -> None:
+    """Print the log of a service's job: what its process has written, with every attempt."""
+    with connected(context) as client:
+        job_id = found_jobs(client, [job])[0].job_id
+        pieces = client.follow_log(job_id) if follow else [client.log(job_id)]
+        for piece in pieces:
+            if piece:
+                output.write(piece.removesuffix("\n"))

@@ -1,0 +1,264 @@
+"""``dsort schedule``: jobs that a service submits by the clock."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import typer
+
+from dsort.cli import options, output
+from dsort.cli import schedule_options as asked
+from dsort.cli.remote import connected
+from dsort.errors import SpecError, SpecProblem
+
+if TYPE_CHECKING:
+    from dsort.client import Schedule, ScheduleRun
+
+__all__ = ["add", "ls", "pause", "resume", "rm", "run", "show"]
+
+RUNS_SHOWN = 10
+TIMING = ("cron", "every", "timezone", "start_at", "end_at")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's.", show_default=False)]
+
+
+def add(
+    context: typer.Context,
+    name: Name,
+    spec: asked.Spec,
+    cron: asked.Cron = None,
+    every: asked.Every = None,
+    timezone: asked.Timezone = None,
+    start_at: asked.StartAt = None,
+    end_at: asked.EndAt = None,
+    catch_up: asked.CatchUp = None,
+    overlap: asked.Overlap = None,
+    retain: asked.Retain = None,
+    latest: asked.Latest = None,
+    priority: asked.Priority = None,
+    labels: asked.Labels = None,
+    paused: asked.Paused = False,
+    replace: asked.Replace = False,
+    as_json: options.AsJson = False,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
+    debug: options.Debug = False,
+) -> None:
+    """Add a schedule.
+
+    \b
+    Examples:
+      dsort schedule add nightly -f shuffle.json --cron '0 2 * * *' \\
+        --timezone Europe/Berlin --retain 7
+      dsort schedule add nightly -f schedule.yaml
+    """
+    given = {
+        "cron": cron,
+        "every": every,
+        "timezone": timezone,
+        "start_at": start_at,
+        "end_at": end_at,
+        "catch_up": catch_up,
+        "overlap": overlap,
+        "retain": retain,
+        "latest": False if latest == "no" else latest,
+        "priority": priority,
+        "labels": labels,
+        "paused": paused or None,
+    }
+    definition = _definition(
+        spec, {key: value for key, value in given.items() if value is not None}
+    )
+    with connected(context) as client:
+        change = client.schedules.replace if replace else client.schedules.add
+        schedule = change(name, definition)
+    for warning in schedule.warnings:
+        output.warn(warning)
+    if as_json:
+        output.write_json(schedule.document)
+    else:
+        output.write(f"schedule {schedule.name}: {_due(schedule)}")
+
+
+def _definition(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A schedule of what ``source`` says, a whole one or the spec of its jobs, and the options."""
+    from dsort.spec.load import read_fields
+
+    fields, _ = read_fields(source, stdin=sys.stdin)
+    document = dict(fields) if "spec" in fields else {"spec": fields}
+    definition = {**document, **given}
+    if not (definition.get("cron") or definition.get("every")):
+        raise SpecError(
+            [SpecProblem("--cron", "is missing, and so is --every: when is it due?", "'0 2 * * *'")]
+        )
+    return definition
+
+
+def ls(
+    context: typer.Context,
+    as_json: options.AsJson = False,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
+    debug: options.Debug = False,
+) -> None:
+    """List schedules: when they are due, and next."""
+    with connected(context) as client:
+        found = client.schedules.list()
+    if as_json:
+        output.write_json([each.document for each in found])
+    elif not found:
+        output.inform("there is no schedule")
+    else:
+        rows = [
+            (each.name, _rule(each), _next_due(each), output.printable(each.owner))
+            for each in found
+        ]
+        output.write(output.table(("SCHEDULE", "DUE", "NEXT", "OWNER"), rows))
+
+
+def show(
+    context: typer.Context,
+    name: Name,
+    show_all: options.ShowAll = False,
+    as_json: options.AsJson = False,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
+    debug: options.Debug = False,
+) -> None:
+    """Show a schedule: what it runs, when it is due next, and what came of it so far."""
+    with connected(context) as client:
+        schedule = client.schedules.get(name)
+        runs = client.schedules.runs(name)
+    if as_json:
+        output.write_json({**schedule.document, "runs": [each.document for each in runs]})
+        return
+    output.write(output.fields(_lines(schedule)))
+    shown = runs if show_all else runs[:RUNS_SHOWN]
+    if shown:
+        rows = [_run_row(schedule, each) for each in shown]
+        output.write("\n" + output.table(("DUE", "WHAT", "JOB", "WHY"), rows))
+    if len(runs) > len(shown):
+        output.inform(f"... and {output.count(len(runs) - len(shown), 'more run')} (--all)")
+
+
+def pause(
+    context: typer.Context,
+    name: Name,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
+    debug: options.Debug = False,
+) -> None:
+    """Let a schedule rest. A job of it that runs goes on."""
+    with connected(context) as client:
+        client.schedules.pause(name)
+    output.write(f"schedule {name}: paused")
+
+
+def resume(
+    context: typer.Context,
+    name: Name,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
+    debug: options.Debug = False,
+) -> None:
+    """Go on with a schedule that rests."""
+    with connected(context) as client:
+        output.write(f"schedule {name}: {_due(client.schedules.resume(name))}")
+
+
+def run(
+    context: typer.Context,
+    name: Name,
+    as_json: options.AsJson = False,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
+    debug: options.Debug = False,
+) -> None:
+    """Submit a schedule's job now, besides its due times, and print the job's id."""
+    with connected(context) as client:
+        made = client.schedules.run_now(name)
+    if as_json:
+        output.write_json(made.document)
+    elif made.job_id:
+        output.write(made.job_id)
+    else:
+        output.inform(f"schedule {name}: {made.outcome}, {made.reason}")
+
+
+def rm(
+    context: typer.Context,
+    name: Name,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
+    debug: options.Debug = False,
+) -> None:
+    """Remove a schedule. Its jobs and their results stay."""
+    with connected(context) as client:
+        client.schedules.remove(name)
+    output.write(f"schedule {name} is removed")
+
+
+# --- in words ------------------------------------------------------------------------------------
+
+
+def _lines(schedule: Schedule) -> list[tuple[str, str]]:
+    document = schedule.document
+    coming = [_local(schedule, each) for each in schedule.next_times]
+    return [
+        ("schedule", schedule.name + (", paused" if schedule.paused else "")),
+        ("what", output.printable(str(document.get("description") or ""))),
+        ("due", _rule(schedule)),
+        ("from", str(document.get("start_at") or "")),
+        ("until", str(document.get("end_at") or "")),
+        *((("next" if number == 0 else " "), text) for number, text in enumerate(coming)),
+        ("catch up", str(document.get("catch_up") or "")),
+        ("overlap", str(document.get("overlap") or "")),
+        ("retain", _kept(document.get("retain"))),
+        ("labels", output.printable(", ".join(document.get("labels") or ()))),
+        ("priority", str(document.get("priority") or "")),
+        ("owner", output.printable(schedule.owner)),
+        ("runs", str(schedule.run_count or "")),
+    ]
+
+
+def _kept(retain: object) -> str:
+    return f"the newest {retain} results" if retain else ""
+
+
+def _rule(schedule: Schedule) -> str:
+    document = schedule.document
+    when = document.get("cron") or f"every {document.get('every')}"
+    return f"{when} {document.get('timezone') or ''}".strip()
+
+
+def _due(schedule: Schedule) -> str:
+    if schedule.paused:
+        return "paused"
+    return f"next due {_next_due(schedule)}" if schedule.next_times else "never due again"
+
+
+def _next_due(schedule: Schedule) -> str:
+    if schedule.paused:
+        return "paused"
+    return _local(schedule, schedule.next_times[0]) if schedule.next_times else "never"
+
+
+def _local(schedule: Schedule, at: datetime | None) -> str:
+    """A moment by the clock of the schedule's time zone."""
+    if at is None:
+        return ""
+    try:
+        zone = ZoneInfo(str(schedule.document.get("timezone") or "UTC"))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        zone = ZoneInfo("UTC")
+    return at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
+
+
+def _run_row(schedule: Schedule, run: ScheduleRun) -> tuple[str, ...]:
+    what = f"{run.outcome}, by hand" if run.by_hand else run.outcome
+    why = run.reason + (", removed since" if run.removed_at else "")
+    return _local(schedule, run.due_at), what, run.job_id or "", output.printable(why)

@@ -1,0 +1,46 @@
+"""The Python client of a dsort service.
+
+::
+
+    from dsort.client import DsortClient
+
+    with DsortClient("http://127.0.0.1:8765") as client:
+        job = client.submit("shuffle.json", priority=5, labels=["nightly"])
+        job = client.wait(job.job_id, on_event=print)
+        print(job.state, job.result)
+
+Needs the extra ``client`` (``pip install "dsort[client]"``).
+"""
+
+from __future__ import annotations
+
+from dsort.client.client import DsortClient
+from dsort.client.events import JobEnded, JobEvent, LogText, StateChanged
+from dsort.client.problems import WaitTimeoutError
+from dsort.client.transport import Patience
+from dsort.client.values import (
+    Identity,
+    Job,
+    JobProgress,
+    PhaseTotals,
+    Schedule,
+    ScheduleRun,
+    Validation,
+)
+
+__all__ = [
+    "DsortClient",
+    "Identity",
+    "Job",
+    "JobEnded",
+    "JobEvent",
+    "JobProgress",
+    "LogText",
+    "Patience",
+    "PhaseTotals",
+    "Schedule",
+    "ScheduleRun",
+    "StateChanged",
+    "Validation",
+    "WaitTimeoutError",
+]

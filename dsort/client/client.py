@@ -1,0 +1,363 @@
+"""``DsortClient``: all that a service does, as methods."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import ssl
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from dsort.client.events import JobEvent, stream_events
+from dsort.client.schedules import Schedules
+from dsort.client.transport import Patience, Query, Transport
+from dsort.client.values import Identity, Job, Validation, report_of
+from dsort.core.closing import Closing
+from dsort.errors import NotFoundError, ServiceError, SpecError
+from dsort.reports import JobReport, PlanReport
+
+if TYPE_CHECKING:
+    import httpx
+
+    from dsort.spec.model import JobSpec
+
+__all__ = ["DsortClient"]
+
+PAGE = 200
+TIMEOUT_S = 30.0
+JOBS_NAMED = 5
+LOG_DELAY_S = 0.5
+LOG_DELAY_MAX_S = 4.0
+LOG_OVERLAP = 4096
+WHOLE_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}")
+
+
+class DsortClient(Closing):
+    """A dsort service, for Python.
+
+    ``url``: as ``http://127.0.0.1:8765``; default ``DSORT_SERVER``. ``token``: default
+    ``DSORT_TOKEN``, else what the file says that ``token_file`` or ``DSORT_TOKEN_FILE`` names;
+    ``verify``: whether its certificate is checked, or the file (default ``DSORT_CA_FILE``) of the
+    authorities to trust. Everything raises ``DsortError``: the service's problems as the library
+    itself would have raised them, and ``ServiceError`` where the way to it fails. ``on_wait`` is
+    told when a service asks to wait. Requests that do no harm twice are sent again, as
+    ``patience`` says.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        token_file: str | Path | None = None,
+        timeout_s: float = TIMEOUT_S,
+        verify: bool | str | Path | ssl.SSLContext | None = None,
+        patience: Patience | None = None,
+        on_wait: Callable[[str], None] | None = None,
+        http: httpx.BaseTransport | None = None,
+    ) -> None:
+        url = url or os.environ.get("DSORT_SERVER")
+        if not url:
+            raise SpecError("no service is named", hint="give its address, or set DSORT_SERVER")
+        if verify is None:
+            verify = os.environ.get("DSORT_CA_FILE") or True
+        self._transport = Transport(
+            url,
+            _token(token, token_file),
+            timeout_s=timeout_s,
+            verify=verify,
+            patience=patience or Patience(),
+            on_wait=on_wait,
+            http=http,
+        )
+        self.schedules = Schedules(self._transport)
+
+    @property
+    def url(self) -> str:
+        """The service's address."""
+        return self._transport.url
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        spec: Mapping[str, Any] | JobSpec | str | Path,
+        *,
+        priority: int = 0,
+        labels: Iterable[str] = (),
+        description: str = "",
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """Put a job into the queue; it is returned as it is there.
+
+        ``spec``: its fields, a ``JobSpec``, the path of a JSON or YAML file, or the text itself if
+        it begins with ``{``. Higher ``priority`` goes first. ``dry_run``: only plan it. Two submits
+        with one ``idempotency_key`` are one job; without a key each call makes one of its own, so
+        that it may be sent again if the connection breaks.
+        """
+        query: list[tuple[str, str | int]] = [("label", each) for each in labels]
+        query += [("priority", priority)] * bool(priority)
+        query += [("description", description)] * bool(description)
+        query += [("dry_run", 1)] * dry_run
+        content, kind = _body(spec)
+        headers = {"Content-Type": kind, "Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        return Job.of(
+            self._transport.document(
+                "POST", "/v1/jobs", query=query, content=content, headers=headers, repeatable=True
+            )
+        )
+
+    def get(self, job_id: str) -> Job:
+        """One job, with its spec and, once it is over, its result."""
+        return Job.of(self._read(_path(job_id)))
+
+    def find(self, job: str) -> Job:
+        """The job whose id is ``job`` or begins so. ``NotFoundError`` if there is none,
+        ``SpecError`` that names them if there are several."""
+        if WHOLE_ID.fullmatch(job):
+            return self.get(job)
+        found = [each for each in self.list(text=job) if each.job_id.startswith(job)]
+        if len(found) == 1:
+            return self.get(found[0].job_id)
+        if found:
+            names = ", ".join(each.job_id for each in found[:JOBS_NAMED])
+            more = ", ..." if len(found) > JOBS_NAMED else ""
+            raise SpecError(f"{job!r} fits several jobs: {names}{more}", hint="give more of the id")
+        raise NotFoundError(f"there is no job {job!r}", hint="`dsort show` lists those there are")
+
+    def list(
+        self,
+        *,
+        state: str | Sequence[str] = (),
+        owner: str | None = None,
+        label: str | Sequence[str] = (),
+        since: datetime | str | None = None,
+        kind: str | None = None,
+        schedule: str | None = None,
+        text: str = "",
+        limit: int | None = None,
+    ) -> Iterator[Job]:
+        """Jobs, newest first, page by page as they are asked for. ``state``: any of these;
+        ``label``: all of these; ``since``: submitted then or later; ``text``: their id
+        begins so, or their description has it; ``limit``: at most so many."""
+        query: list[tuple[str, str | int]] = [("state", each) for each in _several(state)]
+        query += [("label", each) for each in _several(label)]
+        if isinstance(since, datetime):
+            since = since.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        given = {"owner": owner, "since": since, "kind": kind, "schedule": schedule}
+        query += [(name, value) for name, value in given.items() if value is not None]
+        query += [("text", text)] * bool(text)
+        return self._pages(query, limit)
+
+    def _pages(self, query: Query, limit: int | None) -> Iterator[Job]:
+        cursor: str | None = None
+        left = limit
+        while left is None or left > 0:
+            page: list[tuple[str, str | int]] = [
+                ("limit", PAGE if left is None else min(PAGE, left))
+            ]
+            page += [("cursor", cursor)] if cursor else []
+            document = self._read("/v1/jobs", [*query, *page])
+            jobs = document.get("jobs") if isinstance(document, Mapping) else None
+            if not isinstance(jobs, list):
+                raise ServiceError(f"what {self.url} answers is no list of jobs")
+            cursor = document.get("next_cursor")
+            yield from map(Job.of, jobs)
+            left = None if left is None else left - len(jobs)
+            if not cursor:
+                return
+
+    def wait(
+        self,
+        job_id: str,
+        *,
+        timeout_s: float | None = None,
+        on_event: Callable[[JobEvent], None] | None = None,
+    ) -> Job:
+        """The job once it is over.
+
+        Nothing is asked meanwhile: the service says what happens, and ``on_event`` is told. That a
+        job failed is no error here: see ``Job.raise_if_failed``. ``WaitTimeoutError`` after
+        ``timeout_s``; the job goes on.
+        """
+        return self.wait_all([job_id], timeout_s=timeout_s, on_event=on_event)[0]
+
+    def wait_all(
+        self,
+        job_ids: Iterable[str],
+        *,
+        timeout_s: float | None = None,
+        on_event: Callable[[JobEvent], None] | None = None,
+    ) -> tuple[Job, ...]:
+        """The jobs, in this order, once all of them are over; as ``wait``, with one time limit for
+        all. The events of one job come after those of another, also where it was quicker."""
+        deadline_s = None if timeout_s is None else self._transport.clock() + timeout_s
+        ended = []
+        for job_id in job_ids:
+            for event in stream_events(self._transport, job_id, deadline_s=deadline_s):
+                if on_event is not None:
+                    on_event(event)
+            ended.append(self.get(job_id))
+        return tuple(ended)
+
+    def events(self, job_id: str, *, after: int = 0) -> Iterator[JobEvent]:
+        """What happens to a job, from the event behind number ``after`` (0: from its beginning) to
+        its end; a stream that breaks off goes on where it did."""
+        return stream_events(self._transport, job_id, after=after)
+
+    def stop(self, job_id: str, *, reason: str = "") -> Job:
+        """Ask a job to stop; ``wait`` tells when it has."""
+        return self._ask(job_id, "stop", {"reason": reason}, repeatable=True)
+
+    def resume(self, job_id: str) -> Job:
+        """Go on with a job that failed or was stopped, from what is done."""
+        return self._ask(job_id, "resume")
+
+    def retry(self, job_id: str) -> Job:
+        """Submit the same again, as a new job: the same spec, the same seed."""
+        return self._ask(job_id, "retry")
+
+    def remove(self, job_id: str) -> None:
+        """Forget a job that is over. What it wrote stays."""
+        self._transport.request("DELETE", _path(job_id))
+
+    def manifest(self, job_id: str) -> Mapping[str, Any]:
+        """The manifest of a finished job."""
+        found: Mapping[str, Any] = self._read(f"{_path(job_id)}/manifest")
+        return found
+
+    def report(self, job_id: str) -> JobReport | PlanReport:
+        """What a job did; of a plan, what it would do."""
+        return report_of(self._read(f"{_path(job_id)}/report"))
+
+    def log(self, job_id: str) -> str:
+        """What the job's process has written so far."""
+        return self._transport.request("GET", f"{_path(job_id)}/log", repeatable=True).text
+
+    def follow_log(self, job_id: str) -> Iterator[str]:
+        """The log in pieces of whole lines, as it grows, until the job is over."""
+        told, delay_s = "", LOG_DELAY_S
+        while True:
+            ended = self.get(job_id).ended
+            text = self.log(job_id)
+            if not ended:
+                text = text[: text.rfind("\n") + 1]
+            more = _behind(told, text)
+            if more:
+                told, delay_s = text, LOG_DELAY_S
+                yield more
+            if ended:
+                return
+            self._transport.sleep(delay_s)
+            delay_s = min(delay_s * 2, LOG_DELAY_MAX_S)
+
+    def page(self, job_id: str) -> Mapping[str, Any]:
+        """All that a job's web page shows."""
+        found: Mapping[str, Any] = self._read(f"{_path(job_id)}/page")
+        return found
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    def validate(self, spec: Mapping[str, Any] | JobSpec | str | Path) -> Validation:
+        """Have a spec checked; ``SpecError`` with all its problems."""
+        content, kind = _body(spec)
+        return Validation.of(
+            self._transport.document(
+                "POST",
+                "/v1/validate",
+                content=content,
+                headers={"Content-Type": kind},
+                repeatable=True,
+            )
+        )
+
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of a job spec."""
+        found: Mapping[str, Any] = self._read("/v1/schema")
+        return found
+
+    def whoami(self) -> Identity:
+        """Who the service takes us for, and what that one may do."""
+        return Identity.of(self._read("/v1/whoami"))
+
+    def _read(self, path: str, query: Query = ()) -> Any:
+        return self._transport.document("GET", path, query=query, repeatable=True)
+
+    def _ask(
+        self,
+        job_id: str,
+        what: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        repeatable: bool = False,
+    ) -> Job:
+        options: dict[str, Any] = {"repeatable": repeatable}
+        if body is not None:
+            options["content"] = json.dumps(body).encode()
+            options["headers"] = {"Content-Type": "application/json"}
+        return Job.of(self._transport.document("POST", f"{_path(job_id)}/{what}", **options))
+
+
+def _path(job_id: str) -> str:
+    return f"/v1/jobs/{quote(job_id, safe='')}"
+
+
+def _behind(told: str, text: str) -> str:
+    """What ``text`` has more than ``told``: a log that is long has lost its beginning."""
+    if text.startswith(told):
+        return text[len(told) :]
+    at = text.rfind(told[-LOG_OVERLAP:])
+    return text if at < 0 else text[at + len(told[-LOG_OVERLAP:]) :]
+
+
+def _several(value: str | Sequence[str]) -> Sequence[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def _token(given: str | None, file: str | Path | None) -> str | None:
+    """The token that was given, else that of the environment."""
+    if given or (file is None and os.environ.get("DSORT_TOKEN")):
+        return given or os.environ["DSORT_TOKEN"]
+    path = file or os.environ.get("DSORT_TOKEN_FILE")
+    if not path:
+        return None
+    try:
+        text = Path(path).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise SpecError(f"cannot read the token in {path}: {reason}") from None
+    if not text:
+        raise SpecError(f"there is no token in {path}: it is empty")
+    return text
+
+
+def _body(spec: Mapping[str, Any] | JobSpec | str | Path) -> tuple[bytes, str]:
+    """A spec as a request has it: (body, content type)."""
+    if isinstance(spec, str) and spec.lstrip().startswith("{"):
+        return spec.encode(), "application/json"
+    if isinstance(spec, str | Path):
+        try:
+            content = Path(spec).read_bytes()
+        except OSError as error:
+            hint = "a spec is a mapping, a path, or a text that begins with {"
+            raise SpecError(f"cannot read the spec {spec}: {error.strerror}", hint=hint) from None
+        suffix = Path(spec).suffix.lower()
+        is_json = suffix == ".json" or (
+            suffix not in (".yaml", ".yml") and content.lstrip().startswith((b"{", b"["))
+        )
+        return content, "application/json" if is_json else "application/yaml"
+    fields = spec if isinstance(spec, Mapping) else spec.canonical()
+    try:
+        return json.dumps(fields, allow_nan=False).encode(), "application/json"
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"the spec cannot be said in JSON: {error}") from error

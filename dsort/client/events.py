@@ -1,0 +1,185 @@
+"""What happens to a job of a service, as it happens: typed events from a stream that goes on where
+it broke off."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from httpx_sse import EventSource, ServerSentEvent, SSEError
+
+from dsort.client.problems import WaitTimeoutError
+from dsort.client.transport import Transport
+from dsort.client.values import known
+from dsort.errors import ServiceError
+from dsort.reports import Event, JobStarted, JobWarning, PhaseDone, Progress
+
+__all__ = ["JobEnded", "JobEvent", "LogText", "StateChanged", "stream_events"]
+
+RECONNECT_DELAY_S = 0.2
+RECONNECT_DELAY_MAX_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    """The job is now queued, running, finished, failed or stopped."""
+
+    job_id: str
+    state: str
+    attempt: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogText:
+    """A piece of the job's log."""
+
+    job_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """The job is over; no more events follow."""
+
+    job_id: str
+    state: str
+    exit_code: int | None = None
+
+
+Happening = Event | StateChanged | LogText | JobEnded | Mapping[str, Any]
+
+_KINDS: Mapping[str, type[Event] | type[StateChanged] | type[LogText] | type[JobEnded]] = {
+    "state": StateChanged,
+    "started": JobStarted,
+    "phase": PhaseDone,
+    "progress": Progress,
+    "warning": JobWarning,
+    "log": LogText,
+    "end": JobEnded,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One event. ``number``: what ``events(after=...)`` goes on behind; it grows. ``value``: of the
+    class that ``kind`` means; the data as they came where only a newer service knows the kind."""
+
+    number: int
+    kind: str  # state | started | phase | progress | warning | log | end
+    value: Happening
+
+
+def stream_events(
+    transport: Transport, job_id: str, *, after: int = 0, deadline_s: float | None = None
+) -> Iterator[JobEvent]:
+    """The events of a job behind number ``after``, until it is over.
+
+    A stream that breaks off is asked for again, from the last event on, for as long as the
+    transport's patience lasts; then the error of the last try comes out. ``deadline_s``: of the
+    transport's clock; ``WaitTimeoutError`` from then on.
+    """
+    lost_since_s: float | None = None
+    delay_s = RECONNECT_DELAY_S
+    while True:
+        failure = ServiceError(f"the service at {transport.url} ended the stream of events")
+        try:
+            for event in _one_stream(transport, job_id, after, deadline_s):
+                after, lost_since_s, delay_s = event.number, None, RECONNECT_DELAY_S
+                yield event
+                if event.kind == "end":
+                    return
+        except _NotYetError as error:
+            failure = error.failure
+        except httpx.TransportError as error:
+            failure = transport.failure(error)
+        now_s = transport.clock()
+        if deadline_s is not None and now_s >= deadline_s:
+            raise WaitTimeoutError(f"job {job_id} has not ended within the time given")
+        if lost_since_s is None:
+            lost_since_s = now_s
+        elif delay_s == RECONNECT_DELAY_MAX_S:
+            left = transport.patience.reconnect_max_s - (now_s - lost_since_s)
+            transport.tell(f"{failure.message}; trying for {max(left, 0):.0f} s more")
+        if now_s - lost_since_s >= transport.patience.reconnect_max_s:
+            raise failure
+        left_s = delay_s if deadline_s is None else deadline_s - now_s
+        transport.sleep(min(delay_s, left_s))
+        delay_s = min(delay_s * 2, RECONNECT_DELAY_MAX_S)
+
+
+class _NotYetError(Exception):
+    """The service is not there at the moment, as between its end and its next start."""
+
+    def __init__(self, failure: ServiceError) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def _one_stream(
+    transport: Transport, job_id: str, after: int, deadline_s: float | None
+) -> Iterator[JobEvent]:
+    headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+    if after:
+        headers["Last-Event-ID"] = str(after)
+    left_s = None if deadline_s is None else max(deadline_s - transport.clock(), 0.0)
+    path = f"/v1/jobs/{job_id}/events"
+    with (
+        transport.stream(path, query=(), headers=headers) as answer,
+        _cut_off(answer, left_s),
+    ):
+        if not answer.is_success:
+            failure = transport.error(answer)
+            if isinstance(failure, ServiceError) and answer.status_code in (429, 502, 503, 504):
+                raise _NotYetError(failure)
+            raise failure
+        try:
+            for sent in EventSource(answer).iter_sse():
+                if not sent.data:
+                    continue  # a comment that keeps the stream open is handed on as an event
+                event = _event_of(sent, job_id, after)
+                after = event.number
+                yield event
+        except SSEError as error:
+            raise transport.not_ours(answer) from error
+
+
+def _event_of(sent: ServerSentEvent, job_id: str, after: int) -> JobEvent:
+    number = int(sent.id) if sent.id.isdecimal() else after
+    try:
+        data = json.loads(sent.data)
+    except ValueError as error:
+        raise ServiceError(f"the event {number} of job {job_id} is no JSON") from error
+    kind = _KINDS.get(sent.event)
+    if kind is None:
+        return JobEvent(number, sent.event, data if isinstance(data, Mapping) else {"data": data})
+    return JobEvent(number, sent.event, known(kind, data, job_id=job_id))
+
+
+@contextlib.contextmanager
+def _cut_off(answer: httpx.Response, left_s: float | None) -> Iterator[None]:
+    """End the reading of ``answer`` after ``left_s``, however long the other side says nothing."""
+    connection = answer.extensions.get("network_stream")
+    here = connection.get_extra_info("socket") if connection is not None else None
+    if left_s is None or not isinstance(here, socket.socket):
+        yield
+        return
+    timer = threading.Timer(left_s, _shut, (here,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it may be closed already
+        # Not the method of an SSL socket, which takes its state from under who reads.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -1,0 +1,275 @@
+"""Requests to a service: tried again where that is safe, and failures in words."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from dsort.client.problems import error_of
+from dsort.core.closing import Closing
+from dsort.errors import DsortError, ServiceError, SpecError, TooManyRequestsError
+
+__all__ = ["Patience", "Query", "Transport", "checked_url"]
+
+Query = Sequence[tuple[str, str | int]]
+AGAIN_STATUSES = frozenset((502, 503, 504))
+CONNECT_TIMEOUT_S = 10.0
+READ_STREAM_TIMEOUT_S = 50.0
+"""A stream that says nothing for so long is dead: the service sends a comment each 15 s."""
+TOLD_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How a client puts up with a service that does not answer at once.
+
+    ``attempts``: of a request that may be sent twice; ``delay_s``: before the second, and then
+    twice as long each; ``wait_max_s``: for as long as a service asks to (``Retry-After``), over
+    all attempts; ``reconnect_max_s``: for how long a stream of events that broke off, as when the
+    service is started anew, is asked for again.
+    """
+
+    attempts: int = 4
+    delay_s: float = 0.2
+    wait_max_s: float = 60.0
+    reconnect_max_s: float = 120.0
+
+
+def checked_url(text: str) -> str:
+    """The base of a service's routes; ``SpecError`` if ``text`` is none."""
+    parts = urlsplit(text.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SpecError(f"{text!r} is no address of a service", hint="as in http://127.0.0.1:8765")
+    if parts.username or parts.password:
+        raise SpecError(
+            "the address of a service holds no credentials",
+            hint="tokens come from DSORT_TOKEN or a file",
+        )
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
+
+
+class Transport(Closing):
+    """One service, as ``httpx`` reaches it. Redirects are not followed: a token goes to whom it
+    was meant for."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        timeout_s: float,
+        verify: bool | str | os.PathLike[str] | ssl.SSLContext,
+        patience: Patience,
+        on_wait: Callable[[str], None] | None = None,
+        http: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.url = checked_url(url)
+        self.patience = patience
+        self.sleep = sleep
+        self.clock = clock
+        self._timeout_s = timeout_s
+        self._on_wait = on_wait
+        headers = {"Accept": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {_checked_token(token)}"
+        self._http = httpx.Client(
+            base_url=self.url,
+            headers=headers,
+            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
+            verify=_trusting(verify),
+            follow_redirects=False,
+            transport=http,
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query = (),
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool = False,
+    ) -> httpx.Response:
+        """The answer to a request, if it is a good one. ``repeatable``: sending it twice does no
+        harm. Others are sent again only where the service cannot have seen them, or said so."""
+        attempt, waited_s = 0, 0.0
+        while True:
+            attempt += 1
+            delay_s = self.patience.delay_s * 2 ** (attempt - 1)
+            try:
+                answer = self._http.request(
+                    method, path, params=list(query), content=content, headers=headers
+                )
+            except httpx.TransportError as error:
+                failure: DsortError = self.failure(error)
+                unseen = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                again = (repeatable or unseen) and not _about_tls(error)
+            else:
+                if answer.is_success:
+                    return answer
+                failure = self.error(answer)
+                asked_s = _retry_after_s(answer, failure)
+                again = asked_s is not None or (repeatable and answer.status_code in AGAIN_STATUSES)
+                if asked_s is not None:
+                    delay_s = max(asked_s, delay_s)
+            out_of_turns = attempt >= self.patience.attempts
+            if not again or out_of_turns or waited_s + delay_s > self.patience.wait_max_s:
+                raise failure
+            if delay_s >= 1:
+                self.tell(f"{failure.message}; trying again in {delay_s:.0f} s")
+            waited_s += delay_s
+            self.sleep(delay_s)
+
+    def document(self, method: str, path: str, **options: Any) -> Any:
+        """The JSON document that answers a request."""
+        answer = self.request(method, path, **options)
+        try:
+            return answer.json()
+        except ValueError as error:
+            raise self.not_ours(answer) from error
+
+    def tell(self, text: str) -> None:
+        """Tell whoever wants to know that we wait, and for what."""
+        if self._on_wait is not None:
+            self._on_wait(text)
+
+    @contextmanager
+    def stream(
+        self, path: str, *, query: Query, headers: Mapping[str, str]
+    ) -> Iterator[httpx.Response]:
+        """An answer that is read while it comes. ``httpx.TransportError`` where it breaks off."""
+        timeout = httpx.Timeout(
+            READ_STREAM_TIMEOUT_S, connect=min(self._timeout_s, CONNECT_TIMEOUT_S)
+        )
+        with self._http.stream(
+            "GET", path, params=list(query), headers=headers, timeout=timeout
+        ) as answer:
+            if not answer.is_success:
+                answer.read()
+            yield answer
+
+    # --- failures --------------------------------------------------------------------------------
+
+    def error(self, answer: httpx.Response) -> DsortError:
+        """What is wrong with ``answer``, in words."""
+        try:
+            document = answer.json()
+        except ValueError:
+            document = None
+        if isinstance(document, dict) and ("type" in document or "detail" in document):
+            return error_of({"status": answer.status_code, **document})
+        if answer.is_redirect:
+            there = answer.headers.get("location", "elsewhere")
+            return ServiceError(
+                f"{self.url} sends us on to {there[:TOLD_MAX]}",
+                hint="give the address of the service itself",
+            )
+        if answer.status_code in AGAIN_STATUSES:
+            return ServiceError(
+                f"the service behind {self.url} does not answer "
+                f"({answer.status_code} {answer.reason_phrase})",
+                hint="is `dsort serve` running there?",
+            )
+        if answer.status_code in (401, 403, 413, 429):
+            words = f"{self.url} refuses: {answer.status_code} {answer.reason_phrase}"
+            return error_of({"status": answer.status_code, "detail": words})
+        return self.not_ours(answer)
+
+    def not_ours(self, answer: httpx.Response) -> ServiceError:
+        """What answers at this address, but not as a dsort service."""
+        kind = answer.headers.get("content-type", "").partition(";")[0] or "nothing"
+        return ServiceError(
+            f"what answers at {self.url} is no dsort service: {answer.status_code} with {kind}",
+            hint="--server and DSORT_SERVER name the address that `dsort serve` tells",
+        )
+
+    def failure(self, error: httpx.TransportError) -> ServiceError:
+        """Why there is no answer, in words."""
+        about_tls = _about_tls(error)
+        if about_tls is not None:
+            return self._tls_failure(about_tls)
+        if isinstance(error, httpx.ConnectTimeout):
+            return ServiceError(f"nobody answers at {self.url}", hint=_IS_IT_THERE)
+        if isinstance(error, httpx.ConnectError):
+            why = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or "no connection"
+            return ServiceError(f"there is no service at {self.url}: {why}", hint=_IS_IT_THERE)
+        if isinstance(error, httpx.TimeoutException):
+            return ServiceError(
+                f"the service at {self.url} did not answer within {self._timeout_s:g} s",
+                hint="what was asked for may have been done nevertheless",
+            )
+        hint = ""
+        if isinstance(error, httpx.RemoteProtocolError) and self.url.startswith("http:"):
+            hint = "does it want https://?"
+        return ServiceError(f"the service at {self.url} broke off: {error}", hint=hint)
+
+    def _tls_failure(self, error: ssl.SSLError) -> ServiceError:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return ServiceError(
+                f"the certificate of {self.url} is not to be trusted: {error.verify_message}",
+                hint="if it is signed by an authority of your own, DSORT_CA_FILE names its file",
+            )
+        reason = str(getattr(error, "reason", None) or error)
+        hint = "does it want http://?" if "WRONG_VERSION" in reason else ""
+        return ServiceError(f"no TLS with {self.url}: {reason.replace('_', ' ')}", hint=hint)
+
+
+_IS_IT_THERE = "is `dsort serve` running there? --server and DSORT_SERVER say where"
+
+
+def _checked_token(token: str) -> str:
+    stripped = token.strip()
+    if not stripped.isascii() or not stripped.isprintable() or " " in stripped:
+        raise SpecError("the token is none: it has spaces or characters that no token has")
+    return stripped
+
+
+def _trusting(verify: bool | str | os.PathLike[str] | ssl.SSLContext) -> bool | ssl.SSLContext:
+    if isinstance(verify, bool | ssl.SSLContext):
+        return verify
+    try:
+        return ssl.create_default_context(cafile=os.fspath(verify))
+    except OSError as error:
+        raise SpecError(f"cannot read certificates from {os.fspath(verify)}: {error}") from error
+
+
+def _about_tls(error: BaseException | None) -> ssl.SSLError | None:
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _retry_after_s(answer: httpx.Response, failure: DsortError) -> float | None:
+    """How long the service asks to wait; None if it does not say that waiting helps."""
+    if answer.status_code not in (429, 503):
+        return None
+    text = answer.headers.get("retry-after", "").strip()
+    if text.isdigit():
+        return float(text)
+    if text:
+        try:
+            then = parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        return max((then - datetime.now(UTC)).total_seconds(), 0.0)
+    return failure.retry_after_s if isinstance(failure, TooManyRequestsError) else None

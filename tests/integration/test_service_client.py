@@ -1,0 +1,282 @@
+"""``DsortClient`` and a running service: everything the service does is there in Python, in typed
+values, with the library's own errors; also while the service is started anew."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from dsort.client import (
+    DsortClient,
+    JobEnded,
+    JobEvent,
+    Patience,
+    StateChanged,
+    WaitTimeoutError,
+)
+from dsort.errors import (
+    ConflictError,
+    JobStoppedError,
+    MissingShardError,
+    NotFoundError,
+    ServiceError,
+    SpecError,
+)
+from dsort.reports import JobReport, JobStarted, PhaseDone, PlanReport, Progress
+from tests.support.datasets import files_of, small_dataset, write_shards
+from tests.support.engine import run_local, spec_of
+from tests.support.fault_points import points_environment
+from tests.support.held_jobs import held_workers, holding, let_go
+from tests.support.service_process import ServiceProcess, end_marked, running_service
+
+SHUFFLE = {"algorithm": {"kind": "shuffle", "seed": 5}, "output_shard_records": 7}
+END_S = 60.0
+PHASES = ["resolve", "extract", "plan", "create", "commit"]
+
+
+class Place:
+    """A data root with a bucket ``in``, and the arguments of services on it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.faults = root / "faults"
+        self.faults.mkdir()
+        write_shards(root / "in", small_dataset("client", shards=3, records=12))
+        self.arguments = ["--root", str(root), "--state-dir", str(root / "state"), "--no-auth"]
+        self.arguments += ["--workers", "1"]
+        self.env = points_environment(self.faults)
+        self.made = 0
+
+    def spec(self, **fields: Any) -> dict[str, Any]:
+        """A shuffle into a bucket of its own."""
+        self.made += 1
+        return spec_of(**{"output_bck": f"out-{self.made}", **SHUFFLE, **fields})
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(tmp_path_factory.mktemp("client"))
+
+
+@pytest.fixture(scope="module")
+def service(place: Place) -> Iterator[ServiceProcess]:
+    with running_service(place.root, *place.arguments, env=place.env) as service:
+        yield service
+
+
+@pytest.fixture
+def client(service: ServiceProcess) -> Iterator[DsortClient]:
+    with DsortClient(service.url) as client:
+        yield client
+
+
+def values(events: list[JobEvent], kind: type) -> list[Any]:
+    return [each.value for each in events if isinstance(each.value, kind)]
+
+
+def test_a_job_is_submitted_watched_and_looked_at(place: Place, client: DsortClient) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    spec = place.spec(description="a shuffle")
+    submitted = client.submit(spec, priority=3, labels=["nightly", "a"])
+    assert (submitted.owner, submitted.priority, submitted.labels) == (
+        "anyone",
+        3,
+        ("a", "nightly"),
+    )
+    heard: list[JobEvent] = []
+    job = client.wait(submitted.job_id, timeout_s=END_S, on_event=heard.append)
+    job.raise_if_failed()
+    assert (job.state, job.exit_code, job.ended, job.description) == (
+        "finished",
+        0,
+        True,
+        "a shuffle",
+    )
+    assert files_of(place.root / spec["output_bck"]) == files_of(
+        Path(run_local(place.root, {**spec, "output_bck": "here"}).output_uri.removeprefix("file:"))
+    )
+    # What happened:
+    numbers = [each.number for each in heard]
+    assert numbers == sorted(numbers)
+    assert [each.state for each in values(heard, StateChanged)] == ["queued", "running", "finished"]
+    assert [each.input_shards for each in values(heard, JobStarted)] == [3]
+    assert [each.phase for each in values(heard, PhaseDone)] == PHASES
+    assert {each.job_id for each in values(heard, Progress)} == {job.job_id}
+    assert heard[-1].value == JobEnded(job.job_id, "finished", 0)
+    behind = list(client.events(job.job_id, after=heard[-3].number))
+    assert behind == [each for each in heard if each.number > heard[-3].number]
+    # What there is of it:
+    assert isinstance(job.result, JobReport)
+    manifest = client.manifest(job.job_id)
+    assert manifest["totals"]["records"] == job.result.records == 36
+    assert client.report(job.job_id) == job.result
+    assert [each.phase for each in job.phases] == PHASES
+    assert "running" in client.log(job.job_id)
+    assert "".join(client.follow_log(job.job_id)) == client.log(job.job_id)
+    assert client.page(job.job_id)["job"]["job_id"] == job.job_id
+    # And how it is found:
+    assert client.find(job.job_id[:-2]) == client.get(job.job_id) == job
+    for filters in (
+        {"state": "finished"},
+        {"state": ["queued", "finished"], "owner": "anyone"},
+        {"label": ["a", "nightly"], "kind": "run"},
+        {"since": before, "text": job.job_id[:-1]},
+    ):
+        assert job.job_id in [each.job_id for each in client.list(**filters)]
+    for filters in ({"state": "failed"}, {"label": "b"}, {"since": before + timedelta(days=1)}):
+        assert job.job_id not in [each.job_id for each in client.list(**filters)]
+
+
+def test_a_dry_run_ends_with_its_plan(place: Place, client: DsortClient) -> None:
+    spec = place.spec()
+    job = client.wait(client.submit(spec, dry_run=True).job_id, timeout_s=END_S)
+    assert (job.kind, job.state) == ("plan", "finished")
+    assert isinstance(job.result, PlanReport)
+    assert sum(shard.records for shard in job.result.shards) == job.result.records == 36
+    assert client.report(job.job_id) == job.result
+    assert files_of(place.root / spec["output_bck"]) == {}
+
+
+def test_one_idempotency_key_is_one_job(place: Place, client: DsortClient) -> None:
+    spec, key = place.spec(), secrets.token_hex(8)
+    first = client.submit(spec, dry_run=True, idempotency_key=key)
+    again = client.submit(spec, dry_run=True, idempotency_key=key)
+    assert again.job_id == first.job_id
+    with pytest.raises(ConflictError):
+        client.submit({**spec, "output_shard_records": 8}, dry_run=True, idempotency_key=key)
+
+
+def test_a_job_is_stopped_resumed_and_forgotten(
+    place: Place, service: ServiceProcess, client: DsortClient
+) -> None:
+    with holding(place.faults):
+        job_id = client.submit(place.spec()).job_id
+        held_workers(service)
+        with pytest.raises(WaitTimeoutError, match=job_id):
+            client.wait(job_id, timeout_s=0.3)
+        with pytest.raises(ConflictError):
+            client.remove(job_id)
+        assert client.stop(job_id, reason="enough").words in ("stopping", "stopped")
+        stopped = client.wait(job_id, timeout_s=END_S)
+    assert (stopped.state, stopped.stop_reason, stopped.exit_code) == ("stopped", "enough", 143)
+    with pytest.raises(JobStoppedError):
+        stopped.raise_if_failed()
+    assert client.resume(job_id).job_id == job_id
+    finished = client.wait(job_id, timeout_s=END_S)
+    assert finished.state == "finished"
+    with pytest.raises(ConflictError):
+        client.resume(job_id)
+    client.remove(job_id)
+    with pytest.raises(NotFoundError, match=job_id):
+        client.get(job_id)
+    with pytest.raises(NotFoundError, match=job_id):
+        client.wait(job_id, timeout_s=END_S)
+
+
+def test_errors_are_the_librarys_own(place: Place, client: DsortClient) -> None:
+    with pytest.raises(SpecError) as refused:
+        client.submit(spec_of(output_format=3, algoritm={}))
+    paths = {each.path for each in refused.value.problems}
+    assert {"output_format", "algoritm"} <= paths
+    with pytest.raises(SpecError) as invalid:
+        client.validate(spec_of(output_format=3, algoritm={}))
+    assert invalid.value.problems == refused.value.problems
+    failed = client.wait(client.submit(place.spec(input_bck="in/nothing")).job_id, timeout_s=END_S)
+    assert (failed.state, failed.exit_code) == ("failed", 3)
+    with pytest.raises(MissingShardError):
+        failed.raise_if_failed()
+    retried = client.retry(failed.job_id)
+    assert retried.job_id != failed.job_id
+    assert client.wait(retried.job_id, timeout_s=END_S).state == "failed"
+    with pytest.raises(NotFoundError):
+        client.manifest(failed.job_id)
+    with pytest.raises(NotFoundError):
+        client.get("20260131-000000-000000")
+    with pytest.raises(NotFoundError):
+        client.get("../schema")
+
+
+def test_specs_are_checked_and_described(place: Place, client: DsortClient) -> None:
+    found = client.validate(place.spec(bck="in", input_bck=None))
+    assert found.spec["output_shard_records"] == 7
+    assert any("input_bck" in each for each in found.warnings)
+    assert "output_format" in client.schema()["properties"]
+    me = client.whoami()
+    assert (me.name, me.role, me.input_buckets, me.authenticated) == (
+        "anyone",
+        "admin",
+        ("*",),
+        False,
+    )
+
+
+def test_schedules_are_made_changed_and_run(place: Place, client: DsortClient) -> None:
+    schedules = client.schedules
+    definition = {
+        "spec": place.spec(output_format="{{run_id}}/s-%d"),
+        "cron": "0 2 * * *",
+        "timezone": "Europe/Berlin",
+        "retain": 2,
+    }
+    made = schedules.add("nightly", definition)
+    assert (made.name, made.owner, made.paused, len(made.next_times)) == (
+        "nightly",
+        "anyone",
+        False,
+        5,
+    )
+    assert made.next_times[0] > datetime.now(UTC)
+    assert [each.name for each in schedules.list()] == ["nightly"]
+    with pytest.raises(ConflictError):
+        schedules.add("nightly", definition)
+    with pytest.raises(SpecError, match="cron"):
+        schedules.add("never", {**definition, "cron": "61 * * * *"})
+    assert schedules.pause("nightly").paused
+    assert not schedules.resume("nightly").paused
+    changed = schedules.replace("nightly", {**definition, "cron": "30 4 * * *"})
+    assert changed.document["cron"] == "30 4 * * *"
+    assert schedules.get("nightly").next_times == changed.next_times
+    run = schedules.run_now("nightly")
+    assert (run.outcome, run.by_hand) == ("submitted", True)
+    assert run.job_id is not None
+    job = client.wait(run.job_id, timeout_s=END_S)
+    assert (job.state, job.schedule) == ("finished", "nightly")
+    assert [each.job_id for each in client.list(schedule="nightly")] == [run.job_id]
+    assert [each.job_id for each in schedules.runs("nightly")] == [run.job_id]
+    schedules.remove("nightly")
+    with pytest.raises(NotFoundError):
+        schedules.get("nightly")
+
+
+def test_watching_goes_on_over_the_death_of_the_service(tmp_path: Path) -> None:
+    place, mark = Place(tmp_path), secrets.token_hex(8)
+    seen: list[JobEvent] = []
+    try:
+        with holding(place.faults):
+            with running_service(tmp_path, *place.arguments, env=place.env, mark=mark) as first:
+                client = DsortClient(first.url, patience=Patience(reconnect_max_s=60))
+                job_id = client.submit(place.spec()).job_id
+                workers = held_workers(first)
+                events = client.events(job_id)
+                seen.append(next(events))
+                first.kill()
+            port = str(urlsplit(first.url).port)
+            arguments = [*place.arguments, "--port", port]
+            with running_service(tmp_path, *arguments, env=place.env, mark=mark), client:
+                let_go(workers)
+                seen.extend(events)
+                assert client.get(job_id).state == "finished"
+    finally:
+        end_marked(mark)
+    assert seen[-1].value == JobEnded(job_id, "finished", 0)
+    assert [each.phase for each in values(seen, PhaseDone)] == PHASES
+    numbers = [each.number for each in seen[:-1]]
+    assert numbers == sorted(set(numbers))
+    with pytest.raises(ServiceError, match="there is no service at"):
+        DsortClient(client.url, patience=Patience(attempts=1)).get(job_id)

@@ -1,0 +1,361 @@
+"""What a service says is wrong becomes the error that the library itself would have raised, and
+what is wrong with the way to it is told in words."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dsort import errors
+from dsort.cli import exits
+from dsort.client import DsortClient, Patience
+from dsort.client.problems import error_of
+from dsort.client.transport import Transport, checked_url
+from dsort.errors import (
+    ConflictError,
+    DsortError,
+    ForbiddenError,
+    InputError,
+    JobStoppedError,
+    NotFoundError,
+    ServiceError,
+    SpecError,
+    SpecProblem,
+    StorageError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from dsort.service.http.problems import problem_of
+
+URL = "http://service.test"
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+def answering(*answers: httpx.Response | Exception) -> tuple[Handler, list[httpx.Request]]:
+    """A service that gives these answers, one after the other, the last one again and again."""
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        answer = answers[min(len(seen), len(answers)) - 1]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return handle, seen
+
+
+def transport(
+    handle: Handler, slept: list[float] | None = None, url: str = URL, **patience: Any
+) -> Transport:
+    return Transport(
+        url,
+        "secret-token",
+        timeout_s=5,
+        verify=True,
+        patience=Patience(**patience),
+        http=httpx.MockTransport(handle),
+        sleep=(slept if slept is not None else []).append,
+    )
+
+
+def problem(kind: str, status: int, **more: Any) -> httpx.Response:
+    document = {"type": f"urn:dsort:problem:{kind}", "title": "T", "status": status, **more}
+    return httpx.Response(status, json=document)
+
+
+# --- problem documents ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SpecError([SpecProblem("a", "is wrong", "write b"), SpecProblem("c", "too")]),
+        SpecError("one thing", hint="do another"),
+        errors.MissingShardError("no shard", hint="look"),
+        errors.JobConflictError("another has it"),
+        errors.StorageFullError("full"),
+        errors.WorkerLostError("they die"),
+        errors.InvariantError("a bug"),
+        NotFoundError("no job", hint="list them"),
+        ConflictError("it runs"),
+        UnauthorizedError("no token"),
+        ForbiddenError("a viewer"),
+        errors.TooLargeError("too large"),
+        TooManyRequestsError("slower", retry_after_s=7.0),
+        JobStoppedError("by SIGTERM", signal_number=15),
+    ],
+)
+def test_an_error_comes_back_as_what_it_was(error: DsortError) -> None:
+    back = error_of(problem_of(error))
+    assert (type(back), back.message, back.hint) == (type(error), error.message, error.hint)
+    assert exits.exit_code(back) == exits.exit_code(error)
+    assert getattr(back, "problems", ()) == getattr(error, "problems", ())
+    assert getattr(back, "retry_after_s", None) == getattr(error, "retry_after_s", None)
+
+
+@pytest.mark.parametrize(
+    ("error", "back"),
+    [
+        (errors.CorruptShardError("a.tar", 512, "cut off"), InputError),
+        (errors.ScratchLostError("x", "gone"), errors.WorkerLostError),
+    ],
+)
+def test_errors_with_more_to_them_keep_message_and_exit_code(
+    error: DsortError, back: type[DsortError]
+) -> None:
+    found = error_of(problem_of(error))
+    assert (type(found), found.message) == (back, error.message)
+    assert found.exit_code == error.exit_code
+
+
+@pytest.mark.parametrize(
+    ("document", "kind"),
+    [
+        ({"type": "urn:dsort:problem:moonstruck", "exit_code": 3, "status": 422}, InputError),
+        ({"type": "urn:dsort:problem:moonstruck", "exit_code": 4, "status": 500}, StorageError),
+        ({"type": "about:blank", "status": 403}, ForbiddenError),
+        ({"type": "urn:dsort:problem:request", "status": 400, "exit_code": 2}, SpecError),
+        ({"type": "about:blank", "status": 418, "title": "a teapot"}, ServiceError),
+        ({"type": 3, "exit_code": "x", "problems": "y", "status": None}, ServiceError),
+    ],
+)
+def test_a_kind_of_a_newer_service_is_told_by_its_exit_code_or_status(
+    document: dict[str, Any], kind: type[DsortError]
+) -> None:
+    assert type(error_of(document)) is kind
+
+
+# --- no answer, or none of ours ------------------------------------------------------------------
+
+
+def failing(error: Exception) -> DsortError:
+    handle, _ = answering(error)
+    with pytest.raises(DsortError) as raised:
+        transport(handle, attempts=1).document("GET", "/v1/jobs", repeatable=True)
+    return raised.value
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("failure", "message", "hint"),
+    [
+        (
+            httpx.ConnectError("[Errno 111] Connection refused"),
+            f"there is no service at {URL}: Connection refused",
+            "`dsort serve`",
+        ),
+        (httpx.ConnectTimeout("slow"), f"nobody answers at {URL}", "`dsort serve`"),
+        (httpx.ReadTimeout("slow"), "did not answer within 5 s", "may have been done"),
+        (httpx.RemoteProtocolError("cut off"), "broke off: cut off", "https://"),
+        (
+            caused(httpx.ConnectError("x"), ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong")),
+            "no TLS",
+            "",
+        ),
+    ],
+)
+def test_a_service_that_does_not_answer_is_told_in_words(
+    failure: Exception, message: str, hint: str
+) -> None:
+    error = failing(failure)
+    assert type(error) is ServiceError
+    assert message in error.message
+    assert hint in error.hint
+    assert "secret-token" not in f"{error.message} {error.hint}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (httpx.Response(200, html="<p>hello</p>"), "no dsort service: 200 with text/html"),
+        (httpx.Response(404, html="<p>nothing</p>"), "no dsort service: 404 with text/html"),
+        (httpx.Response(308, headers={"Location": "https://b.test/"}), "sends us on to https://b"),
+        (httpx.Response(503, text="upstream"), "does not answer (503 Service Unavailable)"),
+        (httpx.Response(401, html="<p>log in</p>"), "refuses: 401 Unauthorized"),
+        (httpx.Response(200, json={"jobs": "none"}), "is no list of jobs"),
+    ],
+)
+def test_what_is_no_service_of_ours_is_told_in_words(answer: httpx.Response, message: str) -> None:
+    handle, _ = answering(answer)
+    with (
+        DsortClient(URL, patience=Patience(attempts=1), http=httpx.MockTransport(handle)) as client,
+        pytest.raises(ServiceError) as raised,
+    ):
+        list(client.list())
+    assert message in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("service.test:8080", "is no address"),
+        ("ftp://service.test", "is no address"),
+        ("http://", "is no address"),
+        ("https://alice:secret@service.test", "no credentials"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(text: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message) as raised:
+        checked_url(text)
+    assert "secret" not in str(raised.value)
+
+
+def test_an_address_may_have_a_path() -> None:
+    assert checked_url(" https://a.test/dsort/ ") == "https://a.test/dsort"
+    assert checked_url("http://[::1]:8080/v1") == "http://[::1]:8080"
+    handle, seen = answering(httpx.Response(200, json={}))
+    transport(handle, url="https://a.test/dsort/v1/").document("GET", "/v1/schema")
+    assert str(seen[0].url) == "https://a.test/dsort/v1/schema"
+
+
+# --- trying again --------------------------------------------------------------------------------
+
+
+def test_a_request_that_may_be_repeated_is_sent_again() -> None:
+    good = httpx.Response(200, json={"fine": True})
+    handle, seen = answering(httpx.ReadError("reset"), httpx.Response(502), good)
+    slept: list[float] = []
+    assert transport(handle, slept).document("GET", "/v1/schema", repeatable=True) == {"fine": True}
+    assert (len(seen), slept) == (3, [0.2, 0.4])
+
+
+@pytest.mark.parametrize("failure", [httpx.ReadError("reset"), httpx.Response(502)])
+def test_a_request_that_may_have_been_carried_out_is_not(
+    failure: httpx.Response | Exception,
+) -> None:
+    handle, seen = answering(failure)
+    with pytest.raises(ServiceError):
+        transport(handle).request("POST", "/v1/jobs/x/retry")
+    assert len(seen) == 1
+
+
+def test_a_request_that_never_arrived_is_sent_again_whatever_it_is() -> None:
+    handle, seen = answering(httpx.ConnectError("refused"), httpx.Response(204))
+    assert transport(handle).request("DELETE", "/v1/jobs/x").status_code == 204
+    assert len(seen) == 2
+
+
+def test_patience_ends() -> None:
+    handle, seen = answering(httpx.ConnectError("refused"))
+    slept: list[float] = []
+    with pytest.raises(ServiceError, match="no service at"):
+        transport(handle, slept, attempts=3).request("GET", "/v1/jobs", repeatable=True)
+    assert (len(seen), slept) == (3, [0.2, 0.4])
+
+
+def test_what_is_wrong_with_tls_stays_so() -> None:
+    handle, seen = answering(caused(httpx.ConnectError("x"), ssl.SSLError("bad certificate")))
+    with pytest.raises(ServiceError, match="no TLS"):
+        transport(handle).request("GET", "/v1/jobs", repeatable=True)
+    assert len(seen) == 1
+
+
+def limited(after: str | None) -> httpx.Response:
+    headers = {} if after is None else {"Retry-After": after}
+    document = {"type": "urn:dsort:problem:too_many_requests", "detail": "slower", "status": 429}
+    return httpx.Response(429, headers=headers, json={**document, "retry_after_s": 3.0})
+
+
+@pytest.mark.parametrize(("after", "waited"), [("5", 5.0), (None, 3.0), ("0", 0.2)])
+def test_a_service_that_asks_to_wait_is_waited_for(after: str | None, waited: float) -> None:
+    handle, seen = answering(limited(after), httpx.Response(202, json={}))
+    slept: list[float] = []
+    transport(handle, slept).request("POST", "/v1/jobs/x/retry")
+    assert (len(seen), slept) == (2, [waited])
+
+
+def test_a_service_may_name_the_time_to_come_back() -> None:
+    then = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
+    handle, _ = answering(limited(then), httpx.Response(202, json={}))
+    slept: list[float] = []
+    transport(handle, slept).request("POST", "/v1/jobs/x/retry")
+    assert 15 < slept[0] <= 20
+
+
+def test_waiting_is_bounded() -> None:
+    handle, seen = answering(limited("3600"))
+    slept: list[float] = []
+    with pytest.raises(TooManyRequestsError, match="slower"):
+        transport(handle, slept).request("GET", "/v1/jobs", repeatable=True)
+    assert (len(seen), slept) == (1, [])
+
+
+def test_whoever_waits_is_told_for_what() -> None:
+    handle, _ = answering(limited("5"), httpx.Response(200, json={}))
+    told: list[str] = []
+    waiting = Transport(
+        URL,
+        None,
+        timeout_s=5,
+        verify=True,
+        patience=Patience(),
+        on_wait=told.append,
+        http=httpx.MockTransport(handle),
+        sleep=[].append,
+    )
+    waiting.request("GET", "/v1/jobs")
+    assert told == ["slower; trying again in 5 s"]
+
+
+# --- who we are ----------------------------------------------------------------------------------
+
+
+def authorization(monkeypatch: pytest.MonkeyPatch, **options: Any) -> str | None:
+    handle, seen = answering(httpx.Response(200, json={}))
+    with DsortClient(URL, http=httpx.MockTransport(handle), **options) as client:
+        client.schema()
+    return seen[0].headers.get("authorization")
+
+
+def test_the_token_is_where_it_is_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DSORT_TOKEN", "DSORT_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    ours, other = tmp_path / "token", tmp_path / "other"
+    ours.write_text("from-file\n")
+    other.write_text("from-other\n")
+    assert authorization(monkeypatch) is None
+    monkeypatch.setenv("DSORT_TOKEN_FILE", str(other))
+    assert authorization(monkeypatch) == "Bearer from-other"
+    monkeypatch.setenv("DSORT_TOKEN", "from-variable")
+    assert authorization(monkeypatch) == "Bearer from-variable"
+    assert authorization(monkeypatch, token_file=ours) == "Bearer from-file"
+    assert authorization(monkeypatch, token="given", token_file=ours) == "Bearer given"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe", b"two words", "tok€n".encode()])
+def test_a_token_that_cannot_be_one_is_not_shown(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SpecError) as raised:
+        DsortClient(URL, token_file=path)
+    assert "two words" not in raised.value.message
+    assert "tok€n" not in raised.value.message
+
+
+def test_a_service_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DSORT_SERVER", raising=False)
+    with pytest.raises(SpecError, match="no service is named"):
+        DsortClient()
+    monkeypatch.setenv("DSORT_SERVER", "http://other.test/")
+    with DsortClient() as client:
+        assert client.url == "http://other.test"
+
+
+def test_certificates_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="cannot read certificates"):
+        DsortClient("https://service.test", verify=tmp_path / "none.pem")
