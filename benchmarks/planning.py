@@ -17,6 +17,7 @@ import numpy as np
 
 from dsort.core.columns import BytesColumn, Int64s, UInt64s
 from dsort.core.hashing import shard_seed, shuffle_words
+from dsort.core.mixing_counts import MixingTally
 from dsort.core.plan import CutRule, OpenShard, Piece, merge_pieces
 from dsort.core.record_index import RecordIndex, Segments, SortKeys
 from dsort.core.sort_rule import SortRule
@@ -76,12 +77,14 @@ def plan_index(store: IndexStore, shards: int, shard_bytes: int) -> int:
             DuplicatesTask(part, bounds[part], bounds[part + 1], WHERE, "index", want_rows=False)
         )
     pieces: list[Piece] = []
-    state = OpenShard()
+    state, mixing = OpenShard(), MixingTally(shards)
     for bucket in range(BUCKETS):
         orderer.order(OrderTask(bucket, WHERE))
     for bucket in range(BUCKETS):
-        cut = orderer.cut(CutTask(bucket, HOME, CutRule(size_bytes=shard_bytes), state))
+        rule = CutRule(size_bytes=shard_bytes)
+        cut = orderer.cut(CutTask(bucket, HOME, rule, state, mixing.grid(state)))
         pieces.extend(cut.pieces)
+        mixing.add(cut.mixing)
         state = cut.state
     return len(merge_pieces(pieces))
 

@@ -181,7 +181,7 @@ def targets_of(runs: Sequence[Run]) -> list[Target]:
             growth = growth_of(runs, profile, contender, "own_bytes")
             text = f"memory {profile}: {contender} worker, 4x / 1x data"
             found.append(Target(text, "x", GROWTH_MAX, False, growth))
-    return found + _cluster_targets(runs)
+    return found + _cluster_targets(runs) + _service_targets(runs)
 
 
 def _cluster_targets(runs: Sequence[Run]) -> list[Target]:
@@ -204,6 +204,22 @@ def _cluster_targets(runs: Sequence[Run]) -> list[Target]:
     peak = max((run.details["peak_bytes"] / GIGABYTE for run in control), default=None)
     found.append(Target("control plane, largest", "s", 300.0, False, seconds))
     found.append(Target("control plane, largest, memory", "GB", 2.0, False, peak))
+    return found
+
+
+def _service_targets(runs: Sequence[Run]) -> list[Target]:
+    """Targets of the job service."""
+    wanted = (
+        ("submissions_per_second", "submissions, SQLite", "a second", 200.0, True),
+        ("lost", "... acknowledged, and lost", "jobs", 0.0, False),
+        ("list_p95_ms", "a list with 1,000 jobs queued, p95", "ms", 50.0, False),
+        ("streams_told", "event streams told at once", "streams", 100.0, True),
+    )
+    good = _good(runs, "service", "dsort")
+    found = []
+    for name, text, unit, goal, is_least in wanted:
+        reached = median(run.details[name] for run in good) if good else None
+        found.append(Target(f"service: {text}", unit, goal, is_least, reached))
     return found
 
 

@@ -166,26 +166,41 @@ def small(bench: Bench, settings: Settings) -> Measured:
 
 def planning(bench: Bench, settings: Settings) -> Measured:
     """Planning alone, in a process of its own, on synthetic index rows."""
-    command = [sys.executable, "-m", "benchmarks.planning", "--rows", str(settings.planning_rows)]
-    finished = run_tree(command, cwd=REPOSITORY, timeout_seconds=settings.timeout_seconds)
-    profile = f"{settings.planning_rows / 1e6:g} M rows"
+    rows = settings.planning_rows
+    command = ["benchmarks.planning", "--rows", str(rows)]
+    return Measured([_alone(settings, "planning", f"{rows / 1e6:g} M rows", command)], [])
+
+
+def service(bench: Bench, settings: Settings) -> Measured:
+    """The job service under load: submissions, lists, event streams."""
+    submissions = 1500 if settings.is_quick else 5000
+    command = ["benchmarks.service", "--submissions", str(submissions)]
+    return Measured([_alone(settings, "service", f"{submissions:,} jobs", command)], [])
+
+
+def _alone(settings: Settings, suite: str, profile: str, command: Sequence[str]) -> Run:
+    """The run of a module that measures by itself, and prints one JSON object."""
+    finished = run_tree(
+        [sys.executable, "-m", *command],
+        cwd=REPOSITORY,
+        timeout_seconds=settings.timeout_seconds,
+    )
     if finished.exit_code != 0:
         last = " ".join(finished.stderr.strip().splitlines()[-1:])
-        return Measured([Run("planning", profile, "dsort", 0, 0, failure=last)], [])
+        return Run(suite, profile, "dsort", 0, 0, failure=last)
     report = read_report(finished.stdout)
-    run = Run(
-        "planning",
+    return Run(
+        suite,
         profile,
         "dsort",
         0,
         0,
-        float(report["plan_seconds"]),
+        float(report.get("plan_seconds", 0.0)),
         finished.wall_seconds,
         cpu_seconds=finished.cpu_seconds,
         other_cpu_seconds=finished.other_cpu_seconds,
         details=report,
     )
-    return Measured([run], [])
 
 
 SUITES: dict[str, Callable[[Bench, Settings], Measured]] = {
@@ -198,4 +213,5 @@ SUITES: dict[str, Callable[[Bench, Settings], Measured]] = {
     "s3-flat": s3_flat,
     "nodes": nodes,
     "control": control,
+    "service": service,
 }
