@@ -18,7 +18,8 @@ PACKAGE = ROOT / "dsort"
 
 LAYERS = (
     {"__main__"},
-    {"cli", "service"},
+    {"cli"},
+    {"client", "service"},
     {"__init__"},
     {"api"},
     {"coordinator", "garbage", "verify"},
@@ -32,7 +33,7 @@ LAYERS = (
     {"job", "job_setup"},
     {"inspection", "journal", "keymap_source", "resolve", "runtime", "stores", "synthetic"},
     {"lease", "workers"},
-    {"reports"},
+    {"page", "reports"},
     {"settings"},
     {"formats", "spec", "storage"},
     {"stopping"},
@@ -133,8 +134,12 @@ def imported_unit(dotted: str) -> str | None:
     package, *rest = dotted.split(".")
     if package != "dsort":
         return None
-    known = {unit_of(path) for path in sources("dsort")}
-    return rest[0] if rest and rest[0] in known else "__init__"
+    return rest[0] if rest and rest[0] in units() else "__init__"
+
+
+@cache
+def units() -> frozenset[str]:
+    return frozenset(unit_of(path) for path in sources("dsort"))
 
 
 def test_imports_point_downwards() -> None:

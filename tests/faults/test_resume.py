@@ -393,11 +393,7 @@ def test_what_is_left_of_another_spec_is_not_gone_on_with(
     assert accepted is not None
     own = parse_spec(dict(accepted.spec)).spec
     before = tree_of(tmp_path / "out")
+    other = own.model_copy(update={"description": "somebody else's"})
     with pytest.raises(JobConflictError, match="another spec"):
-        api.resume(
-            job.name,
-            (tmp_path / "out").as_uri(),
-            options=RunOptions(root=tmp_path),
-            expected=own.model_copy(update={"description": "somebody else's"}),
-        )
+        api.resume(job.name, "out", options=RunOptions(root=tmp_path), expected=other)
     assert tree_of(tmp_path / "out") == before
