@@ -156,7 +156,7 @@ def test_a_plan_is_made_by_the_service(place: Place, there: CommandLine) -> None
 
 
 def test_a_job_is_stopped_resumed_and_removed(place: Place, there: CommandLine) -> None:
-    with holding(place.faults):
+    with holding(place.faults, place.service):
         job_id = there("start", "-f", place.spec()).out.strip()
         held_workers(place.service)
         row = next(line for line in there("show").out.splitlines() if job_id in line)
@@ -185,13 +185,15 @@ def test_a_job_is_stopped_resumed_and_removed(place: Place, there: CommandLine) 
 
 
 def test_an_interrupt_ends_the_waiting_only(place: Place, there: CommandLine) -> None:
-    with holding(place.faults):
+    with holding(place.faults, place.service):
         args = [sys.executable, "-m", "dsort", "start", "--wait", "-f", place.spec()]
         waiting = subprocess.Popen(
             args,
             env={**os.environ, **place.variables, "PYTHONPATH": str(ROOT)},
             stderr=subprocess.PIPE,
             text=True,
+            # As in a terminal: what is started in the background may ignore it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         held_workers(place.service)
         waiting.send_signal(signal.SIGINT)

