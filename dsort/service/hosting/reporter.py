@@ -23,7 +23,7 @@ from dsort.service.database.engine import Database
 from dsort.service.jobs.queue import Ending, NewEvent, Told, finish, record, thin_progress
 from dsort.stopping import StopFlag
 
-__all__ = ["DATABASE_AWAY", "Reporter", "patiently", "progress_view"]
+__all__ = ["DATABASE_AWAY", "Reporter", "patiently", "progress_told"]
 
 Answer = TypeVar("Answer")
 
@@ -190,7 +190,7 @@ class Reporter(Closing):
     def _keep_progress(self) -> None:
         """The newest progress becomes an event; with the lock held."""
         if self._progress is not None:
-            self._note("progress", progress_view(self._progress, self._rate))
+            self._note("progress", progress_told(self._progress, self._rate))
             self._progress = None
 
     def _note(self, kind: str, data: Mapping[str, Any]) -> None:
@@ -230,19 +230,13 @@ def patiently(transaction: Callable[[], Answer]) -> Answer:
             time.sleep(next(pauses))
 
 
-def progress_view(now: Progress, rate: Callable[[Progress], float | None]) -> dict[str, Any]:
-    """How far a phase is, as the service shows it: the engine's figures, the ``share`` that is
-    done (0 to 1, or null), ``bytes_per_s`` and the seconds that are ``left_s``, if one can tell."""
-    done, total = now.bytes_done, now.bytes_total
-    if not total:
-        done, total = now.shards_done, now.shards_total
+def progress_told(now: Progress, rate: Callable[[Progress], float | None]) -> dict[str, Any]:
+    """How far a phase is: the engine's figures, and ``bytes_per_s`` as it is now, if one can
+    tell."""
     told: dict[str, Any] = asdict(now)
     del told["job_id"]
     told["elapsed_s"] = round(now.elapsed_s, 3)
-    told["share"] = round(min(done / total, 1.0), 4) if total else None
     told["bytes_per_s"] = rate(now)
-    left = total > done > 0 and now.elapsed_s >= 1
-    told["left_s"] = round(now.elapsed_s * (total - done) / done, 1) if left else None
     return told
 
 

@@ -53,21 +53,21 @@ async def _stream(service: Service, job_id: str, after: int) -> AsyncIterator[Se
     with service.feed.watch(job_id) as queue:
         while True:
             row = await run_in_threadpool(service.store.get, job_id)
+            if row is None:
+                return
             while past := await run_in_threadpool(service.store.events_after, after, job_id=job_id):
                 for event in past:
                     if event.number not in sent:
-                        yield _sent(event)
+                        yield _sent(event, row.kind)
                 sent.update(event.number for event in past)
                 after = past[-1].number
-            if row is None:
-                return
             if row.ended:
                 end = {"state": row.state, "exit_code": row.exit_code}
                 yield ServerSentEvent(event="end", data=end)
                 return
             while (live := await queue.get()) is not None:
                 if live.number not in sent:
-                    yield _sent(live)
+                    yield _sent(live, row.kind)
                 if live.kind == "state":
                     sent.add(live.number)
                     after = max(after, live.number)
@@ -76,7 +76,7 @@ async def _stream(service: Service, job_id: str, after: int) -> AsyncIterator[Se
                 return  # the service ends, or this stream was too slow: the client asks again
 
 
-def _sent(event: EventRow) -> ServerSentEvent:
-    told = progress_view(event.data) if event.kind == "progress" else event.data
+def _sent(event: EventRow, kind: str) -> ServerSentEvent:
+    told = progress_view(event.data, kind) if event.kind == "progress" else event.data
     data: dict[str, Any] = {"at": event.at, **(told or {})}
     return ServerSentEvent(event=event.kind, id=str(event.number), data=data)

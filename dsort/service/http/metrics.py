@@ -235,7 +235,7 @@ def _job_gauges(rows: Sequence[JobRow]) -> Iterable[Metric]:
         "dsort_job_phase", "1 for the phase that a running job is in", labels=["job", "phase"]
     )
     for row in rows:
-        progress = progress_view(row.progress) or {}
+        progress = progress_view(row.progress, row.kind) or {}
         if row.phase is not None:
             phase.add_metric([row.job_id, row.phase], 1)
         for family, value in ((share, progress.get("share")), (rate, progress.get("bytes_per_s"))):

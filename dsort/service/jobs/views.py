@@ -8,12 +8,15 @@ from typing import Any
 
 from dsort.service.jobs.rows import JobRow
 
-__all__ = ["job_view", "progress_view", "rfc3339"]
+__all__ = ["PHASES", "job_view", "progress_view", "rfc3339"]
 
-PHASES = ("resolve", "extract", "plan", "create", "commit")
 PHASE_SHARES = {"resolve": 0.02, "extract": 0.43, "plan": 0.05, "create": 0.45, "commit": 0.05}
-"""What share of a job's time each phase is taken to be, for a total that only ever grows: measured
-over jobs of 1 to 8 GiB, extracting and creating take nine tenths, about half each."""
+"""What share of a job's time each phase is taken to be, in their order, for a total that only ever
+grows: over jobs of 1 to 8 GiB, extracting and creating take nine tenths, about half each."""
+PHASES = tuple(PHASE_SHARES)
+PLAN_PHASES = ("resolve", "extract", "plan")
+TELLING_S_MIN = 1.0
+"""Before that, nobody can tell how long a phase will take."""
 
 
 def rfc3339(at_s: float | None) -> str | None:
@@ -24,31 +27,31 @@ def rfc3339(at_s: float | None) -> str | None:
     return text.replace("+00:00", "Z")
 
 
-def progress_view(progress: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Progress with the share that is done (of the whole job, 0 to 1), the rate of this phase, and
-    the seconds that this phase still takes at that rate."""
+def progress_view(progress: Mapping[str, Any] | None, kind: str) -> dict[str, Any] | None:
+    """Progress of a job of ``kind`` with the share of it all that is done (0 to 1), and the seconds
+    that this phase still takes; None where one cannot tell."""
     if progress is None:
         return None
-    done, total = progress.get("bytes_done", 0), progress.get("bytes_total", 0)
+    done, total = progress["bytes_done"], progress["bytes_total"]
     if not total:
-        done, total = progress.get("shards_done", 0), progress.get("shards_total", 0)
+        done, total = progress["shards_done"], progress["shards_total"]
     within = min(done / total, 1.0) if total else 0.0
-    elapsed_s = progress.get("elapsed_s", 0.0)
-    rate = progress.get("bytes_per_s")
-    if rate is None:
-        rate = progress.get("bytes_done", 0) / elapsed_s if elapsed_s > 0 else None
-    left_s = elapsed_s * (1 - within) / within if within > 0 and elapsed_s > 0 else None
-    share = None
-    phase = progress.get("phase")
-    if phase in PHASE_SHARES:
-        before = PHASES[: PHASES.index(phase)]
-        share = sum(PHASE_SHARES[each] for each in before) + PHASE_SHARES[phase] * within
-    return {
-        **progress,
-        "share": share,
-        "bytes_per_s": rate,
-        "left_s": left_s,
+    elapsed_s = progress["elapsed_s"]
+    left_s = None
+    if 0 < within < 1 and elapsed_s >= TELLING_S_MIN:
+        left_s = round(elapsed_s * (1 - within) / within, 1)
+    return {**progress, "share": _share(progress["phase"], within, kind), "left_s": left_s}
+
+
+def _share(phase: str, within: float, kind: str) -> float | None:
+    shares = {
+        name: share for name, share in PHASE_SHARES.items() if kind == "run" or name in PLAN_PHASES
     }
+    if phase not in shares:
+        return None
+    names = list(shares)
+    before = sum(shares[name] for name in names[: names.index(phase)])
+    return round((before + shares[phase] * within) / sum(shares.values()), 4)
 
 
 def job_view(row: JobRow, *, position: int | None = None, whole: bool = False) -> dict[str, Any]:
@@ -72,7 +75,7 @@ def job_view(row: JobRow, *, position: int | None = None, whole: bool = False) -
         "queue_position": position,
         "attempt": row.attempt,
         "phase": row.phase,
-        "progress": progress_view(row.progress) if row.state == "running" else None,
+        "progress": progress_view(row.progress, row.kind) if row.state == "running" else None,
         "phases": list(row.phases or ()),
         "warning_count": row.warning_count,
         "stop_reason": row.stop_reason,
