@@ -160,6 +160,7 @@ def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> d
     md5 = _sealed_before(job, created)
     _advance(job, plan, md5)
     if ordering is not None and job.spec.verify == "content":
+        ordering.want_all()
         steadily(ordering, lambda: _seal_missing(job, plan, ordering, created, md5))
     else:
         _seal_missing(job, plan, None, created, md5)

@@ -82,6 +82,11 @@ class Ordering:
                 self.job.flush()
         self.free()
 
+    def want_all(self) -> None:
+        """From now on what is spent has to be in order, too: written records are compared with it,
+        for which their spill is not needed."""
+        self._spent.clear()
+
     def free(self) -> None:
         """Give back the room of what is spent, as far as it may be."""
         if self._unfreed and self.job.is_recorded:

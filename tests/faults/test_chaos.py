@@ -17,7 +17,7 @@ from tests.support.chaos import Chaos
 from tests.support.coordinators import Coordinators
 from tests.support.surviving import assert_whole
 
-SEEDS_USUALLY = 20
+SEEDS_USUALLY = 15
 
 
 def seeds() -> list[int]:

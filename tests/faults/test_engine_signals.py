@@ -101,22 +101,22 @@ def write_nothing(pipe: Path) -> None:
 
 
 PLACES = [
-    ("ExtractTask", "middle", "spill"),
-    ("OrderTask", "before", "map"),
-    ("CreateTask", "middle", "map"),
-    ("CreateTask", "middle", "spill"),
-    ("SealTask", "after", "map"),
+    ("ExtractTask", "middle", "spill", signal.SIGINT),
+    ("OrderTask", "before", "map", signal.SIGTERM),
+    ("CreateTask", "middle", "map", signal.SIGTERM),
+    ("CreateTask", "middle", "spill", signal.SIGINT),
+    ("SealTask", "after", "map", signal.SIGTERM),
 ]
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize(("task", "at", "move"), PLACES)
+@pytest.mark.parametrize(("task", "at", "move", "number"), PLACES)
 def test_a_signal_stops_the_job_wherever_it_is(
-    task: str, at: str, move: str, number: signal.Signals, code: int, start: StartJob
+    task: str, at: str, move: str, number: signal.Signals, start: StartJob
 ) -> None:
     running = start(task, at, "--move", move)
     os.kill(running.process.pid, number)
-    assert running.finish()[0] == code
+    assert running.finish()[0] == CODES[number]
     assert left_in(running.root / "out") == [".dsort/JOB/report.json"]
     (report,) = (running.root / "out").rglob("report.json")
     assert json.loads(report.read_text())["state"] == "aborted"

@@ -64,7 +64,6 @@ def nothing_in(scratch: Path) -> None:
 
 WORKERS = [
     (PointFault("spill:append", 3), "renamed"),
-    (PointFault("extract:end", 3), "shuffle"),
     (PointFault("order:end", 1), "spilled"),
     (PointFault("create:write", 3), "verified"),
 ]

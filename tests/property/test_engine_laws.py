@@ -158,6 +158,21 @@ def test_keys_that_many_shards_have_are_settled_whoever_finds_them(
     check(expected(spec, inputs), spec, fresh(tmp_path, inputs), moved)
 
 
+@pytest.mark.parametrize("way", ["map", "spill"])
+def test_a_node_may_be_lost_at_any_moment_of_a_job_that_checks_content(
+    way: str, tmp_path: Path
+) -> None:
+    inputs = small_dataset("lost", shards=3, records=3)
+    spec = {"input_bck": "in", "output_bck": "out", "output_format": "o-%d", "verify": "content"}
+    spec |= {"algorithm": {"kind": "md5"}, "output_shard_records": 2}
+    root = fresh(tmp_path, inputs)
+    wanted = expected(spec, inputs)
+    for moment in range(12):
+        moved = Moved(way, workers=2, buckets=3, homes=2, losses=1, order_seed=moment)
+        run_inline(spec, root, moved, overwrite=True)
+        check_shards(wanted, files_of(root / "out"))
+
+
 @pytest.mark.parametrize(
     "algorithm",
     [
