@@ -162,7 +162,10 @@ def html(page: Mapping[str, Any]) -> str:
 def _embedded(page: Mapping[str, Any]) -> str:
     """JSON that nothing in it can end: no ``<``, ``>`` or ``&``, and ASCII alone, so neither line
     separators nor halves of characters."""
-    text = json.dumps(page, separators=(",", ":"), allow_nan=False)
+    try:
+        text = json.dumps(page, separators=(",", ":"), allow_nan=False)
+    except ValueError as error:  # a manifest that somebody has edited
+        raise InputError(f"what is told of the job cannot be shown: {error}") from error
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text

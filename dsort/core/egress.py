@@ -24,6 +24,9 @@ metadata of cloud machines, and what has no single server behind it."""
 _KINDS: Final = tuple(
     (ip_network(network), kind)
     for network, kind in (
+        ("100.100.100.200/32", "reserved"),  # metadata of machines: Alibaba's,
+        ("fd00:ec2::254/128", "reserved"),  # Amazon's,
+        ("fd20:ce::254/128", "reserved"),  # Google's; the first that fits counts
         ("0.0.0.0/8", "unspecified"),
         ("10.0.0.0/8", "private"),
         ("100.64.0.0/10", "shared"),

@@ -9,7 +9,8 @@ ten million names, or names without end, cost as much as ten.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import gcd
@@ -25,6 +26,7 @@ __all__ = [
     "claims_of",
     "final_templates",
     "first_conflict",
+    "names_made",
     "templates_overlap",
 ]
 
@@ -119,6 +121,26 @@ def first_conflict(ours: Sequence[Claim], theirs: Sequence[Claim]) -> tuple[Clai
             if search.overlap(template, there[index][0]):
                 return claim, there[index][1]
     return None
+
+
+def names_made(templates: Iterable[str], names: Iterable[str]) -> set[str]:
+    """Those of ``names`` that one of ``templates`` makes; see ``final_templates``. ``ValueError``
+    for a broken template."""
+    by_prefix: dict[str, list[ShardTemplate]] = defaultdict(list)
+    for text in templates:
+        template = _parsed(text)
+        by_prefix[template.prefix].append(template)
+    lengths = sorted({len(prefix) for prefix in by_prefix})
+
+    def is_made(name: str) -> bool:
+        literal = ShardTemplate(name, "fmt", name, ())
+        return any(
+            _Search(SEARCH_STEPS_MAX).overlap(literal, template)
+            for length in lengths
+            for template in by_prefix.get(name[:length], ())
+        )
+
+    return {name for name in names if is_made(name)}
 
 
 def _candidates(prefix: str, sorted_prefixes: list[str], lengths: list[int]) -> Iterator[int]:

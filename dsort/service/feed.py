@@ -6,18 +6,21 @@ However many streams are open, there is one query a turn.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.core.closing import Closing
+from dsort.runtime.answers import settle
 from dsort.service.jobs.rows import EventRow
 from dsort.service.jobs.store import JobStore
 
-__all__ = ["EventFeed"]
+__all__ = ["EventFeed", "Subscriber"]
 
 TURN_S = 0.25
 TRAIL_S = 5.0
@@ -25,6 +28,8 @@ TRAIL_S = 5.0
 the longest transaction that writes any; so long numbers that were passed over are looked for."""
 WAITING_MAX = 1000
 """Events that one stream may be behind. It is closed then, and its client asks for the rest."""
+
+log = logging.getLogger(__name__)
 
 Subscriber = asyncio.Queue[EventRow | None]
 
@@ -86,10 +91,12 @@ class EventFeed(Closing):
 
     def _run(self) -> None:
         while not self._ended.wait(TURN_S):
-            try:
-                self.turn()
-            except SQLAlchemyError:
-                continue  # the database is away: nothing is lost, the next turn asks again
+            turn: Future[None] = Future()
+            settle(turn, self.turn)
+            error = turn.exception()
+            # The database may be away: nothing is lost, the next turn asks again.
+            if error is not None and not isinstance(error, SQLAlchemyError | OSError):
+                log.error("events are not handed on: %s: %s", type(error).__name__, error)
 
     def turn(self) -> None:
         """Hand on what came since the last turn."""

@@ -7,6 +7,7 @@ import fcntl
 import ipaddress
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ import uvicorn
 from dsort.errors import SpecError, StorageError
 from dsort.service.config import ServiceConfig
 from dsort.service.http.app import create_app
+from dsort.service.http.connections import HurriedProtocol
 from dsort.service.http.origin import is_loopback
 from dsort.service.security.redacting import TokenFilter
 from dsort.service.service import Service
@@ -61,7 +63,12 @@ def run_service(
     """
     _refuse_unsafe(config)
     _log_to_stderr()
-    with _alone(config.state_dir), _socket(config) as listening, Service(config) as service:
+    with (
+        _sigterm_like_ctrl_c(),
+        _alone(config.state_dir),
+        _socket(config) as listening,
+        Service(config) as service,
+    ):
         _refuse_without_tokens(config, service, say)
         url = _url(config, listening)
         service.start()
@@ -71,6 +78,8 @@ def run_service(
                 ssl_certfile=config.ssl_certfile,
                 ssl_keyfile=config.ssl_keyfile,
                 log_config=None,
+                http=HurriedProtocol,
+                ws="none",  # there are none, and what holds for requests would not hold for them
                 access_log=access_log,
                 lifespan="off",
                 proxy_headers=False,
@@ -86,7 +95,7 @@ def run_service(
         running = sum(row.replica == config.replica for row in service.store.running())
     if running:
         jobs = "1 job goes on" if running == 1 else f"{running} jobs go on"
-        say(f"stopped; {jobs} by itself, and the next `dsort serve` finds what it did")
+        say(f"stopped; {jobs}, for the next `dsort serve` to find")
 
 
 def _refuse_unsafe(config: ServiceConfig) -> None:
@@ -94,6 +103,11 @@ def _refuse_unsafe(config: ServiceConfig) -> None:
         raise SpecError(
             f"--no-auth lets anybody who reaches {config.host} run jobs",
             hint="listen on 127.0.0.1, or make tokens: `dsort token add NAME --role admin`",
+        )
+    if not config.root.is_dir():
+        raise SpecError(
+            f"the data root {config.root} is no directory",
+            hint="make it, or name another one with --root",
         )
     if (config.ssl_certfile is None) != (config.ssl_keyfile is None):
         raise SpecError("--ssl-certfile and --ssl-keyfile go together")
@@ -108,6 +122,17 @@ def _refuse_without_tokens(
     if not is_loopback(config.host):
         raise SpecError(f"there is no token yet, and {config.host} is not loopback", hint=hint)
     say(f"there is no token yet, so nobody can use the service: {hint} (or start with --no-auth)")
+
+
+@contextlib.contextmanager
+def _sigterm_like_ctrl_c() -> Iterator[None]:
+    """Have SIGTERM raise ``KeyboardInterrupt``: uvicorn raises the signal again once it has ended,
+    which by default would be the end of this process before the service has been closed."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
@@ -167,6 +192,8 @@ def _tell_ready(
     say(f"  state      {config.state_dir}")
     if config.no_auth:
         say("  no tokens: whoever can reach this address may do everything")
+    elif config.ssl_certfile is None and not is_loopback(config.host):
+        say("  no TLS: tokens can be read on their way, unless a proxy in front has it")
     if url_file is not None:
         beside = url_file.with_name(f".{url_file.name}.{os.getpid()}")
         beside.write_text(f"{url}\n", encoding="utf-8")

@@ -46,7 +46,7 @@ class Service(Closing):
                 )
             )
             self.dispatcher = Dispatcher(config, self.database)
-            maker = JobMaker(self.submitter, self._identity_of)
+            maker = JobMaker(self.submitter, self.identity_of)
             self.schedules = ScheduleStore(self.database, maker)
             self.keeper = ScheduleKeeper(self.schedules, on_submitted=self.dispatcher.wake)
             self._ending = stack.pop_all()
@@ -69,6 +69,6 @@ class Service(Closing):
         if self.dispatcher.hosts(event.job_id):
             self.metrics.on_event(event.job_id, event.kind, event.data)
 
-    def _identity_of(self, owner: str) -> Identity | None:
+    def identity_of(self, owner: str) -> Identity | None:
         """What the owner of a schedule may do now; None if there is no such token any more."""
         return ANYONE if self.config.no_auth else self.tokens.find(owner)

@@ -102,7 +102,14 @@ class LocalBucket:
         with self._doing(f"read {name}"):
             # Not blocking: what turns out to be a pipe must not keep us waiting.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            return LocalReadObject(fd, name, self.uri)
+            opened = LocalReadObject(fd, name, self.uri)
+        # Again, for what is open: a directory may have become a link meanwhile.
+        if self._policy is not None and not self._policy.allows_path(
+            str(Path(f"/proc/self/fd/{fd}").readlink())
+        ):
+            opened.close()
+            raise self._refused(path)
+        return opened
 
     def read(self, name: str) -> bytes:
         """A small file whole."""
@@ -246,10 +253,14 @@ class LocalBucket:
     def _check(self, path: Path) -> None:
         """Refuse what links lead to where the policy does not go."""
         if self._policy is not None and not self._policy.allows_path(self._real_path(path)):
-            raise StorageAccessError(
-                f"{path} leads out of the directories that this job may touch",
-                hint="there is a symbolic link on the way",
-            )
+            raise self._refused(path)
+
+    @staticmethod
+    def _refused(path: Path) -> StorageAccessError:
+        return StorageAccessError(
+            f"{path} leads out of the directories that this job may touch",
+            hint="there is a symbolic link on the way",
+        )
 
     def _may_be_told(self, path: Path) -> bool:
         """Whether a file that is listed is one of the bucket's: none that the policy denies is. One

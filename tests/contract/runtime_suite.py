@@ -1,4 +1,5 @@
-"""The law of every runtime: :class:`RuntimeSuite`, to be run over each implementation.
+"""The law of every runtime: :class:`RuntimeSuite` and :class:`OneRuntimeSuite`, to be run over each
+implementation.
 
 A test module subclasses it and gives a fixture ``make_runtime``: it makes runtimes that may host
 two workers, are not started, and obey the fixture ``stop``. They are closed after the test.
@@ -8,8 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ import psutil
 import pytest
 
 from dsort.core.bucket_ref import BucketRef
-from dsort.core.sort_rule import SortRule
 from dsort.errors import (
     CorruptShardError,
     InvariantError,
@@ -28,82 +28,14 @@ from dsort.errors import (
 )
 from dsort.runtime.base import TASK_TRIES_MAX, Runtime
 from dsort.stopping import StopFlag
-from dsort.storage.local import LocalBucket
-from dsort.storage.store_limits import StoreLimits
 from dsort.workers.requests import Indexed
-from dsort.workers.tasks import ExtractDone, ExtractTask, ReactionRules, WorkerSetup
-from tests.support.datasets import small_dataset, write_shards
-from tests.support.traps import FileBytes, Trap, WriteTo
+from dsort.workers.tasks import ExtractDone
+from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release
+from tests.support.traps import FileBytes, WriteTo
 
-__all__ = ["RuntimeSuite", "Work", "done_shards", "make_work", "release"]
+__all__ = ["OneRuntimeSuite", "RuntimeSuite"]
 
-SHARDS = 12
 SIGTERM = 15
-
-
-@dataclass
-class Work:
-    """Shards to extract, and what a worker needs for it. ``directory``: for a test's own files."""
-
-    directory: Path
-    setup: WorkerSetup
-
-    def tasks(self, count: int = SHARDS) -> list[ExtractTask]:
-        """One task for each of the first ``count`` shards."""
-        bucket = LocalBucket(self.directory / "in")
-        found = [bucket.stat(f"in-{number}.tar") for number in range(count)]
-        return [
-            ExtractTask(number, info.name, info.size_bytes, info.etag, "index", False, 1)
-            for number, info in enumerate(found)
-        ]
-
-    def trapped(self, task: ExtractTask, kind: str, *names: str) -> ExtractTask:
-        """``task`` with the name of its shard made a trap that uses the files ``names``."""
-        paths = [self.directory / name for name in names]
-        return replace(task, name=Trap(task.name, kind, *paths))
-
-    def pipe(self, name: str) -> Path:
-        """A new named pipe."""
-        path = self.directory / name
-        os.mkfifo(path)
-        return path
-
-    def blocked(self, task: ExtractTask, mark: str = "") -> ExtractTask:
-        """``task``, which waits in the midst of things: the pipe ``reached`` can be read from then
-        on, and it goes on once ``released`` was opened to write."""
-        self.pipe(f"reached{mark}")
-        self.pipe(f"released{mark}")
-        return self.trapped(task, "block", f"reached{mark}", f"released{mark}")
-
-    def noted(self) -> list[int]:
-        """The workers that did the tasks trapped with ``note``, by process id."""
-        return [int(line) for line in (self.directory / "noted").read_text().splitlines()]
-
-
-def make_work(directory: Path) -> Work:
-    """Shards in ``directory``, and all else that a worker needs."""
-    write_shards(directory / "in", small_dataset("runtime", shards=SHARDS, records=4))
-    (directory / "out").mkdir()
-    setup = WorkerSetup(
-        job_id="job-1",
-        input_bck=BucketRef("file", str(directory / "in")),
-        output_bck=BucketRef("file", str(directory / "out")),
-        output_uri=(directory / "out").as_uri(),
-        root=str(directory),
-        scratch=str(directory / "scratch"),
-        first_worker=0,
-        way="map",
-        sort_rule=SortRule("alphanumeric"),
-        reactions=ReactionRules("warn", "abort", "keep", "abort"),
-        keymap=None,
-        buckets=1,
-        buffer_bytes=1 << 20,
-        spill_to_disk=True,
-        verify_content=False,
-        input_limits=StoreLimits(),
-        output_limits=StoreLimits(),
-    )
-    return Work(directory, setup)
 
 
 def is_alive(pid: int) -> bool:
@@ -115,18 +47,6 @@ def is_alive(pid: int) -> bool:
 
 def files_below(directory: Path) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file()]
-
-
-def done_shards(answers: Sequence[tuple[object, object]]) -> list[int]:
-    """The shards that ``answers`` are about, each of which belongs to its task."""
-    found = []
-    for task, done in answers:
-        assert isinstance(task, ExtractTask)
-        assert isinstance(done, ExtractDone)
-        assert task.shard == done.shard
-        assert done.records > 0
-        found.append(done.shard)
-    return sorted(found)
 
 
 class RuntimeSuite:
@@ -159,37 +79,6 @@ class RuntimeSuite:
 
     # --- answers -------------------------------------------------------------------------------
 
-    def test_every_task_is_answered_once_in_every_run(self, runtime: Runtime, work: Work) -> None:
-        runtime.start(work.setup, 2)
-        assert done_shards(list(runtime.run(work.tasks()))) == list(range(SHARDS))
-        assert list(runtime.run([])) == []
-        assert done_shards(list(runtime.run(iter(work.tasks(3))))) == [0, 1, 2]
-
-    def test_workers_work_at_the_same_time_and_answers_come_at_once(
-        self, runtime: Runtime, work: Work
-    ) -> None:
-        runtime.start(work.setup, 2)
-        first, *others = work.tasks(4)
-        answers = runtime.run([work.blocked(first), *others])
-        assert done_shards([next(answers) for _ in others]) == [1, 2, 3]
-        (work.directory / "reached").read_bytes()
-        with (work.directory / "released").open("w"):
-            assert done_shards(list(answers)) == [0]
-
-    def test_no_more_workers_are_used_than_allowed(self, runtime: Runtime, work: Work) -> None:
-        runtime.start(work.setup, 2)
-        tasks = [work.trapped(task, "note", "noted") for task in work.tasks()]
-        assert done_shards(list(runtime.run(tasks, workers_max=1))) == list(range(SHARDS))
-        assert len(work.noted()) == SHARDS
-        first, second = work.tasks(2)
-        # Were they done at the same time, the one that waits would not be the first to answer.
-        waits = threading.Thread(target=release, args=(work,))
-        tasks = [work.blocked(first), second]
-        waits.start()
-        answers = list(runtime.run(tasks, workers_max=1))
-        waits.join()
-        assert [done.shard for _, done in answers if isinstance(done, ExtractDone)] == [0, 1]
-
     def test_workers_are_numbered_from_where_an_earlier_attempt_ended(
         self, runtime: Runtime, work: Work
     ) -> None:
@@ -210,43 +99,6 @@ class RuntimeSuite:
         assert {done.home for _, done in answers if isinstance(done, ExtractDone)} == {home}
         there = runtime.ask(home, Indexed("index", np.array([4, 5, 1])))
         assert there.tolist() == [True, False, True]
-
-    def test_a_shared_file_is_in_every_home_and_takes_the_place_of_an_older_one(
-        self, runtime: Runtime, work: Work
-    ) -> None:
-        runtime.start(work.setup, 2)
-        (home,) = runtime.homes()
-        for data in (b"old", bytes(range(256)) * 1000):
-            runtime.share("shared", data)
-            assert runtime.ask(home, FileBytes("shared")) == data
-
-    def test_what_an_answer_raises_is_raised_as_it_is(self, runtime: Runtime, work: Work) -> None:
-        runtime.start(work.setup, 1)
-        (home,) = runtime.homes()
-        with pytest.raises(ObjectNotFoundError, match="missing"):
-            runtime.ask(home, FileBytes("missing"))
-
-    def test_a_home_that_is_unknown_is_lost(self, runtime: Runtime, work: Work) -> None:
-        runtime.start(work.setup, 1)
-        (home,) = runtime.homes()
-        for other in ("0123", home[::-1]):
-            with pytest.raises(ScratchLostError) as caught:
-                runtime.ask(other, FileBytes("x"))
-            assert caught.value.home == other
-            runtime.tell(other, FileBytes("x"))
-        assert runtime.homes() == (home,)
-
-    def test_a_home_does_what_it_is_told(self, runtime: Runtime, work: Work) -> None:
-        runtime.start(work.setup, 1)
-        (home,) = runtime.homes()
-        told = work.pipe("told")
-        heard: list[bytes] = []
-        hearing = threading.Thread(target=lambda: heard.append(told.read_bytes()))
-        hearing.start()
-        runtime.tell(home, WriteTo(str(told), b"done"))
-        hearing.join()
-        assert heard == [b"done"]
-        runtime.tell(home, FileBytes("missing"))  # whose failure is nobody's concern
 
     def test_homes_are_gone_after_close(self, runtime: Runtime, work: Work) -> None:
         runtime.start(work.setup, 2)
@@ -281,13 +133,6 @@ class RuntimeSuite:
             list(runtime.run(work.tasks()))
         assert (caught.value.shard, caught.value.offset) == ("in-3.tar", 0)
         assert caught.value.hint
-
-    def test_a_bug_in_a_worker_is_told_with_its_traceback(
-        self, runtime: Runtime, work: Work
-    ) -> None:
-        runtime.start(work.setup, 1)
-        with pytest.raises(InvariantError, match=r"Traceback(.|\n)*extractor\.py"):
-            list(runtime.run([work.trapped(work.tasks(1)[0], "number")]))
 
     def test_a_worker_that_cannot_be_made_says_why(self, runtime: Runtime, work: Work) -> None:
         with pytest.raises(InvariantError, match="gopher://in is not in an object store"):
@@ -378,10 +223,83 @@ class RuntimeSuite:
         runtime.close()
 
 
-def release(work: Work, *marks: str) -> None:
-    """Let blocked tasks go on as soon as all of them wait."""
-    for mark in marks or [""]:
-        (work.directory / f"reached{mark}").read_bytes()
-    for mark in marks or [""]:
-        with (work.directory / f"released{mark}").open("w"):
-            pass
+class OneRuntimeSuite:
+    """What holds for a runtime whose workers stay as they were, so that one is enough.
+
+    A test module gives the fixture ``lasting``: a runtime with two workers, and its work.
+    """
+
+    @pytest.fixture
+    def runtime(self, lasting: tuple[Runtime, Work]) -> Runtime:
+        return lasting[0]
+
+    @pytest.fixture
+    def work(self, lasting: tuple[Runtime, Work], tmp_path: Path) -> Work:
+        return replace(lasting[1], directory=tmp_path)
+
+    def test_every_task_is_answered_once_in_every_run(self, runtime: Runtime, work: Work) -> None:
+        assert done_shards(list(runtime.run(work.tasks()))) == list(range(SHARDS))
+        assert list(runtime.run([])) == []
+        assert done_shards(list(runtime.run(iter(work.tasks(3))))) == [0, 1, 2]
+
+    def test_workers_work_at_the_same_time_and_answers_come_at_once(
+        self, runtime: Runtime, work: Work
+    ) -> None:
+        first, *others = work.tasks(4)
+        answers = runtime.run([work.blocked(first), *others])
+        assert done_shards([next(answers) for _ in others]) == [1, 2, 3]
+        (work.directory / "reached").read_bytes()
+        with (work.directory / "released").open("w"):
+            assert done_shards(list(answers)) == [0]
+
+    def test_no_more_workers_are_used_than_allowed(self, runtime: Runtime, work: Work) -> None:
+        tasks = [work.trapped(task, "note", "noted") for task in work.tasks()]
+        assert done_shards(list(runtime.run(tasks, workers_max=1))) == list(range(SHARDS))
+        assert len(work.noted()) == SHARDS
+        first, second = work.tasks(2)
+        # Were they done at the same time, the one that waits would not be the first to answer.
+        waits = threading.Thread(target=release, args=(work,))
+        tasks = [work.blocked(first), second]
+        waits.start()
+        answers = list(runtime.run(tasks, workers_max=1))
+        waits.join()
+        assert [done.shard for _, done in answers if isinstance(done, ExtractDone)] == [0, 1]
+
+    def test_a_shared_file_is_in_every_home_and_takes_the_place_of_an_older_one(
+        self, runtime: Runtime, work: Work
+    ) -> None:
+        (home,) = runtime.homes()
+        for data in (b"old", bytes(range(256)) * 1000):
+            runtime.share("shared", data)
+            assert runtime.ask(home, FileBytes("shared")) == data
+
+    def test_what_an_answer_raises_is_raised_as_it_is(self, runtime: Runtime, work: Work) -> None:
+        (home,) = runtime.homes()
+        with pytest.raises(ObjectNotFoundError, match="missing"):
+            runtime.ask(home, FileBytes("missing"))
+
+    def test_a_home_that_is_unknown_is_lost(self, runtime: Runtime, work: Work) -> None:
+        (home,) = runtime.homes()
+        for other in ("0123", home[::-1]):
+            with pytest.raises(ScratchLostError) as caught:
+                runtime.ask(other, FileBytes("x"))
+            assert caught.value.home == other
+            runtime.tell(other, FileBytes("x"))
+        assert runtime.homes() == (home,)
+
+    def test_a_home_does_what_it_is_told(self, runtime: Runtime, work: Work) -> None:
+        (home,) = runtime.homes()
+        told = work.pipe("told")
+        heard: list[bytes] = []
+        hearing = threading.Thread(target=lambda: heard.append(told.read_bytes()))
+        hearing.start()
+        runtime.tell(home, WriteTo(str(told), b"done"))
+        hearing.join()
+        assert heard == [b"done"]
+        runtime.tell(home, FileBytes("missing"))  # whose failure is nobody's concern
+
+    def test_a_bug_in_a_worker_is_told_with_its_traceback(
+        self, runtime: Runtime, work: Work
+    ) -> None:
+        with pytest.raises(InvariantError, match=r"Traceback(.|\n)*extractor\.py"):
+            list(runtime.run([work.trapped(work.tasks(1)[0], "number")]))

@@ -1,11 +1,11 @@
-"""Actors pass the whole :class:`RuntimeSuite`; and what only Ray has: nodes, and more than one way
+"""Actors pass both suites of runtimes; and what only Ray has: nodes, and more than one way
 to come to it."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ import pytest
 from dsort.errors import SpecError, StorageError, WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, Runtime
 from dsort.stopping import StopFlag
-from tests.contract.runtime_suite import RuntimeSuite, Work, done_shards, release
+from tests.contract.runtime_suite import OneRuntimeSuite, RuntimeSuite
 from tests.support.commands import SPEC, CommandLine
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.inline_runtime import run_inline
 from tests.support.ray_here import ray_here
+from tests.support.runtime_work import Work, done_shards, lasting_runtime, release
 
 pytestmark = pytest.mark.ray
 
@@ -33,6 +34,12 @@ def runtime_on(address: str | None, stop: StopFlag) -> Runtime:
     from dsort.runtime.on_ray import RayRuntime
 
     return RayRuntime(address, 2, stop)
+
+
+@pytest.fixture(scope="module")
+def lasting(ray: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Runtime, Work]]:
+    with lasting_runtime(lambda stop: runtime_on(None, stop), tmp_path_factory) as lasting:
+        yield lasting
 
 
 class TestRayRuntime(RuntimeSuite):
@@ -138,3 +145,7 @@ class TestRayRuntime(RuntimeSuite):
         assert f"the Ray cluster at {address} wants a token" in ended.err
         assert "hint: set RAY_AUTH_MODE=token" in ended.err
         assert "Traceback" not in ended.err
+
+
+class TestOneRayRuntime(OneRuntimeSuite):
+    """Comes last: it keeps half of the CPUs."""

@@ -10,18 +10,32 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pg8000.core
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import func, insert, inspect, select
-from sqlalchemy.exc import DatabaseError, IntegrityError
+from sqlalchemy.exc import (
+    DatabaseError,
+    DBAPIError,
+    IntegrityError,
+    OperationalError,
+    SQLAlchemyError,
+)
 
 from dsort.errors import SpecError, StorageError
-from dsort.service.database import tables
+from dsort.service.database import engine, tables
 from dsort.service.database.engine import Database, open_database
+from dsort.service.database.tables import locks
 from tests.support.postgres import PostgresServer
 
 WAIT_S = 30
+
+
+@pytest.fixture
+def database_url(empty_database_url: str) -> str:
+    """Here the tables, too, are yet to be made."""
+    return empty_database_url
 
 
 @pytest.fixture
@@ -198,3 +212,45 @@ def test_a_place_where_no_file_can_be_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(StorageError) as failed:
         open_database(f"sqlite:///{tmp_path}/file/service.db")
     assert f"{tmp_path}/file" in str(failed.value)
+
+
+def test_a_client_that_hangs_in_a_transaction_does_not_keep_its_locks(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "IDLE_MS_MAX", 200)
+    names = select(locks.c.name)
+    with (
+        open_database(postgres.fresh_database(), silence_s_max=10) as opened,
+        pytest.raises(SQLAlchemyError),
+        opened.writing(alone="dispatch"),
+        opened.writing(alone="dispatch") as second,
+    ):
+        assert second.execute(names).scalars().all()
+
+
+def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://ann:x@127.0.0.1:{silent.getsockname()[1]}/dsort"
+        with (
+            open_database(url, migrate=False, silence_s_max=0.2) as opened,
+            pytest.raises(DBAPIError),
+            opened.reading(),
+        ):
+            pass
+
+
+@pytest.mark.parametrize("broken", [ConnectionResetError, TimeoutError])
+def test_a_connection_that_breaks_is_an_error_of_the_database_and_is_replaced(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, broken: type[OSError]
+) -> None:
+    def read(*args: object) -> bytes:
+        raise broken("as the socket says it")
+
+    names = select(locks.c.name)
+    with open_database(postgres.fresh_database()) as opened:
+        with opened.reading() as connection, monkeypatch.context() as patched:
+            patched.setattr(pg8000.core, "_read", read)
+            with pytest.raises(OperationalError):
+                connection.execute(names)
+        with opened.reading() as connection:
+            assert connection.execute(names).scalars().all()

@@ -10,6 +10,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
 
 from dsort.errors import JobConflictError
 from dsort.service.database.engine import Database, open_database
@@ -24,6 +26,7 @@ from dsort.service.jobs.queue import (
     finish,
     note_process,
     record,
+    release,
     take_over,
     thin_progress,
 )
@@ -324,3 +327,32 @@ def test_a_long_jobs_progress_is_thinned_evenly(database: Database, store: JobSt
     assert [kind for kind, _ in events(store, "a") if kind != "progress"].count("warning") == 1
     thin_progress(database, "a", keep=10)
     assert len(events(store, "a")) == 13
+
+
+def test_a_job_that_can_never_be_stored_is_refused_in_the_end(store: JobStore) -> None:
+    tries = []
+
+    def refuse(connection: Connection, new: NewJob) -> None:
+        tries.append(new.job_id)
+        raise IntegrityError("INSERT", None, Exception("NOT NULL constraint failed"))
+
+    values = {"kind": "run", "owner": "ann", "spec": {}, "input_uri": "", "output_uri": ""}
+    with pytest.raises(IntegrityError):
+        store.submit(NewJob(job_id="a", claims=[], **values), beside=refuse)
+    assert len(set(tries)) == len(tries) <= 10
+
+
+def test_a_job_that_is_put_back_into_the_queue_comes_next_and_outdated_attempts_are_not_heard(
+    database: Database, store: JobStore
+) -> None:
+    submit(store, "a")
+    submit(store, "b")
+    row = claim(database)
+    assert row is not None
+    assert release(database, "a", row.attempt, now_s=2.0, reason="no memory")
+    assert events(store, "a")[-1][1] == {"state": "queued", "attempt": 1, "reason": "no memory"}
+    assert not note_process(database, "a", 1, pid=1, started=1.0)
+    again = claim(database)
+    assert again is not None
+    assert (again.job_id, again.attempt, again.deaths) == ("a", 2, 0)
+    assert not release(database, "a", 1, now_s=2.0, reason="too late")

@@ -192,3 +192,9 @@ def test_numbers_of_events_are_never_given_twice(here: ServiceHere) -> None:
     here.client.delete(f"/v1/jobs/{job_id}")
     again = here.submit()["job_id"]  # else whoever watches from `last` on would never hear of it
     assert here.service.store.events_after(last + 1, job_id=again)
+
+
+def test_a_service_that_was_started_is_ready(tmp_path: Path) -> None:
+    with service_here(tmp_path, start=True) as here:
+        answer = here.client.get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from dsort.core.bucket_ref import BucketRef
-from dsort.core.manifest import manifest_name
+from dsort.core.manifest import index_name, manifest_name
 from dsort.errors import StorageError
 from dsort.service.schedules.pointer import move_pointer
 from dsort.service.schedules.results import Opener, Result
@@ -47,9 +47,10 @@ def night(
     known: KnownResults, opener: Opener, number: int, *names: str, inputs: tuple[str, ...] = ()
 ) -> Result:
     """A run that has committed shards of these names."""
-    result = make_result(number, retain=2)
-    outputs = dict.fromkeys(names or (f"night-{number}/s-0", f"night-{number}/s-1"), OUT)
-    publish(result, opener(result.output_bck), outputs, inputs=inputs, index=f"{number}-index.json")
+    names = names or (f"night-{number}/s-0", f"night-{number}/s-1")
+    result = make_result(number, retain=2, names=names)
+    outputs, index = dict.fromkeys(names, OUT), index_name(result.job_id)
+    publish(result, opener(result.output_bck), outputs, inputs=inputs, index=index)
     known.rows.append(result)
     return result
 
@@ -84,8 +85,8 @@ def test_what_is_older_than_the_newest_few_goes_with_all_that_was_its_own(
     assert files(out) == {
         "night-1/notes.txt",
         *(f"night-{night}/s-{shard}" for night in (2, 3) for shard in (0, 1)),
-        "2-index.json",
-        "3-index.json",
+        index_name("job-2"),
+        index_name("job-3"),
         manifest_name("job-2"),
         manifest_name("job-3"),
     }
@@ -103,7 +104,7 @@ def test_inputs_stay_by_whatever_way_they_are_reached(
     for number, (bucket, name) in enumerate(
         [("by-link", "d/a"), ("out/d", "b"), ("in", "c.tar")], start=1
     ):
-        reading = make_result(number, retain=3, input_bck=bucket)
+        reading = make_result(number, retain=3, names=[f"n{number}"], input_bck=bucket)
         publish(reading, opener(reading.output_bck), {f"n{number}": OUT}, inputs=[name])
         known.rows.append(reading)
     assert retain(known.rows[-1], known, opener) == [
@@ -114,7 +115,7 @@ def test_inputs_stay_by_whatever_way_they_are_reached(
     assert known.removed == set()
     # Once nothing that is kept reads them, they go.
     for number in (4, 5, 6):
-        last = make_result(number, retain=3)
+        last = make_result(number, retain=3, names=[f"n{number}"])
         publish(last, opener(last.output_bck), {f"n{number}": OUT})
         known.rows.append(last)
     assert retain(last, known, opener) == []
@@ -220,9 +221,11 @@ def test_in_an_object_store_the_times_of_the_store_tell_what_is_old(
 ) -> None:
     bucket = new_s3_bucket(s3)
     for number in range(3):
-        result = make_result(number, retain=2, input_bck="s3://data", output_bck="s3://data")
+        names = [f"n{number}/s", f"n{number}/t"]
+        buckets = {"input_bck": "s3://data", "output_bck": "s3://data"}
+        result = make_result(number, retain=2, names=names, **buckets)
         inputs = ["raw/a"] if number else ["n1/s"]
-        publish(result, bucket, {f"n{number}/s": OUT, f"n{number}/t": OUT}, inputs=inputs)
+        publish(result, bucket, dict.fromkeys(names, OUT), inputs=inputs)
         known.rows.append(result)
     bucket.write("raw/a", b"input")
     assert apply_retention(result, known, lambda ref: bucket, now_s=5.0) == []
@@ -327,7 +330,9 @@ def test_a_result_that_came_late_stays_until_the_next(
     assert known.removed == {"job-0"}
 
 
-@pytest.mark.parametrize("name", [".dsort/other/manifest.json", "../in/up"])
+@pytest.mark.parametrize(
+    "name", [".dsort/other/manifest.json", "../in/up", "team-b/s-000", "0.tar"]
+)
 def test_an_edited_manifest_costs_nothing_that_no_job_makes(
     known: KnownResults, opener: Opener, tmp_path: Path, name: str
 ) -> None:
@@ -341,3 +346,32 @@ def test_an_edited_manifest_costs_nothing_that_no_job_makes(
     manifest.write_text(manifest.read_text().replace("night-0/s-0", name))
     assert len(retain(last, known, opener)) == 1
     assert (out / name).exists()
+
+
+def test_an_index_that_is_no_index_stays(
+    known: KnownResults, opener: Opener, tmp_path: Path
+) -> None:
+    for number in range(3):
+        last = night(known, opener, number)
+    out = tmp_path / "out"
+    (out / "theirs.tar").write_bytes(OUT)
+    os.utime(out / "theirs.tar", (1000, 1000))
+    manifest = out / manifest_name("job-0")
+    manifest.write_text(manifest.read_text().replace(index_name("job-0"), "theirs.tar"))
+    assert retain(last, known, opener) == [
+        "theirs.tar of the result of job job-0 stay: its manifest lists them, but it has not "
+        "made them there"
+    ]
+    assert (out / "theirs.tar").exists()
+
+
+def test_nothing_is_removed_behind_a_link(
+    known: KnownResults, opener: Opener, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    for number in range(3):
+        last = night(known, opener, number, f"night-{number}/s-0")
+    (tmp_path / "out" / "night-0").rename(theirs)
+    (tmp_path / "out" / "night-0").symlink_to(theirs)
+    assert len(retain(last, known, opener)) == 1
+    assert files(theirs) == {"s-0"}

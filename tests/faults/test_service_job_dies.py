@@ -3,14 +3,20 @@ until a job has died three times; nobody else notices."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dsort.job_setup import new_job_id
+from dsort.service.jobs.queue import Limits, claim_next, release
+from dsort.service.jobs.store import JobStore
 from tests.faults.test_out_of_memory import kills_of, small_group
 from tests.support.fault_points import PointFault, arm, struck
-from tests.support.hosted_jobs import Hosting, hosting
+from tests.support.hosted_jobs import WAIT_S, Hosting, hosting
+from tests.support.service_process import await_that
 from tests.support.surviving import assert_whole, only_a_report, undisturbed
 
 __all__ = ["small_group"]
@@ -103,3 +109,96 @@ def test_a_process_that_does_not_stop_is_killed_and_cleaned_up_after(hosted: Hos
     row = hosted.ended(job_id)
     assert (row.state, row.exit_code, row.attempt) == ("stopped", 143, 2)
     only_a_report(hosted.root / "out")
+
+
+def test_a_job_whose_process_cannot_be_begun_waits_until_it_can(hosted: Hosting) -> None:
+    hosted.close()
+    logs = hosted.config.state_dir / "logs"
+    logs.write_text("no log can be made here")
+    hosted.start(unborn_s=0.2)
+    job_id = hosted.submit()
+
+    def tried() -> list[str]:
+        return [each["reason"] for each in hosted.events(job_id, "state") if "reason" in each]
+
+    await_that(lambda: len(tried()) >= 4)  # more often than a job may die
+    assert hosted.row(job_id).state in ("queued", "running")
+    assert set(tried()) == {"its process could not be begun: File exists"}
+    logs.unlink()
+    row = hosted.ended(job_id)
+    assert (row.state, row.deaths) == ("finished", 0)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_job_that_nobody_began_goes_back_into_the_queue_or_is_stopped(
+    hosted: Hosting, stopped: bool
+) -> None:
+    hosted.close()
+    job_id = hosted.submit()
+    room = Limits(running_jobs_max=1, running_plans_max=1)
+    claimed = claim_next(hosted.database, host="h", replica="r", limits=room, now_s=1.0)
+    assert claimed is not None
+    if stopped:
+        hosted.store.ask_stop(job_id, "not wanted")
+    assert release(hosted.database, job_id, claimed.attempt, now_s=2.0, reason="no room")
+    assert hosted.row(job_id).state == ("stopped" if stopped else "queued")
+    assert not release(hosted.database, job_id, claimed.attempt, now_s=2.0, reason="no room")
+
+
+@pytest.mark.parametrize("points", [[PointFault("plan:start", 1, "stop")]], indirect=True)
+def test_a_full_disk_keeps_no_process_from_ending_as_it_was_told(
+    hosted: Hosting, base: Path
+) -> None:
+    job_id = new_job_id()
+    logs = hosted.config.state_dir / "logs"
+    logs.mkdir(exist_ok=True)
+    (logs / f"{job_id}-1.log").symlink_to("/dev/full")
+    hosted.submit(job_id=job_id)
+    process = hosted.process(job_id)
+    hosted.until_stopped(process)
+    process.terminate()
+    process.resume()
+    row = hosted.ended(job_id)
+    assert (row.state, row.attempt, row.deaths) == ("finished", 2, 0)
+    assert_whole(hosted.root / "out", undisturbed("shuffle", base))
+
+
+@pytest.mark.parametrize("points", [[PointFault("plan:start", 1, "stop")]], indirect=True)
+def test_a_process_that_was_told_to_end_while_no_service_ran_has_not_died(hosted: Hosting) -> None:
+    job_id = hosted.submit()
+    process = hosted.process(job_id)
+    hosted.until_stopped(process)
+    hosted.close()
+    process.terminate()
+    process.resume()
+    process.wait(WAIT_S)
+    hosted.start()
+    row = hosted.ended(job_id)
+    assert (row.state, row.attempt, row.deaths) == ("finished", 2, 0)
+
+
+def test_a_replica_with_another_root_does_not_touch_the_job(
+    hosted: Hosting, tmp_path: Path
+) -> None:
+    hosted.close()
+    job_id = hosted.submit()
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(hosted.root / "in", elsewhere / "in")
+    hosted.config = replace(hosted.config, root=elsewhere)
+    hosted.start()
+    row = hosted.ended(job_id)
+    assert row.state == "failed"
+    assert row.error is not None
+    assert "need the same --root" in row.error["hint"]
+    assert [each.name for each in elsewhere.iterdir()] == ["in"]
+
+
+def test_a_dispatcher_outlives_a_bug(hosted: Hosting, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosted.close()
+    dispatcher = hosted.start()
+    with monkeypatch.context() as patched:
+        patched.setattr(JobStore, "running", lambda store: 1 / 0)
+        dispatcher.wake()
+        dispatcher._thread.join(0.3)
+    job_id = hosted.submit()
+    assert hosted.ended(job_id).state == "finished"

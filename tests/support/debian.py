@@ -1,7 +1,8 @@
 """Installing Debian's own packages for tests that need a program this package does not bring.
 
 Only root on a machine with ``apt-get`` can; whoever asks decides whether that ends the test or
-skips it. A lock file keeps two test processes from installing at once.
+skips it. A lock file keeps two test processes from installing at once. All is downloaded before
+anything is installed: only a download is ended when it takes too long.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-__all__ = ["CannotInstall", "apt_install", "skip_outside_ci"]
+__all__ = ["CannotInstall", "apt_install", "skip_outside_ci", "without_a_cluster"]
 
-INSTALL_TIMEOUT_S = 600
+DOWNLOAD_TIMEOUT_S = 200
+CLUSTER_SETTINGS = Path("/etc/postgresql-common/createcluster.d")
+NO_CLUSTER = "create_main_cluster = false\n"
 LOCK = Path(tempfile.gettempdir()) / f"dsort-tests-apt-{os.getuid()}.lock"
 
 
@@ -41,8 +44,7 @@ def apt_install(*packages: str) -> None:
         raise CannotInstall(f"{names}: not installed, and only root can do so")
     with _alone():
         if not _all_installed(packages):
-            _apt_get("update")
-            _apt_get("install", "--yes", "--no-install-recommends", *packages)
+            _install(packages)
 
 
 def skip_outside_ci(reason: str) -> NoReturn:
@@ -70,8 +72,41 @@ def _all_installed(packages: tuple[str, ...]) -> bool:
     return asked.returncode == 0 and set(asked.stdout.split()) == {"installed"}
 
 
-def _apt_get(*arguments: str) -> None:
-    command = ["apt-get", "-o", "DPkg::Lock::Timeout=120", "--quiet", *arguments]
+def _install(packages: tuple[str, ...]) -> None:
+    install = ("install", "--yes", "--no-install-recommends", *packages)
+    stale: CannotInstall | None = None
+    try:
+        _apt_get("update", timeout_s=DOWNLOAD_TIMEOUT_S)
+    except CannotInstall as error:  # one source of many may be away for all we care
+        stale = error
+    try:
+        _apt_get(*install, "--download-only", timeout_s=DOWNLOAD_TIMEOUT_S)
+    except CannotInstall as error:
+        raise (stale or error) from error
+    with without_a_cluster(CLUSTER_SETTINGS):
+        _apt_get(*install)
+
+
+@contextmanager
+def without_a_cluster(settings: Path) -> Iterator[None]:
+    """PostgreSQL's packages make no database server of the machine's own, which would listen on
+    port 5432 from then on, if they are installed in this block. Afterwards all is as it was."""
+    missing = [each for each in (settings, settings.parent) if not each.exists()]
+    settings.mkdir(parents=True, exist_ok=True)
+    file = settings / "dsort-tests.conf"
+    file.write_text(NO_CLUSTER, encoding="utf-8")
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+        for each in missing:
+            with suppress(OSError):  # something else is in it by now
+                each.rmdir()
+
+
+def _apt_get(*arguments: str, timeout_s: float | None = None) -> None:
+    command = ["apt-get", "-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=3"]
+    command += ["--quiet", *arguments]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     try:
         done = subprocess.run(
@@ -80,11 +115,11 @@ def _apt_get(*arguments: str) -> None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=INSTALL_TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise CannotInstall(f"`{' '.join(command)}` took over {INSTALL_TIMEOUT_S} s") from error
+        raise CannotInstall(f"`{' '.join(command)}` took over {timeout_s} s") from error
     if done.returncode != 0:
         last_lines = "\n".join((done.stderr or done.stdout).strip().splitlines()[-3:])
         raise CannotInstall(f"`{' '.join(command)}` failed: {last_lines}")

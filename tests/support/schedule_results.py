@@ -34,8 +34,11 @@ class KnownResults(ScheduleResults):
         self.removed.add(result.job_id)
 
 
-def make_result(number: int, *, retain: int | None = None, **spec: Any) -> Result:
-    """The ``number``-th run of a schedule, due an hour after the one before it."""
+def make_result(
+    number: int, *, retain: int | None = None, names: Sequence[str] = (), **spec: Any
+) -> Result:
+    """The ``number``-th run of a schedule, due an hour after the one before it. ``names``: what it
+    makes besides what its template says."""
     due_s = 3600.0 * number
     fields = {
         "input_bck": "in",
@@ -45,6 +48,7 @@ def make_result(number: int, *, retain: int | None = None, **spec: Any) -> Resul
         **spec,
     }
     canonical = parse_spec(fields).spec.canonical()
+    claims = [["", each] for each in (f"{fields['output_format']}.tar", *names)]
     after_commit = {
         "schedule_id": "a",
         "schedule": "nightly",
@@ -55,7 +59,7 @@ def make_result(number: int, *, retain: int | None = None, **spec: Any) -> Resul
         "retain": retain,
         "pointer": {"bucket": "out", "name": "latest.json"},
     }
-    return Result(number, f"job-{number}", "finished", due_s, canonical, after_commit)
+    return Result(number, f"job-{number}", "finished", due_s, canonical, after_commit, claims, 1)
 
 
 def publish(

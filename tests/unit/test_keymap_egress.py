@@ -117,7 +117,8 @@ def test_a_name_that_leads_to_a_private_address_is_refused(
         "fd00:ec2::254",
     ):
         names["maps.test"] = [address]
-        with pytest.raises(KeyMapError, match=r"is a (loopback|link-local|private) address"):
+        refused = r"is a (loopback|link-local|private|reserved) address"
+        with pytest.raises(KeyMapError, match=refused):
             read_keymap_text(f"http://maps.test:{port}/map", policy=PUBLIC)
     for literal in ("127.0.0.1", "127.1", "2130706433", "0x7f000001", "[::ffff:7f00:1]"):
         policy = FetchPolicy(hosts=("*:*",))
@@ -277,17 +278,19 @@ def test_a_policy_travels_to_other_processes() -> None:
         ("172.31.255.255", "private"),
         ("192.168.1.1", "private"),
         ("198.18.0.1", "private"),
-        ("fd00:ec2::254", "private"),
         ("fec0::1", "private"),
         ("64:ff9b:1::1", "private"),
         ("100.64.0.1", "shared"),
-        ("100.100.100.200", "shared"),
         ("169.254.169.254", "link-local"),
         ("fe80::1%eth0", "link-local"),
         ("0.0.0.0", "unspecified"),
         ("::", "unspecified"),
         ("224.0.0.1", "multicast"),
         ("ff02::1", "multicast"),
+        ("100.100.100.200", "reserved"),
+        ("fd00:ec2::254", "reserved"),
+        ("fd20:ce::254", "reserved"),
+        ("2002:6464:64c8::1", "reserved"),
         ("168.63.129.16", "reserved"),
         ("192.0.0.192", "reserved"),
         ("255.255.255.255", "reserved"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dsort.core.overlap import claims_of, first_conflict, templates_overlap
+from dsort.core.overlap import claims_of, first_conflict, names_made, templates_overlap
 from dsort.spec.load import parse_spec
 
 PLAIN = {"input_bck": "in", "output_shard_size": 1}
@@ -80,3 +80,12 @@ def test_a_broken_template_is_no_answer() -> None:
         templates_overlap("x-{", "x-%d")
     with pytest.raises(ValueError):
         first_conflict([("file:///d", "")], [])
+
+
+def test_names_that_a_template_makes_are_told_from_others() -> None:
+    templates = ["out-%03d.tar", "a/x-{00..10..5}.tar", "a/x-@19.tar", "whole", "y{1..2}{1..2}"]
+    made = {"out-007.tar", "out-1234.tar", "a/x-05.tar", "a/x-10.tar", "a/x-19.tar", "whole", "y21"}
+    others = {"out-7.tar", "out-007.tar.gz", "out-.tar", "a/x-20.tar", "whol", "wholes", "y23", ""}
+    odd = {"a/x-{00..10..5}.tar", "out-%03d.tar", "100%", "{", "@"}
+    assert names_made(templates, made | others | odd) == made
+    assert names_made([], made) == set()

@@ -48,6 +48,13 @@ def test_what_is_left_is_told_once_one_can_tell() -> None:
     assert left_s(1, 0, 9.0) is None  # of how much is not known
 
 
+def test_what_is_left_goes_with_the_rate_that_is_shown() -> None:
+    """A job that goes on had most of it done before this attempt began."""
+    view = progress_view({**told("create", 9, 10, 2.0), "bytes_per_s": 10.0}, "run")
+    assert view is not None
+    assert view["left_s"] == 10.0
+
+
 def test_without_bytes_shards_are_counted() -> None:
     counted = {**told("extract", 5, 10), "bytes_done": 0, "bytes_total": 0}
     view = progress_view(counted, "run")

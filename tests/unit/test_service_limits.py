@@ -131,7 +131,7 @@ async def hiding(scope: Scope, receive: Receive, send: Send) -> None:
     """Takes whatever goes wrong with a body for its own mistake, as frameworks do."""
     try:
         await echo(scope, receive, send)
-    except limits._BodyTooLarge:
+    except limits._BodyRefused:
         await send({"type": "http.response.start", "status": 400, "headers": []})
         await send({"type": "http.response.body", "body": b"cannot be parsed"})
 

@@ -158,9 +158,14 @@ def test_ends_and_warnings_are_counted_by_kind(counted: Counted) -> None:
 
 
 def test_a_running_job_has_series_until_it_has_ended(counted: Counted) -> None:
-    counted.set("job-1", phase="extract", progress=progress("extract", 50))
+    counted.set("job-1", phase="extract", progress=progress("extract", 50, 7), warning_count=3)
     assert counted.value("dsort_job_phase", job="job-1", phase="extract") == 1
     assert counted.value("dsort_job_bytes_per_second", job="job-1") == 21
+    for name, value in (("bytes", 50), ("records", 7), ("elapsed_seconds", 2)):
+        name = f"dsort_job_phase_{name}"
+        assert counted.value(name, job="job-1", phase="extract") == value
+    assert counted.value("dsort_job_attempts", job="job-1") == 1
+    assert counted.value("dsort_job_warning_count", job="job-1") == 3
     share = counted.value("dsort_job_progress_ratio", job="job-1")
     assert share is not None
     assert 0 < share < 1

@@ -16,7 +16,7 @@ import pytest
 
 from dsort.errors import WorkerLostError
 from dsort.service.hosting import deaths, own_ray
-from dsort.service.hosting.deaths import NEIGHBOUR_S, SILENT_S_MAX, Watch, how_it_died
+from dsort.service.hosting.deaths import BEGIN_S_MAX, NEIGHBOUR_S, SILENT_S_MAX, Watch, how_it_died
 from dsort.service.hosting.logs import log_path, read_logs, remove_logs, tail
 from dsort.service.hosting.machine import Host, oom_kills
 from dsort.service.hosting.process import LEFT_ALONE, JobProcess
@@ -97,6 +97,20 @@ def test_another_machines_heartbeats_count_by_our_clock(watch: Watch, clock: Clo
     assert death is not None
     assert death.reason == "far has not been heard of for 30 s"
     assert not death.ours
+
+
+@pytest.mark.parametrize("host", ["far/boot/1", HOST.name])
+def test_a_process_that_never_began_was_not_killed_by_its_job(
+    watch: Watch, clock: Clock, host: str
+) -> None:
+    unborn = row(host=host, replica="two")
+    assert watch.death(unborn) is None
+    clock.now_s += BEGIN_S_MAX - 1
+    assert watch.death(unborn) is None
+    clock.now_s += 1
+    death = watch.death(unborn)
+    assert death is not None
+    assert (death.died, death.ours) == (False, False)
 
 
 def test_silence_of_a_database_is_nobodys_death(watch: Watch, clock: Clock) -> None:

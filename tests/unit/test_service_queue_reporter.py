@@ -218,6 +218,7 @@ def test_figures_of_progress() -> None:
         "bytes_per_s": 50.0,
     }
 
+
 def test_the_rate_is_that_of_the_last_seconds_of_the_phase() -> None:
     rate = reporter_module._Rate()
     assert rate(progress("extract", 1, 0, 0.0)) is None
@@ -226,3 +227,9 @@ def test_the_rate_is_that_of_the_last_seconds_of_the_phase() -> None:
         found = rate(progress("extract", 1, 1000 + (second - 1) * 10, float(second)))
     assert found == 10.0
     assert rate(progress("create", 1, 60, 2.0)) == 30.0
+
+
+def test_what_an_earlier_attempt_did_is_no_speed() -> None:
+    rate = reporter_module._Rate()
+    assert rate(progress("create", 1, 10**12, 0.001)) is None
+    assert rate(progress("create", 1, 10**12 + 300, 3.001)) == 100.0

@@ -35,6 +35,10 @@ def test_a_certificate_wants_its_key(tmp_path: Path) -> None:
     assert "--ssl-keyfile" in refusal(tmp_path, SpecError, ssl_certfile=certificate)
 
 
+def test_the_data_root_has_to_be_there(tmp_path: Path) -> None:
+    assert "no directory" in refusal(tmp_path, SpecError, root=tmp_path / "nowhere")
+
+
 def test_an_address_in_use_is_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

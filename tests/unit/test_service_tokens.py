@@ -147,13 +147,15 @@ def test_whoever_asks_to_know_is_told_before_a_secret_is_hashed(
     store.verify(text)
     hashed.clear()
 
-    def refuse() -> None:
-        raise PermissionError
+    def refuse(token_id: str) -> None:
+        raise PermissionError(token_id)
 
     assert store.verify(text, when_new=refuse) is not None
-    for other in (text[:-3] + "abc", "dsort_" + "0" * 12 + text[18:], "nonsense"):
-        with pytest.raises(PermissionError):
+    unknown = "dsort_" + "0" * 12 + text[18:]
+    for other, known in ((text[:-3] + "abc", text[6:18]), (unknown, ""), ("nonsense", "")):
+        with pytest.raises(PermissionError) as told:
             store.verify(other, when_new=refuse)
+        assert told.value.args == (known,)
     assert hashed == []
 
 

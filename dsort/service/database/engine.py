@@ -8,18 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, select
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.engine import URL, ExceptionContext, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    NoSuchModuleError,
+    OperationalError,
+    PendingRollbackError,
+)
 
 from dsort.core.closing import Closing
 from dsort.errors import SpecError, StorageError
 from dsort.service.database.tables import locks
 
-__all__ = ["Database", "database_url", "open_database"]
+__all__ = ["Database", "database_url", "open_database", "refuse_undone"]
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 BUSY_MS_MAX = 30_000
 SILENCE_S_MAX = 60  # of a server: a connection that says nothing for longer is given up
+IDLE_MS_MAX = 30_000  # of a client in the middle of a transaction: its locks are everybody's
 MIGRATION_LOCK = 0x64736F7274  # "dsort": PostgreSQL's advisory locks are numbers
 
 
@@ -32,8 +39,9 @@ class Database(Closing):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection that sees one state of the database."""
-        with self.engine.connect() as connection:
+        """A connection to ask with. Under SQLite all queries see one state of the database, under
+        PostgreSQL each of them sees what has been committed when it begins."""
+        with self._connected() as connection:
             yield connection
 
     @contextlib.contextmanager
@@ -43,7 +51,7 @@ class Database(Closing):
         ``alone``: nobody else is in a transaction of this name at the same time, on any replica
         (under SQLite any two that write exclude each other).
         """
-        with self.engine.connect() as connection:
+        with self._connected() as connection:
             # SQLite: take the lock to write now; a reader that turns writer late may be refused.
             connection = connection.execution_options(dsort_writes=True)
             with connection.begin():
@@ -51,10 +59,29 @@ class Database(Closing):
                     row = select(locks.c.name).where(locks.c.name == alone).with_for_update()
                     connection.execute(row).one()
                 yield connection
+                refuse_undone(connection)
+
+    def _connected(self) -> Connection:
+        try:
+            return self.engine.connect()
+        except OSError as error:  # pg8000 hands it on as it is where a server says nothing at all
+            raise OperationalError("connect", {}, error) from error
 
     def close(self) -> None:
         """Give all connections back."""
         self.engine.dispose()
+
+
+def refuse_undone(connection: Connection) -> None:
+    """``PendingRollbackError`` if the database has ended the transaction by itself.
+
+    SQLite undoes all of it where the disk is full; after that, what is written is committed at
+    once, and the commit of what is no more is no error (sqlite.org/lang_transaction.html).
+    """
+    if connection.dialect.name == "sqlite" and connection.in_transaction():
+        raw: Any = connection.connection.driver_connection
+        if not raw.in_transaction:
+            raise PendingRollbackError("the database has undone the transaction: its disk is full")
 
 
 def database_url(text: str) -> URL:
@@ -73,16 +100,25 @@ def database_url(text: str) -> URL:
 _URL_HINT = "for example sqlite:////var/lib/dsort/service.db, or postgresql://user@host/dsort"
 
 
-def open_database(url: str, *, connections_max: int = 20, migrate: bool = True) -> Database:
+def open_database(
+    url: str,
+    *,
+    connections_max: int = 20,
+    migrate: bool = True,
+    silence_s_max: float = SILENCE_S_MAX,
+) -> Database:
     """Connect, and bring the tables up to date (two replicas may do so at once). Without
     ``migrate`` nothing is asked of the database before its first transaction.
+    ``silence_s_max``: for how long a server may say nothing before the connection is given up.
 
     ``StorageError`` if the database cannot be reached; ``SpecError`` for a URL that is none.
     """
     parsed = database_url(url)
     try:
         engine = (
-            _sqlite(parsed) if parsed.drivername == "sqlite" else _server(parsed, connections_max)
+            _sqlite(parsed)
+            if parsed.drivername == "sqlite"
+            else _server(parsed, connections_max, silence_s_max)
         )
         if migrate:
             _migrate(engine)
@@ -107,7 +143,10 @@ def _reason(error: Exception) -> str:
 
 def _sqlite(url: URL) -> Engine:
     if url.database and url.database != ":memory:":
-        Path(url.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = Path(url.database)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():  # SQLite gives its other files the mode of this one
+            path.touch(mode=0o600)
     engine = create_engine(
         url,
         connect_args={"timeout": BUSY_MS_MAX / 1000, "isolation_level": None},
@@ -134,16 +173,36 @@ def _sqlite(url: URL) -> Engine:
     return engine
 
 
-def _server(url: URL, connections_max: int) -> Engine:
-    return create_engine(
+def _server(url: URL, connections_max: int, silence_s_max: float) -> Engine:
+    engine = create_engine(
         url,
         pool_size=connections_max,
         max_overflow=10,
         pool_pre_ping=True,
         pool_recycle=1800,
-        connect_args={"timeout": SILENCE_S_MAX},
+        connect_args={"timeout": silence_s_max},
         hide_parameters=True,
     )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, record: Any) -> None:
+        # Else a machine that is gone without a word keeps its locks for two hours (TCP's).
+        cursor = connection.cursor()
+        cursor.execute(f"SET idle_in_transaction_session_timeout = {IDLE_MS_MAX}")
+        cursor.close()
+        connection.commit()
+
+    @event.listens_for(engine, "handle_error")
+    def translate(context: ExceptionContext) -> Exception | None:
+        # pg8000 hands on what a socket raises where an answer should begin: no error of a database,
+        # so that nobody would know that the connection is broken.
+        error = context.original_exception
+        if not isinstance(error, OSError):
+            return None
+        context.is_disconnect = True
+        return OperationalError(context.statement, None, error)
+
+    return engine
 
 
 def _migrate(engine: Engine) -> None:

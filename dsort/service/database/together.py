@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from dsort.runtime.answers import settle
-from dsort.service.database.engine import Database
+from dsort.service.database.engine import Database, refuse_undone
 
 __all__ = ["Together"]
 
@@ -76,3 +76,4 @@ class Together:
         with self._database.writing() as connection:
             for each in together:
                 settle(each.worked, partial(each.do, connection))
+                refuse_undone(connection)  # or what comes now would be committed alone

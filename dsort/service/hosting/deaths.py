@@ -11,10 +11,13 @@ from dsort.service.hosting.machine import Host, oom_kills
 from dsort.service.hosting.process import LEFT_ALONE, JobProcess
 from dsort.service.jobs.rows import JobRow
 
-__all__ = ["SILENT_S_MAX", "Death", "Watch", "how_it_died"]
+__all__ = ["BEGIN_S_MAX", "SILENT_S_MAX", "Death", "Watch", "how_it_died"]
 
 SILENT_S_MAX = 30.0
 """A process on another machine that has not been heard of for so long is dead."""
+BEGIN_S_MAX = 120.0
+"""An attempt that no process has been heard of for so long has none. Twenty of them that begin at
+once on two busy cores take half a minute to say anything."""
 NEIGHBOUR_S = 5.0
 """What another replica on this machine has to see, we see, too: it comes first, for it may know
 more."""
@@ -56,16 +59,18 @@ class Watch:
         """Of an attempt that this process has not begun itself; None while it may be alive."""
         if row.host != self._host.name:
             silent_s = self._unchanged_s(row, row.heartbeat_at)
-            if silent_s < SILENT_S_MAX:
+            if silent_s < (BEGIN_S_MAX if row.pid is None else SILENT_S_MAX):
                 return None
             machine = (row.host or "").partition("/")[0]
-            return Death(f"{machine} has not been heard of for {silent_s:.0f} s", ours=False)
+            reason = f"{machine} has not been heard of for {silent_s:.0f} s"
+            # Where there was no process, the job cannot have killed it.
+            return Death(reason, died=row.pid is not None, ours=False)
         ours = row.replica == self._replica
         if row.pid is None:
             if ours:  # from before this service was started: there may be none
                 return Death("the service ended before its process was there", died=False)
-            late = self._unchanged_s(row, row.heartbeat_at) >= SILENT_S_MAX
-            return Death("its process never began", ours=False) if late else None
+            late = self._unchanged_s(row, row.heartbeat_at) >= BEGIN_S_MAX
+            return Death("its process never began", died=False, ours=False) if late else None
         if self._host.is_alive(row.pid, row.pid_started):
             self._seen.pop((row.job_id, row.attempt), None)
             return None

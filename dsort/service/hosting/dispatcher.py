@@ -13,23 +13,25 @@ import signal
 import threading
 import time
 from collections import OrderedDict
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from dsort.core.closing import Closing
 from dsort.errors import DsortError, WorkerLostError
 from dsort.job_setup import cores
+from dsort.runtime.answers import settle
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.hosting.deaths import Death, Watch, how_it_died
 from dsort.service.hosting.logs import log_path, tail
 from dsort.service.hosting.machine import Host
 from dsort.service.hosting.own_ray import OwnRay
-from dsort.service.hosting.process import JobProcess
+from dsort.service.hosting.process import LEFT_WORDS, JobProcess
 from dsort.service.hosting.reporter import DATABASE_AWAY
 from dsort.service.hosting.surroundings import Surroundings
 from dsort.service.hosting.waker import Waker
 from dsort.service.http.problems import problem_of
-from dsort.service.jobs.queue import Ending, Limits, Told, claim_next, finish, take_over
+from dsort.service.jobs.queue import Ending, Limits, Told, claim_next, finish, release, take_over
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 
@@ -48,12 +50,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long the dispatcher waits: between two looks at the queue at most and at least, and for
-    a job that was asked to stop."""
+    """How long the dispatcher waits: between two looks at the queue at most and at least, for a
+    job that was asked to stop, and where no process can be begun."""
 
     look_s: float = 1.0
     rest_s: float = 0.02
     stop_grace_s: float = 600.0
+    unborn_s: float = 5.0
 
 
 class Dispatcher(Closing):
@@ -82,7 +85,7 @@ class Dispatcher(Closing):
                 config.state_dir.absolute(), cpus=workers * jobs_max, over=self._over
             )
         self._begun: dict[tuple[str, int], JobProcess] = {}
-        self._unborn: dict[tuple[str, int], str] = {}
+        self._none_before_s = 0.0  # no process can be begun until then
         self._asked: dict[tuple[str, int], float] = {}
         self._hosted: OrderedDict[str, None] = OrderedDict()
         self._waker = Waker()
@@ -132,20 +135,24 @@ class Dispatcher(Closing):
     def _run(self) -> None:
         away = False
         while not self._over.is_set():
-            try:
-                self._see_after()
-                self._begin_queued()
-            except DATABASE_AWAY as error:
+            turn: Future[None] = Future()
+            settle(turn, self._turn)
+            error = turn.exception()
+            if isinstance(error, DATABASE_AWAY):
                 if not away:
                     log.warning("the database does not answer: %s", error)
-                away = True
                 self._watch.forget()
-            except DsortError as error:
+            elif isinstance(error, DsortError):
                 log.warning("no jobs can be begun: %s", error)
-            else:
-                away = False
+            elif error is not None:  # a bug, and no reason to leave all jobs alone
+                log.error("no jobs can be begun: %s: %s", type(error).__name__, error)
+            away = isinstance(error, DATABASE_AWAY)
             self._waker.wait(self._timing.look_s)
             self._over.wait(self._timing.rest_s)  # many who wake it at once are heard together
+
+    def _turn(self) -> None:
+        self._see_after()
+        self._begin_queued()
 
     def _see_after(self) -> None:
         running = self._store.running()
@@ -170,8 +177,6 @@ class Dispatcher(Closing):
 
     def _death(self, row: JobRow, ended: dict[tuple[str, int], int]) -> Death | None:
         key = (row.job_id, row.attempt)
-        if key in self._unborn:
-            return Death(f"its process could not be begun: {self._unborn.pop(key)}")
         process = self._begun.get(key)
         if process is None:
             return self._watch.death(row)
@@ -180,6 +185,8 @@ class Dispatcher(Closing):
     def _recover(self, row: JobRow, death: Death) -> None:
         """Go on with a job that nobody runs any more, or give it up."""
         log_text = tail(log_path(self._surroundings.state_dir, row.job_id, row.attempt))
+        if LEFT_WORDS in log_text.splitlines()[-3:]:  # it ended while nobody saw how
+            death = replace(death, died=False)
         if death.died and row.deaths + 1 >= DEATHS_MAX:
             log.warning("job %s: %s; it is given up", row.job_id, death.reason)
             self._give_up(row, death, log_text)
@@ -239,6 +246,8 @@ class Dispatcher(Closing):
                 os.kill(row.pid, signal.SIGKILL)
 
     def _begin_queued(self) -> None:
+        if time.monotonic() < self._none_before_s:
+            return
         if self._own_ray is not None and not self._over.is_set():
             ray = self._own_ray.ensure()
             self._surroundings = replace(
@@ -252,21 +261,26 @@ class Dispatcher(Closing):
                 limits=self._limits,
                 now_s=time.time(),
             )
-            if row is None:
+            if row is None or not self._begin(row):
                 return
-            self._begin(row)
 
-    def _begin(self, row: JobRow) -> None:
+    def _begin(self, row: JobRow) -> bool:
+        """Begin a process for the attempt. Where that cannot be done (no memory, a full disk) the
+        job goes back into the queue: it is not to blame, and another replica may be better off."""
         self._note_hosted(row)
         key = (row.job_id, row.attempt)
         try:
             process = JobProcess.begin(row, self._surroundings, self._host)
         except OSError as error:
-            self._unborn[key] = str(error)
-            return
+            log.error("job %s: its process cannot be begun: %s", row.job_id, error)
+            self._none_before_s = time.monotonic() + self._timing.unborn_s
+            reason = f"its process could not be begun: {error.strerror or error}"
+            release(self._database, row.job_id, row.attempt, now_s=time.time(), reason=reason)
+            return False
         log.info("job %s, attempt %d: process %d", row.job_id, row.attempt, process.pid)
         self._begun[key] = process
         self._waker.watch(process.pid)
+        return True
 
     def _note_hosted(self, row: JobRow) -> None:
         self._hosted[row.job_id] = None

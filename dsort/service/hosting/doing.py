@@ -36,6 +36,7 @@ from dsort.spec.model import JobSpec
 from dsort.stopping import StopFlag
 from dsort.storage.addresses import open_bucket
 from dsort.storage.base import Bucket
+from dsort.verification.manifest_file import parse_manifest
 
 __all__ = ["Doing", "claims_of_keymap", "report_of_manifest"]
 
@@ -72,18 +73,28 @@ class Doing:
 
     def run(self) -> JobReport:
         """Do what is left of the job."""
-        if self.row.attempt > 1:
-            done = self._go_on()
-            if done is not None:
-                return done
-        self.stop.raise_if_requested()
-        return api.run(
-            self.spec,
-            options=self.options,
-            on_event=self.on_event,
-            stop=self.stop,
-            job_id=self.row.job_id,
-        )
+        while True:
+            if self.row.attempt > 1:
+                done = self._go_on()
+                if done is not None:
+                    return done
+            self.stop.raise_if_requested()
+            try:
+                return api.run(
+                    self.spec,
+                    options=self.options,
+                    on_event=self.on_event,
+                    stop=self.stop,
+                    job_id=self.row.job_id,
+                )
+            except JobConflictError:
+                if self.row.attempt == 1 or not self._begun_by_others():
+                    raise
+
+    def _begun_by_others(self) -> bool:
+        """Whether an earlier attempt, given up though it was only slow, has come before us."""
+        hold = _hold(self.open_bucket(self.spec.output_bck), self.row.job_id)
+        return hold is not None and hold.live
 
     def _go_on(self) -> JobReport | None:
         """The report of a job that was begun before; None if nothing is left of that."""
@@ -118,9 +129,17 @@ class Doing:
         """The report by the manifest, if that is there; what else is left of the job is removed."""
         job_id = self.row.job_id
         try:
-            manifest = json.loads(bucket.read(manifest_name(job_id)))
+            data = bucket.read(manifest_name(job_id))
         except ObjectNotFoundError:
             return None
+        stored = parse_manifest(data)
+        if stored.job_id != job_id or stored.spec != self.spec:
+            # Whoever can write to the bucket could write one.
+            raise JobConflictError(
+                f"the manifest of job {job_id} in {bucket.uri} is of another job",
+                hint="look at it, and start the job again",
+            )
+        manifest = json.loads(data.decode("utf-8", "surrogateescape"))
         log.info("the job has finished already: its manifest is there")
         names = [str(shard["name"]) for shard in manifest["outputs"]]
         discard_run(bucket, job_id, names=names)

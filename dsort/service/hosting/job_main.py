@@ -11,6 +11,7 @@ to be stopped is told so by its row.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -20,13 +21,23 @@ from concurrent.futures import Future
 from types import FrameType
 from typing import Any
 
-from dsort.errors import DsortError, InvariantError, JobStoppedError, StorageFullError
+from sqlalchemy.exc import SQLAlchemyError
+
+from dsort.errors import (
+    DsortError,
+    ForbiddenError,
+    InvariantError,
+    JobConflictError,
+    JobStoppedError,
+    StorageFullError,
+)
 from dsort.runtime.answers import settle
 from dsort.service.database.engine import Database, open_database
+from dsort.service.hosting.deaths import SILENT_S_MAX
 from dsort.service.hosting.doing import Doing, claims_of_keymap
 from dsort.service.hosting.logs import log_path, tail
 from dsort.service.hosting.machine import Host, offer_to_oom_killer
-from dsort.service.hosting.process import LEFT_ALONE
+from dsort.service.hosting.process import LEFT_ALONE, LEFT_WORDS
 from dsort.service.hosting.reporter import Reporter, patiently
 from dsort.service.hosting.surroundings import Surroundings
 from dsort.service.http.problems import problem_of
@@ -34,6 +45,7 @@ from dsort.service.jobs.queue import Ending, claim_outputs, note_process
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.schedules.after_commit import run_after_commit
+from dsort.service.security.guard import place_of
 from dsort.stopping import StopFlag
 
 __all__ = ["main"]
@@ -41,6 +53,8 @@ __all__ = ["main"]
 NOT_OURS = 3
 NOT_TOLD = 4
 PLANNED_SHARDS_MAX = 10_000
+SILENCE_S_MAX = SILENT_S_MAX / 3
+"""Of the database: whoever waits for a dead connection is not heard, and taken for dead."""
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +73,9 @@ def main(arguments: list[str]) -> int:
     job_id, attempt = arguments[0], int(arguments[1])
     surroundings = Surroundings.from_environment()
     url = surroundings.database_url  # its tables are as the service needs them
-    with open_database(url, connections_max=2, migrate=False) as database:
+    with open_database(
+        url, connections_max=2, migrate=False, silence_s_max=SILENCE_S_MAX
+    ) as database:
         pid, started = Host().this_process()
 
         def begin() -> JobRow | None:
@@ -88,10 +104,14 @@ def _attempt(database: Database, row: JobRow, attempt: int, surroundings: Surrou
 
         done: Future[None] = Future()
         settle(done, work)
+        if isinstance(done.exception(), SQLAlchemyError):  # ten minutes were not enough
+            log.error("the job is left for another process to go on with: %s", done.exception())
+            return NOT_TOLD
         ending = _ending(row.job_id, done.exception(), result)
         log.info("the job has %s", ending.state if ending.state != "stopped" else "been stopped")
         for stream in (sys.stderr, sys.stdout):
-            stream.flush()
+            with contextlib.suppress(OSError):  # a log on a full disk takes no job along
+                stream.flush()
         reporter.note_log(tail(log_path(surroundings.state_dir, row.job_id, attempt)))
         return 0 if reporter.end(ending) else NOT_TOLD
 
@@ -106,17 +126,34 @@ def _do(
 ) -> dict[str, Any]:
     """The report of the job, in JSON types."""
     job = Doing.of(row, surroundings.options(), reporter, stop)
+    _refuse_elsewhere(job, surroundings)
     if row.kind == "plan":
         return _shortened(job.plan().to_dict())
     if row.claims is None:
         claims = claims_of_keymap(job)
-        patiently(lambda: claim_outputs(database, row.job_id, attempt, claims))
+        if not patiently(lambda: claim_outputs(database, row.job_id, attempt, claims)):
+            raise JobConflictError(f"attempt {attempt} of job {row.job_id} is not the last one")
     result = job.run().to_dict()
     if row.after_commit is not None:
         warnings = patiently(lambda: run_after_commit(database, row.job_id, job.open_bucket))
         for warning in warnings:
             reporter(warning)
     return result
+
+
+def _refuse_elsewhere(job: Doing, surroundings: Surroundings) -> None:
+    """``ForbiddenError`` if the buckets of the spec are not here what was allowed where the job was
+    taken in: this replica has another root, or a link leads elsewhere by now."""
+    for ref, allowed in (
+        (job.spec.input_bck, job.row.input_uri),
+        (job.spec.output_bck, job.row.output_uri),
+    ):
+        place = place_of(ref, surroundings.root)
+        if place != allowed:
+            raise ForbiddenError(
+                f"the job was submitted for {allowed}, but here its spec leads to {place}",
+                hint="replicas need the same --root, and links within it that do not change",
+            )
 
 
 def _shortened(plan: dict[str, Any]) -> dict[str, Any]:
@@ -148,14 +185,19 @@ def _ending(job_id: str, error: BaseException | None, result: list[dict[str, Any
 
 def _leave(number: int, frame: FrameType | None) -> None:
     """The workers are killed with this process, the journal stays: the next attempt goes on."""
-    os.write(2, b"told to end: the job is left for another process to go on with\n")
+    _last_words(LEFT_WORDS)
     os._exit(LEFT_ALONE)
 
 
 def _lost() -> None:
     """Somebody else has the job by now: whatever is there is theirs."""
-    os.write(2, b"another process has the job: nothing is done to it from here any more\n")
+    _last_words("another process has the job: nothing is done to it from here any more")
     os._exit(NOT_OURS)
+
+
+def _last_words(text: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk keeps nobody from ending
+        os.write(2, f"{text}\n".encode())
 
 
 if __name__ == "__main__":

@@ -12,12 +12,14 @@ from dsort.service.hosting.machine import Host, oom_kills
 from dsort.service.hosting.surroundings import Surroundings, interpreter
 from dsort.service.jobs.rows import JobRow
 
-__all__ = ["LEFT_ALONE", "JobProcess"]
+__all__ = ["LEFT_ALONE", "LEFT_WORDS", "JobProcess"]
 
 MODULE = "dsort.service.hosting.job_main"
 LEFT_ALONE = 128 + signal.SIGTERM
 """How a job process ends that was asked by a signal, not by its job's owner, to end: it leaves the
 job as it is, for another process to go on with."""
+LEFT_WORDS = "told to end: the job is left for another process to go on with"
+"""The last line of its log then."""
 
 
 @dataclass(slots=True)

@@ -37,6 +37,7 @@ AWAY_PAUSE_S_MAX = 5.0
 AWAY_SECONDS_MAX = 600.0
 PROGRESS_KEPT = 240
 RATE_WINDOW_S = 5.0
+RATE_SPAN_S_MIN = 0.2  # of less, a rate says nothing
 
 log = logging.getLogger(__name__)
 
@@ -207,12 +208,14 @@ class _Rate:
     def __call__(self, now: Progress) -> float | None:
         if now.phase != self._phase:
             self._phase = now.phase
-            self._seen = deque([(0.0, 0)])
+            # What is done as soon as a phase begins, an earlier attempt did.
+            early = now.elapsed_s < RATE_SPAN_S_MIN
+            self._seen = deque([(now.elapsed_s, now.bytes_done) if early else (0.0, 0)])
         self._seen.append((now.elapsed_s, now.bytes_done))
         while len(self._seen) > 2 and self._seen[1][0] <= now.elapsed_s - RATE_WINDOW_S:
             self._seen.popleft()
         (since_s, before), (until_s, after) = self._seen[0], self._seen[-1]
-        if not after or until_s <= since_s:
+        if not after or until_s - since_s < RATE_SPAN_S_MIN:
             return None
         return round((after - before) / (until_s - since_s), 1)
 

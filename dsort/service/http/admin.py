@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
 from dsort.errors import ForbiddenError
+from dsort.service.http import examples
 from dsort.service.http.dependencies import Admin, Caller, address_of
-from dsort.service.http.responses import problems
+from dsort.service.http.responses import body_like, problems, shown
 from dsort.service.jobs.views import rfc3339
 from dsort.service.security.tokens import NAME_CHARACTERS_MAX, NAME_PATTERN, StoredToken
 from dsort.service.service import Service
@@ -22,6 +23,10 @@ __all__ = ["AuditEntry", "AuditPage", "Me", "NewToken", "TokenList", "TokenMade"
 AUDIT_PAGE_MAX = 1000
 EXPIRES_S_MAX = 100 * 366 * 86400.0
 _GLOBS = "`*` is any text, slashes too, `?` any one character; a pattern stands for whole URIs."
+
+TokenName = Annotated[
+    str, Path(max_length=NAME_CHARACTERS_MAX, pattern=NAME_PATTERN, description="A token's name.")
+]
 
 
 class Me(BaseModel):
@@ -37,18 +42,7 @@ class Me(BaseModel):
 class NewToken(BaseModel):
     """A token to be made."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "example": {
-                "name": "alice",
-                "role": "submitter",
-                "input_buckets": ["s3://data/*"],
-                "output_buckets": ["s3://data/alice/*"],
-                "expires_in_s": 7776000,
-            }
-        },
-    )
+    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(
         max_length=NAME_CHARACTERS_MAX,
@@ -115,7 +109,7 @@ def router(service: Service) -> APIRouter:
         "/whoami",
         tags=["access"],
         response_model=Me,
-        responses=problems(401, 429),
+        responses=shown(200, examples.ME) | problems(401, 429),
         summary="Who am I?",
     )
     def whoami(caller: Caller) -> Response:
@@ -138,12 +132,14 @@ def _add_audit(routes: APIRouter, service: Service) -> None:
         "/audit",
         tags=["access"],
         response_model=AuditPage,
-        responses=problems(400, 401, 403, 429),
+        responses=shown(200, examples.AUDIT) | problems(400, 401, 403, 429),
         summary="The audit trail",
     )
     def read_audit(
         caller: Admin,
-        limit: Annotated[int, Query(ge=1, le=AUDIT_PAGE_MAX)] = 100,
+        limit: Annotated[
+            int, Query(ge=1, le=AUDIT_PAGE_MAX, description="How many on a page.")
+        ] = 100,
         cursor: Annotated[
             str | None,
             Query(pattern=r"^[0-9]{1,18}$", description="`next_cursor` of the page before."),
@@ -172,7 +168,7 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
         "/tokens",
         tags=["access"],
         response_model=TokenList,
-        responses=problems(401, 403, 429),
+        responses=shown(200, examples.TOKENS) | problems(401, 403, 429),
         summary="List tokens",
     )
     def list_tokens(caller: Admin) -> Response:
@@ -184,7 +180,8 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
         tags=["access"],
         status_code=201,
         response_model=TokenMade,
-        responses=problems(400, 401, 403, 409, 413, 429),
+        responses=shown(201, examples.TOKEN_MADE) | problems(400, 401, 403, 409, 413, 429),
+        openapi_extra=body_like(examples.NEW_TOKEN),
         summary="Make a token",
     )
     def add_token(caller: Admin, request: Request, wanted: NewToken) -> Response:
@@ -195,13 +192,11 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
                 "a service that asks nobody for a token makes none",
                 hint="`dsort token add` makes one, on the service's machine",
             )
-        address = address_of(request)
         expires_at = None if wanted.expires_in_s is None else time.time() + wanted.expires_in_s
 
         def note(connection: Connection, made: StoredToken) -> None:
-            service.audit.note(
-                connection, caller.name, address, "token.add", made.name, made.details()
-            )
+            who, where = caller.name, address_of(request)
+            service.audit.note(connection, who, where, "token.add", made.name, made.details())
 
         text = service.tokens.add(
             wanted.name,
@@ -226,7 +221,7 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
     def remove_token(
         caller: Admin,
         request: Request,
-        name: Annotated[str, Path(max_length=NAME_CHARACTERS_MAX, pattern=NAME_PATTERN)],
+        name: TokenName,
     ) -> Response:
         """Nobody is let in with it from now on. Its jobs stay. For admins."""
         address = address_of(request)

@@ -14,16 +14,17 @@ from starlette.exceptions import HTTPException
 from dsort.commit import dsort_version
 from dsort.errors import DsortError, TooManyRequestsError, UnauthorizedError
 from dsort.service.http import admin, events, jobs, meta, metrics, pages, peer, results, schedules
-from dsort.service.http.database_errors import tell_database_errors
+from dsort.service.http.database_errors import DATABASE_AWAY, tell_database_errors
 from dsort.service.http.origin import SameOrigin
 from dsort.service.http.problems import PROBLEM_JSON, problem, problem_of
-from dsort.service.http.responses import Problem
+from dsort.service.http.responses import Problem, problems, restore_examples
 from dsort.service.http.spec_body import spec_schema
 from dsort.service.security.limits import BodyLimit
 from dsort.service.service import Service
 
 __all__ = ["create_app"]
 
+_SPECS = frozenset(("/v1/jobs", "/v1/schedules", "/v1/sort", "/v1/validate"))
 _KINDS = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 
@@ -43,13 +44,20 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(part.router(service))
     _tell_errors(app)
     tell_database_errors(app)
-    app.add_middleware(BodyLimit, bytes_max=service.config.body_bytes_max)
+    app.add_middleware(
+        BodyLimit, bytes_max=service.config.body_bytes_max, reads_itself=_takes_specs
+    )
     app.add_middleware(SameOrigin, loopback_only=service.config.no_auth)
     app.add_middleware(
         metrics.RequestMetrics, metrics=service.metrics
     )  # the outermost: it counts refusals, too
     app.openapi = _openapi(app)  # type: ignore[method-assign]
     return app
+
+
+def _takes_specs(path: str) -> bool:
+    """Whether the route asks for the token before it reads the body, which may be long."""
+    return path in _SPECS or path.startswith(("/v1/schedules/", "/v1/objects/"))
 
 
 def _tell_errors(app: FastAPI) -> None:
@@ -124,9 +132,23 @@ def _openapi(app: FastAPI) -> Callable[[], dict[str, Any]]:
             schemas.update(schemas["Problem"].pop("$defs", {}))
             for operations in made["paths"].values():
                 for operation in operations.values():
-                    if "HTTPValidationError" in str(operation.get("responses", {}).get("422")):
-                        del operation["responses"]["422"]
+                    _complete(operation)
             app.openapi_schema = made
         return app.openapi_schema
 
     return document
+
+
+def _complete(operation: dict[str, Any]) -> None:
+    """What every route may answer, whatever it does."""
+    restore_examples(operation)
+    answers = operation["responses"]
+    if "HTTPValidationError" in str(answers.get("422")):
+        del answers["422"]
+    for status, refusal in problems(403).items():  # to the page of another site
+        answers.setdefault(str(status), refusal)
+    if operation.get("requestBody"):
+        answers.setdefault("408", problems(408)[408])
+    if operation.get("security"):  # whose token it is, the database knows
+        answers.setdefault("503", DATABASE_AWAY)
+    operation["responses"] = dict(sorted(answers.items()))

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from dsort.errors import SpecError
 from dsort.service.http.problems import PROBLEM_JSON, problem, problem_of
+from dsort.service.http.responses import RETRY_AFTER
 
-__all__ = ["is_bad_text", "is_database_away", "tell_database_errors"]
+__all__ = ["DATABASE_AWAY", "is_bad_text", "is_database_away", "tell_database_errors"]
 
 RETRY_AFTER_S = 5
 _BAD_TEXT = "22021"  # PostgreSQL: character_not_in_repertoire
 _PASSING = ("08", "40", "53", "57")  # connection, conflict, resources, shutdown
+
+DATABASE_AWAY: Final = {
+    "description": "The database does not answer: `Retry-After` says how long to wait.",
+    "headers": RETRY_AFTER,
+    "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+"""The answer of status 503, as the OpenAPI document has it."""
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +60,8 @@ def is_bad_text(error: SQLAlchemyError) -> bool:
 
 def is_database_away(error: SQLAlchemyError) -> bool:
     """Whether the same may well succeed if it is tried again: no connection, none free, a lock that
-    was waited for too long."""
-    if isinstance(error, PoolTimeoutError):
+    was waited for too long, a transaction that broke in the middle."""
+    if isinstance(error, PoolTimeoutError | PendingRollbackError):
         return True
     if not isinstance(error, DBAPIError):
         return False

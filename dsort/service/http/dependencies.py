@@ -45,13 +45,19 @@ def identity(request: Request, credentials: Credentials) -> Identity:
         return ANYONE
     if credentials is None:
         raise UnauthorizedError(
-            "the request has no token", hint="send the header `Authorization: Bearer TOKEN`"
+            "the request has no token",
+            hint="set DSORT_TOKEN, or send the header `Authorization: Bearer TOKEN`",
         )
-    found = service.tokens.verify(
-        credentials.credentials, when_new=lambda: service.limits.check_failures(address)
-    )
+    tried = ""  # the token that is there
+
+    def when_new(token_id: str) -> None:
+        nonlocal tried
+        tried = token_id
+        service.limits.check_failures(address, token_id)
+
+    found = service.tokens.verify(credentials.credentials, when_new=when_new)
     if found is None:
-        service.limits.failure(address)
+        service.limits.failure(address, tried)
         raise UnauthorizedError(
             "the token is not known: it is wrong, was removed or has expired",
             hint="`dsort token ls` shows what tokens there are",

@@ -13,14 +13,9 @@ from sqlalchemy import Connection
 
 from dsort.errors import ForbiddenError, NotFoundError, SpecError, SpecProblem
 from dsort.service.hosting.logs import remove_logs
+from dsort.service.http import examples
 from dsort.service.http.dependencies import Caller, Submitting, address_of
-from dsort.service.http.responses import (
-    EXAMPLE_JOB,
-    JobList,
-    JobView,
-    WholeJobView,
-    problems,
-)
+from dsort.service.http.responses import JobList, WholeJobView, body_like, problems, shown
 from dsort.service.http.spec_body import SPEC_BODY
 from dsort.service.jobs.rows import JobRow, NewJob
 from dsort.service.jobs.store import JobFilter
@@ -32,6 +27,7 @@ from dsort.service.service import Service
 __all__ = ["SeenJob", "router"]
 
 LIST_MAX = 500
+_PLACE = "The job's own route."
 _REFUSED = problems(400, 401, 403, 404, 409, 413, 429)
 JobId = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9_-]+$", description="A job's id.")]
 State = Literal["queued", "running", "finished", "failed", "stopped"]
@@ -42,7 +38,8 @@ def seen_job(job_id: JobId, request: Request, identity: Caller) -> JobRow:
     row: JobRow | None = request.app.state.service.store.get(job_id)
     if row is None or not identity.may_see(row):
         raise NotFoundError(
-            f"there is no job {job_id}", hint="GET /v1/jobs lists those that the token may see"
+            f"there is no job {job_id}",
+            hint="`dsort show` (GET /v1/jobs) lists those that the token may see",
         )
     return row
 
@@ -88,11 +85,13 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
         status_code=201,
         response_model=WholeJobView,
         responses={
-            201: {"content": {"application/json": {"example": EXAMPLE_JOB}}},
-            200: {
-                "description": "The job that the same Idempotency-Key made before.",
-                "model": WholeJobView,
-            },
+            **shown(201, examples.JOB_QUEUED, located=_PLACE),
+            **shown(
+                200,
+                examples.JOB,
+                model=WholeJobView,
+                description="The job that the same Idempotency-Key made before.",
+            ),
             **problems(400, 401, 403, 409, 413, 429),
         },
         openapi_extra=SPEC_BODY,
@@ -153,25 +152,25 @@ def _add_list(routes: APIRouter, service: Service) -> None:
     @routes.get(
         "",
         response_model=JobList,
-        responses={
-            200: {
-                "content": {
-                    "application/json": {"example": {"jobs": [EXAMPLE_JOB], "next_cursor": None}}
-                }
-            },
-            **problems(400, 401, 429),
-        },
+        responses=shown(200, examples.JOBS) | problems(400, 401, 429),
         summary="List jobs",
     )
     def list_jobs(
         identity: Caller,
         state: Annotated[list[State], Query(description="Any of these; may be repeated.")] = [],  # noqa: B006
-        owner: Annotated[str | None, Query(max_length=128)] = None,
+        owner: Annotated[
+            str | None, Query(max_length=128, description="The name of their token.")
+        ] = None,
         label: Annotated[
             list[str], Query(max_length=20, description="All of these; may be repeated.")
         ] = [],  # noqa: B006
-        kind: Literal["run", "plan"] | None = None,
-        schedule: Annotated[str | None, Query(max_length=128)] = None,
+        kind: Annotated[
+            Literal["run", "plan"] | None,
+            Query(description="plan: dry runs alone; run: no dry run."),
+        ] = None,
+        schedule: Annotated[
+            str | None, Query(max_length=128, description="The name of what made them.")
+        ] = None,
         text: Annotated[
             str, Query(max_length=200, description="The beginning of an id, or in a description.")
         ] = "",
@@ -179,7 +178,7 @@ def _add_list(routes: APIRouter, service: Service) -> None:
             str | None,
             Query(max_length=40, description="Submitted then or later: RFC 3339, or seconds."),
         ] = None,
-        limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 50,
+        limit: Annotated[int, Query(ge=1, le=LIST_MAX, description="How many on a page.")] = 50,
         cursor: Annotated[
             str | None, Query(max_length=20, description="`next_cursor` of the page before.")
         ] = None,
@@ -204,7 +203,7 @@ def _add_list(routes: APIRouter, service: Service) -> None:
     @routes.get(
         "/{job_id}",
         response_model=WholeJobView,
-        responses=problems(400, 401, 404, 429),
+        responses=shown(200, examples.JOB_ENDED) | problems(400, 401, 404, 429),
         summary="Look at a job",
     )
     def get_job(row: SeenJob) -> Response:
@@ -216,15 +215,23 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     @routes.post(
         "/{job_id}/stop",
         status_code=202,
-        response_model=JobView,
-        responses=_REFUSED,
+        response_model=WholeJobView,
+        responses=shown(202, examples.JOB_STOPPING, located=_PLACE) | _REFUSED,
+        openapi_extra=body_like({"reason": "the images are not all there"}),
         summary="Stop a job",
     )
     def stop_job(
         row: OwnJob,
         request: Request,
         identity: Submitting,
-        reason: Annotated[str, Body(embed=True, max_length=1000)] = "",
+        reason: Annotated[
+            str,
+            Body(
+                embed=True,
+                max_length=1000,
+                description="Why: told to whoever looks at the job.",
+            ),
+        ] = "",
     ) -> Response:
         """A queued job is stopped at once; a running one ends within seconds and leaves nothing
         half done. One that has ended stays as it is."""
@@ -236,14 +243,14 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     @routes.post(
         "/{job_id}/resume",
         status_code=202,
-        response_model=JobView,
-        responses=_REFUSED,
+        response_model=WholeJobView,
+        responses=shown(202, examples.JOB_QUEUED, located=_PLACE) | _REFUSED,
         summary="Go on with a job",
     )
     def resume_job(row: OwnJob, request: Request, identity: Submitting) -> Response:
         """Put a failed or stopped job into the queue again: the same job, the same bytes; what is
         left of it is used."""
-        service.submitter.check(row.spec)  # what is allowed may have changed since
+        service.submitter.check_for(identity, row.spec)  # what is allowed may have changed since
         after = service.store.requeue(row.job_id)
         _note(service, request, identity.name, "job.resume", row.job_id)
         service.dispatcher.wake()
@@ -254,8 +261,8 @@ def _add_ends(routes: APIRouter, service: Service) -> None:
     @routes.post(
         "/{job_id}/retry",
         status_code=202,
-        response_model=JobView,
-        responses=_REFUSED,
+        response_model=WholeJobView,
+        responses=shown(202, examples.JOB_QUEUED, located=_PLACE) | _REFUSED,
         summary="Run a job's spec again",
     )
     def retry_job(row: OwnJob, request: Request, identity: Submitting) -> Response:

@@ -8,9 +8,10 @@ from fastapi.responses import JSONResponse
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
+from dsort.service.http import examples
 from dsort.service.http.dependencies import Caller
 from dsort.service.http.problems import PROBLEM_JSON, problem
-from dsort.service.http.responses import HealthView, ValidationView, problems
+from dsort.service.http.responses import HealthView, ValidationView, problems, shown
 from dsort.service.http.spec_body import SPEC_BODY
 from dsort.service.service import Service
 from dsort.spec.schema import schema as job_schema
@@ -26,7 +27,7 @@ def router(service: Service) -> APIRouter:
         "/v1/validate",
         tags=["specs"],
         response_model=ValidationView,
-        responses=problems(400, 401, 403, 413, 429),
+        responses=shown(200, examples.VALIDATION) | problems(400, 401, 403, 413, 429),
         openapi_extra=SPEC_BODY,
         summary="Check a spec",
     )
@@ -45,7 +46,7 @@ def router(service: Service) -> APIRouter:
     @routes.get(
         "/v1/schema",
         tags=["specs"],
-        responses=problems(401, 429),
+        responses=shown(200, examples.SCHEMA) | problems(401, 429),
         summary="The JSON Schema of a spec",
     )
     def spec_schema(identity: Caller) -> dict[str, object]:
@@ -53,7 +54,11 @@ def router(service: Service) -> APIRouter:
         return dict(job_schema())
 
     @routes.get(
-        "/healthz", tags=["service"], response_model=HealthView, summary="Whether it answers"
+        "/healthz",
+        tags=["service"],
+        response_model=HealthView,
+        responses=shown(200, {"status": "ok"}),
+        summary="Whether it answers",
     )
     def healthz() -> Response:
         """The process is alive. Needs no token."""
@@ -63,7 +68,7 @@ def router(service: Service) -> APIRouter:
         "/readyz",
         tags=["service"],
         response_model=HealthView,
-        responses=problems(503),
+        responses=shown(200, {"status": "ok"}) | problems(503),
         summary="Whether it can work",
     )
     def readyz() -> Response:

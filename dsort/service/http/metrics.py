@@ -22,6 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dsort.commit import dsort_version
+from dsort.service.http import examples
 from dsort.service.http.dependencies import identity
 from dsort.service.http.responses import problems
 from dsort.service.jobs.rows import ENDED, STATES, JobRow
@@ -224,24 +225,43 @@ class _Now(Collector):
         yield from _job_gauges([row for row in running if self._is_shown(row)])
 
 
+_OF_JOBS = {
+    "dsort_job_progress_ratio": "How much of a running job is done",
+    "dsort_job_bytes_per_second": "How fast a running job is",
+    "dsort_job_attempts": "How often a running job was begun or taken up again",
+    "dsort_job_warning_count": "Warnings of a running job so far",
+}
+_OF_PHASES = {
+    "dsort_job_phase": "1 for the phase that a running job is in",
+    "dsort_job_phase_bytes": "Bytes that a running job has worked off in the phase that it is in",
+    "dsort_job_phase_records": "Records, likewise",
+    "dsort_job_phase_elapsed_seconds": "How long a running job is in that phase",
+}
+
+
 def _job_gauges(rows: Sequence[JobRow]) -> Iterable[Metric]:
-    share = GaugeMetricFamily(
-        "dsort_job_progress_ratio", "How much of a running job is done", labels=["job"]
-    )
-    rate = GaugeMetricFamily(
-        "dsort_job_bytes_per_second", "How fast a running job is", labels=["job"]
-    )
-    phase = GaugeMetricFamily(
-        "dsort_job_phase", "1 for the phase that a running job is in", labels=["job", "phase"]
-    )
+    families = {name: GaugeMetricFamily(name, _OF_JOBS[name], labels=["job"]) for name in _OF_JOBS}
+    for name, text in _OF_PHASES.items():
+        families[name] = GaugeMetricFamily(name, text, labels=["job", "phase"])
     for row in rows:
         progress = progress_view(row.progress, row.kind) or {}
+        told = {
+            "dsort_job_progress_ratio": progress.get("share"),
+            "dsort_job_bytes_per_second": progress.get("bytes_per_s"),
+            "dsort_job_attempts": row.attempt,
+            "dsort_job_warning_count": row.warning_count,
+        }
         if row.phase is not None:
-            phase.add_metric([row.job_id, row.phase], 1)
-        for family, value in ((share, progress.get("share")), (rate, progress.get("bytes_per_s"))):
+            told["dsort_job_phase"] = 1
+        if row.phase is not None and progress.get("phase") == row.phase:
+            told["dsort_job_phase_bytes"] = progress["bytes_done"]
+            told["dsort_job_phase_records"] = progress["records_done"]
+            told["dsort_job_phase_elapsed_seconds"] = progress["elapsed_s"]
+        for name, value in told.items():
             if value is not None:
-                family.add_metric([row.job_id], value)
-    return share, rate, phase
+                labels = [row.job_id, str(row.phase)] if name in _OF_PHASES else [row.job_id]
+                families[name].add_metric(labels, value)
+    return families.values()
 
 
 class RequestMetrics:
@@ -298,7 +318,9 @@ def router(service: Service) -> APIRouter:
         responses={
             200: {
                 "description": "Metrics in Prometheus' text format.",
-                "content": {"text/plain": {"schema": {"type": "string"}}},
+                "content": {
+                    "text/plain": {"schema": {"type": "string"}, "example": examples.METRICS}
+                },
             },
             **problems(401, 429),
         },
@@ -307,8 +329,8 @@ def router(service: Service) -> APIRouter:
     def metrics(caller: Identity = Depends(who)) -> Response:
         """For Prometheus: jobs by state, time in the queue, bytes and records by phase, seconds of
         phases, retries, warnings, requests; and of each job that runs here, and that the token may
-        see, its phase, progress and rate. Needs a token, unless the service was started with
-        `--metrics-open`."""
+        see, the same while it runs, with its progress and rate. Needs a token, unless the service
+        was started with `--metrics-open`."""
         return Response(service.metrics.text(caller), media_type=TEXT_FORMAT)
 
     return routes

@@ -50,8 +50,15 @@ class SameOrigin:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._loopback_only and not is_loopback(_name_of(host)):
             return "this service asks for no token, and so answers only to the name of localhost"
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _authority_of(origin) != host.lower():
             return f"pages of {origin[:200]} may not use this service"
+        return None
+
+
+def _authority_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:  # brackets without their partner, characters that are others in a host
         return None
 
 

@@ -30,7 +30,8 @@ from dsort.errors import (
     TooManyRequestsError,
 )
 from dsort.service.http.dependencies import Caller, Submitting, address_of
-from dsort.service.http.problems import PROBLEM_JSON
+from dsort.service.http.peer_answers import KEY_MAP, KEY_MAP_SCHEMA, PEER_JOB, JobInfo
+from dsort.service.http.responses import problems, shown
 from dsort.service.http.spec_body import SPEC_BODY
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobFilter
@@ -87,16 +88,14 @@ def _told(error: DsortError) -> Response:
 
 def _texts(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The ``responses`` of a route that may answer with texts of these statuses."""
-    limits: dict[str, dict[str, Any]] = {
-        PROBLEM_JSON: {}
-    }  # of what is refused before any route is chosen
-    return {
-        status: {
-            "description": _WORDS[status],
-            "content": {"text/plain": {}, **(limits if status in (413, 429) else {})},
-        }
-        for status in statuses
+    text = {"text/plain": {"schema": {"type": "string"}}}
+    found: dict[int | str, dict[str, Any]] = {
+        status: {"description": _WORDS[status], "content": text} for status in statuses
     }
+    for status, limit in problems(403, 413, 429).items():  # told before there is a route
+        if status in found:
+            found[status] = {**limit, "content": text | limit["content"]}
+    return found
 
 
 _WORDS: Final = {
@@ -128,7 +127,8 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
     @routes.post(
         "/sort",
         response_class=PlainTextResponse,
-        responses=_texts(400, 401, 403, 413, 429),
+        responses=shown(200, PEER_JOB["id"], media_type="text/plain")
+        | _texts(400, 401, 403, 413, 429),
         openapi_extra=SPEC_BODY,
         summary="Start a dSort job as AIStore does",
     )
@@ -153,13 +153,17 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
 def _add_looks(routes: APIRouter, service: Service) -> None:
     @routes.get(
         "/sort",
+        response_model=dict[str, JobInfo] | list[JobInfo],
         responses={
             200: {
                 "description": "With `uuid` an object: the job's `JobInfo` by target (there is "
                 "one). Without it, a list of `JobInfo`.",
                 "content": {
                     "application/json": {
-                        "schema": {"anyOf": [{"type": "object"}, {"type": "array"}]}
+                        "examples": {
+                            "one": {"summary": "With uuid", "value": {TARGET: PEER_JOB}},
+                            "list": {"summary": "Without", "value": [PEER_JOB]},
+                        }
                     }
                 },
             },
@@ -295,7 +299,7 @@ def _add_key_maps(routes: APIRouter, held: HeldKeyMaps) -> None:
         openapi_extra={
             "requestBody": {
                 "description": "`{template: [key, ...]}`",
-                "content": {"application/json": {"schema": {"type": "object"}}},
+                "content": {"application/json": {"schema": KEY_MAP_SCHEMA, "example": KEY_MAP}},
             }
         },
         summary="Put an external key map as AIStore's SDK does",
@@ -303,7 +307,14 @@ def _add_key_maps(routes: APIRouter, held: HeldKeyMaps) -> None:
     async def put_key_map(
         request: Request,
         identity: Submitting,
-        bucket: Annotated[str, Path(max_length=1000)],
+        bucket: Annotated[
+            str,
+            Path(
+                max_length=1000,
+                pattern=r"^[^\n]*$",  # no route matches a path with one
+                description="The input bucket of the job to come.",
+            ),
+        ],
         part: Annotated[str, Query(max_length=10, include_in_schema=False)] = "",
     ) -> Response:
         """Hold the key map for the job whose spec names its URL, started soon by the same token."""

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import json
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dsort.service.http import examples
 from dsort.service.http.problems import PROBLEM_JSON
+from dsort.service.http.result_views import PhaseView, PlanReportView, RunReportView
 
 __all__ = [
-    "EXAMPLE_JOB",
+    "RETRY_AFTER",
     "HealthView",
     "JobList",
     "JobView",
-    "PhaseView",
     "Problem",
     "ProblemItem",
     "ProgressView",
     "ValidationView",
     "WholeJobView",
+    "body_like",
     "problems",
+    "restore_examples",
+    "shown",
 ]
 
-_TITLES = {
+_AS_TEXT: Final = "as_text"
+"""FastAPI drops all nulls from the document, those of examples, too; none is in a text."""
+_TITLES: Final = {
     400: "The request or the spec is wrong: every problem is told.",
     401: "No token, or one that is not known.",
     403: "The token's role or buckets do not allow it.",
     404: "There is no such thing, or none that the token may see.",
+    408: "The body takes too long to come.",
     409: "It does not go with the state that the thing is in.",
     413: "The body is too large.",
     422: "The data does not allow it.",
@@ -35,6 +43,10 @@ _TITLES = {
     502: "The bucket or its store fails.",
     503: "Not ready.",
 }
+RETRY_AFTER: Final = {
+    "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}
+}
+"""The header of an answer that says when to ask again."""
 
 
 class _View(BaseModel):
@@ -51,6 +63,8 @@ class ProblemItem(_View):
 
 class Problem(_View):
     """What went wrong, as RFC 9457 has it; the same words as the command line's."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [examples.PROBLEM]})
 
     type: str = Field(examples=["urn:dsort:problem:spec"])
     title: str
@@ -74,16 +88,6 @@ class ProgressView(_View):
     share: float | None = Field(description="Of the whole job, 0 to 1.")
     bytes_per_s: float | None
     left_s: float | None = Field(description="What this phase still takes, at this rate.")
-
-
-class PhaseView(_View):
-    """One phase that is over."""
-
-    phase: str
-    seconds: float
-    shards: int
-    records: int
-    bytes: int
 
 
 class JobView(_View):
@@ -120,7 +124,9 @@ class WholeJobView(JobView):
     """A job with the spec that it runs and the report of what it did."""
 
     spec: dict[str, Any]
-    result: dict[str, Any] | None
+    result: RunReportView | PlanReportView | None = Field(
+        description="Its report, once it has finished."
+    )
 
 
 class JobList(_View):
@@ -144,53 +150,47 @@ class HealthView(_View):
     status: Literal["ok"]
 
 
-EXAMPLE_JOB: dict[str, Any] = {
-    "job_id": "20260131-020000-4f2a9c",
-    "kind": "run",
-    "state": "running",
-    "stopping": False,
-    "owner": "alice",
-    "labels": ["nightly"],
-    "priority": 0,
-    "description": "Shuffle the images",
-    "input_uri": "s3://data/images",
-    "output_uri": "s3://data/shuffled",
-    "schedule": None,
-    "due_at": None,
-    "created_at": "2026-01-31T02:00:00.000Z",
-    "started_at": "2026-01-31T02:00:01.000Z",
-    "ended_at": None,
-    "queue_position": None,
-    "attempt": 1,
-    "phase": "extract",
-    "progress": {
-        "phase": "extract",
-        "shards_done": 12,
-        "shards_total": 100,
-        "records_done": 12000,
-        "bytes_done": 1200000000,
-        "bytes_total": 10000000000,
-        "elapsed_s": 4.0,
-        "share": 0.07,
-        "bytes_per_s": 300000000.0,
-        "left_s": 29.3,
-    },
-    "phases": [{"phase": "resolve", "seconds": 0.1, "shards": 100, "records": 0, "bytes": 0}],
-    "warning_count": 0,
-    "stop_reason": None,
-    "error": None,
-    "exit_code": None,
-    "host": "worker-1",
-}
+def body_like(example: object) -> dict[str, Any]:
+    """The ``openapi_extra`` of a route that takes a JSON body like ``example``."""
+    return {"requestBody": {"content": {"application/json": {"example": example}}}}
+
+
+def restore_examples(operation: dict[str, Any]) -> None:
+    """Make the examples of :func:`shown` in an operation of the OpenAPI document what they are."""
+    for answer in operation["responses"].values():
+        for media in answer.get("content", {}).values():
+            example = media.get("example")
+            if isinstance(example, dict) and _AS_TEXT in example:
+                media["example"] = json.loads(example[_AS_TEXT])
+
+
+def shown(
+    status: int,
+    example: object,
+    *,
+    media_type: str = "application/json",
+    located: str = "",
+    **more: object,
+) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route that answers ``status`` with something like ``example``.
+    ``located``: what the header ``Location`` names."""
+    content = {media_type: {"example": {_AS_TEXT: json.dumps(example)}}}
+    answer: dict[str, Any] = {"content": content, **more}
+    if located:
+        answer["headers"] = {"Location": {"description": located, "schema": {"type": "string"}}}
+    return {status: answer}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The ``responses`` of a route that may answer with problems of these statuses."""
     schema = {"$ref": "#/components/schemas/Problem"}
-    return {
+    found: dict[int | str, dict[str, Any]] = {
         status: {
             "description": _TITLES[status],
             "content": {PROBLEM_JSON: {"schema": schema}},
         }
         for status in statuses
     }
+    if 429 in found:
+        found[429]["headers"] = RETRY_AFTER
+    return found

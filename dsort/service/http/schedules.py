@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dsort.errors import ForbiddenError, NotFoundError, SpecError, SpecProblem
 from dsort.service.database import tables
 from dsort.service.http.dependencies import Caller, Submitting, address_of
-from dsort.service.http.responses import problems
+from dsort.service.http.responses import problems, shown
 from dsort.service.schedules.definition import CatchUp, Overlap, ScheduleDefinition
 from dsort.service.schedules.rows import ScheduleRow
 from dsort.service.schedules.views import run_view, schedule_view
@@ -169,17 +169,13 @@ def _body() -> dict[str, Any]:
     }
 
 
-def _shown(status: int, example: object) -> dict[int | str, dict[str, Any]]:
-    return {status: {"content": {"application/json": {"example": example}}}}
-
-
 def seen_schedule(name: Name, request: Request, identity: Caller) -> ScheduleRow:
     """The schedule of the path, if the caller may see it."""
     row: ScheduleRow | None = request.app.state.service.schedules.get(name)
     if row is None or not identity.may_see(row):
         raise NotFoundError(
             f"there is no schedule {name}",
-            hint="GET /v1/schedules lists those that the token may see",
+            hint="`dsort schedule ls` (GET /v1/schedules) lists those that the token may see",
         )
     return row
 
@@ -228,7 +224,7 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
     @routes.get(
         "",
         response_model=ScheduleList,
-        responses=_shown(200, {"schedules": [_EXAMPLE]}) | problems(400, 401, 429),
+        responses=shown(200, {"schedules": [_EXAMPLE]}) | problems(400, 401, 429),
         summary="List schedules",
     )
     def list_schedules(identity: Caller) -> Response:
@@ -242,7 +238,7 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
     @routes.get(
         "/{name}",
         response_model=ScheduleView,
-        responses=_shown(200, _EXAMPLE) | problems(400, 401, 404, 429),
+        responses=shown(200, _EXAMPLE) | problems(400, 401, 404, 429),
         summary="Look at a schedule",
     )
     def get_schedule(row: SeenSchedule) -> Response:
@@ -252,13 +248,13 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
     @routes.get(
         "/{name}/runs",
         response_model=RunList,
-        responses=_shown(200, {"runs": [_EXAMPLE_RUN], "next_cursor": None})
+        responses=shown(200, {"runs": [_EXAMPLE_RUN], "next_cursor": None})
         | problems(400, 401, 404, 429),
         summary="List the runs of a schedule",
     )
     def list_runs(
         row: SeenSchedule,
-        limit: Annotated[int, Query(ge=1, le=RUNS_MAX)] = 50,
+        limit: Annotated[int, Query(ge=1, le=RUNS_MAX, description="How many on a page.")] = 50,
         cursor: Annotated[
             str | None, Query(max_length=20, description="`next_cursor` of the page before.")
         ] = None,
@@ -275,7 +271,8 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
         "",
         status_code=201,
         response_model=ScheduleView,
-        responses=_shown(201, _EXAMPLE) | problems(400, 401, 403, 409, 413, 429),
+        responses=shown(201, _EXAMPLE, located="The schedule's own route.")
+        | problems(400, 401, 403, 409, 413, 429),
         openapi_extra=_body(),
         summary="Make a schedule",
     )
@@ -296,7 +293,7 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
     @routes.put(
         "/{name}",
         response_model=ScheduleView,
-        responses=_shown(200, _EXAMPLE) | problems(400, 401, 403, 404, 409, 413, 429),
+        responses=shown(200, _EXAMPLE) | problems(400, 401, 403, 404, 409, 413, 429),
         openapi_extra=_body(),
         summary="Replace a schedule",
     )
@@ -318,10 +315,10 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
 
 def _add_changes(routes: APIRouter, service: Service) -> None:
     refused = problems(400, 401, 403, 404, 409, 413, 429)
-    shown = _shown(200, _EXAMPLE) | refused
+    changed = shown(200, _EXAMPLE) | refused
 
     @routes.post(
-        "/{name}/pause", response_model=ScheduleView, responses=shown, summary="Pause a schedule"
+        "/{name}/pause", response_model=ScheduleView, responses=changed, summary="Pause a schedule"
     )
     def pause_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> Response:
         """It is not due any more, until it is resumed. Jobs that it has made go on."""
@@ -330,7 +327,10 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         return _answer(service, after)
 
     @routes.post(
-        "/{name}/resume", response_model=ScheduleView, responses=shown, summary="Resume a schedule"
+        "/{name}/resume",
+        response_model=ScheduleView,
+        responses=changed,
+        summary="Resume a schedule",
     )
     def resume_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> Response:
         """Its `catch_up` says what is made up of the due times that it missed."""
@@ -342,7 +342,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         "/{name}/run-now",
         status_code=202,
         response_model=RunView,
-        responses=_shown(202, {**_EXAMPLE_RUN, "by_hand": True}) | refused,
+        responses=shown(202, {**_EXAMPLE_RUN, "by_hand": True}) | refused,
         summary="Run a schedule now",
     )
     def run_schedule_now(row: OwnSchedule, request: Request, identity: Submitting) -> Response:

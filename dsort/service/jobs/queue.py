@@ -7,7 +7,6 @@ the job is over. Who may run what is decided by one replica at a time (``alone="
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
-from dsort.core.overlap import first_conflict
 from dsort.errors import JobConflictError
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import events, jobs
+from dsort.service.jobs.conflicts import conflict_of, is_known
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import add_event, job_rows
 
@@ -34,6 +33,7 @@ __all__ = [
     "finish",
     "note_process",
     "record",
+    "release",
     "take_over",
     "thin_progress",
 ]
@@ -108,7 +108,7 @@ def claim_next(
         if _next(connection, replica, limits) is None:
             return None  # most often so, and nobody had to wait for us
     with database.writing(alone=ALONE) as connection:
-        found = _next(connection, replica, limits)
+        found = _next(connection, replica, limits, at_once=True)
         if found is None:
             return None
         attempt = found.attempt + 1
@@ -167,14 +167,37 @@ def take_over(
         return _row(connection, job_id)
 
 
+def release(database: Database, job_id: str, attempt: int, *, now_s: float, reason: str) -> bool:
+    """Put a job back into the queue whose process could not be begun. One that was asked to stop
+    meanwhile is stopped."""
+    nobodys = {"host": None, "heartbeat_at": None}
+    asked = jobs.c.stop_asked_at.is_not(None)
+    with database.writing() as connection:
+        for state, condition, values in (
+            ("queued", ~asked, nobodys),
+            ("stopped", asked, {**nobodys, "ended_at": now_s, "exit_code": 143}),
+        ):
+            changed = connection.execute(
+                update(jobs).where(*_held(job_id, attempt), condition).values(state=state, **values)
+            )
+            if changed.rowcount:
+                told = {"state": state, "attempt": attempt, "reason": reason}
+                add_event(connection, job_id, "state", told, now_s=now_s)
+                return True
+    return False
+
+
 def claim_outputs(
     database: Database, job_id: str, attempt: int, claims: Sequence[Sequence[str]]
 ) -> bool:
     """Say which names a running job will write, where only its key map knew. ``JobConflictError``
     if a running job may write one of them."""
+    with database.reading() as connection:
+        for other in _running(connection):
+            conflict_of(claims, other.claims)  # so that it is known below
     with database.writing(alone=ALONE) as connection:
         for other in _running(connection):
-            if other.job_id != job_id and _conflict(claims, other.claims):
+            if other.job_id != job_id and conflict_of(claims, other.claims):
                 raise JobConflictError(
                     f"job {other.job_id} of {other.owner} runs and may write the same names",
                     hint="resume this job once that one has ended, or give it other names",
@@ -187,7 +210,10 @@ def claim_outputs(
         return bool(changed.rowcount)
 
 
-def _next(connection: Connection, replica: str, limits: Limits) -> _Row | None:
+def _next(
+    connection: Connection, replica: str, limits: Limits, *, at_once: bool = False
+) -> _Row | None:
+    """``at_once``: jobs of which it is not known whether they may run are passed over, too."""
     running = _running(connection)
     kinds = [kind for kind in ("run", "plan") if _has_room(running, replica, limits, kind)]
     if not kinds:
@@ -204,7 +230,10 @@ def _next(connection: Connection, replica: str, limits: Limits) -> _Row | None:
     )
     held = [row.claims for row in running if row.kind == "run" and row.claims]
     for found in connection.execute(query):
-        if found.kind == "plan" or not any(_conflict(found.claims, other) for other in held):
+        if found.kind == "plan" or not any(
+            (at_once and not is_known(found.claims, other)) or conflict_of(found.claims, other)
+            for other in held
+        ):
             return found
     return None
 
@@ -232,15 +261,6 @@ def _full_owners(running: Iterable[_Row], limits: Limits) -> list[str]:
 def _room(connection: Connection, replica: str, limits: Limits, wanted: _Row) -> bool:
     others = [row for row in _running(connection) if row.job_id != wanted.job_id]
     return _has_room(others, replica, limits, wanted.kind)
-
-
-def _conflict(
-    claims: Sequence[Sequence[str]] | None, others: Sequence[Sequence[str]] | None
-) -> bool:
-    """Whether the names may be the same. What is no template is for the engine to refuse."""
-    with contextlib.suppress(ValueError):
-        return bool(claims and others) and first_conflict(claims or (), others or ()) is not None
-    return False
 
 
 # -- what a job process says ----------------------------------------------------------------------

@@ -36,6 +36,7 @@ Beside = Callable[[Connection, NewJob], None]
 EVENTS_PAGE = 500
 POSITIONS_MAX = 1000
 QUEUE_FULL_RETRY_S = 30.0
+TRIES_MAX = 10
 _COLUMNS = [jobs.c[each.name] for each in fields(JobRow) if each.name in jobs.c]
 _SMALL = [column for column in _COLUMNS if column.name not in ("spec", "result", "claims")]
 
@@ -133,23 +134,35 @@ class JobStore:
         self._max_queued = max_queued_per_owner
         self._clock = clock
 
-    def submit(self, new: NewJob, *, beside: Beside | None = None) -> tuple[JobRow, bool]:
+    def submit(
+        self,
+        new: NewJob,
+        *,
+        before: Callable[[Connection], None] | None = None,
+        beside: Beside | None = None,
+    ) -> tuple[JobRow, bool]:
         """Take a job in: (its row, whether it is new). With an idempotency key that is known, the
         job that was made with it, and False; ``ConflictError`` if that one was asked otherwise.
 
-        ``beside`` is called within the transaction, to look for what speaks against the job (it
-        raises then), and to write what belongs to it. ``TooManyRequestsError``: the owner has as
-        many jobs in the queue as anyone may have.
+        ``before`` looks for what speaks against the job, and raises then: that may take long, so it
+        is not part of the transaction. ``beside`` is, and writes what belongs to the job.
+        ``TooManyRequestsError``: the owner has as many jobs in the queue as anyone may have.
         """
-        while True:
+        for left in reversed(range(TRIES_MAX)):
             known = self._known(new)
             if known is not None:
                 return known, False
+            if before is not None:
+                with self._database.reading() as connection:
+                    before(connection)
             try:
                 return self._together.run(partial(self._take_in, new=new, beside=beside)), True
             except IntegrityError:
                 # The same key at the same moment, or an id that was drawn twice in one second.
+                if not left:
+                    raise
                 new = replace(new, job_id=new_job_id())
+        raise AssertionError("the last try returns or raises")
 
     def _take_in(self, connection: Connection, *, new: NewJob, beside: Beside | None) -> JobRow:
         self._refuse_many(connection, new.owner)
@@ -324,13 +337,13 @@ class JobStore:
     def remove(self, job_id: str) -> None:
         """Forget a job that has ended; its outputs stay. ``NotFoundError``, ``ConflictError``."""
         with self._database.writing() as connection:
-            row = _one(connection, job_id)
-            if not row.ended:
+            # SQLite's and PostgreSQL's cascades take events and labels along.
+            ended = delete(jobs).where(jobs.c.job_id == job_id, jobs.c.state.in_(ENDED))
+            if not connection.execute(ended).rowcount:
+                row = _one(connection, job_id)
                 raise ConflictError(
                     f"job {job_id} is {row.state}", hint="stop it first, or wait until it has ended"
                 )
-            # SQLite's and PostgreSQL's cascades take events and labels along.
-            connection.execute(delete(jobs).where(jobs.c.job_id == job_id, jobs.c.state.in_(ENDED)))
 
 
 def _one(connection: Connection, job_id: str) -> JobRow:

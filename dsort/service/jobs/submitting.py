@@ -10,11 +10,12 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from dsort.core.overlap import claims_of, first_conflict
+from dsort.core.overlap import claims_of
 from dsort.errors import ConflictError, ForbiddenError, SpecError, SpecProblem
 from dsort.job_setup import new_job_id, with_seed
 from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs
+from dsort.service.jobs.conflicts import conflict_of
 from dsort.service.jobs.rows import JobRow, NewJob
 from dsort.service.jobs.store import Beside, JobStore
 from dsort.service.security.guard import (
@@ -66,6 +67,10 @@ class Submitter:
         check_spec(loaded.spec, self.policy)
         return loaded
 
+    def check_for(self, identity: Identity, spec: Mapping[str, Any]) -> None:
+        """As ``check``, and whether all that the spec names is for ``identity`` (still)."""
+        allow(identity, self.prepare(self.check(spec).spec, identity.name, Asked()))
+
     def _parsed(self, spec: Mapping[str, Any]) -> LoadedSpec:
         check_fields(spec)
         with bounded_problems():
@@ -116,13 +121,9 @@ class Submitter:
         allow(identity, new)
         if asked.idempotency_key is not None:
             new = replace(new, body_digest=body_digest)
-
-        def check_and_write(connection: Connection, job: NewJob) -> None:
-            refuse_overlap(connection, job)
-            if beside is not None:
-                beside(connection, job)
-
-        return self._store.submit(new, beside=check_and_write)
+        return self._store.submit(
+            new, before=lambda connection: refuse_overlap(connection, new), beside=beside
+        )
 
 
 def allow(identity: Identity, new: NewJob) -> None:
@@ -155,10 +156,10 @@ def refuse_overlap(connection: Connection, new: NewJob) -> None:
         jobs.c.state == "running", jobs.c.kind == "run", jobs.c.claims.is_not(None)
     )
     for job_id, claims in connection.execute(query):
-        conflict = first_conflict(new.claims, claims)
-        if conflict is not None:
+        template = conflict_of(new.claims, claims)
+        if template is not None:
             raise ConflictError(
-                f"job {job_id}, which runs, writes to the same names: {conflict[0][1]}",
+                f"job {job_id}, which runs, writes to the same names: {template}",
                 hint="wait for it, stop it, or choose another output_format",
             )
 

@@ -37,9 +37,15 @@ def progress_view(progress: Mapping[str, Any] | None, kind: str) -> dict[str, An
         done, total = progress["shards_done"], progress["shards_total"]
     within = min(done / total, 1.0) if total else 0.0
     elapsed_s = progress["elapsed_s"]
+    rate = progress.get("bytes_per_s")
     left_s = None
     if 0 < within < 1 and elapsed_s >= TELLING_S_MIN:
-        left_s = round(elapsed_s * (1 - within) / within, 1)
+        # At the rate that is shown beside it: of a job that goes on, not all that is done was
+        # done in this time.
+        left_s = elapsed_s * (1 - within) / within
+        if rate and progress["bytes_total"]:
+            left_s = (total - done) / rate
+        left_s = round(left_s, 1)
     return {**progress, "share": _share(progress["phase"], within, kind), "left_s": left_s}
 
 

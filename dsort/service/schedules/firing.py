@@ -170,8 +170,10 @@ class Firing:
         if row is None or row.paused:
             return False
         with self._database.reading() as connection:
-            run = _oldest_waiting(connection, schedule_id)
+            # In this order: PostgreSQL shows each query what has been committed by then, and a job
+            # that another replica has just made of the run must not be taken for an earlier one.
             busy = _unfinished(connection, schedule_id)
+            run = _oldest_waiting(connection, schedule_id)
         if run is None:
             return False
         if busy:
@@ -201,9 +203,12 @@ class Firing:
 
     def _make(self, row: ScheduleRow, due_s: float) -> NewJob | DsortError:
         try:
-            return self._store.maker.make(row, due_s)
+            made = self._store.maker.make(row, due_s)
         except DsortError as error:
             return error
+        with self._database.reading() as connection, contextlib.suppress(ConflictError):
+            refuse_overlap(connection, made)  # so that the transaction finds it known
+        return made
 
     def _free_moment(self, row: ScheduleRow, now_s: float) -> float:
         """A whole second from now on that is no due time, and no other run's: the run's id."""

@@ -14,6 +14,7 @@ from dsort.service.schedules.loading import SAMPLE
 from dsort.service.schedules.places import pointer_name, with_shared_buckets
 from dsort.service.schedules.render import RunValues, render
 from dsort.service.schedules.rows import ScheduleRow
+from dsort.service.security.identity import SUBMITTER
 from dsort.spec.buckets import bucket_value
 from dsort.spec.load import LoadedSpec
 
@@ -68,6 +69,11 @@ class JobMaker:
         if identity is None:
             raise ForbiddenError(
                 f"there is no token {row.owner} any more, which owns the schedule",
+                hint="make the schedule again with another token",
+            )
+        if not identity.at_least(SUBMITTER):
+            raise ForbiddenError(
+                f"{row.owner}, which owns the schedule, is a {identity.role} by now",
                 hint="make the schedule again with another token",
             )
         values = RunValues(date_of(definition, due_s), run_id_of(due_s), row.run_count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from dsort.core.bucket_ref import BucketRef
 from dsort.core.manifest import manifest_name
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, schedule_runs
+from dsort.service.jobs.queue import claim_outputs
 from dsort.spec.buckets import parse_bucket
 from dsort.storage.base import Bucket, ObjectInfo
 
@@ -24,7 +25,7 @@ Opener = Callable[[BucketRef], Bucket]
 @dataclass(frozen=True, slots=True)
 class Result:
     """A job of a schedule that has made something, or may have. ``after_commit``: as
-    ``making.py`` writes it."""
+    ``making.py`` writes it. ``claims``: (bucket URI, template) of all names that it may write."""
 
     number: int
     job_id: str
@@ -32,6 +33,8 @@ class Result:
     due_s: float
     spec: Mapping[str, Any]
     after_commit: Mapping[str, Any]
+    claims: Sequence[Sequence[str]] | None
+    attempt: int
 
     @property
     def input_bck(self) -> BucketRef:
@@ -79,6 +82,13 @@ class ScheduleResults:
             _of(schedule_id), jobs.c.state == "finished", jobs.c.job_id.not_in(removed)
         )
 
+    def hold(self, result: Result, others: Iterable[Result]) -> None:
+        """Let no job begin that would write what ``others`` have made, as long as the one of
+        ``result`` runs: somebody may resume one of them. ``JobConflictError`` if one runs."""
+        if result.state == "running":
+            claims = [claim for each in (result, *others) for claim in each.claims or ()]
+            claim_outputs(self._database, result.job_id, result.attempt, claims)
+
     def mark_removed(self, result: Result, *, now_s: float) -> None:
         """Note that its outputs are gone."""
         with self._database.writing() as connection:
@@ -89,7 +99,16 @@ class ScheduleResults:
             )
 
     def _read(self, *conditions: ColumnElement[bool]) -> list[Result]:
-        columns = ("number", "job_id", "state", "due_at", "spec", "after_commit")
+        columns = (
+            "number",
+            "job_id",
+            "state",
+            "due_at",
+            "spec",
+            "after_commit",
+            "claims",
+            "attempt",
+        )
         query = select(*(jobs.c[name] for name in columns)).where(
             jobs.c.after_commit.is_not(None), jobs.c.due_at.is_not(None), *conditions
         )

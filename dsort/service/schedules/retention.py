@@ -2,6 +2,7 @@
 
 What a manifest lists as outputs is removed, and nothing else; of that, never
 
+- what the job does not make by its spec: whoever can write to a bucket could write a manifest;
 - what is an input of the same result, or of one that is kept;
 - what a newer result of the schedule has an output of the same name for;
 - what is not as the manifest says, or was written after the manifest was.
@@ -15,8 +16,10 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from dsort.core.manifest import manifest_name
+from dsort.core.manifest import index_name, manifest_name
+from dsort.core.overlap import names_made
 from dsort.errors import DsortError, ObjectNotFoundError
 from dsort.service.schedules.results import Opener, Result, ScheduleResults
 from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
@@ -46,11 +49,13 @@ class _Stored:
 @dataclass(slots=True)
 class _Fate:
     """What becomes of the outputs of one result: ``remove``, or left because they ``changed``, or
-    are ``inputs`` of something that is kept."""
+    are ``inputs`` of something that is kept, or ``strange``: no names that the job makes, or in
+    directories that lead out of its bucket."""
 
     remove: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
+    strange: list[str] = field(default_factory=list)
 
 
 def apply_retention(
@@ -67,6 +72,7 @@ def apply_retention(
         return []
     newest_first = sorted(known.values(), key=lambda each: each.order, reverse=True)
     try:
+        results.hold(result, (each for each in newest_first if each.job_id != result.job_id))
         kept, old = _split(newest_first, keep, open_bucket, results, now_s)
     except DsortError as error:
         return [f"older results are not removed: {error}"]
@@ -172,12 +178,14 @@ def _remove(
     bucket.delete(manifest_name(job_id))
     bucket.discard(f"{INTERNAL_PREFIX}{job_id}/")
     results.mark_removed(old.result, now_s=now_s)
-    if fate.changed:
-        return [
-            f"{_shown(fate.changed)} of the result of job {job_id} stay: they are not as its "
-            "manifest says"
-        ]
-    return []
+    return [
+        f"{_shown(names)} of the result of job {job_id} stay: {why}"
+        for names, why in (
+            (fate.changed, "they are not as its manifest says"),
+            (fate.strange, "its manifest lists them, but it has not made them there"),
+        )
+        if names
+    ]
 
 
 def _fate(old: _Stored, inputs: frozenset[str], outputs: frozenset[str]) -> _Fate:
@@ -185,9 +193,13 @@ def _fate(old: _Stored, inputs: frozenset[str], outputs: frozenset[str]) -> _Fat
     sizes = {each.name: each.file_bytes for each in old.manifest.outputs}
     late_ns = old.info.mtime_ns + (STORE_CLOCK_NS if old.bucket.seals_on_finish else 0)
     names = _output_names(old.manifest)
+    templates = [template for _, template in old.result.claims or ()]
+    own = {index_name(old.result.job_id), *names_made(templates, names)}
     for name, info in sorted(old.bucket.stat_many(names).items()):
         places = places_of(old.bucket, [name])
-        if not places.isdisjoint(inputs):
+        if name not in own or _is_behind_a_link(old.bucket, name):
+            fate.strange.append(name)
+        elif not places.isdisjoint(inputs):
             fate.inputs.append(name)
         elif not places.isdisjoint(outputs):
             continue  # a newer result's by now
@@ -200,6 +212,16 @@ def _fate(old: _Stored, inputs: frozenset[str], outputs: frozenset[str]) -> _Fat
         else:
             fate.remove.append(name)
     return fate
+
+
+def _is_behind_a_link(bucket: Bucket, name: str) -> bool:
+    """Whether a directory on the way to ``name`` is a link: nothing is removed behind one."""
+    path = bucket.local_path(name)
+    if path is None:
+        return False
+    *directories, _ = name.split("/")
+    top = path.parents[len(directories)]
+    return Path(os.path.realpath(path.parent)) != Path(os.path.realpath(top), *directories)
 
 
 def _each(bucket: Bucket, names: Sequence[str], do: Callable[[str], None]) -> None:

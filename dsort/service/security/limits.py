@@ -1,23 +1,31 @@
-"""What one client may ask for: requests a minute, failures to authenticate, bytes in a body."""
+"""What one client may ask for: requests a minute, failures to authenticate, streams at once, the
+bytes of a body and the time it takes."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ipaddress import ip_address, ip_network
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dsort.core.sizes import format_bytes
-from dsort.errors import TooLargeError, TooManyRequestsError
+from dsort.errors import DsortError, TooLargeError, TooManyRequestsError, TooSlowError
 from dsort.service.http.problems import PROBLEM_JSON, problem_of
 
 __all__ = ["BodyLimit", "Rate", "RequestLimits"]
 
 FAILURES_PER_MINUTE_MAX = 20
 CLIENTS_REMEMBERED_MAX = 10_000
+STREAMS_MAX = 256
+STREAM_RETRY_S = 10.0
+BODY_S_MAX = 60.0
+SMALL_BYTES_MAX = 128 << 10
 
 
 class Rate:
@@ -75,6 +83,8 @@ class RequestLimits:
     ) -> None:
         self._requests = Rate(requests_per_minute_max, clock=clock)
         self._failures = Rate(failures_per_minute_max, clock=clock)
+        self._streams: Counter[str] = Counter()
+        self._lock = threading.Lock()
 
     def request(self, client: str) -> None:
         """Count a request. ``TooManyRequestsError`` if it is one too many."""
@@ -86,10 +96,31 @@ class RequestLimits:
                 hint="see the header Retry-After",
             )
 
-    def check_failures(self, address: str) -> None:
+    @contextmanager
+    def stream(self, client: str) -> Iterator[None]:
+        """Count a stream of events while it lasts. ``TooManyRequestsError`` if it is one too many:
+        each holds a connection, for as long as a job takes."""
+        with self._lock:
+            if self._streams[client] >= STREAMS_MAX:
+                raise TooManyRequestsError(
+                    f"{client} watches {STREAMS_MAX} jobs already, as many as anyone may",
+                    retry_after_s=STREAM_RETRY_S,
+                    hint="close some of the streams; GET /v1/jobs shows all jobs at once",
+                )
+            self._streams[client] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._streams[client] -= 1
+                if not self._streams[client]:
+                    del self._streams[client]
+
+    def check_failures(self, address: str, token_id: str = "") -> None:
         """``TooManyRequestsError`` if too many have failed; to be asked before a token is looked
-        at, since that costs time and memory."""
-        wait_s = self._failures.wait_s(_whose(address))
+        at, since that costs time and memory. ``token_id``: of a token that there is. Each is
+        counted apart, or a stranger who guesses could lock out whoever is behind the same proxy."""
+        wait_s = self._failures.wait_s(f"{_whose(address)} {token_id}")
         if wait_s:
             raise TooManyRequestsError(
                 f"too many requests from {address} without a token that is known",
@@ -97,9 +128,9 @@ class RequestLimits:
                 hint="see the header Retry-After, and check the token",
             )
 
-    def failure(self, address: str) -> None:
+    def failure(self, address: str, token_id: str = "") -> None:
         """Count a failure to authenticate."""
-        self._failures.take(_whose(address))
+        self._failures.take(f"{_whose(address)} {token_id}")
 
 
 def _whose(address: str) -> str:
@@ -114,67 +145,95 @@ def _whose(address: str) -> str:
 
 
 class BodyLimit:
-    """ASGI middleware: a request whose body has more than ``bytes_max`` is answered with 413.
+    """ASGI middleware: a request whose body has more than ``bytes_max`` is answered with 413, one
+    whose body takes longer than ``seconds_max`` with 408.
+
+    FastAPI reads a body before it asks who sent it, but for routes that read it themselves:
+    ``reads_itself`` knows their paths. On all others a body has ``SMALL_BYTES_MAX`` at most, or
+    anybody could have us hold a megabyte a connection.
 
     Bytes are counted as they come, whatever ``Content-Length`` says: a body in chunks has none.
     """
 
-    def __init__(self, app: ASGIApp, *, bytes_max: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        bytes_max: int,
+        seconds_max: float = BODY_S_MAX,
+        reads_itself: Callable[[str], bool] = lambda path: True,
+    ) -> None:
         self._app = app
         self._bytes_max = bytes_max
+        self._reads_itself = reads_itself
+        self._seconds_max = seconds_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request = _CountedRequest(receive, send, self._bytes_max)
-        if _length(scope) > self._bytes_max:
-            await request.refuse()
+        bytes_max = self._bytes_max
+        if not self._reads_itself(scope.get("path", "")):
+            bytes_max = min(bytes_max, SMALL_BYTES_MAX)
+        request = _CountedRequest(receive, send, bytes_max, self._seconds_max)
+        if _length(scope) > bytes_max:
+            await request.refuse(request.too_large())
             return
         try:
             await self._app(scope, request.receive, request.send)
-        except _BodyTooLarge:
-            await request.refuse()
+        except _BodyRefused as refused:
+            await request.refuse(refused.error)
 
 
-class _BodyTooLarge(Exception):  # noqa: N818
+class _BodyRefused(Exception):  # noqa: N818
     """Ends the reading of a body, wherever that is done."""
+
+    def __init__(self, error: DsortError) -> None:
+        super().__init__()
+        self.error = error
 
 
 class _CountedRequest:
-    def __init__(self, receive: Receive, send: Send, bytes_max: int) -> None:
+    def __init__(self, receive: Receive, send: Send, bytes_max: int, seconds_max: float) -> None:
         self._receive = receive
         self._send = send
         self._bytes_max = bytes_max
+        self._seconds_max = seconds_max
+        self._ends_at = asyncio.get_running_loop().time() + seconds_max
         self._received_bytes = 0
+        self._wrong: DsortError | None = None  # with the body
+        self._is_whole = False
         self._answered = False
         self._refused = False
 
     async def receive(self) -> Message:
-        message = await self._receive()
+        if self._is_whole:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._ends_at):
+                message = await self._receive()
+        except TimeoutError:
+            raise self._refusal(self._too_slow()) from None
         if message["type"] == "http.request":
             self._received_bytes += len(message.get("body", b""))
             if self._received_bytes > self._bytes_max:
-                raise _BodyTooLarge
+                raise self._refusal(self.too_large())
+        self._is_whole = not message.get("more_body", False)
         return message
 
     async def send(self, message: Message) -> None:
         # Whatever a framework makes of the exception, this is what has happened.
-        if self._received_bytes > self._bytes_max and not self._answered:
-            await self.refuse()
+        if self._wrong is not None and not self._answered:
+            await self.refuse(self._wrong)
         elif not self._refused:
             self._answered = True
             await self._send(message)
 
-    async def refuse(self) -> None:
-        """Answer with 413, unless there has been an answer."""
+    async def refuse(self, error: DsortError) -> None:
+        """Answer with the error, unless there has been an answer."""
         if self._answered:
             return
         self._answered = self._refused = True
-        error = TooLargeError(
-            f"the request's body has more than {format_bytes(self._bytes_max)}",
-            hint="a long list of names may come from a file: ekm_file, or a range as input_format",
-        )
         body = json.dumps(problem_of(error)).encode()
         headers = [
             (b"content-type", PROBLEM_JSON.encode()),
@@ -184,6 +243,20 @@ class _CountedRequest:
         start = {"type": "http.response.start", "status": error.http_status, "headers": headers}
         await self._send(start)
         await self._send({"type": "http.response.body", "body": body})
+
+    def too_large(self) -> DsortError:
+        """What a body of too many bytes is told."""
+        return TooLargeError(
+            f"the request's body has more than {format_bytes(self._bytes_max)}",
+            hint="a long list of names may come from a file: ekm_file, or a range as input_format",
+        )
+
+    def _too_slow(self) -> DsortError:
+        return TooSlowError(f"the request's body took longer than {self._seconds_max:.0f} s")
+
+    def _refusal(self, error: DsortError) -> _BodyRefused:
+        self._wrong = error
+        return _BodyRefused(error)
 
 
 def _length(scope: Scope) -> int:

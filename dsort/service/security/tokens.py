@@ -150,24 +150,27 @@ class TokenStore:
             raise NotFoundError(f"there is no token named {name}")
         return _stored(row)
 
-    def verify(self, text: str, *, when_new: Callable[[], None] = lambda: None) -> Identity | None:
+    def verify(
+        self, text: str, *, when_new: Callable[[str], None] = lambda token_id: None
+    ) -> Identity | None:
         """Who holds the token; None if it is none, is unknown, was removed or has expired.
 
         An unknown id takes as long as a wrong secret, so that the time tells nothing.
-        ``when_new`` is called, and may raise, before that time is spent.
+        ``when_new`` is called, and may raise, before that time is spent: with the id, if there is
+        a token of that id.
         """
         found = _TOKEN.fullmatch(text)
         if found is None:
-            when_new()
+            when_new("")
             return None
         token_id, secret = found.groups()
         with self._database.reading() as connection:
             row = connection.execute(select(tokens).where(tokens.c.token_id == token_id)).first()
         if row is None:
-            when_new()
+            when_new("")
             self._hash(secret, b"nobody's salt...", self._cost_log2)
             return None
-        if not self._is_right(secret, row.salt, row.hash, when_new):
+        if not self._is_right(secret, row.salt, row.hash, lambda: when_new(token_id)):
             return None
         stored = _stored(row)
         if stored.expires_at is not None and stored.expires_at <= self._clock():

@@ -86,11 +86,10 @@
     return span(first, Math.ceil(((bin + 1) * shards) / bins) - 1);
   }
 
-  /** Which output shards are in bin `bin`: bins are a power of two wide, the last is narrower. */
-  function outputsOf(bin, bins, shards) {
-    let width = 1;
-    while (Math.ceil(shards / width) > bins) width *= 2;
-    return span(bin * width, Math.min(shards, (bin + 1) * width) - 1);
+  /** Which output shards are in bin `bin`: all bins are as wide, but for the last. */
+  function outputsOf(bin, mixing) {
+    const width = mixing.output_bin_shards;
+    return span(bin * width, Math.min(mixing.output_shards, (bin + 1) * width) - 1);
   }
 
   const span = (first, last) =>
@@ -171,7 +170,7 @@
         height: `${100 / this.rows}%`,
       });
       const input = inputsOf(row, this.rows, this.mixing.input_shards);
-      const output = outputsOf(column, this.columns, this.mixing.output_shards);
+      const output = outputsOf(column, this.mixing);
       const share = this.shares[row][column];
       const times = share === 0 ? "none of" : `${share.toFixed(share < 10 ? 2 : 0)}×`;
       this.readout.textContent =
@@ -223,11 +222,7 @@
       "toggle",
       () => {
         const head = counts[0].map((_, c) =>
-          el(
-            "th",
-            { scope: "col", class: "num" },
-            outputsOf(c, counts[0].length, mixing.output_shards),
-          ),
+          el("th", { scope: "col", class: "num" }, outputsOf(c, mixing)),
         );
         const rows = counts.map((row, r) =>
           el(

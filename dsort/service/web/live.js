@@ -97,7 +97,7 @@
     const live = { progress: null, timeline: [], warnings: [], before_s: 0 };
     live.take = (kind, data) => {
       if (kind === "state" && data.state === "running")
-        Object.assign(live, { progress: null, timeline: [], before_s: 0 });
+        Object.assign(live, { progress: null, timeline: [], warnings: [], before_s: 0 });
       if (kind === "phase") live.before_s += data.elapsed_s || 0;
       if (kind === "warning") live.warnings.push(data);
       if (kind !== "progress") return;

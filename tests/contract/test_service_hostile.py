@@ -1,0 +1,254 @@
+"""What whoever can write to a bucket, or reach the port, cannot do to the service: have it read
+files that are elsewhere, fall over what is not as it should be, or be kept busy for nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from dsort.core.manifest import manifest_bytes, manifest_name, report_name
+from dsort.errors import JobConflictError
+from dsort.reports import RunOptions
+from dsort.service.database.tables import jobs
+from dsort.service.hosting.doing import Doing
+from dsort.service.http import events
+from dsort.service.security import limits
+from dsort.stopping import StopFlag
+from tests.support.service_here import SPEC, ServiceHere, service_here
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[ServiceHere]:
+    with service_here(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def job(here: ServiceHere) -> str:
+    """A job that has finished, whose manifest and report are whatever a test writes."""
+    return ended(here, here.submit()["job_id"])
+
+
+def ended(here: ServiceHere, job_id: str, state: str = "finished") -> str:
+    with here.service.database.writing() as connection:
+        connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(state=state))
+    return job_id
+
+
+def place(here: ServiceHere, name: str) -> Path:
+    """Where an object of the output bucket is."""
+    path = here.service.config.root / "shuffled" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def ask(here: ServiceHere, job_id: str, what: str) -> tuple[int, str]:
+    answer = here.client.get(f"/v1/jobs/{job_id}/{what}")
+    return answer.status_code, answer.text
+
+
+# --- documents in buckets ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["manifest", "report", "page"])
+@pytest.mark.parametrize("elsewhere", ["of-nobody/secret", "data/other-team/secret"])
+@pytest.mark.parametrize("linked", ["the file", "its directory"])
+def test_a_link_in_a_bucket_shows_nothing_from_elsewhere(
+    here: ServiceHere, tmp_path: Path, job: str, what: str, elsewhere: str, linked: str
+) -> None:
+    name = report_name(job) if what == "report" else manifest_name(job)
+    secret = tmp_path / elsewhere / Path(name).name
+    secret.parent.mkdir(parents=True)
+    secret.write_text('{"manifest": "top secret"}')
+    document = place(here, name)
+    if linked == "the file":
+        document.symlink_to(secret)
+    else:
+        document.parent.rmdir()
+        document.parent.symlink_to(secret.parent)
+    status, text = ask(here, job, what)
+    assert status == 502, text
+    assert "leads out" in text
+    assert "top secret" not in text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[" * 100_000,
+        b"\xff\xfe",
+        b'{"manifest": 1',
+        b"[]",
+        b'{"inputs": [{"bytes": 1e999, "records": 1}], "outputs": [], "totals": {"records": 0, '
+        b'"file_bytes": 0}, "phase_seconds": {"create": NaN}, "reactions": []}',
+        b'{"inputs": [], "outputs": [], "totals": {"records": 0, "file_bytes": 0}, '
+        b'"phase_seconds": {}, "reactions": [], "mixing": {"counts": [[99999999999999999999]]}}',
+    ],
+)
+def test_a_manifest_that_is_none_is_told_as_one(
+    here: ServiceHere, job: str, content: bytes
+) -> None:
+    place(here, manifest_name(job)).write_bytes(content)
+    status, text = ask(here, job, "page")
+    assert status == 502, text
+    assert "manifest" in text
+
+
+@pytest.mark.parametrize("what", ["manifest", "page"])
+def test_a_document_without_end_is_not_read(here: ServiceHere, job: str, what: str) -> None:
+    with place(here, manifest_name(job)).open("wb") as file:
+        file.truncate(1 << 40)
+    status, text = ask(here, job, what)
+    assert status == 502, text
+    assert "too large" in text
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://[x]", "http://\u2100/".encode()])
+def test_an_origin_that_is_none_is_another_one(here: ServiceHere, origin: Any) -> None:
+    answer = here.client.get("/healthz", headers={"Origin": origin})
+    assert answer.status_code == 403, answer.text
+
+
+def test_a_number_of_an_event_that_is_none_counts_for_nothing(here: ServiceHere, job: str) -> None:
+    answer = here.client.get(f"/v1/jobs/{job}/events", headers={"Last-Event-ID": "9" * 5000})
+    assert answer.status_code == 200
+    assert "event: end" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/x/stop", "/v1/tokens"])
+def test_strangers_cannot_have_much_kept_for_them(tmp_path: Path, path: str) -> None:
+    # Of these routes the body is read before anybody asks for the token.
+    with service_here(tmp_path, no_auth=False) as here:
+        for body in (b'"' + b"x" * 200_000, iter([b'"', b"x" * 200_000])):
+            headers = {"Content-Type": "application/json"}
+            answer = here.client.post(path, content=body, headers=headers)
+            assert answer.status_code == 413, answer.text
+        assert here.client.post("/v1/jobs", content=b"x" * 200_000).status_code == 401
+
+
+# --- tokens that were taken away -----------------------------------------------------------------
+
+MINE = {"input_buckets": ["file://*/images"], "output_buckets": ["file://*/shuffled"]}
+
+
+def token(here: ServiceHere, name: str, role: str, **buckets: list[str]) -> dict[str, str]:
+    globs = {**MINE, **buckets}
+    text = here.service.tokens.add(name, role, globs["input_buckets"], globs["output_buckets"])
+    return {"Authorization": f"Bearer {text}"}
+
+
+@pytest.fixture
+def asking(tmp_path: Path) -> Iterator[ServiceHere]:
+    """A service that asks for tokens."""
+    with service_here(tmp_path, no_auth=False) as found:
+        yield found
+
+
+def test_the_schedule_of_one_who_may_only_look_by_now_makes_no_jobs(asking: ServiceHere) -> None:
+    ann = token(asking, "ann", "submitter")
+    definition = {"name": "nightly", "every": "1d", "paused": True, "spec": SPEC}
+    assert asking.client.post("/v1/schedules", json=definition, headers=ann).status_code == 201
+    asking.service.tokens.remove("ann")
+    token(asking, "ann", "viewer")
+    root = token(asking, "root", "admin", input_buckets=["*"], output_buckets=["*"])
+    answer = asking.client.post("/v1/schedules/nightly/run-now", headers=root)
+    assert answer.status_code == 403, answer.text
+    assert "viewer" in answer.json()["detail"]
+
+
+def test_a_job_goes_on_only_while_its_key_map_is_for_the_token(asking: ServiceHere) -> None:
+    spec = {key: SPEC[key] for key in SPEC if key != "output_format"} | {"ekm_file": "keys/a.json"}
+    seen = ["file://*/images", "file://*/keys"]
+    ann = token(asking, "ann", "submitter", input_buckets=seen)
+    answer = asking.client.post("/v1/jobs", json=spec, headers=ann)
+    assert answer.status_code == 201, answer.text
+    job_id = ended(asking, answer.json()["job_id"], "stopped")
+    asking.service.tokens.remove("ann")
+    ann = token(asking, "ann", "submitter")
+    for what in ("resume", "retry"):
+        answer = asking.client.post(f"/v1/jobs/{job_id}/{what}", headers=ann)
+        assert answer.status_code == 403, answer.text
+        assert "key map" in answer.json()["detail"]
+
+
+def test_a_stream_ends_with_its_token(asking: ServiceHere, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "LOOK_S", 0.05)
+    ann = token(asking, "ann", "submitter")
+    job_id = asking.client.post("/v1/jobs", json=SPEC, headers=ann).json()["job_id"]
+    removed = threading.Timer(0.3, asking.service.tokens.remove, ["ann"])
+    removed.start()
+    answer = asking.client.get(f"/v1/jobs/{job_id}/events", headers=ann)
+    removed.join()
+    assert "event: state" in answer.text
+    assert "event: end" not in answer.text
+
+
+def test_nobody_has_streams_without_end(here: ServiceHere, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = ended(here, here.submit()["job_id"])
+    monkeypatch.setattr(limits, "STREAMS_MAX", 1)
+    for _ in range(2):  # one after the other
+        assert here.client.get(f"/v1/jobs/{job_id}/events").status_code == 200
+    with here.service.limits.stream("anyone"):
+        answer = here.client.get(f"/v1/jobs/{job_id}/events")
+        assert answer.status_code == 429, answer.text
+        assert answer.headers["Retry-After"]
+    with here.service.limits.stream("another"):
+        assert here.client.get(f"/v1/jobs/{job_id}/events").status_code == 200
+
+
+# --- what is on the machine ----------------------------------------------------------------------
+
+
+def test_the_embedded_database_is_for_its_user_alone(here: ServiceHere, tmp_path: Path) -> None:
+    found = list(tmp_path.glob("service.db*"))
+    assert found
+    assert all(path.stat().st_mode & 0o077 == 0 for path in found)
+
+
+def test_a_manifest_of_another_spec_is_no_result(here: ServiceHere) -> None:
+    job_id = here.submit()["job_id"]
+    row = here.service.store.get(job_id)
+    assert row is not None
+    other = here.submit({**SPEC, "output_format": "mine-%04d"})
+    spec = here.service.store.get(other["job_id"])
+    assert spec is not None
+    content = manifest_bytes(
+        job_id=job_id,
+        created="2026-11-20T02:00:00+00:00",
+        versions={},
+        spec=spec.spec,
+        inputs=[],
+        outputs=[],
+        move={"way": "map", "workers": 1},
+        phase_seconds={},
+        reactions=[],
+        index=None,
+    )
+    place(here, manifest_name(job_id)).write_bytes(content)
+    options = RunOptions(root=here.service.config.root)
+    with StopFlag() as stop:
+        doing = Doing.of(replace(row, attempt=2), options, lambda event: None, stop)
+        with pytest.raises(JobConflictError, match="another job"):
+            doing.run()
+
+
+def test_who_guesses_tokens_locks_nobody_out(asking: ServiceHere) -> None:
+    ann, ben = token(asking, "ann", "viewer"), token(asking, "ben", "viewer")
+    guessed = {"Authorization": f"Bearer dsort_{'0' * 12}_{'0' * 48}"}
+    wrong = {"Authorization": ann["Authorization"][:-48] + "0" * 48}
+    for headers in (guessed, wrong):
+        statuses = [asking.client.get("/v1/whoami", headers=headers).status_code for _ in range(22)]
+        assert statuses[0] == 401
+        assert statuses[-1] == 429
+    assert asking.client.get("/v1/whoami", headers=ann).status_code == 429  # it may be guessed
+    assert asking.client.get("/v1/whoami", headers=ben).status_code == 200

@@ -1,0 +1,181 @@
+"""What is told of a job's work is told as long as anything of it is there: by its manifest, by what
+the database knows once that is removed, and from any event on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsort.core.manifest import manifest_name
+from dsort.service.http import events, examples
+from dsort.service.jobs.queue import Ending, Limits, Told, claim_next, finish
+from dsort.spec.load import parse_spec
+from tests.support.service_here import SPEC, ServiceHere, service_here
+from tests.support.service_process import await_that
+
+PHASES = [{"phase": "extract", "seconds": 2.0, "shards": 19, "records": 19000, "bytes": 1912340480}]
+WARNING = {"kind": "missing_shards", "text": "samples-07.tar is missing"}
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[ServiceHere]:
+    with service_here(tmp_path) as service:
+        yield service
+
+
+def ended(here: ServiceHere, result: Mapping[str, Any] | None, **query: Any) -> str:
+    """A job that was run, and warned, and ended with ``result``, or failed without one."""
+    job_id: str = here.submit(**query)["job_id"]
+    database, limits = here.service.database, Limits(9, 9)
+    row = claim_next(database, host="h", replica="here", limits=limits, now_s=1000.0)
+    assert row is not None
+    assert row.job_id == job_id
+    progress = {**examples.JOB["progress"], "phase": "extract"}
+    told = Told(
+        events=[
+            (
+                1001.0,
+                "started",
+                {"input_shards": 19, "input_bytes": 1, "workers": 1, "move": "map"},
+            ),
+            (1002.0, "warning", WARNING),
+            (1003.0, "progress", progress),
+            (1004.0, "phase", {**PHASES[0], "elapsed_s": 2.0}),
+            (1005.0, "log", {"text": "2026 I extract: done\nTraceback: something odd\n"}),
+        ],
+        phases=PHASES,
+        warning_count=1,
+    )
+    found = None if result is None else {**result, "job_id": job_id}
+    error = None if result is not None else examples.JOB_FAILED["error"]
+    ending = Ending("finished" if result else "failed", 0 if result else 3, found, error)
+    assert finish(database, job_id, 1, ending, now_s=1006.0, told=told)
+    return job_id
+
+
+def get(here: ServiceHere, path: str) -> Any:
+    answer = here.client.get(f"/v1/jobs/{path}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def events_of(here: ServiceHere, job_id: str, query: str = "", **headers: str) -> list[str]:
+    """The kinds of a job's events. The job is over, so the stream ends."""
+    answer = here.client.get(f"/v1/jobs/{job_id}/events{query}", headers=headers)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    return [
+        line.removeprefix("event: ")
+        for line in answer.text.splitlines()
+        if line.startswith("event: ")
+    ]
+
+
+def numbers_of(here: ServiceHere, job_id: str) -> list[int]:
+    return [each.number for each in here.service.store.events_after(0, job_id=job_id)]
+
+
+def test_a_page_is_made_of_the_manifest(here: ServiceHere) -> None:
+    job_id = ended(here, examples.REPORT)
+    bucket = here.service.config.root / "shuffled"
+    path = bucket / manifest_name(job_id)
+    path.parent.mkdir(parents=True)
+    spec = parse_spec({**SPEC}).spec.canonical()
+    path.write_text(json.dumps({**examples.MANIFEST, "job_id": job_id, "spec": spec}))
+    page = get(here, f"{job_id}/page")
+    assert page["shards"] == examples.PAGE["shards"]
+    assert page["timeline"] == examples.PAGE["timeline"]
+    assert page["warnings"] == [WARNING]
+    assert page["mixing"]["before"][0] == [1000, 0]
+    assert get(here, f"{job_id}/manifest")["totals"] == examples.MANIFEST["totals"]
+
+
+def test_what_the_database_knows_outlives_the_result(here: ServiceHere) -> None:
+    """As when a schedule keeps its newest results alone: there is no manifest any more."""
+    job_id = ended(here, examples.REPORT)
+    answer = here.client.get(f"/v1/jobs/{job_id}/manifest")
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == f"job {job_id} is finished and has no manifest"
+    assert "retain" in answer.json()["hint"]
+    assert get(here, f"{job_id}/report") == {**examples.REPORT, "job_id": job_id}
+    page = get(here, f"{job_id}/page")
+    assert (page["phases"], page["warnings"]) == (PHASES, [WARNING])
+    assert page["timeline"] == examples.REPORT["timeline"]
+    assert page["mixing"]["counts"] == examples.REPORT["mixing"]["counts"]
+    assert page["shards"] == {"total": 2, "rows": []}
+
+
+def test_a_dry_run_has_a_report_and_a_page_but_no_manifest(here: ServiceHere) -> None:
+    job_id = ended(here, examples.PLAN_REPORT, dry_run=True)
+    assert here.client.get(f"/v1/jobs/{job_id}/manifest").status_code == 404
+    assert get(here, f"{job_id}/report")["shards_total"] == 2
+    shards = get(here, f"{job_id}/page")["shards"]
+    assert [row[0] for row in shards["rows"]] == ["shuffled-0000.tar", "shuffled-0001.tar"]
+
+
+def test_a_job_that_failed_early_has_a_page_of_its_progress(here: ServiceHere) -> None:
+    job_id = ended(here, None)
+    for what in ("manifest", "report"):
+        answer = here.client.get(f"/v1/jobs/{job_id}/{what}")
+        assert answer.status_code == 404
+        assert f"is failed and has no {what}" in answer.json()["detail"]
+    page = get(here, f"{job_id}/page")
+    assert page["job"]["error"] == examples.JOB_FAILED["error"]
+    done_bytes = examples.JOB["progress"]["bytes_done"]
+    assert [row[1:3] for row in page["timeline"]] == [["extract", 0], ["extract", done_bytes]]
+    assert page["mixing"] is None
+
+
+def test_a_job_that_waits_has_a_page_and_a_log(here: ServiceHere) -> None:
+    job_id = here.submit()["job_id"]
+    answer = here.client.get(f"/v1/jobs/{job_id}/report")
+    assert (answer.status_code, answer.json()["hint"]) == (404, "it is written at the very end")
+    page = get(here, f"{job_id}/page")
+    assert (page["job"]["state"], page["phases"], page["timeline"]) == ("queued", [], [])
+    assert here.client.get(f"/v1/jobs/{job_id}/log").text.split()[1:] == ["state", "queued"]
+
+
+def test_a_log_has_a_line_for_all_but_progress(here: ServiceHere) -> None:
+    answer = here.client.get(f"/v1/jobs/{ended(here, examples.REPORT)}/log")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    lines = answer.text.splitlines()
+    kinds = [line.split()[1] for line in lines if line.startswith(("1970", "20"))]
+    assert kinds == ["state", "state", "started", "warning", "phase", "state"]
+    assert lines[2].endswith("started 19 input shards, 1 B, 1 workers, way map")
+    assert lines[3].endswith("warning missing_shards: samples-07.tar is missing")
+    assert "    Traceback: something odd" in lines  # and not what a phase's event says already
+    assert "I extract" not in answer.text
+
+
+def test_a_stream_goes_on_behind_the_event_that_is_named(here: ServiceHere) -> None:
+    job_id = ended(here, examples.REPORT)
+    numbers = numbers_of(here, job_id)
+    whole = events_of(here, job_id)
+    assert whole == [
+        *("state", "state", "started", "warning", "progress", "phase", "log", "state", "end")
+    ]
+    for at, number in enumerate(numbers, start=1):
+        assert events_of(here, job_id, **{"Last-Event-ID": str(number)}) == whole[at:]
+    assert events_of(here, job_id, f"?after={numbers[3]}") == whole[4:]
+    # A browser that asks again has the address that it began with, and the header.
+    both = events_of(here, job_id, f"?after={numbers[0]}", **{"Last-Event-ID": str(numbers[6])})
+    assert both == whole[7:]
+    for nonsense in ("x", "-1", ""):
+        assert events_of(here, job_id, **{"Last-Event-ID": nonsense}) == whole
+    assert here.client.get(f"/v1/jobs/{job_id}/events?after=x").status_code == 400
+
+
+def test_a_stream_ends_though_the_feed_has_missed_it(
+    here: ServiceHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "LOOK_S", 0.05)  # the feed was not started: it misses everything
+    job_id = here.submit()["job_id"]
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(events_of, here, job_id)
+        await_that(lambda: job_id in here.service.feed._watched)
+        here.service.store.ask_stop(job_id, "enough")
+        assert watching.result(30) == ["state", "state", "end"]

@@ -1,0 +1,132 @@
+"""``dsort serve --ray``: jobs that are submitted over REST run on a Ray of the service's own, give
+the bytes that they give without, are stopped, and outlive a restart, as Ray does; which is gone
+when the service ends. ``dsort serve --ray-address``: jobs join a Ray that is there."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dsort.client import DsortClient, Job, StateChanged
+from dsort.reports import PhaseDone
+from tests.support.fault_points import PointFault, arm, points_environment, struck
+from tests.support.held_jobs import held_workers
+from tests.support.service_process import end_marked, running_service
+from tests.support.surviving import CASES, Facts, assert_whole, only_a_report, prepare, undisturbed
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+END_S = 90.0
+PHASES = ["resolve", "extract", "plan", "create", "commit"]
+SPEC = CASES["shuffle"].spec
+
+
+@dataclass(frozen=True)
+class Place:
+    """A data root, and the mark of all that services on it start."""
+
+    root: Path
+    mark: str
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of a service."""
+        state = str(self.root / "state")
+        return ["--root", str(self.root), "--state-dir", state, "--no-auth", "--workers", "1"]
+
+    @property
+    def state_file(self) -> Path:
+        """What the service knows of its Ray."""
+        return self.root / "state" / "ray.json"
+
+    def head(self) -> psutil.Process:
+        """The head, which nobody else may look for."""
+        assert self.state_file.stat().st_mode & 0o777 == 0o600
+        told = json.loads(self.state_file.read_bytes())
+        head = psutil.Process(told["pid"])
+        assert told["token"] not in " ".join(head.cmdline())
+        return head
+
+    def submit(self, client: DsortClient, output: str) -> Job:
+        """Submit the shuffle into a bucket of its own."""
+        (self.root / output).mkdir()
+        return client.submit({**SPEC, "output_bck": output})
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    prepare(tmp_path, CASES["shuffle"])
+    place = Place(tmp_path, secrets.token_hex(8))
+    try:
+        yield place
+    finally:
+        end_marked(place.mark)
+        if place.state_file.exists():  # the test has failed
+            shutil.rmtree(json.loads(place.state_file.read_bytes())["directory"])
+
+
+def test_jobs_over_rest_run_on_a_ray_of_the_services_own(place: Place) -> None:
+    expected = undisturbed("shuffle", place.root)
+    faults = arm(place.root / "faults", PointFault("create:start", 2, "kill"))
+    env = points_environment(faults)
+    arguments = [*place.arguments, "--ray"]
+    with running_service(place.root, *arguments, env=env, mark=place.mark) as service:
+        with DsortClient(service.url) as client:
+            watched = list(client.events(place.submit(client, "first").job_id))
+            told = [each.value for each in watched]
+            states = [each.state for each in told if isinstance(each, StateChanged)]
+            assert states == ["queued", "running", "finished"]
+            assert [each.phase for each in told if isinstance(each, PhaseDone)] == PHASES
+            assert_whole(place.root / "first", expected)
+            assert struck(faults) == ["create:start"]  # a worker within Ray, made good there
+            join_from_another_service(place, expected)
+            hold_next(faults)
+            second = place.submit(client, "second").job_id
+            held_workers(service)
+        head = place.head()
+        below = head.children(recursive=True)
+        assert service.stop() == 0  # the job runs, and so does Ray
+        assert head.is_running()
+    with running_service(place.root, *arguments, env=env, mark=place.mark) as service:
+        with DsortClient(service.url) as client:
+            assert client.stop(second, reason="enough").stopping
+            job = client.wait(second, timeout_s=END_S)
+            assert (job.state, job.attempt) == ("stopped", 1)
+        only_a_report(place.root / "second")
+        assert place.head() == head
+        below += head.children(recursive=True)
+        assert service.stop() == 0
+    assert psutil.wait_procs([head, *below], timeout=1)[1] == []
+    assert not place.state_file.exists()
+
+
+def join_from_another_service(place: Place, expected: Facts) -> None:
+    """A service that is told where a Ray is runs its jobs there, and leaves it there."""
+    told = json.loads(place.state_file.read_bytes())
+    root = place.root / "elsewhere"
+    prepare(root, CASES["shuffle"])
+    other = Place(root, place.mark)
+    env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": told["token"]}
+    arguments = [*other.arguments, "--ray-address", told["address"]]
+    with running_service(root, *arguments, env=env, mark=place.mark) as service:
+        with DsortClient(service.url) as client:
+            job = client.wait(other.submit(client, "first").job_id, timeout_s=END_S)
+        assert (job.state, job.error) == ("finished", None)
+        assert_whole(root / "first", expected)
+        assert service.stop() == 0
+    assert not other.state_file.exists()
+    assert place.head().is_running()
+
+
+def hold_next(faults: Path) -> None:
+    """Whoever comes to create output shards next stops there."""
+    for path in faults.iterdir():
+        path.unlink()
+    arm(faults, PointFault("create:start", 1, "stop"))

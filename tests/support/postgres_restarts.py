@@ -1,0 +1,78 @@
+"""A PostgreSQL of a test's own, which goes away and comes back under the same address."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.postgres import OWNER, SETTINGS, PostgresServer, postgres_server
+from tests.support.service_process import await_that
+
+__all__ = ["RestartedServer", "restarted_server"]
+
+STOP_SECONDS_MAX = 20
+
+
+class RestartedServer:
+    """``server`` as it was started first; its ``pid`` is only that of the first time."""
+
+    def __init__(self, binaries: Path, server: PostgresServer) -> None:
+        self.server = server
+        self._binaries = binaries
+        self._home = server.log.parent
+        self._again: subprocess.Popen[bytes] | None = None
+
+    def stop(self) -> None:
+        """End it; whoever is connected is thrown out."""
+        pid = self.server.pid if self._again is None else self._again.pid
+        os.kill(pid, signal.SIGINT)
+        pid_file = self._home / "data" / "postmaster.pid"
+        await_that(lambda: not pid_file.exists(), STOP_SECONDS_MAX)
+        if self._again is not None:
+            self._again.wait(STOP_SECONDS_MAX)
+
+    def start(self) -> None:
+        """Begin again; it may take a moment until it answers."""
+        command = [self._binaries / "postgres", "-D", self._home / "data"]
+        for name, value in {**SETTINGS, "port": str(self.server.port)}.items():
+            command += ["-c", f"{name}={value}"]  # type: ignore[list-item]
+        someone: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            owner = pwd.getpwnam(OWNER)
+            someone = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+        with (self._home / "again.log").open("ab") as output:
+            self._again = subprocess.Popen(
+                command,
+                cwd=self._home,
+                env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                **someone,
+            )
+
+    def end(self) -> None:
+        """End what was begun again."""
+        if self._again is not None and psutil.pid_exists(self._again.pid):
+            self._again.send_signal(signal.SIGINT)
+            self._again.wait(STOP_SECONDS_MAX)
+
+
+@contextmanager
+def restarted_server(binaries: Path) -> Iterator[RestartedServer]:
+    """One that runs, to be stopped and started by the test."""
+    with postgres_server(binaries) as server:
+        restarted = RestartedServer(binaries, server)
+        try:
+            yield restarted
+        finally:
+            restarted.end()

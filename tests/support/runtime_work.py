@@ -1,0 +1,126 @@
+"""What runtimes are given to do in tests: shards to extract, and tasks that wait, note or fail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from dsort.core.bucket_ref import BucketRef
+from dsort.core.sort_rule import SortRule
+from dsort.runtime.base import Runtime
+from dsort.stopping import StopFlag
+from dsort.storage.local import LocalBucket
+from dsort.storage.store_limits import StoreLimits
+from dsort.workers.tasks import ExtractDone, ExtractTask, ReactionRules, WorkerSetup
+from tests.support.datasets import small_dataset, write_shards
+from tests.support.traps import Trap
+
+__all__ = ["SHARDS", "Work", "done_shards", "lasting_runtime", "make_work", "release"]
+
+SHARDS = 12
+
+
+@dataclass
+class Work:
+    """Shards to extract, and what a worker needs for it. ``directory``: for a test's own files."""
+
+    directory: Path
+    setup: WorkerSetup
+
+    def tasks(self, count: int = SHARDS) -> list[ExtractTask]:
+        """One task for each of the first ``count`` shards."""
+        bucket = LocalBucket(Path(self.setup.input_bck.path))
+        found = [bucket.stat(f"in-{number}.tar") for number in range(count)]
+        return [
+            ExtractTask(number, info.name, info.size_bytes, info.etag, "index", False, 1)
+            for number, info in enumerate(found)
+        ]
+
+    def trapped(self, task: ExtractTask, kind: str, *names: str) -> ExtractTask:
+        """``task`` with the name of its shard made a trap that uses the files ``names``."""
+        paths = [self.directory / name for name in names]
+        return replace(task, name=Trap(task.name, kind, *paths))
+
+    def pipe(self, name: str) -> Path:
+        """A new named pipe."""
+        path = self.directory / name
+        os.mkfifo(path)
+        return path
+
+    def blocked(self, task: ExtractTask, mark: str = "") -> ExtractTask:
+        """``task``, which waits in the midst of things: the pipe ``reached`` can be read from then
+        on, and it goes on once ``released`` was opened to write."""
+        self.pipe(f"reached{mark}")
+        self.pipe(f"released{mark}")
+        return self.trapped(task, "block", f"reached{mark}", f"released{mark}")
+
+    def noted(self) -> list[int]:
+        """The workers that did the tasks trapped with ``note``, by process id."""
+        return [int(line) for line in (self.directory / "noted").read_text().splitlines()]
+
+
+def make_work(directory: Path) -> Work:
+    """Shards in ``directory``, and all else that a worker needs."""
+    write_shards(directory / "in", small_dataset("runtime", shards=SHARDS, records=4))
+    (directory / "out").mkdir()
+    setup = WorkerSetup(
+        job_id="job-1",
+        input_bck=BucketRef("file", str(directory / "in")),
+        output_bck=BucketRef("file", str(directory / "out")),
+        output_uri=(directory / "out").as_uri(),
+        root=str(directory),
+        scratch=str(directory / "scratch"),
+        first_worker=0,
+        way="map",
+        sort_rule=SortRule("alphanumeric"),
+        reactions=ReactionRules("warn", "abort", "keep", "abort"),
+        keymap=None,
+        buckets=1,
+        buffer_bytes=1 << 20,
+        spill_to_disk=True,
+        verify_content=False,
+        input_limits=StoreLimits(),
+        output_limits=StoreLimits(),
+    )
+    return Work(directory, setup)
+
+
+@contextmanager
+def lasting_runtime(
+    make: Callable[[StopFlag], Runtime], directories: pytest.TempPathFactory
+) -> Iterator[tuple[Runtime, Work]]:
+    """A runtime with two workers, and its work."""
+    work = make_work(directories.mktemp("lasting"))
+    with StopFlag() as stop:
+        runtime = make(stop)
+        try:
+            runtime.start(work.setup, 2)
+            yield runtime, work
+        finally:
+            runtime.close()
+
+
+def done_shards(answers: Sequence[tuple[object, object]]) -> list[int]:
+    """The shards that ``answers`` are about, each of which belongs to its task."""
+    found = []
+    for task, done in answers:
+        assert isinstance(task, ExtractTask)
+        assert isinstance(done, ExtractDone)
+        assert task.shard == done.shard
+        assert done.records > 0
+        found.append(done.shard)
+    return sorted(found)
+
+
+def release(work: Work, *marks: str) -> None:
+    """Let blocked tasks go on as soon as all of them wait."""
+    for mark in marks or [""]:
+        (work.directory / f"reached{mark}").read_bytes()
+    for mark in marks or [""]:
+        with (work.directory / f"released{mark}").open("w"):
+            pass

@@ -1,0 +1,27 @@
+"""Pieces of work that are certain to be committed in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from sqlalchemy import Connection
+
+from dsort.service.database.together import Together
+from tests.support.service_process import await_that
+
+__all__ = ["run_together"]
+
+
+def run_together(
+    together: Together, works: Sequence[Callable[[Connection], object]]
+) -> list[BaseException | None]:
+    """What each of ``works`` ended with, None where it was told that it is done. They are put into
+    one transaction, in this order."""
+    with ThreadPoolExecutor(len(works)) as threads:
+        with together._turn:
+            futures = []
+            for count, work in enumerate(works, start=1):
+                futures.append(threads.submit(together.run, work))
+                await_that(lambda count=count: len(together._waiting) == count)
+        return [future.exception() for future in futures]
