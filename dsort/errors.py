@@ -28,6 +28,7 @@
     │   ├── UnauthorizedError       2    401  no token, or one that the service does not know
     │   ├── ForbiddenError          2    403  the token's role or buckets do not allow it
     │   ├── TooLargeError           2    413  the request's body
+    │   ├── TooSlowError            2    408  the request's body
     │   ├── TooManyRequestsError    2    429  wait ``retry_after_s``
     │   └── NotSupportedError       2    501  a request of a peer's client that dsort does not serve
     └── InvariantError              1    500  a bug of dsort: please report it
@@ -69,6 +70,7 @@ __all__ = [
     "StrayMemberError",
     "TooLargeError",
     "TooManyRequestsError",
+    "TooSlowError",
     "TransientStorageError",
     "UnauthorizedError",
     "VerifyError",
@@ -287,6 +289,13 @@ class TooLargeError(ServiceError):
 
     exit_code = 2
     http_status = 413
+
+
+class TooSlowError(ServiceError):
+    """The request's body takes longer to come than the service waits."""
+
+    exit_code = 2
+    http_status = 408
 
 
 class TooManyRequestsError(ServiceError):

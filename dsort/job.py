@@ -222,7 +222,7 @@ class Job:
     def _warn(self, kind: str, count: int, samples: tuple[str, ...]) -> None:
         shown = ", ".join(samples[:3]) + (", …" if count > min(len(samples), 3) else "")
         text = WARNING_TEXTS.get(kind, kind + ": {count}: {names}")
-        self.warn(kind, text.format(count=count, names=shown))
+        self.warn(kind, text.format(count=f"{count:,}", names=shown))
 
     def warn(self, kind: str, text: str) -> None:
         """Tell the user what does not stop the job."""

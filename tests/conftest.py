@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import subprocess
@@ -30,8 +31,16 @@ hypothesis.settings.load_profile("dsort")
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """One seed for everything random, hypothesis included."""
+    gc.disable()  # until all tests are collected
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(SEED)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Thousands of tests, and all that they import, are not looked through for garbage again and
+    again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -88,7 +97,16 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database, of each kind that the service knows."""
+    """The URL of a database with nothing in it, of each kind that the service knows."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/service.db"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.cleared_database()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The same, and no tables either."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/service.db"
     server: PostgresServer = request.getfixturevalue("postgres")

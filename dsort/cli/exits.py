@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -66,6 +67,10 @@ def report_error(error: DsortError, *, as_json: bool, debug: bool) -> int:
 def report_usage(message: str, *, command: str, as_json: bool) -> int:
     """Tell the user that the command line itself is wrong; the exit code."""
     message = message.replace(": Value error, ", ": ").rstrip(".")
+    if message.startswith("Usage: "):  # a group of verbs without one: its help says which
+        output.inform(message)
+        message = f"`{command}` wants a command"
+    message = re.sub(r"\s*\n\t", " ", message)
     message = message[:1].lower() + message[1:]
     hint = f"see `{command} --help`"
     output.inform(f"error: {message}")

@@ -22,5 +22,5 @@ def need(extra: str) -> None:
         raise SpecError(
             f"this needs the {extra} part of dsort, which is not installed "
             f"({', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing)",
-            hint=f'install it with `pip install "dsort[{extra}]"`',
+            hint=f"`pip install '.[{extra}]'` where dsort's source is installs it",
         )

@@ -6,8 +6,10 @@ import contextlib
 import io
 import json
 import os
+import re
 import select
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 from urllib.parse import unquote
@@ -21,6 +23,7 @@ __all__ = [
     "count",
     "duration",
     "fields",
+    "fitted",
     "inform",
     "number",
     "place",
@@ -34,6 +37,10 @@ __all__ = [
     "write",
     "write_json",
 ]
+
+COLUMNS_MIN = 20
+_LEAD = re.compile(r" *(error: |hint: |warning: )?")
+_COMMAND = re.compile(r"`[^`]*`")
 
 
 def prepare_streams() -> None:
@@ -68,8 +75,11 @@ def write_json(value: object) -> None:
 
 def inform(text: str) -> None:
     """Put a message on stderr. That nobody reads it is no reason to fail."""
+    columns = _columns(sys.stderr)
     with contextlib.suppress(BrokenPipeError):
-        sys.stderr.write(text + "\n")
+        for line in text.split("\n"):
+            beside = _LEAD.match(line)
+            sys.stderr.write(fitted(line, columns, " " * (beside.end() if beside else 0)) + "\n")
         sys.stderr.flush()
 
 
@@ -121,7 +131,7 @@ def duration(elapsed_s: float) -> str:
 
 def age(age_s: float) -> str:
     """How old something is, for people: as ``duration``, in whole seconds."""
-    return f"{age_s:.0f} s" if age_s < 59.5 else duration(age_s)
+    return f"{age_s:.0f} s" if age_s < 59.5 else duration(max(age_s, 60))
 
 
 def place(uri: str) -> str:
@@ -140,11 +150,36 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
+def _columns(stream: TextIO) -> int | None:
+    """How wide the terminal is; None if ``stream`` is none."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def fitted(line: str, columns: int | None, indent: str = "") -> str:
+    """``line`` broken between words, but not within a `` `command` ``, where a terminal would
+    break it anywhere."""
+    if columns is None or len(line) <= columns:
+        return line
+    whole = _COMMAND.sub(lambda command: command[0].replace(" ", "\0"), line)
+    lines = textwrap.wrap(
+        whole,
+        max(columns, len(indent) + COLUMNS_MIN),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).replace("\0", " ")
+
+
 def fields(pairs: Iterable[tuple[str, str]]) -> str:
     """``name  value`` lines with the values aligned; pairs without a value are left out."""
     kept = [(name, value) for name, value in pairs if value]
     width = max((len(name) for name, _ in kept), default=0)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in kept)
+    columns, indent = _columns(sys.stdout), " " * (width + 2)
+    return "\n".join(fitted(f"{name:<{width}}  {value}", columns, indent) for name, value in kept)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "") -> str:

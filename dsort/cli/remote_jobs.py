@@ -98,7 +98,8 @@ def watch(
             )
     except KeyboardInterrupt:
         stop, wait = (command_words(context, verb, job_id) for verb in ("stop", "wait"))
-        output.inform(f"job {job_id} goes on: {wait} waits for it, {stop} ends it")
+        output.inform(f"job {job_id} goes on")
+        output.inform(f"hint: {wait} waits for it,\n      {stop} ends it")
         raise typer.Exit(128 + signal.SIGINT) from None
 
 

@@ -101,7 +101,7 @@ def add(
     if as_json:
         output.write_json({**view, "token": text})
     else:
-        output.inform(f"the token of {name}, a {role}; it is not shown again:")
+        output.inform(f"the token of {name} ({role}); it is not shown again:")
         output.write(text)
 
 

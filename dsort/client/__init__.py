@@ -4,7 +4,7 @@
 
     from dsort.client import DsortClient
 
-    with DsortClient("http://127.0.0.1:8765") as client:
+    with DsortClient("http://127.0.0.1:8080") as client:
         job = client.submit("shuffle.json", priority=5, labels=["nightly"])
         job = client.wait(job.job_id, on_event=print)
         print(job.state, job.result)

@@ -40,7 +40,7 @@ WHOLE_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}")
 class DsortClient(Closing):
     """A dsort service, for Python.
 
-    ``url``: as ``http://127.0.0.1:8765``; default ``DSORT_SERVER``. ``token``: default
+    ``url``: as ``http://127.0.0.1:8080``; default ``DSORT_SERVER``. ``token``: default
     ``DSORT_TOKEN``, else what the file says that ``token_file`` or ``DSORT_TOKEN_FILE`` names;
     ``verify``: whether its certificate is checked, or the file (default ``DSORT_CA_FILE``) of the
     authorities to trust. Everything raises ``DsortError``: the service's problems as the library

@@ -22,6 +22,7 @@ from dsort.errors import (
     StorageError,
     TooLargeError,
     TooManyRequestsError,
+    TooSlowError,
     UnauthorizedError,
     WorkerLostError,
 )
@@ -55,6 +56,7 @@ _BY_STATUS: Mapping[int, type[DsortError]] = {
     401: UnauthorizedError,
     403: ForbiddenError,
     404: NotFoundError,
+    408: TooSlowError,
     409: ConflictError,
     413: TooLargeError,
     429: TooManyRequestsError,

@@ -50,7 +50,7 @@ def checked_url(text: str) -> str:
     """The base of a service's routes; ``SpecError`` if ``text`` is none."""
     parts = urlsplit(text.strip())
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise SpecError(f"{text!r} is no address of a service", hint="as in http://127.0.0.1:8765")
+        raise SpecError(f"{text!r} is no address of a service", hint="as in http://127.0.0.1:8080")
     if parts.username or parts.password:
         raise SpecError(
             "the address of a service holds no credentials",

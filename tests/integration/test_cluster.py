@@ -23,10 +23,10 @@ from dsort.spec.load import parse_spec
 from dsort.stopping import StopFlag
 from dsort.workers.requests import Indexed
 from dsort.workers.tasks import ExtractDone
-from tests.contract.runtime_suite import SHARDS, Work, done_shards, make_work, release
 from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
 from tests.support.inline_runtime import run_inline
 from tests.support.ray_cluster import NODES, OBJECT_STORE_BYTES, Nodes, nodes_here
+from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release
 from tests.support.traps import FileBytes, HomedTask
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -37,10 +37,9 @@ SHUFFLE = {"algorithm": {"kind": "shuffle", "seed": "s"}, "verify": "content"}
 SORT = {"algorithm": {"kind": "alphanumeric"}}
 JOBS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "shuffle, mapped": ("map", SHUFFLE),
-    "shuffle, spilled": ("spill", SHUFFLE),
-    "sort, renamed": ("spill", {**SORT, "Config": {"duplicate_keys": "rename"}}),
     "sort, dropped": ("spill", {**SORT, "Config": {"duplicate_keys": "drop"}}),
 }
+"""(A spilled shuffle: the jobs that lose a node. Keys that are renamed: ``test_ray_dies``.)"""
 
 
 @pytest.fixture
@@ -273,23 +272,33 @@ def test_a_node_where_there_can_be_no_home_is_named(
         begin().start(work.setup, NODES)
 
 
+@pytest.fixture(scope="module")
+def lasting_work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    return make_work(tmp_path_factory.mktemp("homes"))
+
+
+@pytest.fixture(scope="module")
+def lasting_runtime(shared: Nodes, lasting_work: Work) -> Iterator[Runtime]:
+    from dsort.runtime.on_ray import RayRuntime
+
+    shared.heal()
+    with StopFlag() as stop:
+        runtime = RayRuntime(None, None, stop)
+        runtime.start(lasting_work.setup, NODES)
+        yield runtime
+        runtime.close()
+
+
 class TestOneRuntime:
-    """Tests that leave workers as they were."""
+    """Tests that leave workers as they were. They come last, for the runtime holds all CPUs."""
 
-    @pytest.fixture(scope="class")
-    def work(self, tmp_path_factory: pytest.TempPathFactory) -> Work:
-        return make_work(tmp_path_factory.mktemp("homes"))
+    @pytest.fixture
+    def work(self, lasting_work: Work) -> Work:
+        return lasting_work
 
-    @pytest.fixture(scope="class")
-    def runtime(self, shared: Nodes, work: Work) -> Iterator[Runtime]:
-        from dsort.runtime.on_ray import RayRuntime
-
-        shared.heal()
-        with StopFlag() as stop:
-            runtime = RayRuntime(None, None, stop)
-            runtime.start(work.setup, NODES)
-            yield runtime
-            runtime.close()
+    @pytest.fixture
+    def runtime(self, lasting_runtime: Runtime) -> Runtime:
+        return lasting_runtime
 
     def test_every_node_has_a_home_and_a_shared_file_is_in_all_of_them(
         self, runtime: Runtime, work: Work, shared: Nodes

@@ -13,48 +13,45 @@ import pytest
 
 from tests.support.cluster_files import CLUSTER, read_json, read_yaml
 from tests.support.commands import ROOT
-from tests.support.seaweedfs import seaweedfs
+from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.slow
 
 SECONDS_MAX = 120
 
 
-def test_the_demo_makes_its_input_and_shuffles_it(tmp_path: Path) -> None:
+def test_the_demo_makes_its_input_and_shuffles_it(s3_server: S3Server, tmp_path: Path) -> None:
     services = read_yaml("compose.yaml")["services"]
     spec = read_json("compose-spec.json")
     inherited = {
         k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "DSORT_", "RAY_"))
     }
 
-    with seaweedfs(tmp_path / "s3") as server:
-        environment = inherited | {
-            **services["images"]["environment"],
-            "AWS_ENDPOINT_URL": server.endpoint_url,
-            "AWS_ACCESS_KEY_ID": server.access_key,
-            "AWS_SECRET_ACCESS_KEY": server.secret_key,
-            "PYTHONPATH": str(ROOT),
-        }
-        job = ["dsort", "start", "-f", str(CLUSTER / "compose-spec.json"), "--scratch", "scratch"]
-        for words in (shlex.split(services["images"]["command"]), job):
-            ended = subprocess.run(
-                [sys.executable, "-m", *words],
-                cwd=tmp_path,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=SECONDS_MAX,
-                check=False,
-            )
-            assert ended.returncode == 0, ended.stderr
-        names = {
-            bucket: [
-                each["Key"] for each in server.client().list_objects_v2(Bucket=bucket)["Contents"]
-            ]
-            for bucket in (
-                spec[field].removeprefix("s3://") for field in ("input_bck", "output_bck")
-            )
-        }
+    environment = inherited | {
+        **services["images"]["environment"],
+        "AWS_ENDPOINT_URL": s3_server.endpoint_url,
+        "AWS_ACCESS_KEY_ID": s3_server.access_key,
+        "AWS_SECRET_ACCESS_KEY": s3_server.secret_key,
+        "PYTHONPATH": str(ROOT),
+    }
+    job = ["dsort", "start", "-f", str(CLUSTER / "compose-spec.json"), "--scratch", "scratch"]
+    for words in (shlex.split(services["images"]["command"]), job):
+        ended = subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+    names = {
+        bucket: [
+            each["Key"] for each in s3_server.client().list_objects_v2(Bucket=bucket)["Contents"]
+        ]
+        for bucket in (spec[field].removeprefix("s3://") for field in ("input_bck", "output_bck"))
+    }
 
     made, shuffled = names.values()
     assert len(made) == 19

@@ -25,6 +25,9 @@ from tests.support.fault_points import points_environment
 from tests.support.held_jobs import held_workers, holding
 from tests.support.service_process import ServiceProcess, await_that, running_service
 
+# A test that hangs is not to hold up the others, which have the same service.
+pytestmark = pytest.mark.timeout(120, func_only=True)
+
 SHUFFLE = {"algorithm": {"kind": "shuffle", "seed": 5}, "output_shard_records": 7}
 
 
@@ -200,10 +203,11 @@ def test_an_interrupt_ends_the_waiting_only(place: Place, there: CommandLine) ->
         _, told = waiting.communicate(timeout=30)
         job_id = await_that(lambda: shown(there, "show", "--state", "running")[0]["job_id"])
         assert waiting.returncode == 130
-        assert told.splitlines()[-1] == (
-            f"job {job_id} goes on: `dsort wait {job_id}` waits for it, `dsort stop {job_id}` "
-            "ends it"
-        )
+        assert told.splitlines()[-3:] == [
+            f"job {job_id} goes on",
+            f"hint: `dsort wait {job_id}` waits for it,",
+            f"      `dsort stop {job_id}` ends it",
+        ]
         assert there("stop", job_id).code == 0
 
 
@@ -282,6 +286,19 @@ def test_without_a_service_the_verbs_for_one_say_so(cli: CommandLine) -> None:
     nobody = cli("wait", "x", "--server", "http://127.0.0.1:9")
     assert nobody.code == 6
     assert "there is no service at http://127.0.0.1:9" in nobody.err
+
+
+def test_only_the_right_certificate_in_the_right_name_is_trusted(
+    place: Place, there: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert there("show").code == 0
+    elsewhere = place.service.url.replace("127.0.0.1", "localhost")
+    other_name = there("show", "--server", elsewhere)
+    monkeypatch.setenv("DSORT_CA_FILE", str(make_certificate(tmp_path)[0]))
+    other_issuer = there("show")
+    for refused, url in ((other_name, elsewhere), (other_issuer, place.service.url)):
+        assert (refused.code, refused.out) == (6, "")
+        assert f"the certificate of {url} is not to be trusted" in refused.err
 
 
 def test_who_may_not_is_told_so(

@@ -35,6 +35,9 @@ from tests.support.fault_points import points_environment
 from tests.support.held_jobs import held_workers, holding, let_go
 from tests.support.service_process import ServiceProcess, end_marked, running_service
 
+# A test that hangs is not to hold up the others, which have the same service.
+pytestmark = pytest.mark.timeout(120, func_only=True)
+
 SHUFFLE = {"algorithm": {"kind": "shuffle", "seed": 5}, "output_shard_records": 7}
 END_S = 60.0
 PHASES = ["resolve", "extract", "plan", "create", "commit"]

@@ -39,6 +39,7 @@ from tests.support.web_page import (
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
+pytestmark = pytest.mark.timeout(120, func_only=True)  # Chromium may have to be installed first
 SHARDS, RECORDS, IN_A_SHARD = 6, 40, 30
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 CORNER = """() => () => {
@@ -373,3 +374,27 @@ def test_the_report_is_one_file_that_shows_the_same(
     names = page.locator(".shards tbody th").all_inner_texts()
     assert names == [row[0] for row in seen_job["shards"]["rows"]]
     shoot(page, "report")
+
+
+def test_shards_of_a_large_job_are_told_by_the_bin(
+    context: BrowserContext, seen_job: dict[str, Any], tmp_path: Path
+) -> None:
+    bins = {"input_bins": 64, "output_bins": 38, "output_bin_shards": 4}
+    counts = [[10] * 37 + [5] for _ in range(64)]
+    whole = {**seen_job["mixing"], "input_shards": 150, "output_shards": 150, **bins}
+    file = tmp_path / "large.html"
+    mixing = {**whole, "counts": counts, "before": counts}
+    file.write_text(html({**seen_job, "mixing": mixing}), encoding="utf-8")
+    page = context.new_page()
+    page.goto(file.as_uri())
+    after = page.get_by_role("application").nth(1)
+    for key in ("ArrowDown", "ArrowLeft", *["ArrowRight"] * 37):
+        after.press(key)
+    readout = page.locator(".heat .readout").nth(1)
+    assert "input 0–2 → output 148–149: 5 records" in readout.inner_text()
+    page.get_by_text("Counts as a table: after").press("Enter")
+    heads = page.get_by_role("region", name="After: counts").locator("thead th.num")
+    heads.first.wait_for()
+    assert heads.all_inner_texts()[:2] == ["0–3", "4–7"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= WIDE[0]
+    shoot(page, "report-large")

@@ -227,7 +227,8 @@ def test_retention_removes_old_outputs_and_nothing_else_wherever_it_dies(
         bucket.write(name, b"user")
     kept_inputs: list[set[str]] = []
     for number, (run, keep) in enumerate(zip(runs, keeps, strict=False)):
-        result = make_result(number, retain=keep, input_bck="out", overwrite=True)
+        names = list(run["outputs"])
+        result = make_result(number, retain=keep, names=names, input_bck="out", overwrite=True)
         there = {each.name for each in bucket.list()}
         inputs = [name for name in run["inputs"] if name in there]
         before = {name: bucket.read(name) for name in inputs}

@@ -34,8 +34,8 @@ from dsort.errors import (
     UnauthorizedError,
 )
 from dsort.reports import JobReport, JobStarted, JobWarning, PhaseDone, PlanReport, Progress
+from dsort.service.http.examples import JOB as EXAMPLE_JOB
 from dsort.service.http.problems import problem_of
-from dsort.service.http.responses import EXAMPLE_JOB
 from dsort.spec.load import parse_spec
 from tests.support.commands import SPEC
 
@@ -102,7 +102,7 @@ def test_a_job_is_a_frozen_value_of_its_fields() -> None:
     assert (job.job_id, job.state, job.labels) == (JOB, "running", ("nightly",))
     assert job.created_at == datetime(2026, 1, 31, 2, tzinfo=UTC)
     assert job.progress is not None
-    assert (job.progress.phase, job.progress.share) == ("extract", 0.07)
+    assert (job.progress.phase, job.progress.share) == ("extract", 0.2915)
     assert [each.phase for each in job.phases] == ["resolve"]
     assert job.result == REPORT
     assert not job.ended

@@ -256,3 +256,9 @@ def test_a_page_loads_nothing_and_allows_only_what_is_in_it() -> None:
         assert rules[rule] == f"'sha256-{base64.b64encode(digest).decode()}'"
     assert not re.search(r"url\(|@import", found.text["style"])
     assert not re.search(r"\bfetch\(|XMLHttpRequest|EventSource|\bimport\(", found.text["script"])
+
+
+def test_what_is_no_number_in_a_manifest_is_told() -> None:
+    view = {"job_id": "j", "phases": [{"phase": "create", "seconds": float("nan")}]}
+    with pytest.raises(InputError, match="cannot be shown"):
+        html(page_of_job(view))

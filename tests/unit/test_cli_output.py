@@ -1,0 +1,94 @@
+"""What the command line says fits the terminal, and can be copied from it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+import pytest
+
+from dsort.cli import extras, output
+from dsort.cli.main import main
+from dsort.errors import SpecError
+
+COMMAND = "`dsort stop 20260131-020000-abcdef --server https://dsort.example.com:8080`"
+
+
+@contextmanager
+def terminal(columns: int) -> Iterator[tuple[TextIO, int]]:
+    """(what writes to a terminal, what reads it)."""
+    reading, writing = pty.openpty()
+    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with os.fdopen(writing, "w") as stream:
+        yield stream, reading
+    os.close(reading)
+
+
+def test_messages_break_between_words_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"hint: {'word ' * 12}goes on: {COMMAND} ends it, {'and ' * 8}so on"
+    with terminal(80) as (stream, reading):
+        monkeypatch.setattr("sys.stderr", stream)
+        output.inform(text)
+        lines = os.read(reading, 4096).decode().splitlines()
+    assert len(lines) > 2
+    assert all(len(line) <= 80 or COMMAND in line for line in lines)
+    assert any(COMMAND in line for line in lines)
+    assert all(line.startswith("      ") for line in lines[1:])
+    assert " ".join(line.strip() for line in lines) == text
+
+
+def test_values_stay_beside_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(40) as (stream, _):
+        monkeypatch.setattr("sys.stdout", stream)
+        told = output.fields([("took", "one, two, three, four, five, six, seven"), ("on", "vm")])
+    assert told.splitlines() == [
+        "took  one, two, three, four, five, six,",
+        "      seven",
+        "on    vm",
+    ]
+
+
+def test_what_is_no_terminal_gets_lines_as_they_are(capfd: pytest.CaptureFixture[str]) -> None:
+    text = "error: " + "word " * 40
+    output.inform(text)
+    assert capfd.readouterr().err == text + "\n"
+
+
+def test_an_age_has_no_parts_of_seconds() -> None:
+    assert [output.age(each) for each in (2.4, 59.4, 59.7, 61)] == [
+        "2 s",
+        "59 s",
+        "1 min 00 s",
+        "1 min 01 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first", "last"),
+    [
+        (["schedule"], "Usage: dsort schedule", "error: `dsort schedule` wants a command"),
+        (["token", "add", "q"], "error: missing", "choose from: viewer, submitter, admin"),
+    ],
+)
+def test_usage_is_told_in_lines_of_its_own(
+    arguments: list[str], first: str, last: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    *told, hint = capfd.readouterr().err.splitlines()
+    assert told[0].startswith(first)
+    assert told[-1].lower().endswith(last)
+    assert hint.startswith("hint: see `dsort ")
+
+
+def test_what_is_missing_is_not_to_be_fetched_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(SpecError, match="httpx, httpx_sse are missing") as found:
+        extras.need("client")
+    assert "pip install '.[client]'" in found.value.hint
+    assert "dsort[" not in found.value.hint
