@@ -112,6 +112,7 @@ def _lines(context: typer.Context, job: Job) -> list[tuple[str, str]]:
         ("now", _now(job)),
         ("took", took),
         *_figures(job.result),
+        ("mixing", _mixing(job.document)),
         ("next", _next(context, job)),
     ]
 
@@ -135,6 +136,11 @@ def _figures(report: JobReport | PlanReport | None) -> list[tuple[str, str]]:
     return (
         summary.plan_lines(report) if isinstance(report, PlanReport) else summary.job_lines(report)
     )
+
+
+def _mixing(view: Mapping[str, Any]) -> str:
+    told = (view.get("result") or {}).get("mixing")
+    return summary.mixing(view["spec"], told) if told else ""
 
 
 def _now(job: Job) -> str:

@@ -14,8 +14,7 @@ from dsort.cli.find_job import FoundJob, find_job
 from dsort.cli.remote import there
 from dsort.cli.remote_show import list_jobs, show_job
 from dsort.cli.show_unfinished import look_at
-from dsort.cli.summary import bytes_line, reaction_lines, records_line
-from dsort.core.mixing import mixing_line
+from dsort.cli.summary import bytes_line, mixing, reaction_lines, records_line
 from dsort.errors import InputError, SpecError
 from dsort.reports import ReactionCount
 
@@ -143,18 +142,10 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
             ("moved by", str(move.get("way", ""))),
             ("took", ", ".join(f"{name} {output.duration(s)}" for name, s in phases.items())),
             ("index", manifest.get("index") or ""),
-            ("mixing", _mixing(manifest)),
+            ("mixing", mixing(spec, manifest.get("mixing"))),
             *reaction_lines(_reactions(manifest["reactions"])),
         ]
     )
-
-
-def _mixing(manifest: Mapping[str, Any]) -> str:
-    """The verdict on a shuffle; of other orders nobody expects to be even."""
-    told = manifest.get("mixing")
-    if not told or manifest["spec"]["algorithm"]["kind"] != "shuffle":
-        return ""
-    return mixing_line(told)
 
 
 def _bucket(value: str | Mapping[str, str]) -> str:

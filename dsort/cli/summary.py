@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from dsort.cli import output
+from dsort.core.mixing import mixing_line
 from dsort.reports import JobReport, PlanReport, ReactionCount, VerifyReport
 
 __all__ = [
     "bytes_line",
     "job",
     "job_lines",
+    "mixing",
     "plan",
     "plan_lines",
     "planned_shards",
@@ -48,6 +51,11 @@ def job_lines(report: JobReport) -> list[tuple[str, str]]:
         *reaction_lines(report.reactions),
         ("warnings", _warnings(report.warnings)),
     ]
+
+
+def mixing(spec: Mapping[str, Any], told: Mapping[str, Any] | None) -> str:
+    """The verdict on a shuffle; of other orders nobody expects to be even."""
+    return mixing_line(told) if told and spec["algorithm"]["kind"] == "shuffle" else ""
 
 
 def plan(report: PlanReport, *, show_all: bool) -> str:

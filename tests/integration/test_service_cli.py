@@ -107,7 +107,7 @@ def test_a_job_is_submitted_waited_for_and_shown(place: Place, there: CommandLin
     assert there("wait", job_id).out == waited.out
     one = there("show", job_id)
     assert one.code == 0
-    for words in (f"{job_id} finished", "alice", "nightly", "out-0.tar"):
+    for words in (f"{job_id} finished", "alice", "nightly", "out-0.tar", "mixing "):
         assert words in one.out
     document = shown(there, "show", job_id)
     assert (document["job_id"], document["priority"]) == (job_id, 2)
