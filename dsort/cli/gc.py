@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,16 +12,14 @@ import typer
 
 from dsort.cli import options, output
 from dsort.cli.buckets import open_existing, user_settings
-from dsort.errors import DsortError, SpecError, SpecProblem
+from dsort.cli.spans import span_s
+from dsort.errors import DsortError
 
 if TYPE_CHECKING:
     from dsort.garbage import Garbage
     from dsort.storage.base import Bucket
 
 __all__ = ["gc"]
-
-UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 
 
 def gc(
@@ -64,7 +61,7 @@ def gc(
       dsort gc shuffled
       dsort gc s3://shuffled --older-than 7d --remove
     """
-    older_than_s = _age_s(older_than)
+    older_than_s = span_s(older_than, "--older-than", "age")
     from dsort.garbage import find_garbage
 
     opened = open_existing(bucket, root=root)
@@ -91,15 +88,6 @@ def gc(
         output.warn(error.message)
     if errors:
         raise errors[0]
-
-
-def _age_s(text: str) -> float:
-    match = AGE.fullmatch(text.strip().lower())
-    if match is None:
-        raise SpecError(
-            [SpecProblem("--older-than", f"{text!r} is no age", "e.g. 30m, 12h, 7d, or 0s")]
-        )
-    return float(match[1]) * UNITS_S[match[2]]
 
 
 def _remove(bucket: Bucket, doomed: Sequence[Garbage]) -> tuple[list[Garbage], list[DsortError]]:

@@ -44,7 +44,7 @@ def begun(database: Database) -> JobRow | None:
     return claim_next(database, host="h", replica="r", limits=ROOM, now_s=1.0)
 
 
-def test_what_older_results_are_called_is_held_until_the_job_is_over(database: Database) -> None:
+def test_what_older_results_are_called_is_held_while_they_are_removed(database: Database) -> None:
     results = ScheduleResults(database)
     submit(database, "old", "old-%d.tar")
     with database.writing() as connection:
@@ -54,12 +54,11 @@ def test_what_older_results_are_called_is_held_until_the_job_is_over(database: D
     newest, old = results.one("newest"), results.one("old")
     assert newest is not None
     assert old is not None
-    results.hold(newest, [old])
-    with database.writing() as connection:
-        connection.execute(update(jobs).where(jobs.c.job_id == "old").values(state="queued"))
-    assert begun(database) is None
-    with database.writing() as connection:
-        connection.execute(update(jobs).where(jobs.c.job_id == "newest").values(state="finished"))
+    with results.hold(newest, [old]):
+        with database.writing() as connection:
+            connection.execute(update(jobs).where(jobs.c.job_id == "old").values(state="queued"))
+        assert begun(database) is None
+    assert results.one("newest") == newest  # it claims its own names, as before
     again = begun(database)
     assert again is not None
     assert again.job_id == "old"
@@ -74,5 +73,17 @@ def test_what_is_being_written_again_is_not_held(database: Database) -> None:
     newest, old = results.one("newest"), results.one("old")
     assert newest is not None
     assert old is not None
-    with pytest.raises(JobConflictError, match="old"):
-        results.hold(newest, [old])
+    with pytest.raises(JobConflictError, match="old"), results.hold(newest, [old]):
+        pytest.fail("they were held")
+
+
+def test_an_attempt_that_is_over_removes_nothing_any_more(database: Database) -> None:
+    results = ScheduleResults(database)
+    submit(database, "newest", "new-%d.tar")
+    assert begun(database) is not None
+    newest = results.one("newest")
+    assert newest is not None
+    with database.writing() as connection:
+        connection.execute(update(jobs).values(attempt=2))
+    with pytest.raises(JobConflictError, match="another attempt"), results.hold(newest, []):
+        pytest.fail("they were held")

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from dsort.errors import ForbiddenError, NotFoundError, SpecError, SpecProblem
 from dsort.service.hosting.logs import remove_logs
 from dsort.service.http import examples
+from dsort.service.http.cursors import number_of
 from dsort.service.http.dependencies import Caller, Submitting, address_of
 from dsort.service.http.responses import JobList, WholeJobView, body_like, problems, shown
 from dsort.service.http.spec_body import SPEC_BODY
@@ -194,7 +195,7 @@ def _add_list(routes: APIRouter, service: Service) -> None:
             since=_moment(since),
             visible=visible(identity),
         )
-        page = service.store.list(wanted, limit=limit, before=_number(cursor))
+        page = service.store.list(wanted, limit=limit, before=number_of(cursor))
         queued = service.store.positions(row.number for row in page.rows if row.state == "queued")
         views = [job_view(row, position=queued.get(row.number)) for row in page.rows]
         following = None if page.next_number is None else str(page.next_number)
@@ -307,11 +308,3 @@ def _moment(text: str | None) -> float | None:
         raise SpecError(
             [SpecProblem("since", f"{text!r} is no time", "for example 2026-01-31T02:00:00Z")]
         ) from None
-
-
-def _number(cursor: str | None) -> int | None:
-    if cursor is None:
-        return None
-    if not cursor.isascii() or not cursor.isdecimal() or int(cursor) >= 2**63:
-        raise SpecError([SpecProblem("cursor", "is none of ours", "take next_cursor of a page")])
-    return int(cursor)

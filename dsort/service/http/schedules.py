@@ -10,8 +10,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from dsort.errors import ForbiddenError, NotFoundError, SpecError, SpecProblem
+from dsort.errors import ForbiddenError, NotFoundError
 from dsort.service.database import tables
+from dsort.service.http.cursors import number_of
 from dsort.service.http.dependencies import Caller, Submitting, address_of
 from dsort.service.http.responses import problems, shown
 from dsort.service.schedules.definition import CatchUp, Overlap, ScheduleDefinition
@@ -260,7 +261,7 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
         ] = None,
     ) -> Response:
         """What came of its due times, newest first."""
-        found = store.runs(row.schedule_id, limit=limit + 1, before=_number(cursor))
+        found = store.runs(row.schedule_id, limit=limit + 1, before=number_of(cursor))
         following = str(found[limit - 1].number) if len(found) > limit else None
         views = [run_view(each) for each in found[:limit]]
         return JSONResponse({"runs": views, "next_cursor": following})
@@ -358,11 +359,3 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         service.schedules.remove(row.name)
         _note(service, request, identity, "remove", row.name)
         return Response(status_code=204)
-
-
-def _number(cursor: str | None) -> int | None:
-    if cursor is None:
-        return None
-    if not cursor.isascii() or not cursor.isdecimal() or int(cursor) >= 2**63:
-        raise SpecError([SpecProblem("cursor", "is none of ours", "take next_cursor of a page")])
-    return int(cursor)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from sqlalchemy import ColumnElement, select, update
 
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.manifest import manifest_name
+from dsort.errors import JobConflictError
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, schedule_runs
 from dsort.service.jobs.queue import claim_outputs
@@ -82,12 +84,22 @@ class ScheduleResults:
             _of(schedule_id), jobs.c.state == "finished", jobs.c.job_id.not_in(removed)
         )
 
-    def hold(self, result: Result, others: Iterable[Result]) -> None:
-        """Let no job begin that would write what ``others`` have made, as long as the one of
-        ``result`` runs: somebody may resume one of them. ``JobConflictError`` if one runs."""
-        if result.state == "running":
-            claims = [claim for each in (result, *others) for claim in each.claims or ()]
-            claim_outputs(self._database, result.job_id, result.attempt, claims)
+    @contextlib.contextmanager
+    def hold(self, result: Result, others: Iterable[Result]) -> Iterator[None]:
+        """Within it no job begins that would write what ``others`` have made: somebody may resume
+        one of them. ``JobConflictError`` if one runs, or the job of ``result`` is somebody else's
+        by now."""
+        if result.state != "running":
+            yield
+            return
+        own = list(result.claims or ())
+        self._claim(result, [*own, *(claim for each in others for claim in each.claims or ())])
+        yield
+        self._claim(result, own)  # what it may write itself is what it may lose one day
+
+    def _claim(self, result: Result, claims: Sequence[Sequence[str]]) -> None:
+        if not claim_outputs(self._database, result.job_id, result.attempt, claims):
+            raise JobConflictError(f"another attempt of job {result.job_id} has begun")
 
     def mark_removed(self, result: Result, *, now_s: float) -> None:
         """Note that its outputs are gone."""

@@ -71,11 +71,23 @@ def apply_retention(
     if len(known) <= keep:
         return []
     newest_first = sorted(known.values(), key=lambda each: each.order, reverse=True)
+    others = [each for each in newest_first if each.job_id != result.job_id]
     try:
-        results.hold(result, (each for each in newest_first if each.job_id != result.job_id))
-        kept, old = _split(newest_first, keep, open_bucket, results, now_s)
+        with results.hold(result, others):
+            return _remove_old(result, newest_first, results, open_bucket, now_s)
     except DsortError as error:
         return [f"older results are not removed: {error}"]
+
+
+def _remove_old(
+    result: Result,
+    newest_first: Sequence[Result],
+    results: ScheduleResults,
+    open_bucket: Opener,
+    now_s: float,
+) -> list[str]:
+    keep = result.after_commit["retain"]
+    kept, old = _split(newest_first, keep, open_bucket, results, now_s)
     warnings: list[str] = []
     for at in reversed(range(len(old))):  # the oldest first
         if old[at].result.job_id == result.job_id:
