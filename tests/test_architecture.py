@@ -81,7 +81,7 @@ IMPURE_MODULES = {
 IMPURE_CALLS = {"breakpoint", "exec", "eval", "input", "open", "print"}
 IMPURE_METHODS = {"fromfile", "memmap", "now", "tofile", "today", "utcnow"}
 
-FILE_LINES_MAX = 400
+FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 LINE_COLUMNS_MAX = 100
 PRAGMA = re.compile(
