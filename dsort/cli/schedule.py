@@ -105,7 +105,7 @@ def ls(
     token_file: options.TokenFile = None,
     debug: options.Debug = False,
 ) -> None:
-    """List schedules: when they are due, and next."""
+    """List schedules: when they are due, next, and how the last run came out."""
     with connected(context) as client:
         found = client.schedules.list()
     if as_json:
@@ -114,10 +114,16 @@ def ls(
         output.inform("there is no schedule")
     else:
         rows = [
-            (each.name, _rule(each), _next_due(each), output.printable(each.owner))
+            (
+                each.name,
+                _rule(each),
+                _next_due(each),
+                "" if each.last_run is None else _state(each.last_run),
+                output.printable(each.owner),
+            )
             for each in found
         ]
-        output.write(output.table(("SCHEDULE", "DUE", "NEXT", "OWNER"), rows))
+        output.write(output.table(("SCHEDULE", "DUE", "NEXT", "LAST", "OWNER"), rows))
 
 
 def show(
@@ -258,7 +264,12 @@ def _local(schedule: Schedule, at: datetime | None) -> str:
     return at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
 
 
+def _state(run: ScheduleRun) -> str:
+    """How a run came out: how its job is, where it has one."""
+    return run.job_state or run.outcome
+
+
 def _run_row(schedule: Schedule, run: ScheduleRun) -> tuple[str, ...]:
-    what = f"{run.outcome}, by hand" if run.by_hand else run.outcome
-    why = run.reason + (", removed since" if run.removed_at else "")
+    what = f"{_state(run)}, by hand" if run.by_hand else _state(run)
+    why = (run.reason or run.job_error or "") + (", removed since" if run.removed_at else "")
     return _local(schedule, run.due_at), what, run.job_id or "", output.printable(why)

@@ -171,6 +171,7 @@ class Schedule:
     changed_at: datetime | None = None
     run_count: int = 0
     next_times: tuple[datetime, ...] = ()
+    last_run: ScheduleRun | None = None
     warnings: tuple[str, ...] = ()
     document: Json = field(default_factory=dict, repr=False, compare=False)
 
@@ -178,10 +179,12 @@ class Schedule:
     def of(cls, document: Any) -> Schedule:
         """The schedule of a view."""
         coming = [_time(each) for each in _list(document, "next_times")]
+        last = _part(document, "last_run")
         return known(
             cls,
             document,
             next_times=tuple(each for each in coming if each is not None),
+            last_run=ScheduleRun.of(last) if last else None,
             warnings=tuple(_list(document, "warnings")),
             document=document,
             **_times(document, "created_at", "changed_at"),
@@ -199,6 +202,8 @@ class ScheduleRun:
     outcome: str = ""  # submitted | skipped | refused | waiting
     reason: str = ""
     job_id: str | None = None
+    job_state: str | None = None  # of its job now; None without one
+    job_error: str | None = None
     document: Json = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod

@@ -20,6 +20,7 @@ from dsort.errors import ConflictError, ForbiddenError, NotFoundError, SpecError
 from dsort.service.database.engine import Database, open_database
 from dsort.service.schedules import firing
 from dsort.service.schedules.keeper import ScheduleKeeper
+from dsort.service.schedules.views import run_view
 from dsort.service.security.identity import ANYONE, SUBMITTER, Identity
 from tests.support.commands import ROOT
 from tests.support.fake_clock import FakeClock
@@ -42,6 +43,22 @@ def database(database_url: str) -> Iterator[Database]:
 @pytest.fixture
 def nights(database: Database, tmp_path: Path, clock: FakeClock) -> Nights:
     return Nights(database, tmp_path, clock)
+
+
+def test_a_run_says_how_its_job_is_and_why_it_failed(nights: Nights) -> None:
+    nights.add()
+    nights.at("2026-11-20 02:00")
+    assert [run.job_state for run in nights.run_rows()] == ["queued"]
+    nights.end_jobs("failed", error={"detail": "the input bucket does not exist"})
+    row = nights.store.get("nightly")
+    assert row is not None
+    last = nights.store.last_runs([row.schedule_id])[row.schedule_id]
+    view = run_view(last)
+    assert (view["outcome"], view["job_state"]) == ("submitted", "failed")
+    assert view["job_error"] == "the input bucket does not exist"
+    assert last.job_id is not None
+    nights.jobs.remove(last.job_id)
+    assert [run.job_state for run in nights.run_rows()] == [None]
 
 
 def test_each_due_time_makes_one_job_with_its_own_names_seed_and_epoch(nights: Nights) -> None:

@@ -237,7 +237,7 @@ def test_schedules_are_added_shown_run_and_removed(
     )
     listed = there("schedule", "ls").out
     header, *rows = listed.splitlines()
-    assert header.split() == ["SCHEDULE", "DUE", "NEXT", "OWNER"]
+    assert header.split() == ["SCHEDULE", "DUE", "NEXT", "LAST", "OWNER"]
     assert [row.split()[0] for row in rows] == ["nightly", "often"]
     assert fits(listed)
     assert there("schedule", "pause", "nightly").out == "schedule nightly: paused\n"
@@ -245,8 +245,9 @@ def test_schedules_are_added_shown_run_and_removed(
     job_id = there("schedule", "run", "nightly").out.strip()
     assert there("wait", job_id, "--progress", "none").code == 0
     told = there("schedule", "show", "nightly").out
-    for words in ("0 2 * * * Europe/Berlin", "the newest 7 results", "submitted, by hand", job_id):
+    for words in ("0 2 * * * Europe/Berlin", "the newest 7 results", "finished, by hand", job_id):
         assert words in told
+    assert there("schedule", "ls").out.splitlines()[1].split()[-2] == "finished"
     document = shown(there, "schedule", "show", "nightly")
     assert (document["retain"], document["runs"][0]["job_id"]) == (7, job_id)
     again = there("schedule", "add", "nightly", "-f", spec, *at_two)

@@ -75,7 +75,7 @@ class Place:
         headers = {"Authorization": f"Bearer {self.tokens['alice']}"}
         answer = httpx.request(method, self.service.url + path, headers=headers, **more)
         assert answer.is_success, answer.text
-        return answer.json()
+        return answer.json() if answer.content else None
 
     def submit(self, output: str, **query: str) -> str:
         """Submit the shuffle into a bucket of its own; the job's id."""
@@ -271,6 +271,22 @@ def test_a_schedule_is_made_paused_and_removed(place: Place, page: Page) -> None
     page.get_by_role("button", name="Remove it").click()
     page.get_by_text("No schedules yet.").wait_for()
     assert place.rest("GET", "/v1/schedules")["schedules"] == []
+
+
+def test_a_schedule_shows_that_its_last_job_failed(place: Place, page: Page) -> None:
+    spec = {"input_bck": "nowhere", "output_bck": "out", "output_format": "{{run_id}}/s-%d"}
+    spec["output_shard_size"] = "1MB"
+    schedule = {"name": "failing", "cron": "0 2 * * *", "paused": True, "spec": spec}
+    place.rest("POST", "/v1/schedules", json=schedule)
+    place.rest("POST", "/v1/schedules/failing/run-now")
+    go(page, "#/schedules")
+    chip = page.locator("tr[data-schedule=failing] .last [data-state=failed]")
+    chip.wait_for()
+    assert "nowhere" in (chip.get_attribute("title") or "")
+    go(page, "#/schedules/failing")
+    page.locator(".runs [data-state=failed]").wait_for()
+    shoot(page, "schedule-failed")
+    place.rest("DELETE", "/v1/schedules/failing")
 
 
 def test_the_picture_can_be_read_without_a_mouse(page: Page, seen_job: dict[str, Any]) -> None:

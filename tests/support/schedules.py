@@ -3,7 +3,7 @@ says so: nothing of them is run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -98,13 +98,13 @@ class Nights:
         with self.database.reading() as connection:
             return list(connection.execute(select(jobs.c.spec).order_by(jobs.c.number)).scalars())
 
-    def end_jobs(self, state: str = "finished") -> None:
+    def end_jobs(self, state: str = "finished", *, error: Mapping[str, Any] | None = None) -> None:
         """Every job that is not over is, from now on."""
         with self.database.writing() as connection:
             connection.execute(
                 update(jobs)
                 .where(jobs.c.state.in_(("queued", "running")))
-                .values(state=state, ended_at=self.clock.now())
+                .values(state=state, error=error, ended_at=self.clock.now())
             )
 
     def start_jobs(self) -> None:

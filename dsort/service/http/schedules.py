@@ -42,6 +42,10 @@ class RunView(BaseModel):
     )
     reason: str
     job_id: str | None
+    job_state: Literal["queued", "running", "finished", "failed", "stopped"] | None = Field(
+        description="How its job is now; null without one, or once it is forgotten."
+    )
+    job_error: str | None = Field(description="Why its job failed.")
     run_id: str = Field(description="{{run_id}} of its spec.")
     removed_at: str | None = Field(description="When retention removed its outputs.")
 
@@ -123,6 +127,8 @@ _EXAMPLE_RUN: Final = {
     "outcome": "submitted",
     "reason": "",
     "job_id": "20261120-010000-4f2a9c",
+    "job_state": "finished",
+    "job_error": None,
     "run_id": "20261120T010000Z",
     "removed_at": None,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +48,8 @@ class ScheduleRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """One row of ``tables.schedule_runs``: what came of a due time."""
+    """One row of ``tables.schedule_runs``: what came of a due time. ``job_state``, ``job_error``:
+    how its job is today, where that was read along; None once the job is forgotten."""
 
     number: int
     schedule_id: str
@@ -58,6 +60,8 @@ class RunRow:
     reason: str
     job_id: str | None
     removed_at: float | None
+    job_state: str | None = None
+    job_error: Mapping[str, Any] | None = None
 
 
 def schedule_row(row: Row[Any]) -> ScheduleRow:

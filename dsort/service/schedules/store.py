@@ -6,13 +6,14 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from dsort.errors import ConflictError, NotFoundError, SpecError, SpecProblem
 from dsort.service.database.engine import Database
-from dsort.service.database.tables import schedule_runs, schedules
+from dsort.service.database.tables import jobs, schedule_runs, schedules
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.due import next_due
 from dsort.service.schedules.loading import LoadedDefinition, parse_definition
@@ -144,7 +145,7 @@ class ScheduleStore:
     ) -> Sequence[RunRow]:
         """What came of its due times, newest first: those with a number below ``before``."""
         table = schedule_runs
-        query = select(table).where(table.c.schedule_id == schedule_id)
+        query = _runs_with_jobs().where(table.c.schedule_id == schedule_id)
         if before is not None:
             query = query.where(table.c.number < before)
         query = query.order_by(table.c.number.desc()).limit(limit)
@@ -160,7 +161,7 @@ class ScheduleStore:
             .group_by(table.c.schedule_id)
         )
         with self.database.reading() as connection:
-            found = connection.execute(select(table).where(table.c.number.in_(newest)))
+            found = connection.execute(_runs_with_jobs().where(table.c.number.in_(newest)))
             return {each.schedule_id: run_row(each) for each in found}
 
     def now_s(self) -> float:
@@ -184,6 +185,13 @@ class ScheduleStore:
             )
         self.on_change()
         return after
+
+
+def _runs_with_jobs() -> Select[Any]:
+    """Runs, each with how its job is: that it was submitted says nothing of how it ended."""
+    jobs_state = (jobs.c.state.label("job_state"), jobs.c.error.label("job_error"))
+    joined = schedule_runs.outerjoin(jobs, jobs.c.job_id == schedule_runs.c.job_id)
+    return select(schedule_runs, *jobs_state).select_from(joined)
 
 
 def _locked(connection: Connection, name: str) -> ScheduleRow:

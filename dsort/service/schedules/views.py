@@ -24,6 +24,8 @@ def run_view(run: RunRow) -> dict[str, Any]:
         "outcome": run.outcome,
         "reason": run.reason,
         "job_id": run.job_id,
+        "job_state": run.job_state,
+        "job_error": None if run.job_error is None else str(run.job_error.get("detail", "")),
         "run_id": run_id_of(run.due_at),
         "removed_at": rfc3339(run.removed_at),
     }

@@ -79,7 +79,7 @@
           run.removed_at &&
             el("small", { class: "quiet" }, " output removed ", dsort.when(run.removed_at)),
         ),
-        el("td", { class: "quiet whole" }, run.reason),
+        el("td", { class: "quiet whole" }, run.reason || run.job_error),
       );
     return el(
       "div",

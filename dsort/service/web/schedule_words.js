@@ -93,14 +93,20 @@
 
   const MARKS = { submitted: "✓", waiting: "○", skipped: "–", refused: "✕" };
 
-  /** What came of a due time. */
-  dsort.outcome = (run) =>
-    el(
+  /** What came of a due time: how its job is, where it has one. */
+  dsort.outcome = (run) => {
+    if (run.job_state) {
+      const chip = dsort.stateChip({ state: run.job_state });
+      if (run.job_error) chip.title = run.job_error;
+      return chip;
+    }
+    return el(
       "span",
       { class: `chip outcome-${run.outcome}`, title: run.reason },
       el("span", { class: "mark", "aria-hidden": "true" }, MARKS[run.outcome] || "·"),
       run.outcome,
     );
+  };
 
   /** The last run of a schedule: what came of it, and its job. */
   dsort.lastRun = (run) => {
