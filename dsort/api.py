@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dsort.coordinator import plan_job, planned, run_job
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.journal import JournalState
 from dsort.core.manifest import manifest_name, report_name
 from dsort.core.tally import Tally
-from dsort.errors import JobConflictError, SpecError
+from dsort.errors import DsortError, JobConflictError, JobStoppedError, SpecError
+from dsort.hooks import call_hook, job_notice, unknown_commands
 from dsort.job import Job
 from dsort.job_setup import (
     cores,
@@ -25,14 +27,22 @@ from dsort.job_setup import (
 )
 from dsort.journal import discard_run
 from dsort.lease import last_attempt
-from dsort.reports import Event, JobReport, PlanReport, Progress, RunOptions, VerifyReport
+from dsort.reports import (
+    Event,
+    JobReport,
+    JobWarning,
+    PlanReport,
+    Progress,
+    RunOptions,
+    VerifyReport,
+)
 from dsort.resuming import state_of
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
 from dsort.settings import resolve_ref
 from dsort.spec.load import load_spec as read_spec
 from dsort.spec.load import parse_spec
-from dsort.spec.model import JobSpec
+from dsort.spec.model import Hook, JobSpec
 from dsort.starting import begin_attempt
 from dsort.stopping import StopFlag
 from dsort.storage.addresses import open_bucket, parse_address
@@ -74,18 +84,43 @@ def run(
     every :class:`~dsort.reports.Progress`, ``on_event`` with every :data:`~dsort.reports.Event`
     (phases, warnings, progress). ``stop`` lets a signal handler or another thread end the job.
     Raises ``DsortError``: nothing of the result is visible then, and the bucket holds a report of
-    the job at most.
+    the job at most. ``on_success`` and ``on_failure`` of the spec are called at the end; that one
+    cannot be reached is a warning.
     """
     options = options or default_options()
     if runtime is not None:
         options = replace(options, runtime=runtime)
     if options.overwrite and not spec.overwrite:
         spec = spec.model_copy(update={"overwrite": True})  # for attempts to come, too
+    problems = unknown_commands(spec, dict(options.settings.commands))
+    if problems:
+        raise SpecError(problems)
     listener = _listener(on_progress, on_event)
-    with _job(spec, options, listener, stop, job_id=job_id) as (job, tally):
-        if spec.dry_run:
-            return planned(plan_job(job, tally), job.outputs_bucket.uri)
-        return run_job(job, tally)
+    job_id = job_id or new_job_id()
+    try:
+        with _job(spec, options, listener, stop, job_id=job_id) as (job, tally):
+            if spec.dry_run:
+                return planned(plan_job(job, tally), job.outputs_bucket.uri)
+            report = run_job(job, tally)
+    except JobStoppedError:
+        raise
+    except DsortError as error:
+        if not spec.dry_run:
+            _tell(spec.on_failure, job_notice(spec, job_id, error=error), options, listener)
+        raise
+    _tell(spec.on_success, job_notice(spec, job_id, report=report), options, listener)
+    return report
+
+
+def _tell(
+    hook: Hook | None, notice: Mapping[str, Any], options: RunOptions, listener: Listener
+) -> None:
+    """Call a hook. That it cannot be called changes nothing about the job."""
+    if hook is None:
+        return
+    commands = dict(options.settings.commands)
+    for failure in call_hook(hook.called, notice, commands=commands, policy=options.fetch):
+        listener(JobWarning(str(notice["job_id"]), "hook", failure))
 
 
 def resume(

@@ -11,19 +11,18 @@ import base64
 import http.client
 import os
 import re
-import socket
-import ssl
 import stat
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from dsort.core.egress import FetchPolicy
 from dsort.core.names import INTERNAL_PART
 from dsort.errors import KeyMapError
+from dsort.guarded_http import RefusedConnectionError, web_opener
 
 __all__ = ["read_keymap_text", "shown_location"]
 
@@ -53,8 +52,9 @@ def read_keymap_text(
     if policy is not None:
         bytes_max = min(bytes_max, policy.bytes_max)
     if scheme.startswith("http"):
-        opener = _opener() if policy is None else _guarded_opener(policy)
-        data = _fetched(opener, location, bytes_max, answer_seconds_max, fetch_seconds_max)
+        data = _fetched(
+            web_opener(policy), location, bytes_max, answer_seconds_max, fetch_seconds_max
+        )
     else:
         path = unquote(urlsplit(location).path, errors="surrogateescape") if scheme else location
         data = _read(Path(path), bytes_max, policy)
@@ -111,6 +111,11 @@ def _fetched(
             f"{shown}",
             hint="check ekm_file",
         ) from error
+    except RefusedConnectionError as error:
+        raise KeyMapError(
+            f"external key maps may not be fetched from {error}",
+            hint="ask for the host to be allowed, or use ekm",
+        ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise KeyMapError(
@@ -133,27 +138,6 @@ def _request(url: str) -> urllib.request.Request:
         token = base64.b64encode(unquote(secret).encode()).decode()
         request.add_unredirected_header("Authorization", f"Basic {token}")
     return request
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """HTTP and nothing else: the usual opener follows redirections to ftp, too."""
-    return _opener_of(
-        urllib.request.ProxyHandler(), urllib.request.HTTPHandler(), urllib.request.HTTPSHandler()
-    )
-
-
-def _opener_of(*handlers: urllib.request.BaseHandler) -> urllib.request.OpenerDirector:
-    opener = urllib.request.OpenerDirector()
-    opener.addheaders = [("User-Agent", "dsort")]
-    for handler in (
-        *handlers,
-        urllib.request.UnknownHandler(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPRedirectHandler(),
-        urllib.request.HTTPErrorProcessor(),
-    ):
-        opener.add_handler(handler)
-    return opener
 
 
 def _too_large(shown: str, bytes_max: int) -> KeyMapError:
@@ -188,95 +172,3 @@ def _guarded_file(path: Path, policy: FetchPolicy) -> BinaryIO:
         file.close()
         raise
     return file
-
-
-class _GuardedConnection(http.client.HTTPConnection):
-    """Connects to what the policy allows, and to nothing else."""
-
-    scheme = "http"
-
-    def __init__(self, host: str, timeout: float | None, policy: FetchPolicy) -> None:
-        super().__init__(host, timeout=timeout)
-        self._policy = policy
-
-    def connect(self) -> None:
-        """Resolve the name once, and connect to one of the addresses that may be reached."""
-        self.sock = self._connected()
-
-    def _connected(self) -> socket.socket:
-        shown = f"{self.host}:{self.port}"
-        if not self._policy.allows_host(self.scheme, self.host, self.port):
-            raise KeyMapError(
-                f"external key maps may not be fetched from {shown} here",
-                hint="ask for the host to be allowed, or use ekm",
-            )
-        refusals = []
-        problem: OSError | None = None
-        for family, kind, protocol, _, address in socket.getaddrinfo(
-            self.host, self.port, type=socket.SOCK_STREAM
-        ):
-            refusal = self._policy.refusal_of_address(str(address[0]))
-            if refusal:
-                refusals.append(refusal)
-                continue
-            sock = socket.socket(family, kind, protocol)
-            try:
-                sock.settimeout(self.timeout)
-                sock.connect(address)
-                refusal = self._policy.refusal_of_address(str(sock.getpeername()[0]))
-            except OSError as error:
-                sock.close()
-                problem = error
-                continue
-            if not refusal:
-                return sock
-            sock.close()
-            refusals.append(refusal)
-        if problem is not None:
-            raise problem
-        raise KeyMapError(
-            f"external key maps may not be fetched from {shown} here: {'; '.join(refusals)}"
-        )
-
-
-class _GuardedTlsConnection(_GuardedConnection):
-    """The same over TLS; the certificate has to be the host's."""
-
-    scheme = "https"
-    default_port = http.client.HTTPS_PORT
-
-    def connect(self) -> None:
-        """Connect, and shake hands."""
-        sock = self._connected()
-        try:
-            context = ssl.create_default_context()
-            self.sock = context.wrap_socket(sock, server_hostname=self.host)
-        except (OSError, ValueError):
-            sock.close()
-            raise
-
-
-class _GuardedHandler(urllib.request.AbstractHTTPHandler):
-    """Asks the policy before each hop."""
-
-    def __init__(self, policy: FetchPolicy) -> None:
-        super().__init__()
-        self._policy = policy
-
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Ask a server over HTTP."""
-        return self.do_open(self._maker(_GuardedConnection), request)
-
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Ask a server over HTTPS."""
-        return self.do_open(self._maker(_GuardedTlsConnection), request)
-
-    def _maker(self, connection: type[_GuardedConnection]) -> Any:
-        return lambda host, *, timeout: connection(host, timeout, self._policy)
-
-    http_request = urllib.request.AbstractHTTPHandler.do_request_
-    https_request = urllib.request.AbstractHTTPHandler.do_request_
-
-
-def _guarded_opener(policy: FetchPolicy) -> urllib.request.OpenerDirector:
-    return _opener_of(_GuardedHandler(policy))

@@ -142,7 +142,7 @@ def load_settings(environment: Mapping[str, str], cwd: Path, home: Path) -> Sett
     layers = [
         _read_environment(environment, home, problems),
         _read_file(cwd / SETTINGS_FILE, home, problems),
-        _read_file(directory / "dsort" / SETTINGS_FILE, home, problems),
+        _read_file(directory / "dsort" / SETTINGS_FILE, home, problems, is_users=True),
         _read_usual_variables(environment, problems),
     ]
     if problems:
@@ -156,8 +156,14 @@ def load_settings(environment: Mapping[str, str], cwd: Path, home: Path) -> Sett
 # --- files ---------------------------------------------------------------------------------------
 
 
-def _read_file(path: Path, home: Path, problems: list[SpecProblem]) -> Settings:
-    """The settings in ``path``, none if there is no such file. ``problems`` gets what is wrong."""
+def _read_file(
+    path: Path, home: Path, problems: list[SpecProblem], *, is_users: bool = False
+) -> Settings:
+    """The settings in ``path``, none if there is no such file. ``problems`` gets what is wrong.
+
+    ``is_users``: the user's own file. Only that one may define commands: a directory that somebody
+    else has filled must not run programs for whoever starts a job in it.
+    """
     import tomllib
 
     try:
@@ -181,10 +187,36 @@ def _read_file(path: Path, home: Path, problems: list[SpecProblem]) -> Settings:
         problems.append(SpecProblem(str(path), f"no TOML: {error}", hint))
         return Settings()
     place = _Place(path.parent, home)
-    stores = document.pop("stores", {})
-    values = _values(document, {**_TOP}, f"{path}: ", place, problems, also="stores")
+    stores, commands = document.pop("stores", {}), document.pop("commands", {})
+    values = _values(document, {**_TOP}, f"{path}: ", place, problems, also=("stores", "commands"))
     tables = dict(_tables(stores, f"{path}: stores", place, problems))
-    return Settings(**values, stores=tuple(tables.items()))
+    if commands and not is_users:
+        hint = "write them to ~/.config/dsort/dsort.toml"
+        problems.append(SpecProblem(f"{path}: commands", "is only for the user's own file", hint))
+        commands = {}
+    programs = tuple(_commands(commands, f"{path}: commands", problems))
+    return Settings(**values, stores=tuple(tables.items()), commands=programs)
+
+
+def _commands(
+    commands: object, where: str, problems: list[SpecProblem]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(name, program and arguments) of each command."""
+    hint = 'e.g. page-us = ["/usr/local/bin/page", "--team", "data"]'
+    if not isinstance(commands, dict):
+        problems.append(SpecProblem(where, "must be a table", hint))
+        return
+    for name, words in commands.items():
+        if (
+            isinstance(words, list)
+            and words
+            and all(isinstance(word, str) and "\0" not in word for word in words)
+            and words[0].startswith("/")
+        ):
+            yield name, tuple(words)
+        else:
+            message = "must be a list of texts: a program by its whole path, and its arguments"
+            problems.append(SpecProblem(f"{where}.{name}", message, hint))
 
 
 def _tables(
@@ -223,7 +255,7 @@ def _values(
     place: _Place,
     problems: list[SpecProblem],
     *,
-    also: str = "",
+    also: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """The fields of a table as they are called here, and what they say."""
     values: dict[str, Any] = {}
@@ -238,7 +270,7 @@ def _values(
         elif is_secret_name(name):
             problems.append(SpecProblem(f"{where}{name}", "does not belong here", SECRET_HINT))
         else:
-            names = [*known, *filter(None, (also,))]
+            names = [*known, *also]
             near = closest(name, names)
             hint = f'did you mean "{near}"?' if near else f"known: {', '.join(names)}"
             problems.append(SpecProblem(f"{where}{name}", "unknown setting", hint))

@@ -38,7 +38,8 @@ class Settings:
     """All settings of a user. Made by :func:`load_settings`; ``Settings()`` has none.
 
     ``stores`` are pairs of a store (``"s3"``, ``"gs"``, ``"az"``, ``"ais"``, ``"http"``) or of the
-    URI of a bucket, and what is set for it.
+    URI of a bucket, and what is set for it. ``commands`` are pairs of a name that hooks may say,
+    and the program that it stands for, with its arguments.
     """
 
     root: Path | None = None
@@ -48,6 +49,7 @@ class Settings:
     workers: int | None = None
     ray_address: str | None = None
     stores: tuple[tuple[str, StoreSettings], ...] = ()
+    commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def ais_is_there(self) -> bool:
@@ -59,7 +61,9 @@ class Settings:
         stores = dict(other.stores)
         for store, table in self.stores:
             stores[store] = table.over(stores.get(store, StoreSettings()))
-        return replace(other, **{**_given(self), "stores": tuple(stores.items())})
+        commands = {**dict(other.commands), **dict(self.commands)}
+        values = {**_given(self), "stores": tuple(stores.items())}
+        return replace(other, **{**values, "commands": tuple(commands.items())})
 
     def of_store(self, store: str) -> StoreSettings:
         """What is set for all buckets of ``store``."""

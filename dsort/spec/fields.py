@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Final, Protocol
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -33,6 +34,7 @@ __all__ = [
     "ArchiveExtension",
     "Bucket",
     "BucketReading",
+    "CommandName",
     "ContentExtension",
     "Count",
     "Glob",
@@ -47,9 +49,11 @@ __all__ = [
     "OutputTemplate",
     "Seed",
     "SizeBytes",
+    "WebhookUrl",
 ]
 
 _INT_MAX: Final = 2**63 - 1
+_COMMAND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _NULL: Final = {"type": "null"}  # null says "not given"
 
 
@@ -155,6 +159,29 @@ def _key_map_location(text: str) -> str:
     return text
 
 
+def _webhook_url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine or not text.isascii() or not text.isprintable() or " " in text:
+        raise FieldError("is no URL of a web server", 'e.g. "https://hooks.example.com/dsort"')
+    if "@" in parts.netloc:
+        raise FieldError("must have no user and password", "use a URL that needs none")
+    return text
+
+
+def _command_name(text: str) -> str:
+    if not _COMMAND.fullmatch(text):
+        raise FieldError(
+            f"{describe(text)} is no name of a command",
+            "commands are defined under [commands] in the settings of who runs the job; "
+            "a spec only names them",
+        )
+    return text
+
+
 Bucket = Annotated[
     BucketRef,
     BeforeValidator(_bucket),
@@ -186,6 +213,8 @@ ObjectNames = Annotated[
 NamePrefix = Annotated[str, AfterValidator(_name_prefix)]
 Glob = Annotated[str, AfterValidator(_glob)]
 KeyMapLocation = Annotated[str, AfterValidator(_key_map_location)]
+WebhookUrl = Annotated[str, Field(max_length=2000), AfterValidator(_webhook_url)]
+CommandName = Annotated[str, AfterValidator(_command_name)]
 Keys = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
     Strict(False),

@@ -17,7 +17,7 @@ from dsort.core.sizes import format_bytes
 from dsort.errors import SpecError, SpecProblem
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import closest, describe, path_of, plain_problems
-from dsort.spec.model import Algorithm, Draft, InputFormat, JobConfig, JobSpec
+from dsort.spec.model import Algorithm, Draft, Hook, InputFormat, JobConfig, JobSpec
 from dsort.spec.syntax import parse_json, parse_yaml
 
 __all__ = ["SPEC_BYTES_MAX", "LoadedSpec", "load_spec", "parse_spec", "read_fields"]
@@ -252,6 +252,8 @@ _FIELDS: Final[Mapping[str, list[str]]] = {
     "input_format": _names_of(InputFormat),
     "algorithm": _names_of(Algorithm),
     "Config": _names_of(JobConfig),
+    "on_success": _names_of(Hook),
+    "on_failure": _names_of(Hook),
 }
 
 

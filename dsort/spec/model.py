@@ -16,6 +16,7 @@ from dsort.spec import rules
 from dsort.spec.fields import (
     ArchiveExtension,
     Bucket,
+    CommandName,
     ContentExtension,
     Count,
     Glob,
@@ -30,9 +31,11 @@ from dsort.spec.fields import (
     OutputTemplate,
     Seed,
     SizeBytes,
+    WebhookUrl,
 )
+from dsort.spec.hints import FieldError
 
-__all__ = ["Algorithm", "Draft", "InputFormat", "JobConfig", "JobSpec", "Reaction"]
+__all__ = ["Algorithm", "Draft", "Hook", "InputFormat", "JobConfig", "JobSpec", "Reaction"]
 
 Reaction = Literal["ignore", "warn", "abort"]
 
@@ -183,6 +186,34 @@ class JobConfig(_Part):
     burst_buffer: Limit | None = _ignored("Buffer of the streams between AIStore's nodes.")
 
 
+class Hook(_Part):
+    """Whom to tell how a job ended: a webhook, a command, or both."""
+
+    webhook: WebhookUrl | None = Field(
+        default=None,
+        description="A URL that gets a POST with a JSON document: event, job_id, state, text and "
+        "more. Not kept in manifests, and shown without its path: it is often a secret.",
+        examples=["https://hooks.example.com/dsort"],
+    )
+    command: CommandName | None = Field(
+        default=None,
+        description="The name of a command that is defined under [commands] in the settings of "
+        "who runs the job. It gets the same document on its standard input.",
+        examples=["page-us"],
+    )
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if self.webhook is None and self.command is None:
+            raise FieldError("says nothing to call", "give it a webhook, a command, or both")
+        return self
+
+    @property
+    def called(self) -> dict[str, str]:
+        """What is to be called, in JSON types: ``{"webhook": ..., "command": ...}``."""
+        return self.model_dump(exclude_none=True)
+
+
 class JobSpec(_Part):
     """A dsort job: read shards from a bucket, order their records, write new shards."""
 
@@ -288,6 +319,16 @@ class JobSpec(_Part):
         default=False,
         description="Replace objects that have an output's name. False: refuse to start if there "
         "is one. Inputs are never replaced.",
+    )
+    on_success: Hook | None = Field(
+        default=None,
+        exclude=True,  # it says nothing of the result, and a webhook may be a secret
+        description="Whom to tell when the job has finished. Not kept in the manifest.",
+    )
+    on_failure: Hook | None = Field(
+        default=None,
+        exclude=True,
+        description="Whom to tell when the job has failed; not when somebody stops it.",
     )
     config: JobConfig = Field(
         default_factory=JobConfig, alias="Config", description="Reactions and limits."

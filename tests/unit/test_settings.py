@@ -327,3 +327,21 @@ def test_secrets_are_refused_and_not_repeated(user: User, sets: Callable[[User],
     ((path, (message, hint)),) = user.problems().items()
     assert "hunter2" not in path + message + hint
     assert hint.startswith("credentials never go into a spec or a settings file")
+
+
+def test_commands_are_the_users_own_and_lists_of_texts(tmp_path: Path) -> None:
+    home, cwd = tmp_path / "home", tmp_path / "job"
+    own = home / ".config" / "dsort"
+    own.mkdir(parents=True)
+    cwd.mkdir()
+    (own / "dsort.toml").write_text('[commands]\npage = ["/usr/bin/page", "--team", "data"]\n')
+    found = load_settings({}, cwd, home)
+    assert dict(found.commands) == {"page": ("/usr/bin/page", "--team", "data")}
+    (cwd / "dsort.toml").write_text('[commands]\npage = ["/tmp/evil"]\n')
+    with pytest.raises(SpecError, match="only for the user's own file"):
+        load_settings({}, cwd, home)
+    (cwd / "dsort.toml").unlink()
+    for wrong in ('"/bin/x"', "[]", '["x"]', '["/bin/x", 1]'):
+        (own / "dsort.toml").write_text(f"[commands]\npage = {wrong}\n")
+        with pytest.raises(SpecError, match="a program by its whole path"):
+            load_settings({}, cwd, home)

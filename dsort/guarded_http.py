@@ -1,0 +1,136 @@
+"""HTTP for what a spec names: key maps to fetch, webhooks to call.
+
+For a spec that came over the network, a :class:`~dsort.core.egress.FetchPolicy` says which servers
+may be reached. It is asked about what is really connected to, not about its name: the address that
+the socket has, each hop of a redirection.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import urllib.request
+from typing import Any
+
+from dsort.core.egress import FetchPolicy
+
+__all__ = ["RefusedConnectionError", "web_opener"]
+
+
+class RefusedConnectionError(Exception):
+    """The policy does not allow the connection; the text says to where, and why."""
+
+
+def web_opener(
+    policy: FetchPolicy | None, *, redirects: bool = True
+) -> urllib.request.OpenerDirector:
+    """HTTP and nothing else: the usual opener follows redirections to ftp, too.
+
+    Without a ``policy`` proxies are those of the environment; with one there are none, and whatever
+    it forbids is a ``RefusedConnectionError``. ``redirects``: whether they are followed.
+    """
+    handlers: list[urllib.request.BaseHandler] = (
+        [
+            urllib.request.ProxyHandler(),
+            urllib.request.HTTPHandler(),
+            urllib.request.HTTPSHandler(),
+        ]
+        if policy is None
+        else [_GuardedHandler(policy)]
+    )
+    if redirects:
+        handlers.append(urllib.request.HTTPRedirectHandler())
+    opener = urllib.request.OpenerDirector()
+    opener.addheaders = [("User-Agent", "dsort")]
+    for handler in (
+        *handlers,
+        urllib.request.UnknownHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+class _GuardedConnection(http.client.HTTPConnection):
+    """Connects to what the policy allows, and to nothing else."""
+
+    scheme = "http"
+
+    def __init__(self, host: str, timeout: float | None, policy: FetchPolicy) -> None:
+        super().__init__(host, timeout=timeout)
+        self._policy = policy
+
+    def connect(self) -> None:
+        """Resolve the name once, and connect to one of the addresses that may be reached."""
+        self.sock = self._connected()
+
+    def _connected(self) -> socket.socket:
+        shown = f"{self.host}:{self.port}"
+        if not self._policy.allows_host(self.scheme, self.host, self.port):
+            raise RefusedConnectionError(f"{shown} here")
+        refusals = []
+        problem: OSError | None = None
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            self.host, self.port, type=socket.SOCK_STREAM
+        ):
+            refusal = self._policy.refusal_of_address(str(address[0]))
+            if refusal:
+                refusals.append(refusal)
+                continue
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.settimeout(self.timeout)
+                sock.connect(address)
+                refusal = self._policy.refusal_of_address(str(sock.getpeername()[0]))
+            except OSError as error:
+                sock.close()
+                problem = error
+                continue
+            if not refusal:
+                return sock
+            sock.close()
+            refusals.append(refusal)
+        if problem is not None:
+            raise problem
+        raise RefusedConnectionError(f"{shown} here: {'; '.join(refusals)}")
+
+
+class _GuardedTlsConnection(_GuardedConnection):
+    """The same over TLS; the certificate has to be the host's."""
+
+    scheme = "https"
+    default_port = http.client.HTTPS_PORT
+
+    def connect(self) -> None:
+        """Connect, and shake hands."""
+        sock = self._connected()
+        try:
+            context = ssl.create_default_context()
+            self.sock = context.wrap_socket(sock, server_hostname=self.host)
+        except (OSError, ValueError):
+            sock.close()
+            raise
+
+
+class _GuardedHandler(urllib.request.AbstractHTTPHandler):
+    """Asks the policy before each hop."""
+
+    def __init__(self, policy: FetchPolicy) -> None:
+        super().__init__()
+        self._policy = policy
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        """Ask a server over HTTP."""
+        return self.do_open(self._maker(_GuardedConnection), request)
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        """Ask a server over HTTPS."""
+        return self.do_open(self._maker(_GuardedTlsConnection), request)
+
+    def _maker(self, connection: type[_GuardedConnection]) -> Any:
+        return lambda host, *, timeout: connection(host, timeout, self._policy)
+
+    http_request = urllib.request.AbstractHTTPHandler.do_request_
+    https_request = urllib.request.AbstractHTTPHandler.do_request_

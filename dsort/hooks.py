@@ -1,0 +1,191 @@
+"""Hooks: whom a job tells how it ended. A webhook gets JSON, a command gets it on its input.
+
+Commands are named in a spec and defined where the job runs (``[commands]`` in the user's own
+settings), so that a spec can never say what is executed. Neither is ever given to a shell.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from dsort.core.egress import FetchPolicy
+from dsort.core.near_names import closest
+from dsort.errors import DsortError, SpecProblem
+from dsort.guarded_http import RefusedConnectionError, web_opener
+from dsort.reports import JobReport
+from dsort.spec.model import Hook, JobSpec
+
+__all__ = [
+    "call_command",
+    "call_hook",
+    "call_webhook",
+    "hooks_of",
+    "job_notice",
+    "redacted_hook",
+    "shown_webhook",
+    "unknown_commands",
+]
+
+WEBHOOK_ANSWER_S_MAX = 10.0
+COMMAND_S_MAX = 60.0
+ERROR_BYTES_SHOWN = 300
+TEXT_CHARS_MAX = 1000
+SECRET_VARIABLES = ("DSORT_DATABASE_URL", "DSORT_TOKEN")
+
+
+def hooks_of(on_success: Hook | None, on_failure: Hook | None) -> dict[str, dict[str, str]]:
+    """The hooks that there are, in JSON types: ``{"on_failure": {"webhook": ...}}``."""
+    given = {"on_success": on_success, "on_failure": on_failure}
+    return {name: hook.called for name, hook in given.items() if hook is not None}
+
+
+def unknown_commands(
+    spec: JobSpec, commands: Mapping[str, Sequence[str]], *, path: str = ""
+) -> list[SpecProblem]:
+    """What is wrong with the hooks of a spec: commands that nobody defined here."""
+    problems = []
+    for name, hook in hooks_of(spec.on_success, spec.on_failure).items():
+        command = hook.get("command")
+        if command is None or command in commands:
+            continue
+        near = closest(command, commands)
+        known = f"known: {', '.join(sorted(commands))}" if commands else "none is defined here"
+        hint = (
+            f'did you mean "{near}"?' if near else f"{known}; [commands] in the settings has them"
+        )
+        message = f'"{command}" is no command that may be called here'
+        problems.append(SpecProblem(f"{path}{name}.command", message, hint))
+    return problems
+
+
+def job_notice(
+    spec: JobSpec,
+    job_id: str,
+    *,
+    report: JobReport | None = None,
+    error: DsortError | None = None,
+) -> dict[str, Any]:
+    """What a hook is told of a job that has finished (``report``) or failed (``error``).
+    ``text`` is one sentence, and what chat servers show of it."""
+    notice: dict[str, Any] = {
+        "job_id": job_id,
+        "description": spec.description,
+        "input": spec.input_bck.uri,
+        "output": spec.output_bck.uri,
+    }
+    if report is not None:
+        done = {"records": report.records, "shards": report.output_shards}
+        text = f"dsort job {job_id} finished: {report.records} records to {report.output_uri}"
+        return {**notice, **done, "event": "job.finished", "state": "finished", "text": text}
+    said = "" if error is None else str(error)
+    failed = {"detail": said, "hint": "" if error is None else error.hint}
+    text = f"dsort job {job_id} failed: {said}"[:TEXT_CHARS_MAX]
+    return {**notice, "event": "job.failed", "state": "failed", "text": text, "error": failed}
+
+
+def call_hook(
+    hook: Mapping[str, str],
+    notice: Mapping[str, Any],
+    *,
+    commands: Mapping[str, Sequence[str]],
+    policy: FetchPolicy | None = None,
+) -> list[str]:
+    """Call what a hook names (see ``Hook.called``); what could not be called, and why."""
+    failures = []
+    if "webhook" in hook:
+        failures.append(call_webhook(hook["webhook"], notice, policy=policy))
+    if "command" in hook:
+        arguments = commands.get(hook["command"])
+        failures.append(
+            call_command(hook["command"], arguments, notice)
+            if arguments
+            else f"the command {hook['command']} is not defined here"
+        )
+    return [failure for failure in failures if failure]
+
+
+def call_webhook(url: str, notice: Mapping[str, Any], *, policy: FetchPolicy | None = None) -> str:
+    """POST ``notice`` as JSON to ``url``. Why that failed; "" if it did not. Redirections are not
+    followed: what the hook leads to is for whoever wrote it to say."""
+    body = json.dumps(notice).encode()
+    headers = {"Content-Type": "application/json"}
+    try:
+        request = urllib.request.Request(url, data=body, headers=headers, method="POST")
+        opener = web_opener(policy, redirects=False)
+        with opener.open(request, timeout=WEBHOOK_ANSWER_S_MAX):
+            return ""
+    except urllib.error.HTTPError as error:
+        error.close()
+        return f"{shown_webhook(url)} answered {error.code} ({error.reason})"
+    except RefusedConnectionError as error:
+        return f"webhooks may not be sent to {error}"
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        return f"cannot reach {shown_webhook(url)}: {reason or type(reason).__name__}"
+
+
+def call_command(
+    name: str,
+    arguments: Sequence[str],
+    notice: Mapping[str, Any],
+    *,
+    seconds_max: float = COMMAND_S_MAX,
+) -> str:
+    """Run a command with ``notice`` as JSON on its input, and the gist of it in ``DSORT_*``
+    variables. Why that failed; "" if it did not."""
+    environment = {key: value for key, value in os.environ.items() if key not in SECRET_VARIABLES}
+    for key in ("event", "job_id", "state", "text", "schedule"):
+        environment[f"DSORT_{key.upper()}"] = str(notice.get(key) or "").replace("\0", "")
+    try:
+        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as told:
+            told.write(json.dumps(notice).encode())
+            told.seek(0)
+            process = subprocess.Popen(
+                list(arguments),
+                stdin=told,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                env=environment,
+                start_new_session=True,  # so that what it starts can be ended along with it
+            )
+            try:
+                exit_code = process.wait(seconds_max)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                return f"the command {name} took longer than {seconds_max:.0f} s, and was ended"
+            if exit_code:
+                return f"the command {name} ended with {exit_code}{_last_line(said)}"
+    except (OSError, ValueError) as error:
+        return f"the command {name} cannot be run: {error}"
+    return ""
+
+
+def _last_line(said: IO[bytes]) -> str:
+    size_bytes = said.seek(0, os.SEEK_END)
+    said.seek(max(size_bytes - ERROR_BYTES_SHOWN, 0))
+    lines = said.read().decode("utf-8", "replace").strip().splitlines()
+    return f": {lines[-1]}" if lines else ""
+
+
+def shown_webhook(url: str) -> str:
+    """The server of a webhook: the rest of the URL is often a secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}/…"
+
+
+def redacted_hook(hook: Mapping[str, str]) -> dict[str, str]:
+    """A hook for everybody to see."""
+    return {
+        name: shown_webhook(value) if name == "webhook" else value for name, value in hook.items()
+    }

@@ -1,0 +1,154 @@
+"""Hooks of a job that runs here: who is told when it finishes or fails, and that nothing about the
+job hangs on it."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dsort
+from dsort.errors import MissingShardError, SpecError
+from dsort.hooks import call_command
+from dsort.reports import JobWarning, RunOptions
+from dsort.settings import Settings
+from dsort.stopping import StopFlag
+from tests.support.datasets import write_shards
+from tests.support.engine import shard_of
+from tests.support.hook_server import HookServer, hook_program, hook_server
+
+SECRET = "/T000/B000/very-secret"
+
+
+@pytest.fixture
+def server() -> Iterator[HookServer]:
+    with hook_server() as running:
+        yield running
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> RunOptions:
+    write_shards(tmp_path / "images", {"a.tar": shard_of("1", "2"), "b.tar": shard_of("3")})
+    return RunOptions(root=tmp_path)
+
+
+def spec_of(**hooks: object) -> dsort.JobSpec:
+    fields = {"input_bck": "images", "output_bck": "shuffled", "output_format": "x-%d"}
+    return dsort.load_spec(json.dumps({**fields, "output_shard_size": "10KB", **hooks}))
+
+
+def with_commands(options: RunOptions, **commands: tuple[str, ...]) -> RunOptions:
+    return dataclasses.replace(options, settings=Settings(commands=tuple(commands.items())))
+
+
+def test_a_webhook_is_told_of_success_and_no_manifest_has_its_url(
+    server: HookServer, options: RunOptions
+) -> None:
+    spec = spec_of(on_success={"webhook": server.url + SECRET}, on_failure={"command": "page"})
+    report = dsort.run(spec, options=with_commands(options, page=("/bin/false",)))
+    told = server.told.get_nowait()
+    assert (told["event"], told["job_id"], told["records"]) == ("job.finished", report.job_id, 3)
+    assert told["text"].startswith(f"dsort job {report.job_id} finished")
+    assert server.told.empty()
+    assert server.paths == [SECRET]
+    kept = [path for path in options.root.rglob("*") if path.is_file()]
+    assert not [path for path in kept if b"very-secret" in path.read_bytes()]
+
+
+def test_a_command_is_told_of_failure_on_its_input(options: RunOptions, tmp_path: Path) -> None:
+    program, told = hook_program(tmp_path)
+    spec = spec_of(input_format={"template": "no-{0..3}"}, on_failure={"command": "page"})
+    with pytest.raises(MissingShardError):
+        dsort.run(spec, options=with_commands(options, page=program))
+    notice = json.loads(told.read_text())
+    assert (notice["event"], notice["state"]) == ("job.failed", "failed")
+    assert "no input shard was found" in notice["error"]["detail"]
+    variables = told.with_name("told.json.variables").read_text()
+    assert variables == f"job.failed {notice['job_id']}"
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(500, "answered 500"), (302, "answered 302"), (0, "cannot reach")],
+    ids=["error", "redirection", "nobody there"],
+)
+def test_a_webhook_that_cannot_be_called_is_a_warning_without_its_secret(
+    server: HookServer, options: RunOptions, status: int, words: str
+) -> None:
+    server.statuses.append(status)
+    url = server.url if status else "http://127.0.0.1:9"
+    events: list[object] = []
+    spec = spec_of(on_success={"webhook": url + SECRET})
+    report = dsort.run(spec, options=options, on_event=events.append)
+    assert report.state == "finished"
+    warnings = [each.text for each in events if isinstance(each, JobWarning)]
+    assert [words in text for text in warnings] == [True]
+    assert SECRET not in warnings[0]
+    assert server.paths == ([SECRET] if status else [])
+
+
+def test_a_command_that_fails_is_a_warning_with_its_last_word(
+    options: RunOptions, tmp_path: Path
+) -> None:
+    program, _ = hook_program(tmp_path, exit_code=3)
+    events: list[object] = []
+    spec = spec_of(on_success={"command": "page"})
+    dsort.run(spec, options=with_commands(options, page=program), on_event=events.append)
+    warnings = [each.text for each in events if isinstance(each, JobWarning)]
+    assert warnings == ["the command page ended with 3: no page today"]
+
+
+def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    lock = tmp_path / "held"
+    script = f"(flock -x 9; sleep 600) 9>{lock} & wait"
+    failure = call_command("page", ("/bin/sh", "-c", script), {}, seconds_max=0.5)
+    assert failure == "the command page took longer than 0 s, and was ended"
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as soon as what it started is gone
+
+
+def test_a_command_that_nobody_defined_is_refused_before_anything_is_read(
+    options: RunOptions,
+) -> None:
+    spec = spec_of(on_failure={"command": "pgae"}, on_success={"command": "mail"})
+    with pytest.raises(SpecError) as raised:
+        dsort.run(spec, options=with_commands(options, page=("/bin/true",)))
+    problems = {each.path: each.hint for each in raised.value.problems}
+    assert problems["on_failure.command"] == 'did you mean "page"?'
+    assert "on_success.command" in problems
+    assert not (options.root / "shuffled").exists()
+
+
+def test_a_stopped_job_and_a_dry_run_call_nobody(server: HookServer, options: RunOptions) -> None:
+    hooks = {"on_success": {"webhook": server.url}, "on_failure": {"webhook": server.url}}
+    dsort.run(spec_of(dry_run=True, **hooks), options=options)
+    with StopFlag() as stop:
+        stop.request(15, "a test")
+        with pytest.raises(dsort.errors.JobStoppedError):
+            dsort.run(spec_of(**hooks), options=options, stop=stop)
+    assert server.told.empty()
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        {},
+        {"webhook": "ftp://example.com/x"},
+        {"webhook": "https://user:pass@example.com/"},
+        {"webhook": "https://example.com/a b"},
+        {"command": "rm -rf /"},
+        {"command": ["rm"]},
+        {"shell": "rm"},
+        "https://example.com",
+    ],
+    ids=str,
+)
+def test_what_is_no_hook_is_a_problem_of_the_spec(hook: object) -> None:
+    with pytest.raises(SpecError) as raised:
+        spec_of(on_failure=hook)
+    assert raised.value.problems[0].path.startswith("on_failure")
+    assert "user:pass" not in str(raised.value)

@@ -1,0 +1,78 @@
+"""A web server that hooks can call, and a program for them to run: both keep what they are told."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+__all__ = ["HookServer", "hook_program", "hook_server"]
+
+BODY_BYTES_MAX = 1 << 20
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: HookServer
+
+    def do_POST(self) -> None:
+        size_bytes = min(int(self.headers.get("Content-Length", "0")), BODY_BYTES_MAX)
+        self.server.told.put(json.loads(self.rfile.read(size_bytes)))
+        self.server.paths.append(self.path)
+        status = self.server.statuses.pop(0) if self.server.statuses else 204
+        self.send_response(status)
+        if 300 <= status < 400:
+            self.send_header("Location", f"{self.server.url}/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nobody reads it."""
+
+
+class HookServer(ThreadingHTTPServer):
+    """``told``: the documents of all requests; ``statuses``: the next answers, then 204."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.told: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.paths: list[str] = []
+        self.statuses: list[int] = []
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+@contextmanager
+def hook_server() -> Iterator[HookServer]:
+    """A server until the end of the block."""
+    with HookServer() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def hook_program(directory: Path, *, exit_code: int = 0) -> tuple[tuple[str, ...], Path]:
+    """(a program with its arguments, the file that it writes its input and variables to)."""
+    program, told = directory / "hook.sh", directory / "told.json"
+    program.write_text(
+        "#!/bin/sh\n"
+        'cat > "$1.part"\n'
+        'printf "%s %s" "$DSORT_EVENT" "$DSORT_JOB_ID" > "$1.variables"\n'
+        'mv "$1.part" "$1"\n'
+        f'[ {exit_code} = 0 ] || echo "no page today" >&2\nexit {exit_code}\n'
+    )
+    program.chmod(0o700)
+    return (str(program), str(told)), told
