@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["add", "ls", "pause", "resume", "rm", "run", "show"]
 
 RUNS_SHOWN = 10
+HOOKS = ("on_success", "on_failure")
 TIMING = ("cron", "every", "timezone", "start_at", "end_at")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's.", show_default=False)]
@@ -89,7 +90,10 @@ def _definition(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     from dsort.spec.load import read_fields
 
     fields, _ = read_fields(source, stdin=sys.stdin)
-    document = dict(fields) if "spec" in fields else {"spec": fields}
+    document = dict(fields)
+    if "spec" not in fields:  # a job's: whom to tell is said beside it
+        hooks = {name: document.pop(name) for name in HOOKS if name in fields}
+        document = {"spec": document, **hooks}
     definition = {**document, **given}
     if not (definition.get("cron") or definition.get("every")):
         raise SpecError(
@@ -224,11 +228,17 @@ def _lines(schedule: Schedule) -> list[tuple[str, str]]:
         ("catch up", str(document.get("catch_up") or "")),
         ("overlap", str(document.get("overlap") or "")),
         ("retain", _kept(document.get("retain"))),
+        *((name.replace("_", " "), _hook(document.get(name))) for name in HOOKS),
         ("labels", output.printable(", ".join(document.get("labels") or ()))),
         ("priority", str(document.get("priority") or "")),
         ("owner", output.printable(schedule.owner)),
         ("runs", str(schedule.run_count or "")),
     ]
+
+
+def _hook(hook: object) -> str:
+    called = hook.values() if isinstance(hook, Mapping) else ()
+    return output.printable(", ".join(map(str, called)))
 
 
 def _kept(retain: object) -> str:

@@ -24,6 +24,8 @@ __all__ = [
     "SslCertfile",
     "SslKeyfile",
     "UrlFile",
+    "WebhookAllowHost",
+    "WebhookAllowPrivate",
 ]
 
 Host = Annotated[str, typer.Option("--host", metavar="ADDR", help="Address to listen on.")]
@@ -57,6 +59,20 @@ EkmAllowPrivate = Annotated[
     typer.Option(
         "--ekm-allow-private", help="Fetch key maps from private and loopback addresses, too."
     ),
+]
+WebhookAllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--webhook-allow-host",
+        metavar="GLOB",
+        help="Web servers that on_success and on_failure may call, e.g. hooks.example.com or "
+        "10.0.0.5:8080; may be repeated.",
+        show_default=False,
+    ),
+]
+WebhookAllowPrivate = Annotated[
+    bool,
+    typer.Option("--webhook-allow-private", help="Also at private and loopback addresses."),
 ]
 MaxRunningJobs = Annotated[
     int, typer.Option("--max-running-jobs", metavar="N", min=1, help="So many jobs run at a time.")

@@ -9,6 +9,7 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dsort.core.egress import FetchPolicy
 from dsort.errors import StorageError
 from dsort.settings import Settings
 
@@ -33,7 +34,8 @@ class ServiceConfig:
     ``root``: the directory that bare bucket names are under. ``allow``: what jobs may read and
     write besides it, as patterns of URIs (``s3://team-*``, ``file:///data/*``; ``*`` is any text).
     ``ekm_allow_hosts``: hosts that external key maps may be fetched from, as patterns.
-    ``memory_max_bytes``, ``workers``, ``scratch``, ``move``: of each job, as for ``dsort start``.
+    ``webhook_allow_hosts``: the same of webhooks. ``memory_max_bytes``, ``workers``, ``scratch``,
+    ``move``: of each job, as for ``dsort start``.
     """
 
     root: Path
@@ -49,6 +51,8 @@ class ServiceConfig:
     allow: tuple[str, ...] = ()
     ekm_allow_hosts: tuple[str, ...] = ()
     ekm_allow_private: bool = False
+    webhook_allow_hosts: tuple[str, ...] = ()
+    webhook_allow_private: bool = False
     runtime: str = "local"  # local | ray
     ray_address: str | None = None  # None = a Ray of the service's own
     jobs_running_max: int = JOBS_RUNNING_MAX  # of this replica
@@ -63,6 +67,11 @@ class ServiceConfig:
     body_bytes_max: int = BODY_BYTES_MAX
     requests_per_minute_max: int = REQUESTS_PER_MINUTE_MAX  # of one token, or one address without
     settings: Settings = field(default_factory=Settings)
+
+    @property
+    def webhook_policy(self) -> FetchPolicy:
+        """Which servers webhooks may be on."""
+        return FetchPolicy(hosts=self.webhook_allow_hosts, allow_private=self.webhook_allow_private)
 
     @property
     def tls(self) -> bool:

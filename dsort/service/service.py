@@ -9,7 +9,9 @@ from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database, open_database
 from dsort.service.feed import EventFeed
 from dsort.service.hosting.dispatcher import Dispatcher
+from dsort.service.hosting.notifier import Notifier
 from dsort.service.http.metrics import Metrics
+from dsort.service.jobs.notices import NoticeStore
 from dsort.service.jobs.rows import ENDED, EventRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.jobs.submitting import Submitter
@@ -48,6 +50,11 @@ class Service(Closing):
             self.dispatcher = Dispatcher(config, self.database)
             maker = JobMaker(self.submitter, self.identity_of)
             self.schedules = ScheduleStore(self.database, maker)
+            self.notifier = Notifier(
+                NoticeStore(self.database),
+                commands=dict(config.settings.commands),
+                policy=config.webhook_policy,
+            )
             self.keeper = ScheduleKeeper(self.schedules, on_submitted=self.dispatcher.wake)
             self._ending = stack.pop_all()
 
@@ -58,6 +65,8 @@ class Service(Closing):
         self._ending.callback(self.dispatcher.close)
         self.keeper.start()
         self._ending.callback(self.keeper.close)
+        self.notifier.start()
+        self._ending.callback(self.notifier.close)
 
     def close(self) -> None:
         """End this replica's threads. Jobs go on, and are found again by the next one."""
@@ -65,6 +74,7 @@ class Service(Closing):
 
     def _heard(self, event: EventRow) -> None:
         if event.kind == "state" and event.data.get("state") in ENDED:
+            self.notifier.wake()
             self.keeper.wake()  # a schedule's next run may have waited for it
         if self.dispatcher.hosts(event.job_id):
             self.metrics.on_event(event.job_id, event.kind, event.data)

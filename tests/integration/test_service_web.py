@@ -111,7 +111,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         store = TokenStore(database)
         roles = {"alice": "submitter", "victor": "viewer"}
         tokens = {name: store.add(name, role, ["*"], ["*"]) for name, role in roles.items()}
-    arguments = ["--root", str(root), "--state-dir", str(root / "state"), "--database", url]
+    arguments = [
+        "--webhook-allow-host",
+        "hooks.invalid",
+        "--root",
+        str(root),
+        "--state-dir",
+        str(root / "state"),
+        "--database",
+        url,
+    ]
     with (
         chromium() as browser,
         running_service(
@@ -287,6 +296,22 @@ def test_a_schedule_shows_that_its_last_job_failed(place: Place, page: Page) -> 
     page.locator(".runs [data-state=failed]").wait_for()
     shoot(page, "schedule-failed")
     place.rest("DELETE", "/v1/schedules/failing")
+
+
+def test_a_schedule_that_is_changed_on_the_page_keeps_its_hooks(place: Place, page: Page) -> None:
+    spec = {"input_bck": "images", "output_bck": "out", "output_format": "{{run_id}}/s-%d"}
+    schedule = {"name": "hooked", "cron": "0 2 * * *", "paused": True, "spec": spec}
+    spec["output_shard_size"] = "1MB"
+    hook = {"webhook": "https://hooks.invalid/secret"}
+    place.rest("POST", "/v1/schedules", json={**schedule, "on_failure": hook})
+    go(page, "#/schedules/hooked")
+    await_text(page, ".facts", "calls https://hooks.invalid/secret")
+    page.get_by_role("link", name="Change").click()
+    page.get_by_label("Cron expression").fill("30 3 * * *")
+    page.get_by_role("button", name="Save", exact=True).click()
+    await_text(page, ".facts", "03:30")
+    assert place.rest("GET", "/v1/schedules/hooked")["on_failure"] == hook
+    place.rest("DELETE", "/v1/schedules/hooked")
 
 
 def test_the_picture_can_be_read_without_a_mouse(page: Page, seen_job: dict[str, Any]) -> None:

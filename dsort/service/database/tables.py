@@ -30,6 +30,7 @@ __all__ = [
     "labels",
     "locks",
     "metadata",
+    "notices",
     "schedule_runs",
     "schedules",
     "tokens",
@@ -66,6 +67,7 @@ jobs = Table(
     Column("schedule_id", String(64)),
     Column("due_at", Double),  # of a schedule's run
     Column("after_commit", _Json),  # what a schedule wants done then: pointer, retention
+    Column("hooks", _Json),  # {"on_success": {"webhook": ..., "command": ...}, "on_failure": ...}
     Column("idempotency_key", String(255)),
     Column("body_digest", String(64)),
     Column("created_at", Double, nullable=False),
@@ -177,6 +179,19 @@ audit = Table(
     Column("target", String(128), nullable=False),
     Column("details", _Json, nullable=False),
     Index("ix_audit_at", "at"),
+    sqlite_autoincrement=True,
+)
+
+notices = Table(  # what hooks are still to be told
+    "notices",
+    metadata,
+    Column("number", _Serial, primary_key=True, autoincrement=True),
+    Column("job_id", String(64)),  # null: of a schedule's run that became no job
+    Column("hook", _Json, nullable=False),  # {"webhook": URL} or {"command": name}
+    Column("document", _Json, nullable=False),
+    Column("next_try_at", Double, nullable=False),
+    Column("tries", Integer, nullable=False, default=0),
+    Index("ix_notices_next_try_at", "next_try_at"),
     sqlite_autoincrement=True,
 )
 

@@ -67,7 +67,8 @@ class Surroundings:
             allow=config.allow,
             ekm_allow_hosts=config.ekm_allow_hosts,
             ekm_allow_private=config.ekm_allow_private,
-            settings=config.settings,
+            # What hooks run is for the service to run.
+            settings=replace(config.settings, commands=()),
         )
 
     def options(self) -> RunOptions:
@@ -105,6 +106,7 @@ class Surroundings:
         """What the service has handed to this process, which keeps it from its children."""
         told: dict[str, Any] = json.loads(os.environ.pop(VARIABLE))
         settings = told["settings"]
+        settings["commands"] = ()
         settings["stores"] = tuple(
             (store, StoreSettings(**table)) for store, table in settings["stores"]
         )

@@ -102,8 +102,13 @@ JOB: Final[Json] = {
     "host": "worker-1",
     "spec": _SPEC,
     "result": None,
+    "on_success": None,
+    "on_failure": {"webhook": "https://hooks.example.com/…"},
 }
-JOBS: Final[Json] = {"jobs": [without(JOB, "spec", "result")], "next_cursor": "117"}
+JOBS: Final[Json] = {
+    "jobs": [without(JOB, "spec", "result", "on_success", "on_failure")],
+    "next_cursor": "117",
+}
 JOB_QUEUED: Final[Json] = {
     **JOB,
     "state": "queued",

@@ -274,6 +274,7 @@ def _add_ends(routes: APIRouter, service: Service) -> None:
             labels=row.labels,
             description=row.description,
             dry_run=row.kind == "plan",
+            hooks=row.hooks,
             more={**of_schedule, "after_commit": row.after_commit},
         )
         spec = service.submitter.check(row.spec).spec

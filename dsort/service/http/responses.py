@@ -127,6 +127,10 @@ class WholeJobView(JobView):
     result: RunReportView | PlanReportView | None = Field(
         description="Its report, once it has finished."
     )
+    on_success: dict[str, str] | None = Field(
+        description="Whom it tells when it has finished; of a webhook, only the server is shown."
+    )
+    on_failure: dict[str, str] | None = Field(description="Whom it tells when it has failed.")
 
 
 class JobList(_View):

@@ -67,6 +67,13 @@ class ScheduleView(BaseModel):
     end_at: str | None
     retain: int | None
     latest: bool | str
+    on_success: dict[str, str] | None = Field(
+        description="Whom to tell when a job has finished. The whole URL of a webhook is for those "
+        "who may change the schedule."
+    )
+    on_failure: dict[str, str] | None = Field(
+        description="Whom to tell when a job has failed, or could not be submitted."
+    )
     priority: int
     labels: list[str]
     description: str
@@ -141,6 +148,8 @@ _EXAMPLE: Final = {
     "start_at": None,
     "end_at": None,
     "latest": True,
+    "on_success": None,
+    "on_failure": {"webhook": "https://hooks.example.com/dsort"},
     "priority": 0,
     "labels": [],
     "description": "",
@@ -210,11 +219,17 @@ def router(service: Service) -> APIRouter:
 
 
 def _answer(
-    service: Service, row: ScheduleRow, status: int = 200, *, warnings: Sequence[str] = ()
+    service: Service,
+    row: ScheduleRow,
+    identity: Identity,
+    status: int = 200,
+    *,
+    warnings: Sequence[str] = (),
 ) -> JSONResponse:
     store = service.schedules
     last = store.last_runs([row.schedule_id]).get(row.schedule_id)
-    view = schedule_view(row, last, now_s=store.now_s(), warnings=warnings)
+    whole = identity.may_change(row.owner)
+    view = schedule_view(row, last, now_s=store.now_s(), warnings=warnings, whole=whole)
     headers = {"Location": f"/v1/schedules/{row.name}"} if status == 201 else {}
     return JSONResponse(view, status_code=status, headers=headers)
 
@@ -239,7 +254,15 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
         rows = store.list(visible=visible(identity, tables.schedules))
         last = store.last_runs(row.schedule_id for row in rows)
         now_s = store.now_s()
-        views = [schedule_view(row, last.get(row.schedule_id), now_s=now_s) for row in rows]
+        views = [
+            schedule_view(
+                row,
+                last.get(row.schedule_id),
+                now_s=now_s,
+                whole=identity.may_change(row.owner),
+            )
+            for row in rows
+        ]
         return JSONResponse({"schedules": views})
 
     @routes.get(
@@ -248,9 +271,9 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
         responses=shown(200, _EXAMPLE) | problems(400, 401, 404, 429),
         summary="Look at a schedule",
     )
-    def get_schedule(row: SeenSchedule) -> Response:
+    def get_schedule(row: SeenSchedule, identity: Caller) -> Response:
         """The schedule with its next due times and its last run."""
-        return _answer(service, row)
+        return _answer(service, row, identity)
 
     @routes.get(
         "/{name}/runs",
@@ -293,7 +316,7 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
             row = service.schedules.add(loaded.definition, identity)
             buckets = {"input": row.input_uri, "output": row.output_uri}
             _note(service, request, identity, "add", row.name, **buckets)
-            return _answer(service, row, 201, warnings=loaded.warnings)
+            return _answer(service, row, identity, 201, warnings=loaded.warnings)
 
         return await run_in_threadpool(add)
 
@@ -315,7 +338,7 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
             after = service.schedules.change(row.name, loaded.definition, identity)
             buckets = {"input": after.input_uri, "output": after.output_uri}
             _note(service, request, identity, "change", row.name, **buckets)
-            return _answer(service, after, warnings=loaded.warnings)
+            return _answer(service, after, identity, warnings=loaded.warnings)
 
         return await run_in_threadpool(change)
 
@@ -331,7 +354,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         """It is not due any more, until it is resumed. Jobs that it has made go on."""
         after = service.schedules.pause(row.name)
         _note(service, request, identity, "pause", row.name)
-        return _answer(service, after)
+        return _answer(service, after, identity)
 
     @routes.post(
         "/{name}/resume",
@@ -343,7 +366,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         """Its `catch_up` says what is made up of the due times that it missed."""
         after = service.schedules.resume(row.name)
         _note(service, request, identity, "resume", row.name)
-        return _answer(service, after)
+        return _answer(service, after, identity)
 
     @routes.post(
         "/{name}/run-now",

@@ -18,6 +18,7 @@ from dsort.errors import JobConflictError
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import events, jobs
 from dsort.service.jobs.conflicts import conflict_of, is_known
+from dsort.service.jobs.notices import add_job_notices
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import add_event, job_rows
 
@@ -332,6 +333,7 @@ def finish(
         if ending.error is not None:
             event["error"] = ending.error
         add_event(connection, job_id, "state", event, now_s=now_s)
+        add_job_notices(connection, job_id, ending.state, ending.error, now_s=now_s)
         return True
 
 

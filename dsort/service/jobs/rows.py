@@ -32,6 +32,7 @@ class NewJob:
     schedule_id: str | None = None
     due_at: float | None = None
     after_commit: Json | None = None
+    hooks: Json | None = None  # as dsort.hooks.hooks_of
     idempotency_key: str | None = None
     body_digest: str | None = None
     keymap_uri: str | None = None  # of a key map in a file or on the web; not stored
@@ -55,6 +56,7 @@ class JobRow:
     schedule_id: str | None
     due_at: float | None
     after_commit: Json | None
+    hooks: Json | None
     idempotency_key: str | None
     body_digest: str | None
     created_at: float

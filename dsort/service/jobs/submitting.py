@@ -12,6 +12,7 @@ from sqlalchemy import Connection, select
 
 from dsort.core.overlap import claims_of
 from dsort.errors import ConflictError, ForbiddenError, SpecError, SpecProblem
+from dsort.hooks import hooks_of
 from dsort.job_setup import new_job_id, with_seed
 from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs
@@ -19,8 +20,10 @@ from dsort.service.jobs.conflicts import conflict_of
 from dsort.service.jobs.rows import JobRow, NewJob
 from dsort.service.jobs.store import Beside, JobStore
 from dsort.service.security.guard import (
+    SpecPlaces,
     bounded_problems,
     check_fields,
+    check_hooks,
     check_spec,
     parse_text,
 )
@@ -45,6 +48,7 @@ class Asked:
     description: str | None = None  # None = the spec's
     dry_run: bool = False
     idempotency_key: str | None = None
+    hooks: Mapping[str, Any] | None = None  # None = the spec's
     more: Mapping[str, Any] = field(default_factory=dict)  # schedule_id, due_at, after_commit
 
 
@@ -64,8 +68,14 @@ class Submitter:
     def check(self, spec: Mapping[str, Any]) -> LoadedSpec:
         """As ``read``, of a spec that is parsed already."""
         loaded = self._parsed(spec)
-        check_spec(loaded.spec, self.policy)
+        self._check(loaded.spec)
         return loaded
+
+    def _check(self, spec: JobSpec) -> SpecPlaces:
+        """Where the spec leads, if it and its hooks may."""
+        places = check_spec(spec, self.policy)
+        check_hooks(spec, self._config)
+        return places
 
     def check_for(self, identity: Identity, spec: Mapping[str, Any]) -> None:
         """As ``check``, and whether all that the spec names is for ``identity`` (still)."""
@@ -80,8 +90,9 @@ class Submitter:
         """The job that a spec becomes, checked as ``check`` does; its seed is drawn here, if it has
         none."""
         spec = with_seed(spec)
-        places = check_spec(spec, self.policy)
+        places = self._check(spec)
         dry = asked.dry_run or spec.dry_run
+        hooks = asked.hooks or hooks_of(spec.on_success, spec.on_failure)
         return NewJob(
             job_id=new_job_id(),
             kind="plan" if dry else "run",
@@ -94,6 +105,7 @@ class Submitter:
             priority=asked.priority,
             description=spec.description if asked.description is None else asked.description,
             labels=checked_labels(asked.labels),
+            hooks=hooks if hooks and not dry else None,
             idempotency_key=asked.idempotency_key,
             **asked.more,
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from dsort.hooks import redacted_hook
 from dsort.service.jobs.rows import JobRow
 
 __all__ = ["PHASES", "job_view", "progress_view", "rfc3339"]
@@ -92,4 +93,7 @@ def job_view(row: JobRow, *, position: int | None = None, whole: bool = False) -
     if whole:
         view["spec"] = row.spec
         view["result"] = row.result
+        for name in ("on_success", "on_failure"):
+            hook = (row.hooks or {}).get(name)
+            view[name] = None if hook is None else redacted_hook(hook)
     return view

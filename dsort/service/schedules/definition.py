@@ -10,9 +10,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
 from dsort.core.names import check_object_name
+from dsort.hooks import hooks_of
 from dsort.service.schedules.cron import parse_cron
 from dsort.service.schedules.intervals import parse_interval
 from dsort.spec.hints import FieldError, describe
+from dsort.spec.model import Hook
 
 __all__ = ["CatchUp", "Overlap", "ScheduleDefinition", "moment_s"]
 
@@ -176,6 +178,13 @@ class ScheduleDefinition(BaseModel):
         description="Whether PREFIX/latest.json in the output bucket says which result is the "
         "newest. A text is the prefix; true: as much of the outputs' names as all runs share.",
     )
+    on_success: Hook | None = Field(
+        default=None, description="Whom to tell when one of its jobs has finished."
+    )
+    on_failure: Hook | None = Field(
+        default=None,
+        description="Whom to tell when one of its jobs has failed, or could not be submitted.",
+    )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
         default=0, description="Of its jobs: higher goes first."
     )
@@ -210,6 +219,11 @@ class ScheduleDefinition(BaseModel):
     def timing(self) -> tuple[object, ...]:
         """Everything that decides when it is due."""
         return (self.cron, self.every, self.timezone, self.start_at, self.end_at)
+
+    @property
+    def hooks(self) -> dict[str, dict[str, str]]:
+        """``on_success`` and ``on_failure``, where they are given, in JSON types."""
+        return hooks_of(self.on_success, self.on_failure)
 
     def stored(self) -> dict[str, Any]:
         """The definition in JSON types. Parsing it gives an equal one."""

@@ -17,7 +17,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, func, insert, select, update
 
 from dsort.errors import ConflictError, DsortError, NotFoundError
+from dsort.hooks import TEXT_CHARS_MAX
 from dsort.service.database.tables import jobs, schedule_runs, schedules
+from dsort.service.jobs.notices import add_notices
 from dsort.service.jobs.rows import NewJob
 from dsort.service.jobs.store import JobStore, insert_job
 from dsort.service.jobs.submitting import refuse_overlap
@@ -267,6 +269,7 @@ class Firing:
             except ConflictError as error:
                 made = error
         if isinstance(made, DsortError):
+            _tell_of_refusal(connection, row, str(made)[:REASON_MAX], now_s)
             return REFUSED, str(made)[:REASON_MAX], None
         insert_job(connection, made, now_s=now_s)
         connection.execute(
@@ -280,6 +283,21 @@ class Firing:
         for job_id in job_ids:
             with contextlib.suppress(NotFoundError):  # somebody has removed it meanwhile
                 self._jobs.ask_stop(job_id, f"schedule {row.name} is due again: overlap is replace")
+
+
+def _tell_of_refusal(connection: Connection, row: ScheduleRow, reason: str, now_s: float) -> None:
+    """A run that became no job is a failure that nobody would see."""
+    document = {
+        "event": "run.refused",
+        "schedule": row.name,
+        "owner": row.owner,
+        "state": "refused",
+        "input": row.input_uri,
+        "output": row.output_uri,
+        "error": {"detail": reason, "hint": ""},
+        "text": f"dsort schedule {row.name}: its job was refused: {reason}"[:TEXT_CHARS_MAX],
+    }
+    add_notices(connection, row.definition.hooks.get("on_failure"), document, now_s=now_s)
 
 
 def _claim(connection: Connection, row: ScheduleRow, *, next_due_at: float | None) -> bool:

@@ -24,6 +24,7 @@ SAMPLE: Final = RunValues(date="2026-01-31", run_id="20260131T020000Z", epoch=0)
 """The run that a definition is tried with."""
 _SAMPLE_S: Final = 1_769_824_800.0
 _RUNS_COMPARED: Final = 10
+HOOKS: Final = ("on_success", "on_failure")
 _NAMES: Final = ("output_bck", "output_format", "ekm", "ekm_default")
 
 
@@ -48,11 +49,12 @@ def parse_definition(
     loaded: LoadedSpec | None = None
     if isinstance(mapping.get("spec"), Mapping):
         try:
-            loaded = _try_out(mapping["spec"], check)
+            loaded = _try_out(
+                mapping["spec"], check, {} if definition is None else definition.hooks
+            )
         except SpecError as error:
             problems += [
-                replace(each, path=f"spec.{each.path}" if each.path else "spec")
-                for each in error.problems
+                replace(each, path=_path_of(each.path, definition)) for each in error.problems
             ]
     if problems or definition is None or loaded is None:
         raise SpecError(list(dict.fromkeys(problems)))
@@ -91,10 +93,23 @@ def _when(mapping: Mapping[str, Any], definition: ScheduleDefinition | None) -> 
     return problems
 
 
+def _path_of(path: str, definition: ScheduleDefinition | None) -> str:
+    """Where a problem of the spec is in the schedule."""
+    if definition is not None and path.partition(".")[0] in definition.hooks:
+        return path
+    return f"spec.{path}" if path else "spec"
+
+
 def _try_out(
-    spec: Mapping[str, Any], check: Callable[[Mapping[str, Any]], LoadedSpec]
+    spec: Mapping[str, Any],
+    check: Callable[[Mapping[str, Any]], LoadedSpec],
+    hooks: Mapping[str, Any],
 ) -> LoadedSpec:
-    loaded = check(render(spec, SAMPLE))
+    given = [name for name in HOOKS if spec.get(name) is not None]
+    if given:
+        hint = "a schedule says whom to tell beside its spec, not in it"
+        raise SpecError([SpecProblem(name, "belongs to the schedule", hint) for name in given])
+    loaded = check({**render(spec, SAMPLE), **hooks})
     with_shared_buckets(spec)
     if loaded.spec.dry_run:
         raise SpecError([SpecProblem("dry_run", "a schedule's jobs make something: leave it out")])

@@ -83,7 +83,7 @@ class JobMaker:
             "after_commit": self._after_commit(row, values, due_s),
         }
         return self._allowed(
-            render(definition.spec, values),
+            {**render(definition.spec, values), **definition.hooks},
             identity,
             owner=row.owner,
             priority=definition.priority,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from dsort.hooks import redacted_hook
 from dsort.service.jobs.views import rfc3339
 from dsort.service.schedules.due import due_times, run_id_of
 from dsort.service.schedules.rows import RunRow, ScheduleRow
@@ -31,10 +32,20 @@ def run_view(run: RunRow) -> dict[str, Any]:
     }
 
 
+def _hook(hook: Mapping[str, str] | None, whole: bool) -> Mapping[str, str] | None:
+    return hook if hook is None or whole else redacted_hook(hook)
+
+
 def schedule_view(
-    row: ScheduleRow, last_run: RunRow | None, *, now_s: float, warnings: Sequence[str] = ()
+    row: ScheduleRow,
+    last_run: RunRow | None,
+    *,
+    now_s: float,
+    warnings: Sequence[str] = (),
+    whole: bool = False,
 ) -> dict[str, Any]:
-    """The ScheduleView of a row. ``next_times``: of a paused one there are none."""
+    """The ScheduleView of a row. ``next_times``: of a paused one there are none. ``whole``: with
+    the URLs of webhooks, for who may change the schedule."""
     definition = row.definition
     due = due_times(definition, anchor_s=row.created_at, after_s=now_s)
     return {
@@ -50,6 +61,7 @@ def schedule_view(
         "end_at": rfc3339(definition.end_s),
         "retain": definition.retain,
         "latest": definition.latest,
+        **{name: _hook(definition.hooks.get(name), whole) for name in ("on_success", "on_failure")},
         "priority": definition.priority,
         "labels": list(definition.labels),
         "description": definition.description,

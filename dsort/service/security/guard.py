@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from dsort.core.bucket_ref import BucketRef
@@ -23,6 +23,7 @@ from dsort.core.input_templates import parse_input_template
 from dsort.core.names import INTERNAL_PART, check_object_name, check_output_name, shortened
 from dsort.core.templates import parse_template
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
+from dsort.hooks import hooks_of, unknown_commands
 from dsort.keymap_source import shown_location
 from dsort.service.security.roots import SpecPolicy
 from dsort.service.security.spec_text import (
@@ -31,7 +32,7 @@ from dsort.service.security.spec_text import (
     check_fields,
     parse_text,
 )
-from dsort.settings import resolve_ref
+from dsort.settings import Settings, resolve_ref
 from dsort.spec.model import JobSpec
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "TextLimits",
     "bounded_problems",
     "check_fields",
+    "check_hooks",
     "check_spec",
     "parse_text",
     "place_of",
@@ -92,6 +94,33 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
         hints = dict.fromkeys(each.hint for each in told if each.hint)
         raise ForbiddenError("\n".join(map(str, told)), hint="; ".join(hints))
     return SpecPlaces(places["input_bck"], places["output_bck"], keymap)
+
+
+class HookRules(Protocol):
+    """What an operator says of hooks; a service's configuration."""
+
+    @property
+    def webhook_policy(self) -> FetchPolicy: ...
+    @property
+    def settings(self) -> Settings: ...
+
+
+def check_hooks(spec: JobSpec, rules: HookRules) -> None:
+    """``SpecError`` if a hook of ``spec`` names a command that the service does not have,
+    ``ForbiddenError`` if it calls a server that webhooks may not be on."""
+    problems = unknown_commands(spec, dict(rules.settings.commands))
+    if problems:
+        raise SpecError(problems)
+    for name, hook in hooks_of(spec.on_success, spec.on_failure).items():
+        parts = urlsplit(hook.get("webhook", ""))
+        port = parts.port or {"https": 443}.get(parts.scheme, 80)
+        if parts.hostname and not rules.webhook_policy.allows_host(
+            parts.scheme, parts.hostname, port
+        ):
+            raise ForbiddenError(
+                f"{name}.webhook: {parts.hostname}:{port} is no server that this service may call",
+                hint="its operator can allow it: dsort serve --webhook-allow-host",
+            )
 
 
 def place_of(ref: BucketRef, root: Path) -> str:

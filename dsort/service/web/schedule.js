@@ -201,6 +201,13 @@
     replace: "stops the earlier job",
   };
 
+  const hookWords = (hook) =>
+    hook
+      ? [hook.webhook && `calls ${hook.webhook}`, hook.command && `runs ${hook.command}`]
+          .filter(Boolean)
+          .join(", ")
+      : "";
+
   function scheduleFacts(schedule) {
     const fact = (name, value) =>
       value !== null &&
@@ -234,6 +241,8 @@
               ? `${schedule.latest}/latest.json`
               : "none",
         ),
+        fact("On success", hookWords(schedule.on_success)),
+        fact("On failure", hookWords(schedule.on_failure)),
         fact("Priority", schedule.priority),
         fact("Owner", schedule.owner),
         fact(

@@ -86,7 +86,7 @@ algorithm:
 
   class ScheduleForm {
     constructor({ from, replaces, signal, saved, cancel }) {
-      Object.assign(this, { replaces, signal, saved, cancel });
+      Object.assign(this, { from, replaces, signal, saved, cancel });
       const values = shownValues(from);
       this.inputs = {};
       this.wrong = {};
@@ -202,6 +202,9 @@ algorithm:
           .filter(Boolean),
         latest: latest === "no" ? false : latest || true,
       };
+      for (const name of ["on_success", "on_failure"]) {
+        if (this.from[name]) definition[name] = this.from[name]; // no field of the form shows them
+      }
       for (const name of ["cron", "every", "start_at", "end_at", "description"]) {
         if (this.value(name)) definition[name] = this.value(name);
       }

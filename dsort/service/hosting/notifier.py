@@ -1,0 +1,106 @@
+"""The thread that tells hooks how jobs have ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Final
+
+from dsort.core.closing import Closing
+from dsort.core.egress import FetchPolicy
+from dsort.hooks import call_hook
+from dsort.runtime.answers import settle
+from dsort.service.jobs.notices import Notice, NoticeStore
+
+__all__ = ["Notifier"]
+
+LOOK_S: Final = 2.0
+AT_ONCE_MAX: Final = 4
+"""A webhook that does not answer holds up no others, and no more threads than these."""
+
+log = logging.getLogger(__name__)
+
+
+class Notifier(Closing):
+    """Gives the notices of a service, from ``start`` to ``close``. Each replica has one.
+
+    ``commands``: what hooks may run; ``policy``: which servers webhooks may be on.
+    """
+
+    def __init__(
+        self,
+        store: NoticeStore,
+        *,
+        commands: Mapping[str, Sequence[str]],
+        policy: FetchPolicy,
+        look_s: float = LOOK_S,
+    ) -> None:
+        self._store = store
+        self._commands = commands
+        self._policy = policy
+        self._look_s = look_s
+        self._room = threading.Semaphore(AT_ONCE_MAX)
+        self._woken = threading.Event()
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="dsort-notices", daemon=True)
+
+    def start(self) -> None:
+        """Begin to tell."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have it look at once: a job has ended."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """End it. What is being told now may be told again by the next one."""
+        self._over = True
+        self._woken.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over:
+            self._woken.clear()
+            turn: Future[None] = Future()
+            settle(turn, self._turn)
+            error = turn.exception()
+            if error is not None:  # the database may be away: it is looked at again
+                log.error("hooks cannot be told: %s: %s", type(error).__name__, error)
+            if not self._over:
+                self._woken.wait(self._look_s)
+
+    def _turn(self) -> None:
+        while not self._over:
+            if not self._room.acquire(timeout=self._look_s):
+                continue
+            notice = None
+            try:
+                notice = self._store.take()
+            finally:
+                if notice is None:
+                    self._room.release()
+            if notice is None:
+                return
+            # A daemon: the service does not wait for a slow hook when it ends.
+            threading.Thread(target=self._give, args=(notice,), daemon=True).start()
+
+    def _give(self, notice: Notice) -> None:
+        try:
+            told: Future[None] = Future()
+            settle(told, lambda: self._call(notice))
+            error = told.exception()
+            if error is not None:
+                log.error("notice %d: %s: %s", notice.number, type(error).__name__, error)
+        finally:
+            self._room.release()
+
+    def _call(self, notice: Notice) -> None:
+        failures = call_hook(
+            notice.hook, notice.document, commands=self._commands, policy=self._policy
+        )
+        for failure in failures:
+            log.warning("job %s, try %d: %s", notice.job_id, notice.tries, failure)
+        self._store.settle(notice, "; ".join(failures))

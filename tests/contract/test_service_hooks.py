@@ -1,0 +1,238 @@
+"""The law of a service's hooks, the same on SQLite and PostgreSQL: whoever is to be told of the end
+of a job is told, also when nobody can be reached at first or the teller dies; only what the
+operator allows is called; and nobody sees the URL of somebody else's webhook."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from dsort.core.egress import FetchPolicy
+from dsort.service.database.engine import Database, open_database
+from dsort.service.database.tables import notices
+from dsort.service.hosting.notifier import Notifier
+from dsort.service.jobs.notices import FIRST_PAUSE_S, HELD_S, TRIES_MAX, NoticeStore
+from dsort.service.jobs.queue import Ending, Limits, claim_next, finish
+from dsort.service.jobs.rows import NewJob
+from dsort.service.jobs.store import JobStore
+from dsort.service.schedules.views import schedule_view
+from dsort.settings import Settings
+from tests.support.fake_clock import FakeClock
+from tests.support.hook_server import HookServer, hook_program, hook_server
+from tests.support.schedules import Nights, at
+from tests.support.schedules import spec as schedule_spec
+from tests.support.service_here import SPEC, service_here
+from tests.support.service_process import await_that
+
+WAIT_S = 60
+SECRET = "/T000/very-secret"
+HERE = FetchPolicy(hosts=("127.0.0.1:*",), allow_private=True)
+FAILED = Ending("failed", 3, error={"detail": "no input shard was found", "hint": "look"})
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(at("2026-11-20 00:00"))
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    with open_database(database_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def server() -> Iterator[HookServer]:
+    with hook_server() as running:
+        yield running
+
+
+def end_job(database: Database, ending: Ending, now_s: float, **hooks: dict[str, str]) -> None:
+    """A job with these hooks, from the queue to its end."""
+    store = JobStore(database)
+    more = {"input_uri": "file:///in", "output_uri": "file:///out", "claims": []}
+    new = NewJob(job_id="one", kind="run", owner="ann", spec={}, hooks=hooks or None, **more)
+    store.submit(new)
+    room = Limits(running_jobs_max=1, running_plans_max=1)
+    row = claim_next(database, host="h", replica="r", limits=room, now_s=now_s)
+    assert row is not None
+    assert finish(database, "one", row.attempt, ending, now_s=now_s)
+
+
+def left(database: Database) -> int:
+    with database.reading() as connection:
+        return connection.execute(select(func.count()).select_from(notices)).scalar_one()
+
+
+def notifier(store: NoticeStore, **more: Any) -> Notifier:
+    return Notifier(store, **{"commands": {}, "policy": HERE, "look_s": 0.02, **more})
+
+
+def test_a_webhook_and_a_command_are_told_why_a_job_failed(
+    database: Database, clock: FakeClock, server: HookServer, tmp_path: Path
+) -> None:
+    program, told = hook_program(tmp_path)
+    hook = {"webhook": server.url + SECRET, "command": "page"}
+    end_job(database, FAILED, clock.now(), on_failure=hook, on_success={"command": "never"})
+    with notifier(NoticeStore(database, clock=clock.now), commands={"page": program}) as running:
+        running.start()
+        document = server.told.get(timeout=WAIT_S)
+        await_none_left(database)
+    assert (document["event"], document["job_id"], document["owner"]) == (
+        "job.failed",
+        "one",
+        "ann",
+    )
+    assert document["error"] == {"detail": "no input shard was found", "hint": "look"}
+    assert document["text"] == "dsort job one failed: no input shard was found"
+    assert server.paths == [SECRET]
+    assert json.loads(told.read_text()) == document
+
+
+def await_none_left(database: Database) -> None:
+    await_that(lambda: not left(database), why="there are notices left")
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+def test_only_a_failure_is_told_to_the_hook_of_failures(
+    database: Database, clock: FakeClock, state: str
+) -> None:
+    end_job(database, Ending(state, 0), clock.now(), on_failure={"command": "page"})
+    assert left(database) == 0
+
+
+def test_a_hook_that_cannot_be_told_is_tried_again_and_then_the_job_is_warned(
+    database: Database, clock: FakeClock
+) -> None:
+    store = NoticeStore(database, clock=clock.now)
+    end_job(database, FAILED, clock.now(), on_failure={"webhook": "http://127.0.0.1:9/x"})
+    tries, pause_s = 0, FIRST_PAUSE_S
+    while (notice := store.take()) is not None:
+        tries += 1
+        assert store.take() is None
+        store.settle(notice, "cannot reach http://127.0.0.1:9/…: nobody is there")
+        assert store.take() is None
+        clock.seconds += pause_s
+        pause_s *= 4
+    assert (tries, left(database)) == (TRIES_MAX, 0)
+    row = JobStore(database).get("one")
+    assert row is not None
+    assert row.warning_count == 1
+    last = JobStore(database).events_after(0, job_id="one")[-1]
+    assert last.kind == "warning"
+    assert "a hook was not told: cannot reach" in last.data["text"]
+
+
+def test_what_a_replica_that_died_was_telling_is_told_by_another(
+    database: Database, clock: FakeClock
+) -> None:
+    end_job(database, FAILED, clock.now(), on_failure={"command": "page"})
+    dying, other = (NoticeStore(database, clock=clock.now) for _ in range(2))
+    taken = dying.take()
+    assert taken is not None
+    assert other.take() is None
+    clock.seconds += HELD_S
+    again = other.take()
+    assert again is not None
+    dying.settle(taken, "it came back to life, and speaks of the first try")
+    clock.seconds += FIRST_PAUSE_S
+    assert other.take() is None  # only who has the last try is heard
+    other.settle(again, "")
+    assert left(database) == 0
+
+
+def test_a_slow_hook_does_not_hold_up_the_others(
+    database: Database, clock: FakeClock, server: HookServer, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    slow = ("/bin/sh", "-c", f"read line < {gate}")
+    hook = {"command": "slow", "webhook": server.url}
+    end_job(database, FAILED, clock.now(), on_failure=hook)
+    with notifier(NoticeStore(database, clock=clock.now), commands={"slow": slow}) as running:
+        running.start()
+        try:
+            assert server.told.get(timeout=WAIT_S)["event"] == "job.failed"
+            assert left(database) >= 1
+        finally:
+            gate.write_text("go on\n")
+        await_none_left(database)
+
+
+def test_a_webhook_at_a_private_address_is_not_called_unless_that_is_allowed(
+    database: Database, clock: FakeClock, server: HookServer
+) -> None:
+    store = NoticeStore(database, clock=clock.now)
+    end_job(database, FAILED, clock.now(), on_failure={"webhook": server.url})
+    policy = FetchPolicy(hosts=("127.0.0.1:*",))
+    notice = store.take()
+    assert notice is not None
+    notifier(store, policy=policy)._call(notice)
+    assert (server.paths, left(database)) == ([], 1)
+
+
+def test_a_run_of_a_schedule_that_became_no_job_is_told(
+    database: Database, tmp_path: Path, clock: FakeClock
+) -> None:
+    nights = Nights(database, tmp_path, clock, identity_of=lambda name: None)
+    nights.add(on_failure={"webhook": "https://hooks.example.com/x"}, spec=schedule_spec())
+    nights.at("2026-11-20 02:00")
+    assert nights.outcomes() == [("11-20 02:00", "refused")]
+    notice = NoticeStore(database, clock=clock.now).take()
+    assert notice is not None
+    assert (notice.document["event"], notice.document["schedule"]) == ("run.refused", "nightly")
+    assert "there is no token" in notice.document["text"]
+
+
+def test_only_what_the_operator_allows_can_be_a_hook(tmp_path: Path) -> None:
+    settings = Settings(commands=(("page", ("/bin/true",)),))
+    more = {"settings": settings, "webhook_allow_hosts": ("hooks.example.com",)}
+    with service_here(tmp_path, **more) as here:
+
+        def status(**hook: str) -> int:
+            return here.client.post("/v1/jobs", json={**SPEC, "on_failure": hook}).status_code
+
+        assert status(command="page") == 201
+        assert status(webhook="https://hooks.example.com/x") == 201
+        assert status(webhook="http://hooks.example.com/x") == 201
+        assert status(webhook="https://hooks.example.com:8443/x") == 403
+        assert status(webhook="http://169.254.169.254/latest") == 403
+        assert status(command="rm") == 400
+        schedule = {"name": "n", "every": "1h", "spec": schedule_spec()}
+        wrong = here.client.post(
+            "/v1/schedules", json={**schedule, "on_failure": {"command": "rm"}}
+        ).json()
+        assert [each["path"] for each in wrong["problems"]] == ["on_failure.command"]
+        inside = schedule_spec(on_failure={"command": "page"})
+        wrong = here.client.post("/v1/schedules", json={**schedule, "spec": inside}).json()
+        assert [each["path"] for each in wrong["problems"]] == ["spec.on_failure"]
+
+
+def test_the_url_of_a_webhook_is_for_who_may_change_what_it_belongs_to(tmp_path: Path) -> None:
+    url = "https://hooks.example.com" + SECRET
+    with service_here(tmp_path, webhook_allow_hosts=("hooks.example.com",)) as here:
+        job = here.submit({**SPEC, "on_failure": {"webhook": url}})
+        assert job["on_failure"] == {"webhook": "https://hooks.example.com/…"}
+        assert (job["on_success"], "on_failure" in job["spec"]) == (None, False)
+        schedule = {"name": "n", "every": "1h", "spec": schedule_spec(), "paused": True}
+        schedule["on_success"] = {"webhook": url}
+        made = here.client.post("/v1/schedules", json=schedule).json()
+        assert made["on_success"] == {"webhook": url}
+        row = here.service.schedules.get("n")
+        assert row is not None
+        assert SECRET not in json.dumps(schedule_view(row, None, now_s=0.0))
+        run = here.client.post("/v1/schedules/n/run-now").json()
+        stored = here.service.store.get(run["job_id"])
+        assert stored is not None
+        assert stored.hooks == {"on_success": {"webhook": url}}
+        here.client.post(f"/v1/jobs/{run['job_id']}/stop", json={})
+        again = here.client.post(f"/v1/jobs/{run['job_id']}/retry").json()
+        retried = here.service.store.get(again["job_id"])
+        assert retried is not None
+        assert retried.hooks == stored.hooks
