@@ -9,6 +9,7 @@ from pathlib import Path
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.globs import glob_prefix, glob_regex
 from dsort.core.input_templates import expand_inputs
+from dsort.core.names import archive_extension
 from dsort.core.outputs import OutputNames
 from dsort.core.tally import Tally
 from dsort.errors import MissingShardError, ObjectNotFoundError, SpecError, SpecProblem
@@ -48,7 +49,8 @@ def resolve_inputs(spec: JobSpec, bucket: Bucket, tally: Tally) -> list[InputSha
     if not found and reaction is None:
         raise MissingShardError(
             f"no input shard was found in {bucket.uri}{_tried(spec, missing)}",
-            hint="check input_format and input_extension; `dsort ls` shows what is there",
+            hint=_prefix_hint(spec)
+            or "check input_format and input_extension; `dsort ls` shows what is there",
         )
     if missing:
         tally.add("missing_shards", len(missing), missing)
@@ -78,6 +80,13 @@ def _candidates(spec: JobSpec, bucket: Bucket) -> Iterator[tuple[str, ObjectInfo
             continue
         if pattern is None or pattern.fullmatch(info.name):
             yield info.name, info
+
+
+def _prefix_hint(spec: JobSpec) -> str:
+    text = spec.input_format.template
+    if text is None or any(sign in text for sign in "{}@") or archive_extension(text):
+        return ""
+    return f'a name without a range is one shard; {{"prefix": "{text}"}} takes all that begin so'
 
 
 def _tried(spec: JobSpec, missing: list[str]) -> str:

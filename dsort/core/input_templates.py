@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 
 from braceexpand import braceexpand
 
-from dsort.core.names import archive_extension, shortened, with_extension
+from dsort.core.names import shortened, with_extension
 from dsort.core.templates import NumberRange, ShardTemplate, parse_bash_range, parse_template
 
 __all__ = ["NAMES_MAX", "InputTemplate", "expand_inputs", "parse_input_template"]
@@ -116,7 +116,8 @@ def parse_input_template(text: str) -> InputTemplate:
     """The input template that ``text`` writes.
 
     ``ValueError``: a broken template, one without end (``%d``), one that names more than
-    ``NAMES_MAX`` shards, or a text without any range that is no shard's name either.
+    ``NAMES_MAX`` shards, or a text without any range that is no name either. A name without a range
+    is that one shard.
     """
     template = InputTemplate(text, tuple(_parse_part(part, text) for part in text.split("::")))
     if template.count > NAMES_MAX:
@@ -178,9 +179,9 @@ def _parse_name(part: str) -> _Name:
         raise ValueError(
             f'{shortened(part)!r} looks like a glob: write {{"glob": "{shortened(part)}"}}'
         )
-    if archive_extension(part) is None:
+    if part.endswith("/"):
         raise ValueError(
-            f"no range in template {shortened(part)!r}: "
+            f"{shortened(part)!r} names no shard: "
             f'write {{"prefix": "{shortened(part)}"}} for every shard whose name begins so'
         )
     return _Name(part)

@@ -77,9 +77,9 @@ class InputFormat(_Part):
     template: InputText | None = Field(
         default=None,
         description="A bounded range of names, e.g. 'samples-{000..099}', 'samples-@099', or "
-        "several joined with '::'. '{train,val}' and '{a..c}' are read as bash reads them. Order "
-        "of inputs = order of the template. The input extension is appended to names that have no "
-        "archive extension.",
+        "several joined with '::'. '{train,val}' and '{a..c}' are read as bash reads them. A name "
+        "without a range is that one shard. Order of inputs = order of the template. The input "
+        "extension is appended to names that have no archive extension.",
         examples=["samples-{000..099}", "train-{00..09}::extra-{00..04}"],
     )
     objnames: ObjectNames | None = Field(

@@ -49,6 +49,14 @@ def test_missing_shards_are_counted_exactly(reaction: str | None, tmp_path: Path
     assert records_out(tmp_path) == ["a.jpg", "b.jpg", "c.jpg"]
 
 
+def test_a_template_without_a_range_is_that_one_shard(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"s-00.tar": shard_of("a"), "s-01.tar": shard_of("b")})
+    run_local(tmp_path, spec_of(input_format={"template": "s-01"}))
+    assert records_out(tmp_path) == ["b.jpg"]
+    with refused(tmp_path, MissingShardError, "s-.tar", '{"prefix": "s-"} takes all'):
+        run_local(tmp_path, spec_of(input_format={"template": "s-"}))
+
+
 def test_missing_shards_may_abort(tmp_path: Path) -> None:
     three_of_103(tmp_path)
     with refused(tmp_path, MissingShardError, "100 input shards", "in-001.tar", "missing_shards"):

@@ -24,6 +24,9 @@ from dsort.core.input_templates import NAMES_MAX, expand_inputs, parse_input_tem
         ("{0..1}{a..b}", ["0a.tar", "0b.tar", "1a.tar", "1b.tar"]),
         ("{1,2,10}", ["1.tar", "2.tar", "10.tar"]),
         (r"a\{x,y}", ["a\\x.tar", "a\\y.tar"]),  # no escapes
+        ("s-00", ["s-00.tar"]),  # a name without a range is that shard
+        ("s-00.tar", ["s-00.tar"]),
+        ("dir/one::s-@1", ["dir/one.tar", "s-0.tar", "s-1.tar"]),
     ],
 )
 def test_the_names_that_go_in_and_their_order(text: str, names: list[str]) -> None:
@@ -51,7 +54,7 @@ def test_the_first_names_tell_the_shape_of_each_part() -> None:
         ("a-{0..1}::", "template 'a-{0..1}::' has an empty part"),
         ("::a-{0..1}", "has an empty part"),
         ("s-%06d", "template 's-%06d' has no end: an input template must be bounded"),
-        ("train/", 'no range in template \'train/\': write {"prefix": "train/"}'),
+        ("train/", '\'train/\' names no shard: write {"prefix": "train/"}'),
         ("train-*.tar", 'looks like a glob: write {"glob": "train-*.tar"}'),
         ("s-{001..009-x", "'{' without a '}' after it"),
         ("{train,val-{0..9}", "braces are nested"),
