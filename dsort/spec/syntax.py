@@ -2,7 +2,7 @@
 
 A bare word in YAML is what it would be in JSON, or text: ``yes``, ``010``, ``1:30`` and
 ``2024-01-01`` are texts, since a shard may be named so. No tags, no key twice (in JSON neither),
-and aliases only as far as they do not blow the document up.
+and aliases and merge keys (``<<``) only as far as they do not blow the document up.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = ["parse_json", "parse_yaml"]
 _DIGITS_MAX: Final = 40
 _DEPTH_MAX: Final = 32
 _TAG: Final = "tag:yaml.org,2002:"
+_MERGE: Final = "<<"
 _DEPTH_HINT = "a spec has four levels"
 
 
@@ -143,13 +144,30 @@ class _Values:
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
         fields: dict[str, Any] = {}
+        merged: dict[str, Any] | None = None
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise self._error(key, "a field's name must be text")
-            if key.value in fields:
+            is_merge = key.value == _MERGE and key.style is None  # in quotes it is a name
+            if key.value in fields or (is_merge and merged is not None):
                 raise self._error(key, f'"{shortened(key.value)}" is in one object twice')
-            fields[key.value] = self.of(value)
-        return fields
+            if is_merge:
+                merged = self._merged(value)
+            else:
+                fields[key.value] = self.of(value)
+        return fields if merged is None else merged | fields
+
+    def _merged(self, node: yaml.Node) -> dict[str, Any]:
+        """The fields that a merge key brings in: of the first object that has them. Each counts as
+        the node that it is a copy of, wherever it comes from."""
+        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        merged: dict[str, Any] = {}
+        for source in sources:
+            found = self.of(source)
+            if not isinstance(found, dict):
+                raise self._error(source, f'"{_MERGE}" takes an object, or a list of objects')
+            merged = found | merged
+        return merged
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
         text: str = node.value

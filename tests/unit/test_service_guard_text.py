@@ -72,6 +72,8 @@ LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         (LAUGHS + "#" * 50_000, "too many aliases"),
         ("a: &a [*a]", "too many aliases"),
         ("a: &a {b: *a}", "too many aliases"),
+        ("a: &a {<<: *a}", "too many aliases"),
+        (LAUGHS.replace("[", "{<<: [").replace("]", "]}").replace("x", "{}"), "too many aliases"),
         ("[" * 60_000, "nested too deeply"),
         ("a: " + "[" * 60_000, "nested too deeply"),
         ("a: " + "{b: " * 10_000, "nested too deeply"),
@@ -102,7 +104,7 @@ LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("[1]", "a spec is an object of fields, not a list"),
         ("", "a spec is an object of fields, not nothing"),
     ],
-    ids=range(33),
+    ids=range(35),
 )
 def test_a_text_that_is_too_much_is_refused_at_once(text: str | bytes, words: str) -> None:
     assert words in refused(text)

@@ -152,10 +152,49 @@ def test_aliases_are_fine_as_far_as_they_do_not_blow_up() -> None:
             parse_yaml(text, "spec")
 
 
+def test_merge_keys_bring_in_the_fields_of_other_objects() -> None:
+    base = "base: &base {a: 1, b: 2}\nmore: &more {b: 3, c: 4}\n"
+    plain = {"base": {"a": 1, "b": 2}, "more": {"b": 3, "c": 4}}
+    for text, merged in (
+        ("x: {<<: *base}", {"a": 1, "b": 2}),
+        ("x: {a: 9, <<: *base}", {"a": 9, "b": 2}),  # what is written there counts
+        ("x: {<<: *base, a: 9}", {"a": 9, "b": 2}),
+        ("x: {<<: [*base, *more]}", {"a": 1, "b": 2, "c": 4}),  # the first that has it
+        ("x: {<<: {d: 5}}", {"d": 5}),
+        ("x: {<<: []}", {}),
+        ("x: &x {<<: *base}\ny: {<<: *x, b: 7}", {"a": 1, "b": 2}),
+    ):
+        found = parse_yaml(base + text, "spec")
+        assert {name: found[name] for name in plain} == plain
+        assert found["x"] == merged
+    assert parse_yaml("'<<': 1", "spec") == {"<<": 1}  # in quotes it is a name like others
+    assert parse_yaml("- <<", "spec") == ["<<"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<<: 1", 'line 1, column 5: "<<" takes an object, or a list of objects'),
+        ("<<: <<", '"<<" takes an object, or a list of objects'),
+        ("x: &x [1]\ny: {<<: *x}", '"<<" takes an object, or a list of objects'),
+        ("x: {<<: {a: 1}, <<: {b: 1}}", '"<<" is in one object twice'),
+        ("x: {a: 1, <<: {b: 1}, a: 2}", '"a" is in one object twice'),
+        ("x: &x {<<: *x}", "too many aliases"),
+        ("x: &x {<<: [*x, *x]}", "too many aliases"),
+        ("a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n"
+                                      for n in range(1, 12)), "too many aliases"),
+    ],
+)  # fmt: skip
+def test_merge_keys_are_bounded_and_checked(text: str, message: str) -> None:
+    with pytest.raises(SpecError) as error:
+        parse_yaml(text, "spec")
+    assert message in str(error.value)
+
+
 @pytest.mark.parametrize(
     "word",
     ["yes", "no", "on", "off", "y", "n", "010", "0x1F", "0o7", "1_000", "+5", ".5", "5.", "1:30",
-     "2024-01-01", ".inf", ".nan", "NaN", "=", "<<", "samples-000", "v1.0.0"],
+     "2024-01-01", ".inf", ".nan", "NaN", "=", "samples-000", "v1.0.0"],
 )  # fmt: skip
 def test_a_bare_word_of_yaml_is_text_unless_json_knows_it(word: str) -> None:
     assert parse_yaml(f"[{word}]", "spec") == [word]
