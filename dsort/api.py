@@ -55,20 +55,31 @@ __all__ = ["load_spec", "plan", "resume", "run", "verify"]
 Listener = Callable[[Event], None]
 
 
-def load_spec(source: str | Path) -> JobSpec:
-    """The spec in a file (JSON or YAML), or in a text that begins with ``{``.
+def load_spec(source: str | Path | Mapping[str, Any]) -> JobSpec:
+    """The spec in a file (JSON or YAML), in a text that begins with ``{``, or in a mapping.
 
     Older names and fields without effect are told as ``UserWarning``. ``SpecError`` lists every
     problem of the spec.
     """
-    loaded = read_spec(source, ais_is_there=default_options().settings.ais_is_there)
+    return _spec(source, default_options())
+
+
+def _spec(source: JobSpec | str | Path | Mapping[str, Any], options: RunOptions) -> JobSpec:
+    """``source`` as a spec; warnings are told to whoever called the function that called this."""
+    if isinstance(source, JobSpec):
+        return source
+    ais_is_there = options.settings.ais_is_there
+    if isinstance(source, Mapping):
+        loaded = parse_spec(source, ais_is_there=ais_is_there)
+    else:
+        loaded = read_spec(source, ais_is_there=ais_is_there)
     for text in loaded.warnings:
-        warnings.warn(text, UserWarning, stacklevel=2)
+        warnings.warn(text, UserWarning, stacklevel=3)
     return loaded.spec
 
 
 def run(
-    spec: JobSpec,
+    spec: JobSpec | Mapping[str, Any],
     *,
     runtime: str | None = None,
     options: RunOptions | None = None,
@@ -77,7 +88,8 @@ def run(
     stop: StopFlag | None = None,
     job_id: str = "",
 ) -> JobReport:
-    """Run a job to its end and say what it did. A spec with ``dry_run`` is only planned.
+    """Run a job to its end and say what it did. A spec with ``dry_run`` is only planned; a mapping
+    is read as :func:`load_spec` reads it.
 
     ``job_id``: one of ``new_job_id``, for whoever has to know it before the job does. ``runtime``:
     ``local`` or ``ray``, if not as in ``options``. ``on_progress`` is called in this thread with
@@ -90,6 +102,7 @@ def run(
     options = options or default_options()
     if runtime is not None:
         options = replace(options, runtime=runtime)
+    spec = _spec(spec, options)
     if options.overwrite and not spec.overwrite:
         spec = spec.model_copy(update={"overwrite": True})  # for attempts to come, too
     problems = unknown_commands(spec, dict(options.settings.commands))
@@ -173,13 +186,15 @@ def _state_now(job: Job, held: Bucket) -> JournalState:
 
 
 def plan(
-    spec: JobSpec,
+    spec: JobSpec | Mapping[str, Any],
     *,
     options: RunOptions | None = None,
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
 ) -> PlanReport:
-    """Say what a job would do; writes nothing to any bucket."""
+    """Say what a job would do; writes nothing to any bucket. ``spec`` is as in :func:`run`."""
+    options = options or default_options()
+    spec = _spec(spec, options)
     with _job(spec, options, on_event, stop) as (job, tally):
         return plan_job(job, tally)
 

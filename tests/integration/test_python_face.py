@@ -46,6 +46,25 @@ def test_plan_says_the_same_and_writes_nothing(spec: dsort.JobSpec) -> None:
     assert planned.records == dsort.run(spec).records
 
 
+FIELDS = {
+    "input_bck": "images",
+    "output_bck": "shuffled",
+    "output_format": "x-%d",
+    "output_shard_size": "10KB",
+    "algorithm": {"kind": "shuffle", "seed": 1},
+}
+
+
+def test_a_spec_may_be_a_dict(spec: dsort.JobSpec) -> None:
+    assert dsort.load_spec(FIELDS) == spec
+    assert dsort.plan(FIELDS).records == 3
+    assert dsort.run(FIELDS).records == 3
+    with pytest.raises(SpecError, match=r"output_shard_size.*is not a size(?s:.*)unknown field"):
+        dsort.run(FIELDS | {"output_shard_size": "10.KB", "output_forma": "x"})
+    with pytest.warns(UserWarning, match="older name"):
+        dsort.plan({("bck" if name == "input_bck" else name): FIELDS[name] for name in FIELDS})
+
+
 def test_an_unknown_runtime_is_refused(spec: dsort.JobSpec) -> None:
     with pytest.raises(SpecError, match="unknown runtime slurm"):
         dsort.run(spec, runtime="slurm")
