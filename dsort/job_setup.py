@@ -109,6 +109,7 @@ def sort_rule(spec: JobSpec) -> SortRule:
         content_type=algorithm.content_key_type or "string",
         content_missing=algorithm.content_key_missing or "abort",
         json_field=algorithm.json_field,
+        content_strip=algorithm.strip,
     )
 
 

@@ -38,6 +38,11 @@ class BytesColumn:
         return cls(offsets, np.frombuffer(b"".join(values), np.uint8))
 
     @classmethod
+    def empty(cls, count: int) -> BytesColumn:
+        """A column of ``count`` empty strings."""
+        return cls(np.zeros(count + 1, np.int64), np.zeros(0, np.uint8))
+
+    @classmethod
     def concat(cls, parts: Iterable[BytesColumn]) -> BytesColumn:
         """The rows of all ``parts``, one after the other."""
         parts = list(parts)

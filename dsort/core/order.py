@@ -6,6 +6,7 @@ Ties break by input position. Callers hand rows in input order, so every sort he
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -14,10 +15,19 @@ from numpy.typing import NDArray
 from dsort.core.columns import BytesColumn, Int64s, UInt64s
 from dsort.core.record_index import SortKeys
 
-__all__ = ["float_words", "int_words", "natural_keys", "order_rows", "stable_argsort"]
+__all__ = [
+    "big_int_words",
+    "float_words",
+    "int_words",
+    "natural_keys",
+    "order_rows",
+    "stable_argsort",
+]
 
 _SIGN = np.uint64(1 << 63)
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+_INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
+_COMPLEMENT = bytes(range(255, -1, -1))
 PADDED_BYTES_MAX = 128
 """Keys are padded to the longest of them as long as that has at most so many bytes: each takes a
 step over all rows. Beyond, comparing them one by one is quicker, and takes less memory."""
@@ -143,6 +153,33 @@ def _tied_rows_in_input_order(order: Int64s, tied: NDArray[np.intp]) -> Int64s:
 def int_words(values: Int64s) -> UInt64s:
     """Words that compare as the signed integers do."""
     return values.astype(np.int64).view(np.uint64) ^ _SIGN
+
+
+def big_int_words(values: Sequence[int]) -> tuple[UInt64s, BytesColumn | None]:
+    """Words, and texts to break their ties, that compare as integers of any size do.
+
+    Texts are None where no word needs one. The least and the greatest word stand for all that is
+    beyond them as well; only the greatest word itself has an empty text then, the others are told
+    apart by theirs: length and bytes, turned round for what is below zero.
+    """
+    try:
+        words = np.array(values, np.int64)
+    except OverflowError:
+        words = np.array([min(max(value, _INT_MIN), _INT_MAX) for value in values], np.int64)
+    else:
+        if not (words == _INT_MIN).any():
+            return int_words(words), None
+    texts = [
+        b"" if _INT_MIN < value <= _INT_MAX else _size_and_bytes(value, below=value < 0)
+        for value in values
+    ]
+    return int_words(words), BytesColumn.of(texts)
+
+
+def _size_and_bytes(value: int, *, below: bool) -> bytes:
+    size = (value.bit_length() + 7) // 8
+    text = size.to_bytes(4, "big") + abs(value).to_bytes(size, "big")
+    return text.translate(_COMPLEMENT) if below else text
 
 
 def float_words(values: NDArray[np.float64]) -> UInt64s:

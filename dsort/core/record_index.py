@@ -47,13 +47,19 @@ class SortKeys:
 
     @staticmethod
     def concat(parts: Sequence[SortKeys]) -> SortKeys:
-        """The rows of all parts. All must have the same columns."""
+        """The rows of all parts. All must have the same columns; only ``text`` may be missing from
+        some, whose rows have empty texts then."""
 
         def joined(name: str) -> NDArray[np.generic] | None:
             columns = [getattr(part, name) for part in parts]
             return None if not columns or columns[0] is None else np.concatenate(columns)
 
-        texts = [part.text for part in parts if part.text is not None]
+        has_texts = any(part.text is not None for part in parts)
+        texts = [
+            BytesColumn.empty(part.count) if part.text is None else part.text
+            for part in parts
+            if has_texts
+        ]
         return SortKeys(
             count=sum(part.count for part in parts),
             group=joined("group"),  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ class SortRule:
     content_type: str = "string"  # int | float | string
     content_missing: str = "abort"  # abort | first | last
     json_field: str | None = None  # content: a dotted path into a JSON member
+    content_strip: bool = True  # content: strings without the white space around them
 
     @property
     def hashed(self) -> bool:

@@ -123,7 +123,9 @@ class Algorithm(_Part):
         examples=[".cls"],
     )
     content_key_type: Literal["int", "float", "string"] | None = Field(
-        default=None, description="Of content: what the key is and how keys compare."
+        default=None,
+        description="Of content: what the key is and how keys compare. int: whole numbers of up to "
+        "4,096 digits; float: as 64-bit floats; string: by bytes.",
     )
     content_key_missing: Literal["abort", "first", "last"] | None = Field(
         default=None,
@@ -132,8 +134,15 @@ class Algorithm(_Part):
     )
     json_field: JsonPath | None = Field(
         default=None,
-        description="Of content: the member is JSON, and the key is its field of this name.",
+        description="Of content: the member is JSON, and the key is its field of this name; "
+        "dots lead into objects and lists. A field that is not of the content_key_type (null, an "
+        "object, a number where strings are compared) fails the job and names the record.",
         examples=["meta.score"],
+    )
+    strip: bool = Field(
+        default=True,
+        description="Of content with content_key_type string: keys are compared without the white "
+        "space around them. false: as they are, the line feed at the end of a file included.",
     )
     natural: bool = Field(
         default=False,

@@ -240,6 +240,15 @@ def _content_says_what_it_reads(spec: JobSpec) -> Iterator[SpecProblem]:
         )
 
 
+@_rule("algorithm.kind", "algorithm.content_key_type", "algorithm.strip")
+def _only_strings_are_not_stripped(spec: JobSpec) -> Iterator[SpecProblem]:
+    algorithm = spec.algorithm
+    is_string = algorithm.kind == "content" and algorithm.content_key_type in (None, "string")
+    if not algorithm.strip and not is_string:
+        hint = "it goes with kind content and content_key_type string"
+        yield SpecProblem("algorithm.strip", "false has no meaning here", hint)
+
+
 _ONLY_FOR: Final = {
     "extension": ("content",),
     "content_key_type": ("content",),

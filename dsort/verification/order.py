@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dsort.core.columns import Bools
-from dsort.core.content import ContentValueError, content_value
+from dsort.core.content import ContentValueError, content_key
 from dsort.core.sort_rule import SortRule
 from dsort.verification.shard_records import ShardRecords
 from dsort.workers.shard_bytes import ShardBytes
@@ -117,7 +117,7 @@ def _content(
         if members.names[row][int(records.key_bytes[row]) :] == extension:
             content = shard.at(int(members.payload_start[row]), int(members.payload_bytes[row]))
             try:
-                value = content_value(content, rule.content_type, rule.json_field)
+                value = content_key(content, rule)
             except KeyError:
                 value = None
             except ContentValueError:

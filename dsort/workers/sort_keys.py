@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from dsort.core.columns import BytesColumn, Int32s, Int64s, UInt8s
-from dsort.core.content import ContentValueError, content_value
+from dsort.core.content import ContentValueError, content_key
 from dsort.core.hashing import md5_digests, shard_seed, shuffle_words
 from dsort.core.members import MemberTable
-from dsort.core.order import float_words, int_words, natural_keys
+from dsort.core.order import big_int_words, float_words, natural_keys
 from dsort.core.record_index import SortKeys
 from dsort.core.records import FormedRecords
 from dsort.core.sort_rule import SortRule
@@ -65,9 +67,9 @@ def _content_keys(
         return SortKeys(len(values), group=group, rank=rank, text=text)
     numbers = [0 if v is None else v for v in values]
     if rule.content_type == "int":
-        words = int_words(np.array(numbers, np.int64))
-    else:
-        words = float_words(np.array(numbers, np.float64))
+        words, ties = big_int_words(cast(list[int], numbers))
+        return SortKeys(len(values), group=group, rank=rank, words=words, text=ties)
+    words = float_words(np.array(numbers, np.float64))
     return SortKeys(len(values), group=group, rank=rank, words=words)
 
 
@@ -92,7 +94,7 @@ def _value(
 ) -> int | float | bytes | None:
     content = shard.at(int(members.payload_start[row]), int(members.payload_bytes[row]))
     try:
-        return content_value(content, rule.content_type, rule.json_field)
+        return content_key(content, rule)
     except KeyError:
         return None
     except ContentValueError as problem:

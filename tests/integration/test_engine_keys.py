@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dsort.api import verify
 from dsort.errors import ContentKeyError, KeyMapError
+from dsort.reports import RunOptions
 from tests.support.datasets import Shard, files_of, write_shards
 from tests.support.engine import (
     count_of,
@@ -121,6 +123,28 @@ def test_records_without_a_content_key_have_a_place(
     )
 
 
+@pytest.mark.parametrize("move", ["map", "spill"])
+@pytest.mark.parametrize("decreasing", [False, True])
+def test_integers_of_more_than_64_bits_are_sorted_beside_small_ones(
+    decreasing: bool, move: str, tmp_path: Path
+) -> None:
+    values = [2**63, -(2**63) - 1, 7, 10**40, 2**63 - 1, -(10**400), -(2**63), 2**64, -8, 10**400]
+    members = [
+        each
+        for row, value in enumerate(values)
+        for each in record(f"k{row}", "cls", payload=f"{value}\n".encode())
+    ]
+    parts = (members[:2], members[2:3], members[3:6], members[6:7], members[7:])
+    shards = {f"in-{number}.tar": Shard(tuple(rows)) for number, rows in enumerate(parts)}
+    write_shards(tmp_path / "in", shards)
+    algorithm = CONTENT | {"decreasing": decreasing}
+    report = run_local(tmp_path, spec_of(algorithm=algorithm), move=move)
+    order = sorted(range(len(values)), key=values.__getitem__, reverse=decreasing)
+    assert records_out(tmp_path) == [f"k{row}.cls" for row in order]
+    manifest = (tmp_path / "out" / str(report.manifest_name)).read_bytes()
+    assert verify(manifest, options=RunOptions(root=tmp_path, workers=1)).ok
+
+
 def test_a_field_of_a_json_member_is_a_content_key(tmp_path: Path) -> None:
     texts = {"a": b'{"m": {"x": 2.5}}', "b": b'{"m": {"x": -1}}', "c": b'{"m": {}}'}
     members = [each for key, text in texts.items() for each in record(key, "json", payload=text)]
@@ -132,6 +156,28 @@ def test_a_field_of_a_json_member_is_a_content_key(tmp_path: Path) -> None:
     with refused(tmp_path, ContentKeyError, "record c", "no field m.x", ".json"):
         del algorithm["content_key_missing"]
         run_local(tmp_path, spec_of(algorithm=algorithm))
+
+
+@pytest.mark.parametrize(("strip", "order"), [(True, ["a", "b", "c"]), (False, ["c", "b", "a"])])
+def test_white_space_around_string_keys_is_ignored_unless_it_counts(
+    strip: bool, order: list[str], tmp_path: Path
+) -> None:
+    texts = {"a": b"1", "b": b" 2", "c": b"\n 3"}
+    members = [each for key, text in texts.items() for each in record(key, "cls", payload=text)]
+    write_shards(tmp_path / "in", {"in.tar": Shard(tuple(members))})
+    algorithm = CONTENT | {"content_key_type": "string", "strip": strip}
+    report = run_local(tmp_path, spec_of(algorithm=algorithm))
+    assert records_out(tmp_path) == [f"{key}.cls" for key in order]
+    manifest = (tmp_path / "out" / str(report.manifest_name)).read_bytes()
+    assert verify(manifest, options=RunOptions(root=tmp_path, workers=1)).ok
+
+
+def test_a_json_field_that_is_no_string_names_member_shard_and_field(tmp_path: Path) -> None:
+    members = record("a", "json", payload=b'{"m": {"x": null}}')
+    write_shards(tmp_path / "in", {"in.tar": Shard(tuple(members))})
+    algorithm = {"kind": "content", "extension": ".json", "content_key_type": "string"}
+    with refused(tmp_path, ContentKeyError, "a.json", "in.tar", "field m.x: null is not a string"):
+        run_local(tmp_path, spec_of(algorithm=algorithm | {"json_field": "m.x"}))
 
 
 def test_a_content_that_is_no_key_names_the_member(tmp_path: Path) -> None:

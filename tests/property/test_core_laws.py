@@ -13,7 +13,14 @@ from dsort.core.buckets import Bucketing, Splitters, pick_splitters
 from dsort.core.columns import BytesColumn, UInt64s
 from dsort.core.duplicates import find_duplicates, new_keys, repeated_hashes
 from dsort.core.hashing import hash_keys
-from dsort.core.order import float_words, int_words, natural_keys, order_rows, stable_argsort
+from dsort.core.order import (
+    big_int_words,
+    float_words,
+    int_words,
+    natural_keys,
+    order_rows,
+    stable_argsort,
+)
 from dsort.core.record_index import SortKeys
 from dsort.core.record_keys import split_name, split_names
 
@@ -95,6 +102,27 @@ def test_texts_of_which_few_are_long_are_ordered_as_bytes(
 def test_integers_are_ordered_as_numbers(values: list[int], decreasing: bool) -> None:
     keys = SortKeys(len(values), words=int_words(np.array(values, np.int64)))
     found = order_rows(keys, decreasing=decreasing).tolist()
+    assert found == python_order([*values], decreasing=decreasing)
+
+
+BIG_INTS = st.one_of(
+    INTS,
+    st.integers(-(2**70), 2**70),
+    st.builds(lambda sign, bits, more: sign * ((1 << bits) + more),
+              st.sampled_from([-1, 1]), st.integers(60, 2000), st.integers(-1, 1)),
+)  # fmt: skip
+
+
+@SETTINGS
+@given(st.lists(st.lists(BIG_INTS, max_size=8), max_size=5), st.booleans())
+def test_integers_of_any_size_are_ordered_as_numbers_whatever_shard_they_are_in(
+    shards: list[list[int]], decreasing: bool
+) -> None:
+    parts = [
+        SortKeys(len(part), words=w, text=t) for part in shards for w, t in [big_int_words(part)]
+    ]
+    found = order_rows(SortKeys.concat(parts), decreasing=decreasing).tolist()
+    values = [value for part in shards for value in part]
     assert found == python_order([*values], decreasing=decreasing)
 
 

@@ -75,6 +75,9 @@ KEY_MAP: dict[str, Any] = {"output_format": ..., "ekm": {"a-%d": ["x"]}}
          "does not go with none"),
         ({"algorithm": {"kind": "md5", "natural": True}}, "algorithm.natural",
          "does not go with md5"),
+        ({"algorithm": {"strip": False}}, "algorithm.strip", "false has no meaning here"),
+        ({"algorithm": {**CONTENT, "strip": False}}, "algorithm.strip",
+         "false has no meaning here"),
         ({"algorithm": {**CONTENT, "natural": True}}, "algorithm.natural",
          "does not go with content"),
         # External key maps.
