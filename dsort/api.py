@@ -154,7 +154,7 @@ def resume(
     """
     options = options or default_options()
     ref = parse_address(bucket) if isinstance(bucket, str) else bucket
-    held = _open(resolve_ref(ref, options.settings), options)
+    held = _open(resolve_ref(ref, options.settings), options, stop)
     known = state_of(held, job_id, report_name(job_id))
     assert known.accepted is not None
     spec = parse_spec(dict(known.accepted.spec)).spec
@@ -245,7 +245,7 @@ def _job(
         runtime = _runtime(options, flag)
         stack.callback(runtime.close)
         tally = Tally()
-        keymap = load_keymap(spec, tally, fetch=options.fetch)
+        keymap = flag.wait_for(lambda: load_keymap(spec, tally, fetch=options.fetch))
         input_bck = resolve_ref(spec.input_bck, options.settings)
         output_bck = resolve_ref(spec.output_bck, options.settings)
         job = Job(
@@ -254,8 +254,8 @@ def _job(
             options=options,
             input_bck=input_bck,
             output_bck=output_bck,
-            inputs_bucket=_open(input_bck, options),
-            outputs_bucket=_open(output_bck, options),
+            inputs_bucket=_open(input_bck, options, flag),
+            outputs_bucket=_open(output_bck, options, flag),
             runtime=runtime,
             stop=flag,
             on_event=on_event or (lambda event: None),
@@ -266,9 +266,13 @@ def _job(
         yield job, tally
 
 
-def _open(ref: BucketRef, options: RunOptions) -> Bucket:
+def _open(ref: BucketRef, options: RunOptions, stop: StopFlag | None) -> Bucket:
     return open_bucket(
-        ref, root=options.root, limits=store_limits(ref, options), policy=options.fetch
+        ref,
+        root=options.root,
+        limits=store_limits(ref, options),
+        policy=options.fetch,
+        pause=stop.pause if stop is not None else None,
     )
 
 

@@ -86,7 +86,7 @@ def outputs_of(plan: Plan, created: Created) -> list[ManifestOutput]:
 
 def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overwrite: bool) -> str:
     """Name the shards and write the manifest; returns its name. All or nothing is visible."""
-    refuse_changed_inputs(job)
+    job.stop.wait_for(lambda: refuse_changed_inputs(job))
     outputs = outputs_of(plan, created)
     if sum(shard.records for shard in outputs) != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
@@ -133,6 +133,8 @@ def _publish(job: Job, named: list[_Named], last: _Named) -> None:
     bucket = job.outputs_bucket
 
     def give(each: _Named) -> None:
+        if not each.replaces:  # else what it replaced would be gone as well
+            job.stop.raise_if_requested()
         bucket.publish(each.token, each.name, overwrite=each.replaces, receipt=each.receipt)
 
     if bucket.seals_on_finish:

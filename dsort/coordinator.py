@@ -149,8 +149,9 @@ def planned(plan: PlanReport, output_uri: str) -> JobReport:
 
 def _refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
     source, target = job.places
-    refuse_collisions(job.inputs, source, plan.names, target)
-    refuse_existing(job, plan.names, overwrite=overwrite or job.was_committing)
+    replaces = overwrite or job.was_committing
+    job.stop.wait_for(lambda: refuse_collisions(job.inputs, source, plan.names, target))
+    job.stop.wait_for(lambda: refuse_existing(job, plan.names, overwrite=replaces))
 
 
 def _clean(job: Job) -> None:
@@ -163,6 +164,7 @@ def _clean(job: Job) -> None:
 def _abort(job: Job, error: BaseException | None) -> None:
     """Remove everything of the job but a report of how far it came, from which it can be begun
     again. A job that somebody else has by now is left alone."""
+    job.stop.heed()
     lost = job.lease is not None and _is_lost(job, job.lease)
     job.runtime.close(keep_scratch=lost)
     if job.lease is None:

@@ -26,7 +26,7 @@ from dsort.core.lease import (
     refusal,
     stop_name,
 )
-from dsort.errors import JobConflictError, ObjectNotFoundError, StorageError
+from dsort.errors import JobConflictError, JobStoppedError, ObjectNotFoundError, StorageError
 from dsort.storage.base import Bucket
 
 __all__ = ["JobHold", "Lease", "Machine", "last_attempt", "read_hold", "stop_job"]
@@ -226,7 +226,7 @@ class Lease:
         """
         try:
             self._renew()
-        except StorageError as error:
+        except (StorageError, JobStoppedError) as error:  # whoever has the job ends it just now
             silent_s = self._machine.elapsed_s() - self._renewed_s
             if silent_s > self._record.lapses_s * LOST_SHARE:
                 self._lose(f"its lease could not be renewed for {silent_s:.0f} s: {error.message}")

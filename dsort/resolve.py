@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from dsort.core.bucket_ref import BucketRef
@@ -11,21 +12,30 @@ from dsort.core.globs import glob_prefix, glob_regex
 from dsort.core.input_templates import expand_inputs
 from dsort.core.names import archive_extension
 from dsort.core.outputs import OutputNames
-from dsort.core.tally import Tally
-from dsort.errors import MissingShardError, ObjectNotFoundError, SpecError, SpecProblem
+from dsort.core.tally import SAMPLES_MAX, Tally
+from dsort.errors import MissingShardError, SpecError, SpecProblem
 from dsort.spec.model import JobSpec
 from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.workers.inputs import InputShard
 
 __all__ = ["Place", "refuse_collisions", "refuse_early_collisions", "resolve_inputs"]
 
+NAMES_A_BATCH = 10_000
+"""So many names are made of a template and looked for at once. A power of ten: the names of a batch
+that ends at a round number begin alike, which a store can list them by."""
+
 NAMES_CHECKED_EARLY_MAX = 10_000
 """So many names of an output template are compared with the inputs before anything is read; the
 names that are really used are compared, all of them, before anything is written."""
 
 
-def resolve_inputs(spec: JobSpec, bucket: Bucket, tally: Tally) -> list[InputShard]:
-    """The input shards in input order; missing ones are counted, or refused as the spec says."""
+def resolve_inputs(
+    spec: JobSpec, bucket: Bucket, tally: Tally, *, check: Callable[[], None] = lambda: None
+) -> list[InputShard]:
+    """The input shards in input order; missing ones are counted, or refused as the spec says.
+
+    Memory is bounded by the shards that are there, not by the names. ``check`` is called again and
+    again on the way, and may raise."""
     if not bucket.exists():
         raise MissingShardError(
             f"the input bucket {spec.input_bck.uri} does not exist ({bucket.uri})",
@@ -34,16 +44,16 @@ def resolve_inputs(spec: JobSpec, bucket: Bucket, tally: Tally) -> list[InputSha
             else "check the name, the endpoint and the credentials",
         )
     found: list[InputShard] = []
-    missing: list[str] = []
-    for name, info in _candidates(spec, bucket):
+    missing = _Missing()
+    for name, info in _candidates(spec, bucket, check):
         if info is None:
-            missing.append(name)
+            missing.add(name)
         else:
             found.append(InputShard(name, info.size_bytes, info.mtime_ns, info.etag))
     reaction = spec.config.missing_shards
-    if missing and reaction == "abort":
+    if missing.count and reaction == "abort":
         raise MissingShardError(
-            f"{len(missing)} input shards are missing from {bucket.uri}: {_some(missing)}",
+            f"{missing.count:,} input shards are missing from {bucket.uri}: {missing.some()}",
             hint="missing_shards: warn goes on without them",
         )
     if not found and reaction is None:
@@ -52,12 +62,29 @@ def resolve_inputs(spec: JobSpec, bucket: Bucket, tally: Tally) -> list[InputSha
             hint=_prefix_hint(spec)
             or "check input_format and input_extension; `dsort ls` shows what is there",
         )
-    if missing:
-        tally.add("missing_shards", len(missing), missing)
+    tally.add("missing_shards", missing.count, missing.first)
     return found
 
 
-def _candidates(spec: JobSpec, bucket: Bucket) -> Iterator[tuple[str, ObjectInfo | None]]:
+@dataclass(slots=True)
+class _Missing:
+    """How many names were not there, and the first of them."""
+
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, name: str) -> None:
+        self.count += 1
+        if len(self.first) < SAMPLES_MAX:
+            self.first.append(name)
+
+    def some(self) -> str:
+        return ", ".join(self.first[:3]) + (", …" if self.count > 3 else "")
+
+
+def _candidates(
+    spec: JobSpec, bucket: Bucket, check: Callable[[], None]
+) -> Iterator[tuple[str, ObjectInfo | None]]:
     """(name, info or None if it is missing) of everything that the spec's inputs name."""
     wanted = spec.input_format
     names: Iterable[str] | None = None
@@ -66,16 +93,18 @@ def _candidates(spec: JobSpec, bucket: Bucket) -> Iterator[tuple[str, ObjectInfo
     elif wanted.objnames is not None:
         names = wanted.objnames
     if names is not None:
-        for name in names:
-            try:
-                yield name, bucket.stat(name)
-            except ObjectNotFoundError:
-                yield name, None
+        rest = iter(names)
+        while batch := [*islice(rest, NAMES_A_BATCH)]:
+            check()
+            there = bucket.stat_many(batch)
+            yield from ((name, there.get(name)) for name in batch)
         return
     prefix, pattern = wanted.prefix or "", None
     if wanted.glob is not None:
         prefix, pattern = glob_prefix(wanted.glob), glob_regex(wanted.glob)
-    for info in bucket.list(prefix):
+    for at, info in enumerate(bucket.list(prefix)):
+        if at % NAMES_A_BATCH == 0:
+            check()
         if info.name.startswith(INTERNAL_PREFIX) or not info.name.endswith(spec.input_extension):
             continue
         if pattern is None or pattern.fullmatch(info.name):
@@ -89,19 +118,15 @@ def _prefix_hint(spec: JobSpec) -> str:
     return f'a name without a range is one shard; {{"prefix": "{text}"}} takes all that begin so'
 
 
-def _tried(spec: JobSpec, missing: list[str]) -> str:
+def _tried(spec: JobSpec, missing: _Missing) -> str:
     wanted = spec.input_format
-    if missing:
-        return f": none of {len(missing)} names exists ({_some(missing)})"
+    if missing.count:
+        return f": none of {missing.count:,} names exists ({missing.some()})"
     if wanted.prefix is not None:
         return f" under the prefix {wanted.prefix}"
     if wanted.glob is not None:
         return f" that matches {wanted.glob}"
     return f" that ends in {spec.input_extension}"
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 @dataclass(slots=True, eq=False)

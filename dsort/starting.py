@@ -72,15 +72,18 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
 
 
 def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
-    job.inputs = resolve_inputs(job.spec, job.inputs_bucket, tally)
+    check = job.stop.raise_if_requested
+    job.inputs = job.stop.wait_for(
+        lambda: resolve_inputs(job.spec, job.inputs_bucket, tally, check=check)
+    )
     job.note(tally)
     if job.keymap is None:
         source, target = job.places
-        refuse_early_collisions(job.inputs, source, job.names, target)
+        job.stop.wait_for(lambda: refuse_early_collisions(job.inputs, source, job.names, target))
     job.movement = _movement(job)
     if dry:
         return
-    job.outputs_bucket.create()
+    job.stop.wait_for(job.outputs_bucket.create)
     begin_attempt(job, attempt=1)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     job.resolved = {"tally": tally_rows(tally), "keymap": _keymap_digest(job)}
@@ -103,7 +106,7 @@ def _resolve_again(job: Job) -> None:
     note_names(job)
     job.inputs = [InputShard(*row) for row in job.before.inputs or ()]
     job.resolved = resolved_before(job)
-    refuse_changed_inputs(job)
+    job.stop.wait_for(lambda: refuse_changed_inputs(job))
     if job.resolved["keymap"] != _keymap_digest(job):
         raise ChangedInputError(
             f"the external key map {job.spec.ekm_file} changed since the job began",

@@ -5,11 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
 from dsort.core.closing import Closing
 from dsort.errors import JobStoppedError
 
 __all__ = ["StopFlag"]
+
+
+T = TypeVar("T")
+
+HEARD_S_MAX = 0.1
+"""Whoever waits looks so often whether a stop was requested."""
+
+LAST_PAUSE_S_MAX = 1.0
+"""What is tried again while a job that was stopped is cleaned up is tried soon, or given up."""
 
 
 class StopFlag(Closing):
@@ -23,6 +37,7 @@ class StopFlag(Closing):
     def __init__(self) -> None:
         self._signal_number: int | None = None
         self._why = ""
+        self._is_heeded = False
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._write_fd, False)
 
@@ -49,11 +64,49 @@ class StopFlag(Closing):
         return True
 
     def raise_if_requested(self) -> None:
-        """``JobStoppedError`` with the signal's number if a stop was requested."""
+        """``JobStoppedError`` with the signal's number if a stop was requested, until ``heed``."""
         number = self._signal_number
-        if number is not None:
+        if number is not None and not self._is_heeded:
             name = self._why or signal.Signals(number).name
             raise JobStoppedError(f"the job was stopped by {name}", signal_number=number)
+
+    def heed(self) -> None:
+        """The job is being ended: from here on nothing of this raises ``JobStoppedError``."""
+        self._is_heeded = True
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long, in any thread; ``JobStoppedError`` as soon as a stop is requested. After
+        ``heed`` a second at most."""
+        until_s = time.monotonic() + (
+            min(seconds, LAST_PAUSE_S_MAX) if self._is_heeded else seconds
+        )
+        self.raise_if_requested()
+        while (left_s := until_s - time.monotonic()) > 0:
+            time.sleep(min(left_s, HEARD_S_MAX))
+            self.raise_if_requested()
+
+    def wait_for(self, action: Callable[[], T]) -> T:
+        """``action()``, whatever it waits for; ``JobStoppedError`` as soon as a stop is requested.
+
+        It is done in a thread of its own, and left to itself by a stop: so it must change nothing
+        that outlives the job, and should look here now and then (``raise_if_requested``).
+        """
+        self.raise_if_requested()
+        if self._is_heeded:
+            return action()
+        done: Future[T] = Future()
+        thread = threading.Thread(
+            target=_settle, args=(done, action), name="dsort-stoppable", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # there may be no more threads: then a stop is heard afterwards
+            return action()
+        while thread.is_alive():
+            thread.join(HEARD_S_MAX)
+            if thread.is_alive():
+                self.raise_if_requested()
+        return done.result()
 
     def fileno(self) -> int:
         """A descriptor that is readable from the moment a stop was requested. Do not read it."""
@@ -66,3 +119,10 @@ class StopFlag(Closing):
             if descriptor >= 0:
                 setattr(self, name, -1)
                 os.close(descriptor)
+
+
+def _settle(done: Future[T], action: Callable[[], T]) -> None:
+    try:
+        done.set_result(action())
+    except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+        done.set_exception(error)

@@ -54,7 +54,7 @@ layers and itself; units of one layer know nothing of each other."""
 
 RAY_MODULE = "dsort/runtime/on_ray.py"
 
-CATCHES_ALL = {"dsort/runtime/answers.py"}
+CATCHES_ALL = {"dsort/runtime/answers.py", "dsort/stopping.py"}
 """Where an error of any kind is handed on to another process or thread, whole."""
 
 IMPURE_MODULES = {

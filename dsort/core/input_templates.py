@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, product
 from math import prod
 from typing import Final, NoReturn
@@ -20,11 +20,12 @@ from braceexpand import braceexpand
 from dsort.core.names import shortened, with_extension
 from dsort.core.templates import NumberRange, ShardTemplate, parse_bash_range, parse_template
 
-__all__ = ["NAMES_MAX", "InputTemplate", "expand_inputs", "parse_input_template"]
+__all__ = ["NAMES_MAX", "Braces", "InputTemplate", "Part", "expand_inputs", "parse_input_template"]
 
 NAMES_MAX: Final = 10_000_000
 """An input template stands for at most this many names (AIStore's limit)."""
 
+_TAILS_HELD_MAX = 1000
 _GROUP = re.compile(r"\{([^{}]*)\}")
 _LETTERS = re.compile(r"[A-Za-z]\.\.[A-Za-z](\.\.[0-9]+)?")
 _GLOB_SIGNS = re.compile(r"[*?\[\]]")
@@ -46,11 +47,17 @@ class _Name:
     def __iter__(self) -> Iterator[str]:
         return iter((self.text,))
 
+    def branches(self) -> Iterator[ShardTemplate]:
+        """The name as a template without a range."""
+        yield ShardTemplate(self.text, "bash", self.text, ())
+
 
 @dataclass(frozen=True, slots=True)
-class _Braces:
-    """Literal texts, alternatives and number ranges in a row: all combinations of them."""
+class Braces:
+    """Literal texts, alternatives and number ranges in a row: all combinations of them. The pools
+    at even places are one literal text each."""
 
+    text: str
     pools: tuple[Sequence[str] | NumberRange, ...]
 
     @property
@@ -64,8 +71,46 @@ class _Braces:
             pieces.append(pool.number(digit) if isinstance(pool, NumberRange) else pool[digit])
         return "".join(reversed(pieces))
 
+    @property
+    def branch_count(self) -> int:
+        """How many :meth:`branches` there are."""
+        return prod(len(pool) for pool in self.pools if not isinstance(pool, NumberRange))
+
     def __iter__(self) -> Iterator[str]:
-        return map("".join, product(*map(_texts, self.pools)))
+        # product() would write out each range, ten million numbers as well.
+        ranged = [at for at, pool in enumerate(self.pools) if isinstance(pool, NumberRange)]
+        if not ranged:
+            return map("".join, product(*map(_texts, self.pools)))
+        first = ranged[0]
+        before, numbers, after = self.pools[:first], self.pools[first], self.pools[first + 1 :]
+        assert isinstance(numbers, NumberRange)
+        rest_of_name = Braces(self.text, after)
+        tail = [*rest_of_name] if rest_of_name.count <= _TAILS_HELD_MAX else rest_of_name
+        return (
+            f"{head}{numbers.number(index)}{rest}"
+            for head in map("".join, product(*map(_texts, before)))
+            for index in range(numbers.count or 0)
+            for rest in tail
+        )
+
+    def branches(self) -> Iterator[ShardTemplate]:
+        """One template of numbers alone for each choice of alternatives."""
+        choices: list[Sequence[str | NumberRange]] = [
+            (pool,) if isinstance(pool, NumberRange) else pool for pool in self.pools
+        ]
+        for items in product(*choices):
+            prefix, ranges = "", list[NumberRange]()
+            for item in items:
+                if isinstance(item, NumberRange):
+                    ranges.append(item)
+                elif ranges:
+                    ranges[-1] = replace(ranges[-1], gap=ranges[-1].gap + item)
+                else:
+                    prefix += item
+            yield ShardTemplate(self.text, "bash", prefix, tuple(ranges))
+
+
+Part = ShardTemplate | Braces | _Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +118,7 @@ class InputTemplate:
     """A parsed input template. Iterating gives its names in order, as written (no extension)."""
 
     text: str
-    parts: tuple[ShardTemplate | _Braces | _Name, ...]
+    parts: tuple[Part, ...]
 
     @property
     def count(self) -> int:
@@ -92,7 +137,7 @@ class InputTemplate:
         """One name for each choice of alternatives. The names differ in digits alone from these, so
         that whoever has judged these has judged all of them."""
         for part in self.parts:
-            if isinstance(part, _Braces):
+            if isinstance(part, Braces):
                 first = (
                     (pool.number(0),) if isinstance(pool, NumberRange) else pool
                     for pool in part.pools
@@ -104,12 +149,7 @@ class InputTemplate:
     @property
     def shape_count(self) -> int:
         """How many :meth:`shapes` there are."""
-        return sum(
-            prod(len(pool) for pool in part.pools if not isinstance(pool, NumberRange))
-            if isinstance(part, _Braces)
-            else 1
-            for part in self.parts
-        )
+        return sum(part.branch_count if isinstance(part, Braces) else 1 for part in self.parts)
 
 
 def parse_input_template(text: str) -> InputTemplate:
@@ -127,31 +167,14 @@ def parse_input_template(text: str) -> InputTemplate:
     return template
 
 
-def expand_inputs(text: str, extension: str) -> list[str]:
-    """All names of the input template ``text``, in order, with ``extension`` appended to those that
-    have no archive suffix. ``ValueError`` as :func:`parse_input_template`, and for a name that
-    comes twice: its records would be in the job twice."""
-    template = parse_input_template(text)
-    names = [with_extension(name, extension) for name in template]
-    if len(template.parts) > 1 or not _is_injective(template.parts[0]):
-        _check_no_repeats(names, text)
-    return names
+def expand_inputs(text: str, extension: str) -> Iterator[str]:
+    """All names of the input template ``text``, in order, one at a time, with ``extension``
+    appended to those that have no archive suffix. ``ValueError`` as :func:`parse_input_template`;
+    a name may come twice (see :mod:`dsort.core.input_repeats`)."""
+    return (with_extension(name, extension) for name in parse_input_template(text))
 
 
-def _is_injective(part: ShardTemplate | _Braces | _Name) -> bool:
-    # One counter cannot name a shard twice; {0..11}{0..11} can (1 and 11, 11 and 1).
-    return isinstance(part, _Name) or (isinstance(part, ShardTemplate) and len(part.ranges) == 1)
-
-
-def _check_no_repeats(names: Sequence[str], text: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"template {shortened(text)!r} names the shard {name!r} twice")
-        seen.add(name)
-
-
-def _parse_part(part: str, text: str) -> ShardTemplate | _Braces | _Name:
+def _parse_part(part: str, text: str) -> Part:
     if not part:
         raise ValueError(
             f"template {shortened(text)!r} has an empty part" if text else "empty range template"
@@ -187,7 +210,7 @@ def _parse_name(part: str) -> _Name:
     return _Name(part)
 
 
-def _parse_braces(part: str) -> _Braces:
+def _parse_braces(part: str) -> Braces:
     pools: list[Sequence[str] | NumberRange] = []
     position = 0
     for match in _GROUP.finditer(part):
@@ -197,7 +220,7 @@ def _parse_braces(part: str) -> _Braces:
     pools.append((part[position:],))
     if any(sign in pool[0] for pool in pools[::2] if isinstance(pool, tuple) for sign in "{}"):
         _refuse(part, "braces are nested or without partner")
-    return _Braces(tuple(pools))
+    return Braces(part, tuple(pools))
 
 
 def _parse_group(inside: str, part: str) -> Sequence[str] | NumberRange:

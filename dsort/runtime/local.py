@@ -96,6 +96,7 @@ class LocalRuntime:
             host.number = setup.first_worker + number
         self._started = setup.first_worker + len(self._hosts)
         for at, host in enumerate(list(self._hosts)):
+            self._stop.raise_if_requested()
             self._greet(at, host)
         for at in range(len(self._hosts)):
             self._await_ready(at)

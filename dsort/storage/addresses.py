@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ def open_bucket(
     limits: StoreLimits | None = None,
     limiter: StoreLimiter | None = None,
     policy: FetchPolicy | None = None,
+    pause: Callable[[float], None] | None = None,
 ) -> Bucket:
     """The bucket that ``where`` names; it need not exist yet.
 
@@ -46,7 +48,8 @@ def open_bucket(
     and ``.`` is ``root`` itself. A bucket of an object store is reached as its ``BucketRef`` says
     (settings are the caller's to resolve), with retries and within ``limits``; ``limiter``: what
     the buckets of this process share of them, if they share; ``policy``: where the files of a
-    directory may really be. ``SpecError`` for what is no bucket.
+    directory may really be; ``pause``: how to wait, so many seconds,
+    before a request is tried again. ``SpecError`` for what is no bucket.
     """
     ref = where if isinstance(where, BucketRef) else parse_address(where)
     if ref.is_directory:
@@ -62,7 +65,7 @@ def open_bucket(
     from dsort.storage.retrying import RetryingBucket, RetryPolicy
 
     limits = limits or StoreLimits()
-    retry = RetryPolicy.of(limits)
+    retry = RetryPolicy.of(limits, pause=pause)
     backend = open_object_bucket(ref, limits, retry=retry)
     return RetryingBucket(LimitedBucket(backend, limiter or StoreLimiter(limits)), retry)
 

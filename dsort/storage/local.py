@@ -22,7 +22,7 @@ from dsort.storage.local_listing import info_of, list_files
 from dsort.storage.local_objects import LocalReadObject, LocalStagedObject
 from dsort.storage.local_removal import remove_below, remove_if_empty
 from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
-from dsort.storage.os_errors import StorageErrors
+from dsort.storage.os_errors import StorageErrors, storage_error_of
 
 __all__ = ["LocalBucket"]
 
@@ -91,9 +91,21 @@ class LocalBucket:
     def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
         """``stat`` of each; those that are no files are left out."""
         found = {}
+        root = f"{self._root}/"
         for name in names:
-            with contextlib.suppress(ObjectNotFoundError):
-                found[name] = self.stat(name)
+            if self._policy is None:
+                encoded_name(name)
+            else:
+                self._path(name)  # before anything is told of it
+            try:
+                # A Path would cost four times what the call does.
+                status = os.stat(root + name)  # noqa: PTH116
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise storage_error_of(error, f"find {name}", self.uri) from error
+            if stat.S_ISREG(status.st_mode):
+                found[name] = info_of(name, status)
         return found
 
     def open(self, name: str) -> LocalReadObject:

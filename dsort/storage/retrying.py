@@ -82,9 +82,15 @@ class RetryPolicy:
             raise InvariantError(f"a retry policy that cannot be: {self}")
 
     @classmethod
-    def of(cls, limits: StoreLimits) -> RetryPolicy:
-        """The policy that ``limits`` ask for."""
-        return cls(tries_max=limits.tries_max, seconds_max=limits.retry_seconds_max)
+    def of(
+        cls, limits: StoreLimits, *, pause: Callable[[float], None] | None = None
+    ) -> RetryPolicy:
+        """The policy that ``limits`` ask for. ``pause``: how to wait, if not by ``time.sleep``."""
+        return cls(
+            tries_max=limits.tries_max,
+            seconds_max=limits.retry_seconds_max,
+            sleep=pause or time.sleep,
+        )
 
     @property
     def retries(self) -> int:

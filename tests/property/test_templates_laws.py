@@ -84,7 +84,7 @@ def test_joined_templates_give_the_names_of_each_in_turn(
     parts: list[tuple[str, list[str]]],
 ) -> None:
     text = "::".join(f"part{index}-{written}" for index, (written, _) in enumerate(parts))
-    assert expand_inputs(text, ".tar") == [
+    assert list(expand_inputs(text, ".tar")) == [
         f"part{index}-{number}.tar"
         for index, (_, choices) in enumerate(parts)
         for number in choices
