@@ -23,6 +23,7 @@ __all__ = [
     "CONFLICT_STEPS_MAX",
     "SEARCH_STEPS_MAX",
     "HasOutputs",
+    "any_overlap",
     "claims_of",
     "final_templates",
     "first_conflict",
@@ -52,6 +53,19 @@ def templates_overlap(one: str, other: str) -> bool:
     :data:`SEARCH_STEPS_MAX`. ``ValueError`` for a broken template.
     """
     return _Search(SEARCH_STEPS_MAX).overlap(_parsed(one), _parsed(other))
+
+
+def any_overlap(ours: Iterable[ShardTemplate], theirs: Iterable[ShardTemplate]) -> bool:
+    """Whether a template of each side make the same name, as they are. True as well if that takes
+    more than :data:`CONFLICT_STEPS_MAX` steps to find out."""
+    search = _Search(CONFLICT_STEPS_MAX)
+    there = [*theirs]
+    return any(
+        search.overlap(one, other)
+        for one in ours
+        for other in there
+        if one.prefix.startswith(other.prefix) or other.prefix.startswith(one.prefix)
+    )
 
 
 def final_templates(text: str, extension: str) -> tuple[str, ...]:

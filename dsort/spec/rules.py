@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dsort.core.bucket_uri import WEB, object_store_behind
+from dsort.core.input_repeats import find_repeats
 from dsort.core.input_templates import parse_input_template
 from dsort.core.names import archive_extension, check_supported
 from dsort.core.templates import parse_template
@@ -110,6 +111,20 @@ def _no_name_twice(spec: JobSpec) -> Iterator[SpecProblem]:
                 "its records would be in the job twice",
             )
         seen.add(name)
+
+
+@_rule("input_format.template", "input_extension")
+def _no_template_names_a_shard_twice(spec: JobSpec) -> Iterator[SpecProblem]:
+    if spec.input_format.template is None:
+        return
+    template = parse_input_template(spec.input_format.template)
+    for repeat in find_repeats(template, spec.input_extension):
+        hint = (
+            "its records would be in the job twice"
+            if repeat.name
+            else "write numbers of one width, as in {000..099}, and parts that differ in more"
+        )
+        yield SpecProblem("input_format.template", str(repeat), hint)
 
 
 @_rule("input_format", "input_extension")
