@@ -144,9 +144,18 @@ def _record_oddities(
         text = "members that are no part of a record (no extension, or a hidden file)"
         yield Oddity("stray_members", len(rows), text, _samples(names, rows))
     if formed.repeated:
-        text = "members that a later one of the same name replaces"
+        text = "members that a later one of the same record and name replaces"
         samples = _samples(names, formed.repeated)
         yield Oddity("duplicated_records", len(formed.repeated), text, samples)
+    seen: set[tuple[int, bytes]] = set()
+    again = []
+    for identity in zip(formed.key_hash.tolist(), formed.keys.tolist(), strict=True):
+        if identity in seen:
+            again.append(_text(identity[1]))
+        seen.add(identity)
+    if again:
+        text = "records with the key of an earlier record, from which they lie apart"
+        yield Oddity("duplicate_keys", len(again), text, tuple(again[:SAMPLES_MAX]))
     if formed.non_adjacent:
         text = "pieces of records that are apart from the rest of their record"
         yield Oddity("non_adjacent", formed.non_adjacent, text)

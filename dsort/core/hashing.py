@@ -4,8 +4,9 @@ The shuffle's sort key of a record is ``mix(XXH3_64(record key) ^ shard_seed)`` 
 ``shard_seed = XXH3_64(shard name, seed=XXH3_64(seed text))`` and ``mix`` is the finaliser of
 SplitMix64 (Steele, Lea, Flood 2014; a bijection of 64-bit words). The shard's name is in it because
 many datasets number their keys anew in every shard: by key alone all records of one name would sit
-side by side. A stray (a member that is no part of a record, see ``records``) has its hash salted,
-so that a lone ``a`` is another record than ``a.jpg``.
+side by side. For the same reason the n-th record of a shard that repeats a key (n from 1 on) has
+``mix(word ^ n)`` in place of its word. A stray (a member that is no part of a record, see
+``records``) has its hash salted, so that a lone ``a`` is another record than ``a.jpg``.
 """
 
 from __future__ import annotations
@@ -48,8 +49,17 @@ def mix(words: UInt64s) -> UInt64s:
 
 
 def shuffle_words(key_hash: UInt64s, seed_of_shard: int) -> UInt64s:
-    """The shuffle's sort keys of one shard's records, shape ``(n,)``."""
-    return mix(key_hash ^ np.uint64(seed_of_shard))
+    """The shuffle's sort keys of one shard's records, all of them and in order; shape ``(n,)``."""
+    words = mix(key_hash ^ np.uint64(seed_of_shard))
+    ordered = np.sort(key_hash)
+    if (ordered[1:] == ordered[:-1]).any():
+        order = np.argsort(key_hash, kind="stable")
+        hashes, rows = key_hash[order], np.arange(len(order))
+        begins = np.append(True, hashes[1:] != hashes[:-1])
+        nth = rows - np.maximum.accumulate(np.where(begins, rows, 0))
+        again = order[nth > 0]
+        words[again] = mix(words[again] ^ nth[nth > 0].astype(np.uint64))
+    return words
 
 
 def md5_digests(keys: Iterable[bytes]) -> tuple[UInt64s, BytesColumn]:

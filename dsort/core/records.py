@@ -1,5 +1,12 @@
 """Members → records: group the members that share a key, whatever their order in the shard.
 
+A *group* is a run of members with one key, strays between them passed over; to webdataset, a group
+is a sample. The groups of one key are brought together to one record, in the place of the first,
+where no two of them have an extension in common. Where two have, all of them stay records of their
+own: which of them belong together would be a guess. So ``a.jpg b.jpg a.cls`` has one record ``a``,
+and ``a.jpg a.cls b.jpg a.jpg a.cls`` has two. An extension that one group has twice is a repeated
+name: the last one is kept.
+
 One pass of vectorised steps over a shard's :class:`~dsort.core.members.MemberTable`. What is odd
 (strays, repeated names, members that are not adjacent) is settled here by the spec's reactions and
 counted; the caller decides what a count means (warn or abort).
@@ -8,7 +15,7 @@ counted; the caller decides what a count means (warn or abort).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +50,28 @@ class FormedRecords:
     non_adjacent: int = 0  # pieces of records that were brought together
     strays: tuple[int, ...] = ()  # member table rows that are strays by kind or name
     dropped: tuple[int, ...] = ()  # those of them that were left out
-    repeated: tuple[int, ...] = ()  # member table rows left out because a later one has their name
+    repeated: tuple[int, ...] = ()  # rows left out because a later one in the group has their name
 
     def __len__(self) -> int:
         return len(self.key_hash)
+
+    def with_keys(self, new_keys: Mapping[int, bytes], members: MemberTable) -> FormedRecords:
+        """The same records, some with new keys (by record); ``members``: with names to match."""
+        keys, key_hash, key_bytes = self.keys.tolist(), self.key_hash.copy(), self.key_bytes.copy()
+        for record, key in new_keys.items():
+            old_hash, new_hash = hash_keys([keys[record], key], 2)
+            key_hash[record] ^= old_hash ^ new_hash  # a stray's salt stays
+            keys[record] = key
+            rows = self.member_rows[self.member_offsets[record] : self.member_offsets[record + 1]]
+            key_bytes[rows] = len(key)
+        stored_bytes = _sums(_stored_bytes(members, self.member_rows), self.member_offsets)
+        return replace(
+            self,
+            keys=BytesColumn.of(keys),
+            key_hash=key_hash,
+            key_bytes=key_bytes,
+            stored_bytes=stored_bytes,
+        )
 
     def segments(self, members: MemberTable) -> Segments:
         """The byte ranges of each record in the shard, adjacent ones joined."""
@@ -74,7 +99,8 @@ def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
 
     non_adjacent = 0
     if _any_twice(key_hash):
-        merged = _merge_by_key(keys, key_hash)
+        members_of = np.append(np.flatnonzero(starts_record), len(rows))
+        merged = _merge_by_key(members.names, rows, members_of, stray[first_rows], keys, key_hash)
         non_adjacent = len(keys) - len(merged.first)
         record_of = merged.record_of[record_of]
         by_record = np.argsort(record_of, kind="stable")
@@ -150,17 +176,88 @@ class _Merged:
     record_of: Int64s  # the record of each piece
 
 
-def _merge_by_key(keys: BytesColumn, key_hash: UInt64s) -> _Merged:
-    """Bring together the pieces that have one key. Exact: equal hashes are compared by key."""
-    by_key: dict[tuple[int, bytes], int] = {}
-    record_of = np.empty(len(keys), np.int64)
-    first: list[int] = []
-    for piece, identity in enumerate(zip(key_hash.tolist(), keys.tolist(), strict=True)):
-        record = by_key.setdefault(identity, len(by_key))
-        if record == len(first):
-            first.append(piece)
-        record_of[piece] = record
-    return _Merged(np.array(first, np.int64), record_of)
+def _merge_by_key(
+    names: BytesColumn,
+    rows: Int64s,
+    bounds: Int64s,
+    stray: Bools,
+    keys: BytesColumn,
+    key_hash: UInt64s,
+) -> _Merged:
+    """Bring together the pieces of one key, as far as that is no guess (see above).
+
+    Piece ``i`` has the members ``rows[bounds[i]:bounds[i + 1]]``; strays are pieces of one member.
+    """
+    count = len(keys)
+    same_key = _first_equals(keys, key_hash)
+    order = np.argsort(same_key, kind="stable")  # by key, pieces in shard order
+    again = np.zeros(count, np.bool_)
+    again[1:] = same_key[order[1:]] == same_key[order[:-1]]
+    rank = np.where(stray, np.arange(count), np.cumsum(~stray))
+    adjacent = again.copy()  # nothing but strays lie between the piece and the one before it
+    adjacent[1:] &= rank[order[1:]] == rank[order[:-1]] + 1
+    group = np.empty(count, np.int64)
+    group[order] = order[_last_true(~adjacent)]
+    apart = _share_a_name(names, rows, bounds, same_key, group, np.unique(order[again & ~adjacent]))
+    record = np.where(apart[same_key], group, same_key)
+    first, record_of = np.unique(record, return_inverse=True)
+    return _Merged(first, record_of.astype(np.int64))
+
+
+def _share_a_name(
+    names: BytesColumn,
+    rows: Int64s,
+    bounds: Int64s,
+    same_key: Int64s,
+    group: Int64s,
+    later: Int64s,
+) -> Bools:
+    """For each piece that is the first of its key: whether two groups of the key share a name.
+    ``later``: pieces that begin another group of their key than its first."""
+    apart = np.zeros(len(same_key), np.bool_)
+    in_question = np.zeros(len(same_key), np.bool_)
+    in_question[same_key[later]] = True
+    pieces = np.flatnonzero(in_question[same_key])
+    widths = bounds[pieces + 1] - bounds[pieces]
+    ends = np.cumsum(widths)
+    own = np.arange(int(ends[-1]) if len(ends) else 0)
+    own_rows = rows[own + np.repeat(bounds[pieces] - (ends - widths), widths)]
+    piece = np.repeat(pieces, widths)
+    taken = names.take(own_rows)
+    same_name = _first_equals(taken, hash_keys(taken.tolist(), len(taken)))
+    # A name tells the key, but for directories and devices, which are strays whatever their name.
+    shared = (group[piece[same_name]] != group[piece]) & (
+        same_key[piece[same_name]] == same_key[piece]
+    )
+    apart[same_key[piece[shared]]] = True
+    return apart
+
+
+def _first_equals(values: BytesColumn, hashes: UInt64s) -> Int64s:
+    """For each row the first row that equals it. Exact: equal hashes are compared by value."""
+    count = len(values)
+    order = np.argsort(hashes, kind="stable")
+    same = np.zeros(count, np.bool_)
+    same[1:] = hashes[order[1:]] == hashes[order[:-1]]
+    pairs = np.flatnonzero(same)
+    here, before = order[pairs], order[pairs - 1]
+    lengths, starts = values.lengths, values.offsets[:-1]
+    equal = lengths[here] == lengths[before]
+    equal[equal] = equal_ranges(
+        values.blob, starts[here[equal]], starts[before[equal]], lengths[here[equal]]
+    )
+    if not equal.all():  # two values have one hash
+        seen: dict[tuple[int, bytes], int] = {}
+        each = enumerate(zip(hashes.tolist(), values.tolist(), strict=True))
+        return np.array([seen.setdefault(identity, row) for row, identity in each], np.int64)
+    first = np.empty(count, np.int64)
+    first[order] = order[_last_true(~same)]
+    return first
+
+
+def _last_true(begins: Bools) -> Int64s:
+    """For each position the last one up to it where ``begins`` holds; it does at the first."""
+    return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
 
 
 def _repeated_names(

@@ -159,8 +159,10 @@ class JobConfig(_Part):
         "is found at all, unless this is set to ignore or warn.",
     )
     duplicated_records: Reaction = Field(
-        default="warn",
-        description="A record has two members of one extension in one shard. The last one wins.",
+        default="abort",
+        description="Two members side by side have one key and one extension. warn, ignore: the "
+        "last one is kept. Members of one key that lie apart and have an extension in common are "
+        "records of their own, which duplicate_keys is for.",
     )
     ekm_malformed_line: Reaction = Field(
         default="abort", description="A line of the external key map is no key and template."
@@ -172,8 +174,8 @@ class JobConfig(_Part):
     )
     duplicate_keys: Literal["ignore", "warn", "abort", "drop", "rename"] = Field(
         default="warn",
-        description="Two records of the job have one key. drop keeps the first; rename makes the "
-        "later ones key-1, key-2, ...",
+        description="Two records of the job, or of one shard, have one key. drop keeps the first; "
+        "rename makes the later ones key-1, key-2, ...",
     )
     corrupt_shards: Literal["abort", "skip"] = Field(
         default="abort",

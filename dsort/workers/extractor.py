@@ -88,8 +88,7 @@ class Extractor:
         self._react(shard.name, members, records, tally)
         group = self._groups(shard.name, members, records, tally)  # the key map knows no new names
         if task.renames:
-            members = rename_records(self._store, task, shard, members, records)
-            records = form_records(members, policy)
+            members, records = rename_records(self._store, task, shard, members, records)
         index = self._index(shard, members, records, group)
         if group is not None and (group < 0).any():
             index = index.take(np.flatnonzero(group >= 0))
@@ -131,8 +130,8 @@ class Extractor:
             names = list(_names(shard, members, records.repeated))
             if reactions.duplicated_records == "abort":
                 raise DuplicateError(
-                    f"{names[0]} occurs more than once in its shard",
-                    hint="duplicated_records: warn keeps the last one",
+                    f"{names[0]} occurs more than once in its record",
+                    hint="duplicated_records: warn keeps the last one; the others are lost",
                 )
             tally.add("duplicated_records", len(records.repeated), names)
 

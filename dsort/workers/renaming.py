@@ -27,43 +27,34 @@ def rename_records(
     shard: ShardBytes,
     members: MemberTable,
     records: FormedRecords,
-) -> MemberTable:
-    """The member table with the new names, and literals with the headers that say so."""
+) -> tuple[MemberTable, FormedRecords]:
+    """The member table with the new names, and literals with the headers that say so; and the same
+    records with their new keys."""
     positions = store.positions(task.renames)
     start, stop = np.searchsorted(positions.array("shard"), [task.shard, task.shard + 1]).tolist()
     if start == stop:
-        return members
+        return members, records
     names = members.names.tolist()
     literals = dict(members.literals)
     range_start, range_length = members.range_start.copy(), members.range_length.copy()
     key_bytes = records.key_bytes.tolist()
-    renamed_keys: dict[tuple[bytes, bool], bytes] = {}
     ordinals = positions.array("ordinal", start, stop).tolist()
     new_keys = positions.bytes_column("keys", start, stop).tolist()
-    for ordinal, new_key in zip(ordinals, new_keys, strict=True):
+    keys_of = dict(zip(ordinals, new_keys, strict=True))
+    for ordinal, new_key in keys_of.items():
         first, last = records.member_offsets[ordinal : ordinal + 2].tolist()
         for row in records.member_rows[first:last].tolist():
-            renamed_keys[_identity(names[row], key_bytes[row])] = new_key
             names[row] = new_key + names[row][key_bytes[row] :]
             headers_bytes = int(members.payload_start[row] - members.range_start[row])
             headers = shard.at(int(members.range_start[row]), headers_bytes)
             literals[row] = renamed(literals.get(row, b"") + headers, names[row])
             range_start[row] += headers_bytes
             range_length[row] -= headers_bytes
-    # A member that a later one of its name replaces takes the new name, too: or it would come back.
-    for row in records.repeated:
-        key = renamed_keys.get(_identity(names[row], key_bytes[row]))
-        if key is not None:
-            names[row] = key + names[row][key_bytes[row] :]
-    return replace(
+    named = replace(
         members,
         names=BytesColumn.of(names),
         literals=literals,
         range_start=range_start,
         range_length=range_length,
     )
-
-
-def _identity(name: bytes, key_bytes: int) -> tuple[bytes, bool]:
-    """What tells records of one shard apart: the key, and whether it is a stray's."""
-    return name[:key_bytes], key_bytes == len(name)
+    return named, records.with_keys(keys_of, named)

@@ -202,7 +202,9 @@ def odd_shard(path: Path) -> None:
         member(archive, "d", tarfile.DIRTYPE)
         member(archive, "d/a.jpg")
         member(archive, "d/b.jpg")
+        member(archive, "d/b.jpg")
         member(archive, "d/a.cls")
+        member(archive, "d/c.jpg")
         member(archive, "d/b.jpg")
         member(archive, "README")
         member(archive, "link.txt", tarfile.SYMTYPE)
@@ -217,10 +219,11 @@ def test_inspect_names_what_is_odd(cli: CommandLine, tmp_path: Path) -> None:
     assert found["stray_members"] == (1, ["README"])
     assert found["duplicated_records"] == (1, ["d/b.jpg"])
     assert found["non_adjacent"][0] > 0
+    assert found["duplicate_keys"] == (1, ["d/b"])
     records = {each["key"]: each["extensions"] for each in summary["records"]}
     assert records["d/a"] == [".jpg", ".cls"]
     assert records["README"] == [""]
-    assert summary["members"] == 7
+    assert summary["members"] == 9
     text = cli("inspect", "odd.tar").out
     assert "README" in text
     assert "nothing" not in text

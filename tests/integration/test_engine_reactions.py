@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from dsort import api
 from dsort.errors import (
     CorruptShardError,
     DuplicateError,
     MissingShardError,
     StrayMemberError,
 )
+from dsort.reports import JobReport, RunOptions, VerifyReport
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import (
     count_of,
@@ -94,24 +96,97 @@ def test_an_empty_job_is_done_if_missing_shards_are_no_matter(tmp_path: Path) ->
 
 # --- duplicated_records --------------------------------------------------------------------------
 
-REPEATED = Shard((*record("a", payload=b"old"), *record("b"), *record("a", payload=b"new")))
+REPEATED = Shard((*record("a", payload=b"old"), *record("a", payload=b"new"), *record("b")))
 
 
-@pytest.mark.parametrize("reaction", [None, "warn", "ignore"])
-def test_of_a_repeated_member_the_last_one_wins(reaction: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reaction", ["warn", "ignore"])
+def test_of_a_repeated_member_the_last_one_wins(reaction: str, tmp_path: Path) -> None:
     write_shards(tmp_path / "in", {"in.tar": REPEATED})
-    config = {"duplicated_records": reaction} if reaction else {}
-    report = run_local(tmp_path, spec_of(Config=config))
+    report = run_local(tmp_path, spec_of(Config={"duplicated_records": reaction}))
     found = read_shard(files_of(tmp_path / "out")["out-0.tar"])
     assert [(m.name, m.payload) for m in found] == [("a.jpg", b"new"), ("b.jpg", b"b.jpg")]
     assert count_of(report, "duplicated_records") == (1, ("in.tar: a.jpg",))
     assert any("a.jpg" in text for text in report.warnings) is (reaction != "ignore")
 
 
-def test_a_repeated_member_may_abort(tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", [{}, {"duplicated_records": "abort"}])
+def test_a_repeated_member_aborts(config: dict[str, str], tmp_path: Path) -> None:
     write_shards(tmp_path / "in", {"in.tar": REPEATED})
     with refused(tmp_path, DuplicateError, "in.tar: a.jpg", "duplicated_records"):
-        run_local(tmp_path, spec_of(Config={"duplicated_records": "abort"}))
+        run_local(tmp_path, spec_of(Config=config))
+
+
+# --- records of one shard that have one key ------------------------------------------------------
+
+APART = Shard(
+    (
+        *record("a", "jpg", "cls", payload=b"first"),
+        *record("b", "jpg", "cls"),
+        *record("a", "jpg", "cls", payload=b"second"),
+        *record("c", "jpg"),
+        *record("c2", "jpg"),
+        *record("c", "cls"),
+    )
+)
+
+
+def verified_again(root: Path, report: JobReport) -> VerifyReport:
+    manifest = (root / "out" / str(report.manifest_name)).read_bytes()
+    return api.verify(manifest, options=RunOptions(root=root))
+
+
+@pytest.mark.parametrize("move", ["map", "spill"])
+def test_groups_of_one_key_that_collide_are_records_of_their_own(move: str, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": APART})
+    report = run_local(tmp_path, spec_of(verify="content"), move=move)
+    assert records_out(tmp_path) == ["a.jpg", "a.cls", "b.jpg", "b.cls", "a.jpg", "a.cls",
+                                     "c.jpg", "c.cls", "c2.jpg"]  # fmt: skip
+    assert report.records == 5
+    assert count_of(report, "duplicate_keys") == (1, ("in.tar: a",))
+    assert count_of(report, "duplicated_records")[0] == 0
+    verified = verified_again(tmp_path, report)
+    assert (verified.problem_count, verified.records) == (0, 5)
+
+
+@pytest.mark.parametrize("reaction", ["drop", "rename", "abort"])
+def test_records_of_one_shard_and_key_are_settled_as_duplicates(
+    reaction: str, tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", {"in.tar": APART})
+    spec = spec_of(Config={"duplicate_keys": reaction})
+    if reaction == "abort":
+        with refused(tmp_path, DuplicateError, "1 records", "in.tar: a", "duplicate_keys"):
+            run_local(tmp_path, spec)
+        return
+    report = run_local(tmp_path, spec)
+    second = ["a-1.jpg", "a-1.cls"] if reaction == "rename" else []
+    assert records_out(tmp_path) == ["a.jpg", "a.cls", "b.jpg", "b.cls", *second,
+                                     "c.jpg", "c.cls", "c2.jpg"]  # fmt: skip
+    verified = verified_again(tmp_path, report)
+    assert verified.problem_count == 0
+
+
+def test_a_key_map_that_leaves_out_one_of_them_does_not_mix_up_new_keys(tmp_path: Path) -> None:
+    members = (*record("a", "jpg"), *record("b"), *record("a", "cls"), *record("c"))
+    write_shards(tmp_path / "in", {"in.tar": Shard((*members, *record("a", "jpg", payload=b"2")))})
+    spec = spec_of(ekm={"x-%d": ["a.jpg", "^b", "^c"]})
+    spec["Config"] = {"duplicate_keys": "rename", "ekm_missing_key": "ignore"}
+    del spec["output_format"]
+    run_local(tmp_path, spec)
+    assert records_out(tmp_path) == ["a.jpg", "b.jpg", "c.jpg", "a-1.jpg"]
+
+
+def test_a_shuffle_does_not_put_records_of_one_shard_and_key_side_by_side(tmp_path: Path) -> None:
+    names = [name for n in range(40) for name in ("same", f"{n:03d}")]
+    shard = Shard(tuple(Member(f"{name}.jpg", b"%d" % at) for at, name in enumerate(names)))
+    write_shards(tmp_path / "in", {"in.tar": shard})
+    spec = spec_of(algorithm={"kind": "shuffle", "seed": 1}, output_shard_records=1000)
+    report = run_local(tmp_path, spec)
+    places = [at for at, name in enumerate(records_out(tmp_path)) if name == "same.jpg"]
+    assert len(places) == 40
+    assert places[-1] - places[0] > 60
+    verified = verified_again(tmp_path, report)
+    assert verified.problem_count == 0
 
 
 # --- duplicate_keys ------------------------------------------------------------------------------
@@ -183,7 +258,8 @@ def test_a_renamed_record_keeps_all_else_of_its_headers(tmp_path: Path) -> None:
         ),
     }
     write_shards(tmp_path / "in", shards)
-    run_local(tmp_path, spec_of(Config={"duplicate_keys": "rename"}))
+    config = {"duplicate_keys": "rename", "duplicated_records": "warn"}
+    run_local(tmp_path, spec_of(Config=config))
     found = [m for data in files_of(tmp_path / "out").values() for m in read_shard(data)]
     # Made anew under the new name, each is what was written.
     wanted = [

@@ -41,6 +41,8 @@ class Record:
     shard: int
     members: list[tuple[bytes, bytes, str, bytes | None]] = field(default_factory=list)
     group: int = 0
+    at: int = 0  # its first member's row in the shard
+    nth: int = 0  # how many earlier records of its shard have its key
 
     @property
     def identity(self) -> tuple[bool, bytes]:
@@ -69,12 +71,14 @@ def expected(spec: Mapping[str, Any], shards: Mapping[str, Shard]) -> Outcome:
     for ordinal, shard in enumerate(shards.values()):
         records += _extract(shard, ordinal, config, outcome)
     _check_content(spec, records, outcome)  # those that the key map leaves out as well
+    every = records
     records = _place(spec, config, records, outcome)
     if outcome.errors:
         return outcome
     records = _settle_duplicates(config.get("duplicate_keys", "warn"), records, outcome)
     if outcome.errors:
         return outcome
+    _count_repeats(every)
     records = _ordered(spec["algorithm"], list(shards), records)
     outcome.shards = _named(spec, records, outcome)
     return outcome
@@ -126,23 +130,37 @@ def _group(
     config: Mapping[str, Any],
     outcome: Outcome,
 ) -> list[Record]:
-    found: dict[tuple[bool, bytes], Record] = {}
-    last = {(stray, name): row for row, (_, name, stray, _) in enumerate(kept)}
-    before: tuple[bool, bytes] | None = None
-    pieces = 0
-    for row, (key, name, stray, member) in enumerate(kept):
-        identity = (stray, key)
-        pieces += identity != before or stray
-        before = identity
-        record = found.setdefault(identity, Record(key, stray, ordinal))
-        if last[(stray, name)] == row:
-            record.members.append(_stored(shard, name, member))
+    pieces: list[list[int]] = []  # rows of ``kept``: side by side, of one key; strays alone
+    groups: list[list[int]] = []  # the same with strays passed over
+    current: tuple[bool, bytes] | None = None
+    for row, (key, _, stray, _) in enumerate(kept):
+        before = kept[row - 1] if row else None
+        beside = before is not None and (before[2], before[0]) == (stray, key)
+        pieces.append([row]) if stray or not beside else pieces[-1].append(row)
+        if stray:
+            own = next((g for g in groups if g[-1] == row - 1), None) if beside else None
         else:
-            outcome.counts["duplicated_records"] += 1
-            if config.get("duplicated_records") == "abort":
-                outcome.errors.add(DuplicateError)
-    outcome.counts["non_adjacent_records"] += pieces - len(found)
-    return list(found.values())
+            open_groups = [g for g in groups if not kept[g[0]][2]]
+            own = open_groups[-1] if open_groups and current == (stray, key) else None
+            current = (stray, key)
+        groups.append([row]) if own is None else own.append(row)
+    found: list[Record] = []
+    for key, stray in dict.fromkeys((kept[group[0]][0], kept[group[0]][2]) for group in groups):
+        own_groups = [g for g in groups if (kept[g[0]][0], kept[g[0]][2]) == (key, stray)]
+        names = [name for g in own_groups for name in {kept[row][1] for row in g}]
+        if len(names) == len(set(names)):
+            own_groups = [[row for g in own_groups for row in g]]
+        for group in own_groups:
+            found.append(Record(key, stray, ordinal, at=group[0]))
+            for place, row in enumerate(group):
+                if kept[row][1] in [kept[later][1] for later in group[place + 1 :]]:
+                    outcome.counts["duplicated_records"] += 1
+                    if config.get("duplicated_records", "abort") == "abort":
+                        outcome.errors.add(DuplicateError)
+                else:
+                    found[-1].members.append(_stored(shard, kept[row][1], kept[row][3]))
+    outcome.counts["non_adjacent_records"] += len(pieces) - len(found)
+    return sorted(found, key=lambda record: record.at)
 
 
 def _stored(shard: Shard, name: bytes, member: Member) -> tuple[bytes, bytes, str, bytes | None]:
@@ -198,6 +216,14 @@ def _content(record: Record, algorithm: Mapping[str, Any]) -> int | float | byte
         return None
     kind = algorithm["content_key_type"]
     return text if kind == "string" else int(text) if kind == "int" else float(text)
+
+
+def _count_repeats(records: list[Record]) -> None:
+    """Set ``nth``, for the shuffle; ``records`` have their new keys, and none is left out yet."""
+    times: Counter[tuple[int, bool, bytes]] = Counter()
+    for record in records:
+        record.nth = times[record.shard, *record.identity]
+        times[record.shard, *record.identity] += 1
 
 
 def _check_content(spec: Mapping[str, Any], records: list[Record], outcome: Outcome) -> None:
@@ -275,6 +301,10 @@ def _shuffle_word(seed: str, shard_name: str, record: Record) -> int:
     outer = xxhash.xxh3_64_intdigest(seed.encode())
     of_shard = xxhash.xxh3_64_intdigest(shard_name.encode(), seed=outer)
     word = xxhash.xxh3_64_intdigest(record.key) ^ (STRAY_SALT if record.stray else 0) ^ of_shard
+    return _mixed(_mixed(word) ^ record.nth) if record.nth else _mixed(word)
+
+
+def _mixed(word: int) -> int:
     word = (word + 0x9E3779B97F4A7C15) & WORD
     word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & WORD
     word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & WORD

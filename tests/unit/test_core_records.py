@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,19 +97,78 @@ def test_of_a_repeated_name_the_last_one_stays_in_its_place() -> None:
     assert sorted(formed.repeated) == [0, 2]
 
 
-def test_a_record_whose_first_member_is_replaced_stays_where_it_was() -> None:
+@pytest.mark.parametrize(
+    ("names", "rows"),
+    [
+        # as webdataset has them: three samples, and all of them whole
+        ("a.jpg a.cls b.jpg b.cls a.jpg a.cls", [[0, 1], [2, 3], [4, 5]]),
+        ("a.jpg b.jpg a.jpg", [[0], [1], [2]]),
+        # nothing collides: brought together, from however many groups
+        ("a.jpg b.jpg a.cls b.cls a.txt", [[0, 2, 4], [1, 3]]),
+        # two of three groups collide: which the third belongs to would be a guess
+        ("a.jpg b.jpg a.cls c.jpg a.jpg", [[0], [1], [2], [3], [4]]),
+        ("a.jpg b.jpg a.jpg c.jpg a.cls", [[0], [1], [2], [3], [4]]),
+        # each key for itself
+        ("a.jpg b.jpg a.jpg b.cls a.cls", [[0], [1, 3], [2], [4]]),
+        # one group that has a name twice, of a key whose groups do not collide
+        ("a.jpg a.jpg b.jpg a.cls", [[1, 3], [2]]),
+        ("a.jpg a.jpg b.jpg a.jpg", [[1], [2], [3]]),
+        # strays are passed over, as webdataset does
+        ("a.jpg README a.cls", [[0, 2], [1]]),
+        ("a.jpg README a.jpg", [[2], [1]]),
+        ("a.jpg README b.jpg LICENSE a.jpg", [[0], [1], [2], [3], [4]]),
+        # strays of one name
+        ("README README a.jpg", [[1], [2]]),
+        ("README a.jpg README", [[0], [1], [2]]),
+        ("a a.jpg a a.cls", [[0], [1, 3], [2]]),
+    ],
+)
+def test_groups_of_one_key_are_brought_together_where_no_member_collides(
+    names: str, rows: list[list[int]]
+) -> None:
+    members = names.encode().split()
+    formed = form_records(table(*members), "keep")
+    assert rows_of(formed) == rows
+    assert sorted({*range(len(members))} - {*formed.member_rows.tolist()}) == sorted(
+        formed.repeated
+    )
+
+
+def test_records_of_one_shard_and_key_have_one_hash() -> None:
     formed = form_records(table(b"a.jpg", b"b.jpg", b"a.jpg"), "keep")
-    assert formed.keys.tolist() == [b"a", b"b"]
-    assert rows_of(formed) == [[2], [1]]
-    assert formed.repeated == (0,)
+    assert formed.key_hash[0] == formed.key_hash[2] != formed.key_hash[1]
+    assert formed.non_adjacent == 0
+
+
+def test_two_keys_with_one_hash_are_two_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [b"a.jpg", b"b.jpg", b"a.cls", b"b.cls", b"b.jpg", b"c.jpg"]
+    wanted = rows_of(form_records(table(*names), "keep"))
+    monkeypatch.setattr(
+        "dsort.core.records.hash_keys", lambda keys, count: np.zeros(count, np.uint64)
+    )
+    assert rows_of(form_records(table(*names), "keep")) == wanted == [[0, 2], [1], [3, 4], [5]]
+
+
+def test_new_keys_leave_records_as_they_are() -> None:
+    members = table(b"a.jpg", b"b.jpg", b"a.jpg", b"a.txt", b"README", b"b.jpg", b"README")
+    formed = form_records(members, "keep")
+    names = [b"a.jpg", b"b.jpg", b"new.jpg", b"new.txt", b"README", b"b.jpg", b"READ"]
+    named = replace(members, names=BytesColumn.of(names), literals={2: b"L" * 1536})
+    again = formed.with_keys({2: b"new", 5: b"READ"}, named)
+    assert rows_of(again) == rows_of(formed)
+    assert again.keys.tolist() == [b"a", b"b", b"new", b"README", b"b", b"READ"]
+    fresh = form_records(table(b"new.jpg", b"READ"), "keep")
+    assert again.key_hash[[2, 5]].tolist() == fresh.key_hash.tolist()
+    assert again.key_bytes[[2, 3, 6]].tolist() == [3, 3, 4]
+    assert again.stored_bytes.tolist() == [1024, 1024, 2048 + 1536, 1024, 1024, 1024]
 
 
 @pytest.mark.parametrize("count", [5, 16, 17, 18, 60])
 def test_repeated_names_in_a_record_of_many_members(count: int) -> None:
     names = [b"a.%d" % number for number in range(count)]
-    formed = form_records(table(*names, names[0], b"b.jpg", names[1], names[-1]), "keep")
-    last = [*range(2, count - 1), count, count + 2, count + 3]
-    assert rows_of(formed) == [last, [count + 1]]
+    formed = form_records(table(*names, names[0], names[1], names[-1], b"b.jpg"), "keep")
+    last = [*range(2, count - 1), count, count + 1, count + 2]
+    assert rows_of(formed) == [last, [count + 3]]
     assert sorted(formed.repeated) == [0, 1, count - 1]
 
 
@@ -146,10 +206,9 @@ def test_strays_to_abort_for_are_all_named() -> None:
 
 
 def test_a_stray_and_a_record_of_one_name_are_two() -> None:
-    formed = form_records(table(b"a", b"a.jpg", b"a", b"a.cls"), "keep")
+    formed = form_records(table(b"a", b"a.jpg", b"a.cls"), "keep")
     assert formed.keys.tolist() == [b"a", b"a"]
-    assert rows_of(formed) == [[2], [1, 3]]
-    assert formed.repeated == (0,)
+    assert rows_of(formed) == [[0], [1, 2]]
     assert formed.key_hash[0] != formed.key_hash[1]
 
 

@@ -29,7 +29,7 @@ def test_the_defaults() -> None:
     assert (spec.max_mem_usage, spec.memory_limit) == ("80%", Percent(80))
     config = spec.config
     assert config.missing_shards is None  # warn, but no input at all is an error
-    assert (config.duplicated_records, config.duplicate_keys) == ("warn", "warn")
+    assert (config.duplicated_records, config.duplicate_keys) == ("abort", "warn")
     assert (config.ekm_malformed_line, config.ekm_missing_key) == ("abort", "abort")
     assert (config.corrupt_shards, config.stray_members) == ("abort", "keep")
 
