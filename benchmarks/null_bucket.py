@@ -139,6 +139,15 @@ class NullBucket:
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         return set(tokens)
 
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return set()
+
+    def keep_aside(self, name: str, token: str) -> str:
+        return ""
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> None:
+        raise InvariantError(f"nothing is kept here, not even {name}")
+
     def settle(self) -> None:
         """Nothing to survive."""
 

@@ -17,6 +17,7 @@
     │   ├── ObjectNotFoundError
     │   ├── StorageAccessError                permission denied
     │   ├── StorageFullError                  no room left for outputs or scratch
+    │   ├── NamesTakenError         2    409  objects have the names that outputs would get
     │   └── TransientStorageError             a request failed that may well succeed if tried again
     ├── WorkerLostError             5    500  a worker died, again and again
     │   └── ScratchLostError                  with a node, and the scratch on it (the job mends it)
@@ -57,6 +58,7 @@ __all__ = [
     "JobStoppedError",
     "KeyMapError",
     "MissingShardError",
+    "NamesTakenError",
     "NotFoundError",
     "NotSupportedError",
     "ObjectNotFoundError",
@@ -206,6 +208,14 @@ class StorageAccessError(StorageError):
 
 class StorageFullError(StorageError):
     """No room is left for outputs or scratch."""
+
+
+class NamesTakenError(StorageError):
+    """Names that outputs would get are taken, and may not be replaced: a conflict of what was asked
+    with what is there, no failure of the store."""
+
+    exit_code = 2
+    http_status = 409
 
 
 class TransientStorageError(StorageError):

@@ -13,11 +13,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-__all__ = ["INTERNAL_PREFIX", "Bucket", "Buffer", "ObjectInfo", "ReadObject", "StagedObject"]
+__all__ = [
+    "COPY",
+    "INTERNAL_PREFIX",
+    "Bucket",
+    "Buffer",
+    "ObjectInfo",
+    "ReadObject",
+    "StagedObject",
+]
 
 INTERNAL_PREFIX = ".dsort/"
 """Names under this prefix are dsort's own (manifests, staged outputs); ``list`` leaves them out
 unless asked for a prefix that begins with it."""
+
+COPY = "copy"
+"""The receipt of ``keep_aside`` for what is kept as the object that was asked for."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -162,6 +173,18 @@ class Bucket(Protocol):
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         """Which staged objects are whole and can still be published (or were, under their names):
         ``tokens`` are (name, receipt) by token."""
+
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        """Which staged objects have their names by now: ``tokens`` as in ``still_staged``."""
+
+    def keep_aside(self, name: str, token: str) -> str:
+        """Have what is stored as ``name`` kept as ``token``, whatever is published over it. The
+        receipt that ``put_back`` needs; "" if there is no such object. ``name`` stays where a store
+        or a file system can do so. Doing it again keeps what is there now."""
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> None:
+        """Give ``name`` what was kept as ``token``, in place of whatever has it. Doing it again
+        while ``token`` is there is no error; without it ``name`` stays as it is."""
 
     def settle(self) -> None:
         """Return once all published names survive a power cut (directories synced)."""

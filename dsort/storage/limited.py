@@ -262,6 +262,18 @@ class LimitedBucket:
         with self._requests:
             return self.inner.still_staged(tokens)
 
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        with self._requests:
+            return self.inner.published(tokens)
+
+    def keep_aside(self, name: str, token: str) -> str:
+        with self._requests:
+            return self.inner.keep_aside(name, token)
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> None:
+        with self._requests:
+            self.inner.put_back(token, name, receipt=receipt)
+
     def settle(self) -> None:
         with self._requests:
             self.inner.settle()

@@ -8,7 +8,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["rename_to_free_name", "reserve_room", "start_writeback", "sync_directories"]
+__all__ = [
+    "link_or_move",
+    "rename_to_free_name",
+    "reserve_room",
+    "start_writeback",
+    "sync_directories",
+]
 
 _FALLOC_FL_KEEP_SIZE = 1
 _RENAME_NOREPLACE = 1
@@ -74,6 +80,23 @@ def rename_to_free_name(source: Path, target: Path) -> None:
         _renameat2(source, target)
         return
     source.unlink()
+
+
+def link_or_move(source: Path, target: Path) -> None:
+    """Have ``target`` be what ``source`` is, in place of whatever ``target`` was: by a hard link,
+    which leaves ``source`` its name; where a file system has none, by a rename."""
+    try:
+        if os.path.samestat(source.lstat(), target.lstat()):
+            return
+        target.unlink()
+    except FileNotFoundError:
+        pass  # one of them is not there: of which, the next call tells
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        source.rename(target)
 
 
 def _renameat2(source: Path, target: Path) -> None:

@@ -12,15 +12,21 @@ from pathlib import Path
 from dsort.core.egress import FetchPolicy
 from dsort.errors import (
     InvariantError,
+    NamesTakenError,
     ObjectNotFoundError,
     StorageAccessError,
     StorageError,
 )
-from dsort.storage.base import INTERNAL_PREFIX, ObjectInfo
-from dsort.storage.linux import rename_to_free_name, reserve_room, sync_directories
+from dsort.storage.base import COPY, INTERNAL_PREFIX, ObjectInfo
+from dsort.storage.linux import (
+    link_or_move,
+    rename_to_free_name,
+    reserve_room,
+    sync_directories,
+)
 from dsort.storage.local_listing import info_of, list_files
 from dsort.storage.local_objects import LocalReadObject, LocalStagedObject
-from dsort.storage.local_removal import remove_below, remove_if_empty
+from dsort.storage.local_removal import move_out, remove_below, remove_if_empty
 from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
 from dsort.storage.os_errors import StorageErrors, storage_error_of
 
@@ -205,7 +211,7 @@ class LocalBucket:
                 else:
                     rename_to_free_name(source, target)
             except (FileExistsError, IsADirectoryError) as error:
-                raise StorageError(
+                raise NamesTakenError(
                     f"{name} in bucket {self.uri} exists already", hint="remove it or rename it"
                 ) from error
             except FileNotFoundError:
@@ -222,6 +228,48 @@ class LocalBucket:
                     if self.stat(place).etag == receipt:
                         found.add(token)
         return found
+
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        """The files that have their names, as they were when they were finished."""
+        found = set()
+        for token, (name, receipt) in tokens.items():
+            with contextlib.suppress(ObjectNotFoundError):
+                if self.stat(name).etag == receipt:
+                    found.add(token)
+        return found
+
+    def keep_aside(self, name: str, token: str) -> str:
+        """Have the file (or the link) ``name`` as ``token``, too; "" if there is none.
+
+        Where there are no hard links it is moved: then ``name`` is free until something is
+        published there.
+        """
+        source, kept = self._path(name), self._token_path(token)
+        with self._doing(f"keep {name} while it is replaced"):
+            try:
+                status = source.lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                return ""
+            if stat.S_ISDIR(status.st_mode):
+                return ""  # nothing can be published there, and that is told then
+            self._unsettled |= self._make_directories(kept.parent) | {source.parent}
+            link_or_move(source, kept)
+        return COPY
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> None:
+        """Rename ``token`` to ``name`` in one step, in place of the file that has that name."""
+        encoded_token(token)
+        target = self._path(name)
+        *parts, last = token.split("/")
+        with self._doing(f"put back {name}"):
+            touched = self._make_directories(target.parent)
+            try:
+                move_out(self._root, parts, last, target)
+            except IsADirectoryError as error:
+                raise NamesTakenError(
+                    f"{name} in bucket {self.uri} is a directory by now", hint="remove or rename it"
+                ) from error
+            self._unsettled |= touched
 
     def settle(self) -> None:
         """Return once all names that this instance published survive a power cut."""

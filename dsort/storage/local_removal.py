@@ -1,4 +1,4 @@
-"""Removing files under a directory without ever leaving it, whatever links lie in the way.
+"""Removing files under a directory, or moving one out of it, without following any link on the way.
 
 Every step is relative to an open directory, and no link is followed on the way, so that nothing
 outside can be hit even if somebody swaps a directory for a link meanwhile.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dsort.errors import StorageAccessError
 
-__all__ = ["remove_below", "remove_if_empty"]
+__all__ = ["move_out", "remove_below", "remove_if_empty"]
 
 _NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.EBUSY})
 
@@ -34,6 +34,19 @@ def remove_below(root: Path, parts: Sequence[str], name_prefix: str) -> None:
         while len(fds) > 1:
             os.close(fds.pop())
             remove_if_empty(parts[len(fds) - 1], fds[-1])
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def move_out(root: Path, parts: Sequence[str], name: str, target: Path) -> None:
+    """Rename ``name`` in the directory ``parts`` under ``root`` to ``target``, whatever has that
+    name. ``OSError`` as they come."""
+    fds = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+    try:
+        for part in parts:
+            fds.append(_open_directory(part, fds[-1]))
+        os.replace(name, target, src_dir_fd=fds[-1])
     finally:
         for fd in fds:
             os.close(fd)

@@ -8,8 +8,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dsort.core.closing import Closing
-from dsort.errors import InvariantError, ObjectNotFoundError, StorageError, StorageFullError
-from dsort.storage.base import INTERNAL_PREFIX, Buffer, ObjectInfo
+from dsort.errors import (
+    InvariantError,
+    NamesTakenError,
+    ObjectNotFoundError,
+    StorageError,
+    StorageFullError,
+)
+from dsort.storage.base import COPY, INTERNAL_PREFIX, Buffer, ObjectInfo
 from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
 
 __all__ = ["MemoryBucket"]
@@ -176,12 +182,34 @@ class MemoryBucket:
         if source not in self._staged:
             raise ObjectNotFoundError(f"there is no {token} in bucket {self.uri}")
         if target in self._objects and not overwrite:
-            raise StorageError(f"{name} in bucket {self.uri} exists already")
+            raise NamesTakenError(f"{name} in bucket {self.uri} exists already")
         self._put(target, bytes(self._staged.pop(source)))
         self._published[source] = target
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         return {token for token in tokens if encoded_token(token) in self._staged}
+
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return {
+            token
+            for token, (name, _) in tokens.items()
+            if encoded_token(token) not in self._staged
+            and self._published.get(encoded_token(token)) == encoded_name(name)
+        }
+
+    def keep_aside(self, name: str, token: str) -> str:
+        encoded = encoded_token(token)
+        held = self._objects.get(encoded_name(name))
+        if held is None:
+            return ""
+        self.need_room(len(held[1]), token)
+        self._put(encoded, held[1])
+        return COPY
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> None:
+        kept = self._get(token)[1]
+        self._put(encoded_name(name), kept)
+        del self._objects[encoded_token(token)]
 
     def settle(self) -> None:
         """Memory never survives."""

@@ -20,6 +20,7 @@ __all__ = [
     "KeyPrefix",
     "ObjectBucket",
     "ObjectClient",
+    "check_copy",
     "checked",
     "checked_token",
     "common_prefix",
@@ -225,6 +226,16 @@ class ObjectBucket:
             return self._objects.head(name)
         except ObjectNotFoundError:
             return None
+
+
+def check_copy(copied: ObjectInfo, size_bytes: int, uri: str) -> None:
+    """``StorageError`` unless a copy that a store has made is as long as what it was made of."""
+    if copied.size_bytes != size_bytes:
+        raise StorageError(
+            f"{copied.name} in bucket {uri} has {copied.size_bytes:,} bytes, as the copy of "
+            f"{size_bytes:,}",
+            hint="the store lost some, or somebody else wrote to it",
+        )
 
 
 def common_prefix(names: Collection[str]) -> str:

@@ -11,9 +11,9 @@ import obstore
 
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.closing import Closing
-from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
-from dsort.storage.base import Buffer
-from dsort.storage.object_bucket import ObjectBucket, checked, checked_token
+from dsort.errors import InvariantError, NamesTakenError, ObjectNotFoundError, StorageError
+from dsort.storage.base import COPY, Buffer
+from dsort.storage.object_bucket import ObjectBucket, check_copy, checked, checked_token
 from dsort.storage.object_errors import PreconditionError
 from dsort.storage.obstore_client import ObstoreClient, open_store
 from dsort.storage.store_limits import StoreLimits
@@ -87,7 +87,7 @@ class ObstoreBucket(ObjectBucket):
             if info is None and is_gone:
                 raise
             if info is None or info.size_bytes != size_bytes or info.mtime_ns < stored_ns:
-                raise StorageError(
+                raise NamesTakenError(
                     f"{name} in bucket {self.uri} exists already", hint="remove it or rename it"
                 ) from None
         copied = self.stat(name).size_bytes
@@ -110,6 +110,38 @@ class ObstoreBucket(ObjectBucket):
                 if info and info.size_bytes == size_bytes and info.mtime_ns >= stored_ns:
                     found.add(token)
         return found
+
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        """The objects that have their names, as long as they were when they were finished."""
+        infos = self.stat_many({name for name, _ in tokens.values()})
+        found = set()
+        for token, (name, receipt) in tokens.items():
+            size_bytes, stored_ns = _parsed(receipt) if receipt else (-1, 0)
+            info = infos.get(name)
+            if info and info.size_bytes == size_bytes and info.mtime_ns >= stored_ns:
+                found.add(token)
+        return found
+
+    def keep_aside(self, name: str, token: str) -> str:
+        """Have the store copy ``name`` to ``token``; "" if there is no such object."""
+        checked_token(token)
+        info = self._head_or_none(checked(name))
+        if info is None:
+            return ""
+        self._copy(name, token, info.size_bytes, f"keep {name} while it is replaced")
+        return COPY
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> None:
+        """Have the store copy ``token`` to ``name``, and remove ``token``."""
+        checked_token(token)
+        self._copy(token, checked(name), self.stat(token).size_bytes, f"put back {name}")
+        self.delete(token)
+
+    def _copy(self, source: str, target: str, size_bytes: int, action: str) -> None:
+        client = self._client
+        with client.doing(action):
+            obstore.copy(client.store, client.key(source), client.key(target), overwrite=True)
+        check_copy(self.stat(target), size_bytes, self.uri)
 
     def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
         """Remove dsort's own objects under ``token_prefix``. (What was begun and never stored, the

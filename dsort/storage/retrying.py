@@ -287,6 +287,32 @@ class RetryingBucket:
             f"look for staged objects of bucket {self.uri}",
         )
 
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return self._call(
+            lambda: self.inner.published(tokens),
+            f"look for published objects of bucket {self.uri}",
+        )
+
+    def keep_aside(self, name: str, token: str) -> str:
+        return self._call(lambda: self.inner.keep_aside(name, token), self._what("keep", name))
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> None:
+        """After a try whose reply was lost, an object that is not kept any more was put back."""
+        is_certain = True
+
+        def put_back() -> None:
+            nonlocal is_certain
+            try:
+                self.inner.put_back(token, name, receipt=receipt)
+            except ObjectNotFoundError:
+                if is_certain:
+                    raise
+            except TransientStorageError:
+                is_certain = False
+                raise
+
+        self._call(put_back, self._what("put back", name))
+
     def settle(self) -> None:
         self._call(self.inner.settle, f"write published names of bucket {self.uri} to disk")
 

@@ -11,12 +11,13 @@ from typing import Any
 import botocore.exceptions as boto
 
 from dsort.core.bucket_ref import BucketRef
-from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
+from dsort.errors import InvariantError, NamesTakenError, ObjectNotFoundError, StorageError
 from dsort.storage.base import ObjectInfo
 from dsort.storage.object_bucket import ObjectBucket, checked, checked_token, common_prefix
 from dsort.storage.object_errors import PreconditionError
 from dsort.storage.retrying import RetryPolicy
 from dsort.storage.s3_client import NOT_OFFERED, S3Client
+from dsort.storage.s3_copies import keep_object, put_back_object
 from dsort.storage.s3_errors import code_of
 from dsort.storage.s3_listing import whole_seconds_ns
 from dsort.storage.s3_receipt import Receipt
@@ -101,21 +102,41 @@ class S3Bucket(ObjectBucket):
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         """The uploads that the store lists as unfinished, and those that became objects."""
+        waiting, published = self._parted(tokens)
+        return waiting | published
+
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        """The uploads that became objects. What the store lists as unfinished has not, even if an
+        object of the same content has its name."""
+        return self._parted(tokens)[1]
+
+    def keep_aside(self, name: str, token: str) -> str:
+        """Have the store keep ``name``, as a version or a copy; see ``s3_copies``."""
+        checked_token(token)
+        return keep_object(self._client, checked(name), token)
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> None:
+        """Have the store copy what was kept to ``name``."""
+        checked_token(token)
+        put_back_object(self._client, token, checked(name), receipt)
+
+    def _parted(self, tokens: Mapping[str, tuple[str, str]]) -> tuple[set[str], set[str]]:
+        """(those that wait to be completed, those that became objects)."""
         uploads = {
             token: Receipt.parse(receipt) for token, (_, receipt) in tokens.items() if receipt
         }
         if not uploads:
-            return set()
+            return set(), set()
         names = common_prefix([upload.name for upload in uploads.values()])
-        waiting = {(each.name, each.upload_id) for each in self.unfinished_uploads(names)}
-        gone = [
-            token
-            for token, upload in uploads.items()
-            if (upload.name, upload.upload_id) not in waiting
-        ]
+        listed = {(each.name, each.upload_id) for each in self.unfinished_uploads(names)}
+        waiting = {
+            token for token, upload in uploads.items() if (upload.name, upload.upload_id) in listed
+        }
+        gone = sorted(uploads.keys() - waiting)
         are_results = self.pool().map(lambda token: self._is_result(uploads[token]), gone)
-        lost = {token for token, is_result in zip(gone, are_results, strict=True) if not is_result}
-        return uploads.keys() - lost
+        return waiting, {
+            token for token, is_result in zip(gone, are_results, strict=True) if is_result
+        }
 
     def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
         """Remove dsort's own objects under ``token_prefix``, and abort unfinished uploads to there
@@ -193,7 +214,7 @@ class S3Bucket(ObjectBucket):
             return False
         # An object with the same content is another one if our upload still waits.
         if self._is_waiting(upload) or not self._is_result(upload):
-            raise StorageError(
+            raise NamesTakenError(
                 f"{upload.name} in bucket {self.uri} exists already", hint="remove it or rename it"
             )
         return True

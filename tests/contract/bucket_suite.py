@@ -5,6 +5,7 @@ A test module subclasses it and gives a fixture ``bucket``: an empty bucket that
 
 from __future__ import annotations
 
+import contextlib
 import random
 from concurrent.futures import ThreadPoolExecutor
 
@@ -277,6 +278,47 @@ class BucketSuite:
             with pytest.raises(ObjectNotFoundError):
                 bucket.publish(TOKEN, "a", overwrite=overwrite)
         assert names_of(bucket) == []
+
+    def test_what_is_replaced_can_be_kept_and_put_back(self, bucket: Bucket) -> None:
+        kept = ".dsort/job1/replaced/0"
+        bucket.write("deep/a", b"old")
+        bucket.create()
+        receipt, aside = stage(bucket, "deep/a", b"longer"), bucket.keep_aside("deep/a", kept)
+        assert aside
+        assert bucket.keep_aside("deep/a", kept) == aside
+        assert bucket.read("deep/a") == b"old"
+        staged = {TOKEN: ("deep/a", receipt)}
+        assert bucket.published(staged) == set()
+        bucket.publish(TOKEN, "deep/a", overwrite=True, receipt=receipt)
+        assert bucket.published(staged) == {TOKEN}
+        assert bucket.read("deep/a") == b"longer"
+        bucket.put_back(kept, "deep/a", receipt=aside)
+        bucket.settle()
+        assert bucket.read("deep/a") == b"old"
+        assert names_of(bucket) == ["deep/a"]
+        assert names_of(bucket, ".dsort/") == []
+        with contextlib.suppress(ObjectNotFoundError):  # where retries cannot tell, it is done
+            bucket.put_back(kept, "deep/a", receipt=aside)
+        assert bucket.read("deep/a") == b"old"
+
+    def test_what_is_kept_is_put_back_where_nothing_is(self, bucket: Bucket) -> None:
+        kept = ".dsort/job1/replaced/0"
+        bucket.write("a", b"old")
+        aside = bucket.keep_aside("a", kept)
+        bucket.delete("a")
+        bucket.put_back(kept, "a", receipt=aside)
+        assert bucket.read("a") == b"old"
+
+    def test_what_is_kept_may_be_discarded(self, bucket: Bucket) -> None:
+        bucket.write("a", b"old")
+        bucket.keep_aside("a", ".dsort/job1/replaced/0")
+        bucket.discard(".dsort/job1/replaced/")
+        assert bucket.read("a") == b"old"
+        assert names_of(bucket, ".dsort/") == []
+
+    def test_nothing_is_kept_of_what_is_not_there(self, bucket: Bucket) -> None:
+        assert bucket.keep_aside("a", ".dsort/job1/replaced/0") == ""
+        assert names_of(bucket, ".dsort/") == []
 
     @pytest.mark.parametrize("token", ["a", "dsort/a", ".dsort", ".dsortx/a", "a/.dsort/b"])
     def test_tokens_outside_the_internal_prefix_are_a_bug(self, bucket: Bucket, token: str) -> None:

@@ -54,8 +54,9 @@ TRANSIENT = tuple(_REPLIES)
 """Kinds of faults that strike before anything is done, and pass."""
 
 _DESCRIBING = ("stat", "stat_many", "list", "open")
-_CHANGING = ("create", "write", "write_new", "delete", "publish", "settle", "discard")
-RETRIED = ("exists", "read", "read_into", "stage", *_DESCRIBING, *_CHANGING)
+_KEEPING = ("keep_aside", "put_back")
+_CHANGING = ("create", "write", "write_new", "delete", "publish", "settle", "discard", *_KEEPING)
+RETRIED = ("exists", "read", "read_into", "stage", "published", *_DESCRIBING, *_CHANGING)
 """The operations that a ``RetryingBucket`` tries again."""
 _OPERATIONS = (*RETRIED, "write_at", "finish")
 

@@ -74,6 +74,15 @@ class HookedBucket:
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         return self.around("still_staged", "", lambda: self.inner.still_staged(tokens))
 
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return self.around("published", "", lambda: self.inner.published(tokens))
+
+    def keep_aside(self, name: str, token: str) -> str:
+        return self.around("keep_aside", name, lambda: self.inner.keep_aside(name, token))
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> None:
+        self.around("put_back", name, lambda: self.inner.put_back(token, name, receipt=receipt))
+
     def settle(self) -> None:
         self.around("settle", "", self.inner.settle)
 
