@@ -7,8 +7,7 @@ seen. The manifest is written after all of them; it is the commit.
 from __future__ import annotations
 
 import platform
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
@@ -22,9 +21,16 @@ from dsort.core.manifest import (
     wids_index_bytes,
 )
 from dsort.creation import Created, file_bytes, keep_sealed, staged
-from dsort.errors import ChangedInputError, InvariantError, StorageError
+from dsort.errors import ChangedInputError, InvariantError, NamesTakenError
 from dsort.job import Job
 from dsort.planning import Plan
+from dsort.replacing import (
+    PutBack,
+    StagedName,
+    each_at_once,
+    keep_replaced,
+    put_back,
+)
 from dsort.storage.base import Bucket
 
 __all__ = [
@@ -37,9 +43,6 @@ __all__ = [
     "take_back",
 ]
 
-PUBLISHED_AT_ONCE_MAX = 16
-PUBLISHED_A_TURN = 500
-
 
 def dsort_version() -> str:
     """The version of the installed package."""
@@ -50,11 +53,11 @@ def dsort_version() -> str:
 
 
 def refuse_existing(job: Job, names: list[str], *, overwrite: bool) -> None:
-    """``StorageError`` if an output name is taken, unless the job may replace it."""
+    """``NamesTakenError`` if an output name is taken, unless the job may replace it."""
     for name in names:
         path = job.outputs_bucket.local_path(name)
         if path is not None and path.is_dir():
-            raise StorageError(
+            raise NamesTakenError(
                 f"{name} in {job.outputs_bucket.uri} is a directory, no shard can have that name",
                 hint="remove it, or use another output_bck or output_format",
             )
@@ -63,7 +66,7 @@ def refuse_existing(job: Job, names: list[str], *, overwrite: bool) -> None:
     existing = sorted(job.outputs_bucket.stat_many(names))
     if existing:
         shown = ", ".join(existing[:3]) + (", …" if len(existing) > 3 else "")
-        raise StorageError(
+        raise NamesTakenError(
             f"{len(existing)} output names are taken in {job.outputs_bucket.uri}: {shown}",
             hint="remove them, use another output_bck or output_format, or allow it: --overwrite",
         )
@@ -93,7 +96,7 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
     bucket, prefix = job.outputs_bucket, staged(job.job_id)
     index = index_name(job.job_id) if job.spec.index == "wids" else None
     named = [
-        _Named(f"{prefix}{shard.ordinal}", name, created.shards[shard.ordinal].receipt, overwrite)
+        _Named(f"{prefix}{shard.ordinal}", name, created.shards[shard.ordinal].receipt, False)
         for shard, name in zip(plan.shards, plan.names, strict=True)
     ]
     # All that needs room is stored before the first name is given: a disk that is full by now must
@@ -112,6 +115,10 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
     if job.lease is not None:
         job.lease.check()
     job.stop.raise_if_requested()  # the lease has looked whether somebody asked to
+    if overwrite:
+        named[: len(plan.names)] = _keep_replaced(job, named[: len(plan.names)])
+        if job.lease is not None:
+            job.lease.check()  # that may have taken a while
     job.naming.update({each.token: (each.name, each.receipt) for each in named})
     _publish(job, named, last)
     return manifest
@@ -127,6 +134,17 @@ class _Named:
     replaces: bool
 
 
+def _keep_replaced(job: Job, named: list[_Named]) -> list[_Named]:
+    """Keep what has the names of the shards: only that is replaced, and can be put back."""
+    kept = keep_replaced(
+        job.outputs_bucket,
+        job.job_id,
+        [StagedName(each.token, each.name, each.receipt) for each in named],
+        between=job.stop.raise_if_requested,
+    )
+    return [replace(each, replaces=each.name in kept) for each in named]
+
+
 def _publish(job: Job, named: list[_Named], last: _Named) -> None:
     """Give the shards their names, then the manifest its own. If that fails, ``take_back`` is to
     follow."""
@@ -137,15 +155,7 @@ def _publish(job: Job, named: list[_Named], last: _Named) -> None:
             job.stop.raise_if_requested()
         bucket.publish(each.token, each.name, overwrite=each.replaces, receipt=each.receipt)
 
-    if bucket.seals_on_finish:
-        with ThreadPoolExecutor(PUBLISHED_AT_ONCE_MAX) as threads:
-            # Some at a time: what waits for a thread takes a kilobyte.
-            for at in range(0, len(named), PUBLISHED_A_TURN):
-                for _ in threads.map(give, named[at : at + PUBLISHED_A_TURN]):
-                    pass
-    else:
-        for each in named:
-            give(each)
+    each_at_once(bucket, named, give, between=lambda: None)
     bucket.settle()
     give(last)
     bucket.settle()
@@ -156,22 +166,24 @@ def names_stored(job: Job) -> list[str]:
     return [*job.planned_names, index_name(job.job_id), manifest_name(job.job_id)]
 
 
-def take_back(job: Job) -> None:
+def take_back(job: Job) -> PutBack:
     """Remove what is staged, and what has got its name already, in this attempt or an earlier one:
-    without a manifest it is no result. Only for who has the job: the names may else stand for what
-    others have published."""
+    without a manifest it is no result. What it had replaced is put back. Only for who has the job:
+    the names may else stand for what others have published."""
     bucket = job.outputs_bucket
     if job.naming:
         # It may be there, though nobody said so; and it must not stand for what is gone.
         bucket.delete(manifest_name(job.job_id))
     bucket.discard(staged(job.job_id), names=names_stored(job))
-    if not job.naming:
-        return
-    # What is there of these now is there under its name.
-    for token in bucket.still_staged(job.naming):
-        bucket.delete(job.naming[token][0])
+    done = put_back(bucket, job.job_id, job.planned_names)
+    if not job.naming or (job.overwrite and not done.was_noted):
+        return done  # no name was given yet
+    given = [job.naming[token][0] for token in bucket.published(job.naming)]
+    new = [name for name in given if name not in done.kept]
+    each_at_once(bucket, new, bucket.delete, between=lambda: None)
     if job.spec.index == "wids":
         bucket.delete(index_name(job.job_id))
+    return done
 
 
 def _stage(bucket: Bucket, token: str, name: str, data: bytes, *, replaces: bool) -> _Named:

@@ -20,12 +20,13 @@ from dsort.commit import (
 from dsort.core.manifest import manifest_name, report_name
 from dsort.core.tally import Tally
 from dsort.creation import Created, create, file_bytes, seal
-from dsort.errors import StorageError
+from dsort.errors import DsortError, StorageError
 from dsort.job import Job
 from dsort.journal import discard_run
 from dsort.lease import Lease
 from dsort.ordering import Ordering
 from dsort.planning import Plan, extract, make_plan
+from dsort.replacing import PutBack
 from dsort.reports import JobReport, PlannedShard, PlanReport
 from dsort.resolve import refuse_collisions
 from dsort.resuming import (
@@ -177,14 +178,30 @@ def _abort(job: Job, error: BaseException | None) -> None:
         return
     # The error that ended the job is the one to tell, not that its report found no room.
     with contextlib.suppress(StorageError):
-        take_back(job)
-        discard_run(job.outputs_bucket, job.job_id, lease=job.lease)
+        done = take_back(job)
+        _tell_put_back(job, error, done)
+        if not done.lost:  # else it stays as it is, for `dsort resume` or `dsort gc`
+            discard_run(job.outputs_bucket, job.job_id, lease=job.lease)
     job.lease.close()
     report = replace(
         _report(job, None, state="aborted", manifest=None), error=str(error) or type(error).__name__
     )
     with contextlib.suppress(StorageError):
         job.outputs_bucket.write(report_name(job.job_id), report_bytes(job, report))
+
+
+def _tell_put_back(job: Job, error: BaseException | None, done: PutBack) -> None:
+    """Say what is where now, with what ended the job."""
+    told = done.words(job.outputs_bucket.uri)
+    if told and isinstance(error, DsortError):
+        error.message = f"{error.message}; {told}"
+    elif told:
+        job.warn("replaced", told)
+    if done.lost and isinstance(error, DsortError):
+        again = (
+            f"`dsort resume {job.job_id}`, or `dsort gc --remove`, puts it back once that can be"
+        )
+        error.hint = f"{error.hint}; {again}" if error.hint else again
 
 
 def _is_lost(job: Job, lease: Lease) -> bool:

@@ -12,6 +12,7 @@ from dsort.core.plan import OutputShard
 from dsort.extraction import answers, steadily
 from dsort.formats.tar import END_OF_ARCHIVE
 from dsort.job import Job
+from dsort.journal import staged
 from dsort.ordering import Ordering
 from dsort.planning import Plan
 from dsort.workers.tasks import (
@@ -29,11 +30,6 @@ __all__ = ["Created", "create", "file_bytes", "keep_sealed", "seal", "staged"]
 SEALED_FILE = "sealed.json"
 RUNS_A_WORKER = 4
 SEALED_AT_ONCE_MAX = 16
-
-
-def staged(job_id: str) -> str:
-    """The prefix of the job's staged objects."""
-    return f".dsort/{job_id}/staged/"
 
 
 def file_bytes(stored_bytes: int) -> int:

@@ -19,6 +19,7 @@ from dsort.core.manifest import index_name
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.journal import JobDirectory, discard_run, list_job_directories, read_journal
 from dsort.lease import JobHold, Lease, Machine, last_attempt, read_hold
+from dsort.replacing import put_back
 from dsort.storage.base import INTERNAL_PREFIX, Bucket
 
 __all__ = ["OWNER_FILE", "Garbage", "KeepsUploads", "Upload", "find_garbage", "remove_garbage"]
@@ -125,14 +126,27 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine) -> None:
 
 def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
     """Remove the output shards that a job had named before it died: without a manifest they are no
-    result. Only what is byte for byte what the job made; it may be somebody else's by now."""
+    result. Only what is byte for byte what the job made; it may be somebody else's by now. What the
+    job had replaced is put back; ``StorageError`` if it cannot be."""
     state = _journal(bucket, directory)
-    if state is None or state.planned is None or not state.committing:
+    planned = state.planned.shards if state is not None and state.planned is not None else ()
+    done = put_back(bucket, directory.job_id, [row.name for row in planned])
+    if done.lost:
+        raise StorageError(
+            f"job {directory.job_id} is not removed: {done.words(bucket.uri)}",
+            hint="make room for it under its name, or move it elsewhere or remove it",
+        )
+    if state is None or not state.committing:
         return
+    accepted = state.accepted
+    if accepted is not None and accepted.spec.get("overwrite") and not done.was_noted:
+        return  # no name was given: what is there may well be the same bytes, of an older job
     bucket.delete(index_name(directory.job_id))
-    for ordinal, row in enumerate(state.planned.shards):
+    for ordinal, row in enumerate(planned):
         created = state.created.get(ordinal)
-        if created is not None and _xxh3(bucket, row.name) == created.xxh3:
+        if created is None or row.name in done.kept:
+            continue
+        if _xxh3(bucket, row.name) == created.xxh3:
             bucket.delete(row.name)
 
 
@@ -256,6 +270,8 @@ def _journal(bucket: Bucket, directory: JobDirectory) -> JournalState | None:
 def _what_is_left(directory: JobDirectory) -> str:
     if directory.has_manifest:
         return "working files of a finished job"
+    if "replaced" in directory.parts:
+        return "a job that ended while it replaced objects, which are kept there"
     if directory.has_journal:
         return "a job that died"
     return "working files of an aborted job" if directory.has_report else "a job that died early"

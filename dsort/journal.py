@@ -23,13 +23,14 @@ __all__ = [
     "journal_prefix",
     "list_job_directories",
     "read_journal",
+    "staged",
 ]
 
 FLUSH_S = 1.0
 EVENTS_MAX = 1000
 READS_AT_ONCE = 16
 _SEGMENT: Final = re.compile(r"(\d{4,})-(\d{6,})\.json")
-_BULK_PARTS: Final = ("staged/", "scratch/", "write-", "journal/")
+_BULK_PARTS: Final = ("staged/", "scratch/", "write-", "replaced/", "journal/")
 _HOLD_PARTS: Final = ("stop", "lease.json", "attempts/")
 """What is in a job's directory while it runs; what says whose it is goes last."""
 
@@ -37,6 +38,11 @@ _HOLD_PARTS: Final = ("stop", "lease.json", "attempts/")
 def journal_prefix(job_id: str) -> str:
     """Where the segments of a job's journal are, in its output bucket."""
     return f"{INTERNAL_PREFIX}{job_id}/journal/"
+
+
+def staged(job_id: str) -> str:
+    """The prefix of a job's staged objects."""
+    return f"{INTERNAL_PREFIX}{job_id}/staged/"
 
 
 class Journal:

@@ -30,7 +30,7 @@ LAYERS = (
     {"planning"},
     {"duplicates", "ordering"},
     {"extraction"},
-    {"job", "job_setup"},
+    {"job", "job_setup", "replacing"},
     {
         "hooks",
         "inspection",
