@@ -24,6 +24,7 @@ from dsort.core.sort_rule import SortRule
 from dsort.workers.homes import Homes, Where
 from dsort.workers.index_store import IndexStore
 from dsort.workers.orderer import Orderer
+from dsort.workers.scratch import Scratch
 from dsort.workers.tasks import CutTask, DuplicatesTask, OrderTask
 
 __all__ = ["make_index", "plan_index"]
@@ -103,7 +104,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dsort-bench-") as directory:
-        store = IndexStore(Path(directory))
+        store = IndexStore(Scratch(Path(directory)))
         shards = make_index(store, arguments.rows, arguments.seed)
         # Forget the peak of making the index: what follows is planning's own.
         Path("/proc/self/clear_refs").write_text("5")

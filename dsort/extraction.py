@@ -25,7 +25,7 @@ __all__ = ["Extraction", "Restaged", "answers", "pick_bucket_splitters", "steadi
 HOMES_LOST_MAX = 16
 """Homes that may be lost in one attempt before it is given up."""
 SURVEY_ROWS_MAX = 2_000_000
-SPLITTERS_FILE = "splitters.pickle"
+SPLITTERS_FILE = "splitters.col"
 
 Result = TypeVar("Result")
 

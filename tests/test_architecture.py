@@ -57,6 +57,16 @@ RAY_MODULE = "dsort/runtime/on_ray.py"
 CATCHES_ALL = {"dsort/runtime/answers.py", "dsort/stopping.py"}
 """Where an error of any kind is handed on to another process or thread, whole."""
 
+UNPICKLES = {
+    "dsort/runtime/on_ray.py": "what the driver has put into Ray's object store",
+    "dsort/runtime/local.py": "the socket pair between a coordinator and its worker",
+    "dsort/runtime/local_worker.py": "the other end of that",
+}
+"""Where bytes become objects of any class, and from whom they come: never from a file or a bucket,
+for who can write there would run code here."""
+PICKLES = {"cPickle", "cloudpickle", "dill", "jsonpickle", "marshal", "pickle", "shelve"}
+CONNECTIONS = "multiprocessing.connection"
+
 IMPURE_MODULES = {
     "asyncio",
     "boto3",
@@ -172,6 +182,23 @@ def test_only_one_module_imports_ray() -> None:
         if dotted.split(".")[0] == "ray"
     }
     assert found <= {RAY_MODULE}
+
+
+def test_nothing_is_unpickled_but_what_our_own_processes_send() -> None:
+    found = {
+        named(path)
+        for path in sources("dsort")
+        for _, dotted in imports(path)
+        if dotted.split(".")[0] in PICKLES or dotted.startswith(CONNECTIONS)
+    }
+    assert found == UNPICKLES.keys()
+    wrong = [
+        f"{named(path)}:{node.lineno}: allow_pickle"
+        for path in all_sources()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle"
+    ]
+    none_of(wrong)
 
 
 def test_core_imports_nothing_impure() -> None:

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import selectors
-import shutil
 import socket
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from typing import Any
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, describe
 from dsort.stopping import StopFlag
-from dsort.workers.homes import Request, home_owner, make_home
+from dsort.workers.homes import Request, home_owner, make_home, open_home
 from dsort.workers.index_store import IndexStore
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 
@@ -88,7 +87,7 @@ class LocalRuntime:
         """Hand ``setup`` to the first ``workers`` processes; the others end."""
         self._setup = setup
         self._home = make_home(Path(setup.scratch), home_owner(setup))
-        self._store = IndexStore(Path(setup.scratch))
+        self._store = IndexStore(open_home(Path(setup.scratch), self._home))
         for host in self._hosts[workers:]:
             _end(host)
         del self._hosts[workers:]
@@ -152,8 +151,10 @@ class LocalRuntime:
             _end(host)
         self._hosts.clear()
         store, self._store = self._store, None
-        if store is not None and not keep_scratch:
-            shutil.rmtree(store.scratch, ignore_errors=True)
+        if store is not None and keep_scratch:
+            store.scratch.close()
+        elif store is not None:
+            store.scratch.remove()
 
     @property
     def _scratch(self) -> IndexStore:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dsort.errors import DsortError
 from dsort.runtime.answers import answer
-from dsort.workers.homes import Homes
+from dsort.workers.homes import Homes, open_home
 from dsort.workers.index_store import IndexStore
 from dsort.workers.worker import Worker
 
@@ -32,7 +32,8 @@ def main() -> None:
     try:
         setup, number, home = link.recv()
         try:
-            homes = Homes(home, IndexStore(Path(setup.scratch)), None)
+            store = IndexStore(open_home(Path(setup.scratch), home))
+            homes = Homes(home, store, None)
             worker = Worker(setup, number, homes)
         except DsortError as error:
             link.send(error)

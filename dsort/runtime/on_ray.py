@@ -105,6 +105,7 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
             from dsort.runtime.ray_worker import RayWorker
 
             exchange = RayExchange(prefix, ray_calls())
+            # What our driver has put into Ray's object store, never a file (see the architecture).
             self._worker = RayWorker(pickle.loads(setup), number, exchange)
 
         def where(self) -> tuple[Place, None]:

@@ -23,7 +23,7 @@ import psutil
 from dsort.errors import DsortError, ScratchLostError
 from dsort.runtime.answers import reply
 from dsort.runtime.ray_words import located, node_words
-from dsort.workers.homes import Request, make_home
+from dsort.workers.homes import Request, make_home, open_home
 from dsort.workers.index_store import IndexStore
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "node_of",
     "remove_scratch",
     "seat_of",
+    "token_of",
 ]
 
 NAMESPACE = "dsort"
@@ -58,6 +59,11 @@ def seat_of(home: str) -> str:
     return home.rpartition("@")[2]
 
 
+def token_of(home: str) -> str:
+    """What tells the directory of a home from any other at its seat."""
+    return home.rpartition("@")[0]
+
+
 class NodeAgent:
     """The home at ``seat`` of the job's ``scratch`` directory, and who answers for it.
 
@@ -72,14 +78,16 @@ class NodeAgent:
         node = node_words(socket.gethostname(), address, node_id) if address else ""
         self._where = f"node {node}" if node else ""
         self._directory = Path(scratch) / seat
-        self._store = IndexStore(self._directory)
+        self._store: IndexStore | None = None
         self._home = ""
         self._error: DsortError | None = None
         for other in self._directory.parent.glob(f"{node_id}*"):
             if other != self._directory:  # lost: what was in it is made again
                 shutil.rmtree(other, ignore_errors=True)
         try:
-            self._home = f"{make_home(self._directory, owner)}@{seat}"
+            token = make_home(self._directory, owner)
+            self._store = IndexStore(open_home(self._directory, token))
+            self._home = f"{token}@{seat}"
         except DsortError as error:
             self._error = located(error, self._where)
 
@@ -87,19 +95,21 @@ class NodeAgent:
         """The id of this home, or why there can be none. ``files``: what was shared until now."""
         error = self._error
         for name, data in files.items():
-            if error is None and not self._store.path(name).exists():
+            if error is None and self._store is not None and not self._store.scratch.has(name):
                 error = self.store(name, data)
         return self._home, error
 
     def answer(self, home: str, request: Request) -> tuple[Any, DsortError | None]:
         """The answer to ``request``, or the error that it ended with."""
-        if home != self._home:
+        if home != self._home or self._store is None:
             return None, ScratchLostError(home, f"scratch {home} is gone")
         answer, error = reply(request, self._store)
         return answer, error and located(error, self._where)
 
     def store(self, name: str, data: bytes) -> DsortError | None:
         """Store a shared file."""
+        if self._store is None:
+            return self._error
         try:
             self._store.write_file(name, data)
         except DsortError as error:

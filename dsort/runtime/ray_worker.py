@@ -10,9 +10,9 @@ from pathlib import Path
 
 from dsort.errors import DsortError
 from dsort.runtime.answers import answer
-from dsort.runtime.ray_agent import seat_of
+from dsort.runtime.ray_agent import seat_of, token_of
 from dsort.runtime.ray_words import node_words
-from dsort.workers.homes import Exchange, Homes
+from dsort.workers.homes import Exchange, Homes, open_home
 from dsort.workers.index_store import IndexStore
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
@@ -55,8 +55,9 @@ class RayWorker:
             return self._home, None
         if error is not None:
             return "", error
-        store = IndexStore(Path(self._setup.scratch) / seat_of(home))
+        directory = Path(self._setup.scratch) / seat_of(home)
         try:
+            store = IndexStore(open_home(directory, token_of(home)))
             self._worker = Worker(self._setup, self._number, Homes(home, store, self._exchange))
         except DsortError as failed:
             return "", failed

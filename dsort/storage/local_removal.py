@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dsort.errors import StorageAccessError
 
-__all__ = ["move_out", "remove_below", "remove_if_empty"]
+__all__ = ["move_out", "remove_below", "remove_entries", "remove_if_empty"]
 
 _NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.EBUSY})
 
@@ -30,7 +30,7 @@ def remove_below(root: Path, parts: Sequence[str], name_prefix: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             for part in parts:
                 fds.append(_open_directory(part, fds[-1]))
-            _remove_entries(fds[-1], name_prefix)
+            remove_entries(fds[-1], name_prefix)
         while len(fds) > 1:
             os.close(fds.pop())
             remove_if_empty(parts[len(fds) - 1], fds[-1])
@@ -74,7 +74,9 @@ def _open_directory(name: str, parent_fd: int) -> int:
         ) from error
 
 
-def _remove_entries(directory_fd: int, name_prefix: str) -> None:
+def remove_entries(directory_fd: int, name_prefix: str) -> None:
+    """Remove what begins with ``name_prefix`` in an open directory, directories with all that is
+    in them. ``OSError`` as they come."""
     with os.scandir(directory_fd) as entries:
         found = [entry for entry in entries if entry.name.startswith(name_prefix)]
     for entry in found:
@@ -84,7 +86,7 @@ def _remove_entries(directory_fd: int, name_prefix: str) -> None:
                 continue
             fd = _open_directory(entry.name, directory_fd)
             try:
-                _remove_entries(fd, "")
+                remove_entries(fd, "")
             finally:
                 os.close(fd)
             remove_if_empty(entry.name, directory_fd)

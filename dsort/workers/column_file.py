@@ -1,8 +1,11 @@
-"""A file of named columns in scratch: written whole, read by slices of rows, never parsed.
+"""A file of named columns in scratch: written whole, read by slices of rows.
 
 Layout: 8 bytes magic, 8 bytes length of the header (little-endian), the header (JSON: name →
 [dtype, count, offset]), then the arrays, each at a multiple of 64 bytes. A bytes column ``x`` is
 stored as ``x.offsets`` and ``x.blob``. Private to one job; no other program reads it.
+
+Some of them come back from the output bucket, where others may write: what is read is numbers of a
+few known kinds, every one of them inside the file, or it is refused.
 """
 
 from __future__ import annotations
@@ -12,34 +15,38 @@ import json
 import mmap
 import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dsort.core.columns import BytesColumn
-from dsort.errors import InvariantError
+from dsort.errors import StorageError
 from dsort.storage.os_errors import StorageErrors
+from dsort.workers.scratch import Scratch
 
-__all__ = ["ColumnFile", "columns_bytes", "write_columns"]
+__all__ = ["Column", "ColumnFile", "columns_bytes", "write_columns"]
 
 _MAGIC = b"dsortcol"
 _ALIGN = 64
+_HEADER_BYTES_MAX = 1 << 16
+_DTYPES: Final = frozenset({"|u1", "<i4", "<i8", "<u8"})
+"""Plain numbers. NumPy's others can hold objects, or nothing."""
 
 Column = NDArray[Any] | BytesColumn
 
 
-def write_columns(path: Path, columns: Mapping[str, Column | None]) -> int:
-    """Write the columns (None is left out) to ``path``; returns the file's size in bytes.
+def write_columns(scratch: Scratch, name: str, columns: Mapping[str, Column | None]) -> int:
+    """Write the columns (None is left out) to the file ``name``; returns its size in bytes.
 
     The file appears whole: whoever died meanwhile has left none that a later attempt would trust.
     """
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with StorageErrors(f"write {path.name}", str(path.parent)):
-        with part.open("wb") as file:
+    part = f"{name}.{os.getpid()}.part"
+    fd = scratch.open_to_write(part, os.O_WRONLY | os.O_TRUNC)
+    with StorageErrors(f"write {name}", str(scratch)):
+        with open(fd, "wb") as file:
             size_bytes = _write(file, columns)
-        part.replace(path)
+        scratch.rename(part, name)
     return size_bytes
 
 
@@ -75,35 +82,81 @@ def _write(file: BinaryIO, columns: Mapping[str, Column | None]) -> int:
 
 
 class ColumnFile:
-    """A column file opened for reading; arrays are views of the mapped file."""
+    """A column file opened for reading; arrays are views of the mapped file, or of bytes.
 
-    def __init__(self, path: Path) -> None:
-        with StorageErrors(f"read {path.name}", str(path.parent)), path.open("rb") as file:
-            self._bytes = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        if self._bytes[:8] != _MAGIC:
-            raise InvariantError(f"{path.name} is not a column file")
-        size = int.from_bytes(self._bytes[8:16], "little")
-        self._header: dict[str, tuple[str, int, int]] = json.loads(self._bytes[16 : 16 + size])
+    ``StorageError`` for what is not as this module writes it, when it is opened or when it is read.
+    """
+
+    def __init__(self, data: mmap.mmap | bytes, name: str) -> None:
+        """``name``: what errors call it."""
+        self._bytes = data
+        self._name = name
+        size = int.from_bytes(data[8:16], "little")
+        if data[:8] != _MAGIC:
+            raise self._damaged("it is no column file")
+        if size > min(_HEADER_BYTES_MAX, len(data) - 16):
+            raise self._damaged("its header is cut off")
         self._first = -(-(16 + size) // _ALIGN) * _ALIGN
+        try:
+            header = json.loads(data[16 : 16 + size])
+        except (ValueError, RecursionError):
+            raise self._damaged("its header is no JSON") from None
+        if not isinstance(header, dict):
+            raise self._damaged("its header is no object")
+        self._header: dict[str, object] = header
+
+    @classmethod
+    def of(cls, scratch: Scratch, name: str) -> ColumnFile:
+        """The file ``name`` in scratch, mapped."""
+        fd = scratch.open_to_read(name)
+        try:
+            with StorageErrors(f"read {name}", str(scratch)):
+                size_bytes = os.fstat(fd).st_size
+                mapped = mmap.mmap(fd, size_bytes, prot=mmap.PROT_READ) if size_bytes else b""
+        finally:
+            os.close(fd)
+        return cls(mapped, f"{name} in {scratch}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._header or f"{name}.offsets" in self._header
 
+    def count(self, name: str) -> int:
+        """How many rows an array column has."""
+        return self._column(name)[1]
+
     def array(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Rows ``start:stop`` of an array column, read-only."""
-        dtype, count, at = self._header[name]
+        kind, count, at = self._column(name)
         stop = count if stop is None else stop
         if not 0 <= start <= stop <= count:
-            raise InvariantError(f"rows {start}:{stop} of {name} are outside 0:{count}")
-        kind = np.dtype(dtype)
+            raise self._damaged(f"rows {start}:{stop} of {name} are outside 0:{count}")
         if start == stop:
             return np.zeros(0, kind)
-        offset = self._first + at + start * kind.itemsize
-        return np.frombuffer(self._bytes, kind, stop - start, offset)
+        return np.frombuffer(self._bytes, kind, stop - start, at + start * kind.itemsize)
 
     def bytes_column(self, name: str, start: int = 0, stop: int | None = None) -> BytesColumn:
         """Rows ``start:stop`` of a bytes column."""
-        stop = self._header[f"{name}.offsets"][1] - 1 if stop is None else stop
+        stop = self.count(f"{name}.offsets") - 1 if stop is None else stop
         offsets = self.array(f"{name}.offsets", start, stop + 1)
-        blob = self.array(f"{name}.blob", int(offsets[0]), int(offsets[-1]))
+        first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, -1)
+        blob = self.array(f"{name}.blob", first, last)
         return BytesColumn(offsets - offsets[0], blob)
+
+    def _column(self, name: str) -> tuple[np.dtype[Any], int, int]:
+        """(dtype, rows, first byte) of a column, all of it inside the file."""
+        match self._header.get(name):
+            case None:
+                raise self._damaged(f"it has no column {name}")
+            case [str(dtype), int(count), int(at)] if dtype in _DTYPES:
+                kind = np.dtype(dtype)
+                if count >= 0 and at >= 0 and at % _ALIGN == 0:
+                    first = self._first + at
+                    if not count or first + count * kind.itemsize <= len(self._bytes):
+                        return kind, count, first
+        raise self._damaged(f"its column {name} is not in it")
+
+    def _damaged(self, reason: str) -> StorageError:
+        return StorageError(
+            f"column file {self._name} is damaged: {reason}",
+            hint="start the job again; if it was whole, look who may write there",
+        )

@@ -7,38 +7,50 @@ its receipt is, so that who resumes the job need not write it again.
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
+from collections.abc import Iterator
 
-from dsort.storage.os_errors import StorageErrors
+from dsort.errors import StorageError
+from dsort.workers.scratch import Scratch
 from dsort.workers.tasks import CreatedShard
 
 __all__ = ["CreatedLog", "read_created_logs"]
 
 PREFIX = "created-"
+SUFFIX = ".jsonl"
 
 
 class CreatedLog:
     """The list of one worker; lines are appended, each whole."""
 
-    def __init__(self, scratch: Path, worker: int) -> None:
-        self._path = scratch / f"{PREFIX}{worker}.jsonl"
+    def __init__(self, scratch: Scratch, worker: int) -> None:
+        self._scratch = scratch
+        self._name = f"{PREFIX}{worker}{SUFFIX}"
 
     def append(self, shard: CreatedShard) -> None:
         """Put down a shard that is staged."""
         row = [shard.ordinal, shard.checksum, shard.receipt, shard.md5]
-        with (
-            StorageErrors(f"write {self._path.name}", str(self._path.parent)),
-            self._path.open("ab", buffering=0) as file,
-        ):
-            file.write(json.dumps(row).encode() + b"\n")
+        self._scratch.append(self._name, json.dumps(row).encode() + b"\n")
 
 
-def read_created_logs(scratch: Path) -> list[CreatedShard]:
-    """What all workers of a home have put down; of a line that was cut off, nothing."""
-    found = []
-    for path in sorted(scratch.glob(f"{PREFIX}*.jsonl"), key=os.path.getmtime):
-        with StorageErrors(f"read {path.name}", str(scratch)):
-            lines = path.read_bytes().split(b"\n")
-        found += [CreatedShard(*json.loads(line)) for line in lines[:-1]]
-    return found
+def read_created_logs(scratch: Scratch) -> list[CreatedShard]:
+    """What all workers of a home have put down; of a line that was cut off, nothing.
+    ``StorageError`` for a line that is no such row."""
+    names = [name for name in scratch.names() if name.startswith(PREFIX) and name.endswith(SUFFIX)]
+    return [
+        shard
+        for name in sorted(names, key=scratch.written_ns)
+        for shard in _shards(name, scratch.read(name))
+    ]
+
+
+def _shards(name: str, data: bytes) -> Iterator[CreatedShard]:
+    for number, line in enumerate(data.split(b"\n")[:-1], 1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        match row:
+            case [int(ordinal), str(checksum), str(receipt), str(md5)] if ordinal >= 0:
+                yield CreatedShard(ordinal, checksum, receipt, md5)
+            case _:
+                raise StorageError(f"line {number} of {name} in scratch tells of no output shard")

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import secrets
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,17 +20,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dsort.core.columns import Int32s, Int64s
-from dsort.errors import StorageError
-from dsort.storage.os_errors import StorageErrors
+from dsort.core.columns import BytesColumn, Int32s, Int64s
+from dsort.errors import ObjectNotFoundError, StorageError
+from dsort.workers.column_file import ColumnFile, columns_bytes
 from dsort.workers.index_store import IndexStore
+from dsort.workers.scratch import Scratch
 from dsort.workers.tasks import WorkerSetup
 
-__all__ = ["Exchange", "Homes", "Request", "Where", "home_owner", "make_home"]
+__all__ = ["Exchange", "Homes", "Request", "Where", "home_owner", "make_home", "open_home"]
 
 HOME_FILE = "home.json"
 OWNER_FILE = "owner.json"
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+HOME_BYTES_MAX = 1 << 20
 ASKS_IN_FLIGHT_MAX = 16
 """So many answers to small questions may be on their way at once."""
 
@@ -42,37 +42,65 @@ def make_home(directory: Path, owner: Mapping[str, str]) -> str:
 
     One that was left by a coordinator that died keeps its id, and so its files are used again,
     unless the machine was started anew since: what was not on disk by then is gone, and nothing
-    says which. ``owner`` (job and bucket) is for ``dsort gc``.
+    says which. ``owner`` (job and bucket) is for ``dsort gc``. ``StorageError`` for a directory
+    that is not this user's alone, or not this job's.
     """
-    with StorageErrors("make the scratch directory", str(directory)):
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = directory / HOME_FILE
+    with Scratch(directory, make=True) as scratch:
+        _refuse_others(scratch, owner.get("job_id", ""))
         boot = _boot_id()
-        if path.exists():
-            known = _known_home(path, boot)
+        if scratch.has(HOME_FILE):
+            known = _known_home(scratch, boot)
             if known:
                 return known
-            for entry in directory.iterdir():
-                if entry.is_dir() and not entry.is_symlink():  # of a node of a cluster
-                    shutil.rmtree(entry)
-                else:
-                    entry.unlink()
+            scratch.clear()
         home = secrets.token_hex(8)
-        (directory / OWNER_FILE).write_text(json.dumps(dict(owner)), encoding="utf-8")
-        part = directory / f"{HOME_FILE}.part"
-        part.write_text(json.dumps({"home": home, "boot_id": boot}), encoding="utf-8")
-        part.replace(path)
+        scratch.write(OWNER_FILE, json.dumps(dict(owner)).encode())
+        scratch.write(HOME_FILE, json.dumps({"home": home, "boot_id": boot}).encode())
     return home
 
 
-def _known_home(path: Path, boot: str) -> str:
+def open_home(directory: Path, home: str) -> Scratch:
+    """The scratch directory that ``make_home`` has made, held. ``StorageError`` if it is another
+    one by now."""
+    scratch = Scratch(directory)
+    if _stored(scratch, HOME_FILE).get("home") != home:
+        scratch.close()
+        raise StorageError(
+            f"scratch directory {directory} is another directory than the one that the job made",
+            hint="look who may write to the directory that it is in",
+        )
+    return scratch
+
+
+def _refuse_others(scratch: Scratch, job_id: str) -> None:
+    """Files that are not of this job are not cleared away, whoever has put them there."""
+    names = scratch.names()
+    told = _stored(scratch, OWNER_FILE) if OWNER_FILE in names else {}
+    whose = str(told.get("job_id", job_id))
+    stray = [name for name in names if not name.startswith(f"{OWNER_FILE}.")]
+    if whose == job_id and (OWNER_FILE in names or not stray):
+        return
+    of = f"of job {whose}" if whose != job_id else f"that are not dsort's, as {stray[0]}"
+    raise StorageError(
+        f"scratch directory {scratch} has files {of}",
+        hint="remove it, or have scratch somewhere else: --scratch",
+    )
+
+
+def _known_home(scratch: Scratch, boot: str) -> str:
     """The id in a home file of this boot; "" for anything else, such as a file that a power cut
     has left empty."""
+    known = _stored(scratch, HOME_FILE)
+    return str(known.get("home", "")) if known.get("boot_id") == boot else ""
+
+
+def _stored(scratch: Scratch, name: str) -> dict[str, object]:
+    """The JSON object in a small file; empty for anything else."""
     try:
-        known = json.loads(path.read_bytes())
-        return str(known["home"]) if known["boot_id"] == boot else ""
-    except (ValueError, LookupError, TypeError):
-        return ""
+        content = json.loads(scratch.read(name, bytes_max=HOME_BYTES_MAX))
+    except (ObjectNotFoundError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def home_owner(setup: WorkerSetup) -> dict[str, str]:
@@ -140,7 +168,7 @@ class Homes:
     def where(self, name: str) -> Where:
         """The shared file ``name`` that says where everything is."""
         if self._where is None or self._where[0] != name:
-            self._where = (name, Where.load(self.store.file_bytes(name)))
+            self._where = (name, Where.load(self.store.columns(name)))
         return self._where[1]
 
     def _begin(self, home: str, request: Request) -> Callable[[], Any]:
@@ -164,13 +192,16 @@ class Where:
 
     def dump(self) -> bytes:
         """As a file."""
-        return pickle.dumps((self.homes, self.home_of.tobytes()), protocol=5)
+        homes = BytesColumn.of([home.encode() for home in self.homes])
+        return columns_bytes({"homes": homes, "home_of": self.home_of})
 
     @staticmethod
-    def load(data: bytes) -> Where:
-        """What ``dump`` made; our own scratch file."""
-        homes, column = pickle.loads(data)
-        return Where(homes, np.frombuffer(column, np.int32))
+    def load(file: ColumnFile) -> Where:
+        """What ``dump`` made."""
+        homes = tuple(
+            home.decode("utf-8", "replace") for home in file.bytes_column("homes").tolist()
+        )
+        return Where(homes, file.array("home_of"))
 
     def by_home(self) -> list[tuple[str, Int64s]]:
         """(home, its shards in ascending order) of every home that has any."""

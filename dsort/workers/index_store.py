@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,8 @@ from numpy.typing import NDArray
 from dsort.core.buckets import Splitters
 from dsort.core.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.core.record_index import RecordIndex, Segments, SortKeys
-from dsort.storage.os_errors import StorageErrors
 from dsort.workers.column_file import ColumnFile, columns_bytes, write_columns
+from dsort.workers.scratch import Scratch
 
 __all__ = ["BucketRows", "IndexStore", "OrderedRows", "ShardRows", "splitters_bytes"]
 
@@ -95,30 +94,26 @@ class OrderedRows:
 class IndexStore:
     """Reads and writes the index files of one job in its scratch directory."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Scratch) -> None:
         self.scratch = scratch
 
-    def path(self, name: str) -> Path:
-        """The file ``name`` in scratch."""
-        return self.scratch / name
+    def columns(self, name: str) -> ColumnFile:
+        """The column file ``name`` in scratch."""
+        return ColumnFile.of(self.scratch, name)
 
     # -- small files -------------------------------------------------------------------------
 
     def write_file(self, name: str, data: bytes) -> None:
         """Store a small file; it appears whole or not at all."""
-        with StorageErrors(f"write {name}", str(self.scratch)):
-            part = self.path(f"{name}.part")
-            part.write_bytes(data)
-            part.replace(self.path(name))
+        self.scratch.write(name, data)
 
     def file_bytes(self, name: str) -> bytes:
         """A small file, whole."""
-        with StorageErrors(f"read {name}", str(self.scratch)):
-            return self.path(name).read_bytes()
+        return self.scratch.read(name)
 
     def has_shard(self, stage: str, shard: int) -> bool:
         """Whether there is an index of this shard; index files appear whole."""
-        return self.path(f"{stage}-{shard}.col").is_file()
+        return self.scratch.has(f"{stage}-{shard}.col")
 
     # -- shards ------------------------------------------------------------------------------
 
@@ -141,7 +136,8 @@ class IndexStore:
         by_hash = np.argsort(index.key_hash).astype(np.int32)
         with_segments = spill_starts is None
         return write_columns(
-            self.path(f"{stage}-{shard}.col"),
+            self.scratch,
+            f"{stage}-{shard}.col",
             {
                 "bucket_offsets": bucket_offsets,
                 "worker": np.array([worker], np.int64),
@@ -168,7 +164,7 @@ class IndexStore:
 
     def shard_rows(self, stage: str, shard: int, bucket: int) -> ShardRows:
         """One shard's rows of one bucket."""
-        file = ColumnFile(self.path(f"{stage}-{shard}.col"))
+        file = self.columns(f"{stage}-{shard}.col")
         start, stop = file.array("bucket_offsets", bucket, bucket + 2).tolist()
         spill = "spill_starts" in file
         return ShardRows(
@@ -179,8 +175,8 @@ class IndexStore:
             stored_bytes=file.array("stored_bytes", start, stop),
             segments=None if spill else _segments(file, start, stop),
             content_hash=_optional(file, "content_hash", start, stop),
-            worker=int(file.array("worker")[0]),
-            spill_start=int(file.array("spill_starts")[bucket]) if spill else 0,
+            worker=int(file.array("worker", 0, 1)[0]),
+            spill_start=int(file.array("spill_starts", bucket, bucket + 1)[0]) if spill else 0,
         )
 
     def bucket_rows(self, stage: str, shards: Sequence[int], bucket: int) -> BucketRows:
@@ -194,7 +190,7 @@ class IndexStore:
     ) -> tuple[UInt64s, Int64s, Int64s]:
         """(key hash, ordinal, row) of a shard's records with ``low <= hash < high`` (high 0: no
         upper end), by ascending hash."""
-        file = ColumnFile(self.path(f"{stage}-{shard}.col"))
+        file = self.columns(f"{stage}-{shard}.col")
         hashes = file.array("key_hash")
         start = int(np.searchsorted(hashes, np.uint64(low)))
         stop = int(np.searchsorted(hashes, np.uint64(high))) if high else len(hashes)
@@ -203,14 +199,14 @@ class IndexStore:
 
     def keys(self, stage: str, shard: int, rows: NDArray[np.integer]) -> BytesColumn:
         """The record keys of some rows of a shard's file."""
-        file = ColumnFile(self.path(f"{stage}-{shard}.col"))
+        file = self.columns(f"{stage}-{shard}.col")
         return file.bytes_column("keys").take(rows)
 
     def survey_sample(
         self, stage: str, shard: int, rows_max: int
     ) -> tuple[SortKeys, Int64s, Int64s]:
         """(sort keys, ordinal, weight in bytes) of up to ``rows_max`` evenly spaced records."""
-        file = ColumnFile(self.path(f"{stage}-{shard}.col"))
+        file = self.columns(f"{stage}-{shard}.col")
         stored = file.array("stored_bytes")
         rows = np.arange(0, len(stored), max(-(-len(stored) // rows_max), 1))
         if len(rows) == 0:
@@ -224,7 +220,8 @@ class IndexStore:
     def write_ordered(self, bucket: int, rows: OrderedRows) -> int:
         """Store one bucket in output order; returns bytes written."""
         return write_columns(
-            self.path(f"ordered-{bucket}.col"),
+            self.scratch,
+            f"ordered-{bucket}.col",
             {
                 "source": rows.source,
                 "shard": rows.shard,
@@ -247,7 +244,7 @@ class IndexStore:
 
     def ordered(self, bucket: int, start: int = 0, stop: int | None = None) -> OrderedRows:
         """Rows ``start:stop`` of one bucket in output order."""
-        file = ColumnFile(self.path(f"ordered-{bucket}.col"))
+        file = self.columns(f"ordered-{bucket}.col")
         if stop is None:
             stop = len(file.array("source"))
         return OrderedRows(
@@ -273,17 +270,18 @@ class IndexStore:
     ) -> None:
         """Store record positions, sorted by (shard, ordinal), with what goes with them."""
         columns = {"shard": shard, "ordinal": ordinal, "nth": nth, "keys": keys}
-        write_columns(self.path(name), columns)
+        write_columns(self.scratch, name, columns)
 
     def positions(self, name: str) -> ColumnFile:
         """The columns that ``write_positions`` stored."""
-        return ColumnFile(self.path(name))
+        return self.columns(name)
 
     def splitters(self, name: str) -> Splitters:
         """The splitters that the coordinator shared."""
-        file = ColumnFile(self.path(name))
-        count = len(file.array("shard"))
-        return Splitters(_sort_keys(file, 0, count), file.array("shard"), file.array("ordinal"))
+        file = self.columns(name)
+        count = file.count("shard")
+        ordinal = file.array("ordinal", 0, count)
+        return Splitters(_sort_keys(file, 0, count), file.array("shard"), ordinal)
 
 
 def splitters_bytes(splitters: Splitters) -> bytes:

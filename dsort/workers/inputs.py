@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import pickle
 import resource
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from dsort.core.columns import BytesColumn
 from dsort.errors import ChangedInputError, StorageError
 from dsort.storage.base import Bucket, ReadObject
+from dsort.workers.column_file import columns_bytes
 from dsort.workers.index_store import IndexStore
 
 __all__ = ["INPUTS_FILE", "InputShard", "MappedInputs", "inputs_bytes", "read_inputs"]
 
-INPUTS_FILE = "inputs.pickle"
+INPUTS_FILE = "inputs.col"
 SPARE_FILES = 128
+_NAMES = ("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +34,29 @@ class InputShard:
 
 def inputs_bytes(inputs: Sequence[InputShard]) -> bytes:
     """The job's inputs as the file ``INPUTS_FILE``, which all homes get."""
-    return pickle.dumps(list(inputs), protocol=5)
+    return columns_bytes(
+        {
+            "names": _texts(shard.name for shard in inputs),
+            "size_bytes": np.array([shard.size_bytes for shard in inputs], np.int64),
+            "mtime_ns": np.array([shard.mtime_ns for shard in inputs], np.int64),
+            "etags": _texts(shard.etag for shard in inputs),
+        }
+    )
 
 
 def read_inputs(store: IndexStore) -> list[InputShard]:
     """The inputs that were shared."""
-    loaded: list[InputShard] = pickle.loads(store.file_bytes(INPUTS_FILE))
-    return loaded
+    file = store.columns(INPUTS_FILE)
+    names = [name.decode(*_NAMES) for name in file.bytes_column("names").tolist()]
+    count = len(names)
+    etags = [etag.decode(*_NAMES) for etag in file.bytes_column("etags", 0, count).tolist()]
+    sizes = file.array("size_bytes", 0, count).tolist()
+    times = file.array("mtime_ns", 0, count).tolist()
+    return list(map(InputShard, names, sizes, times, etags))
+
+
+def _texts(values: Iterable[str]) -> BytesColumn:
+    return BytesColumn.of([value.encode(*_NAMES) for value in values])
 
 
 class MappedInputs:

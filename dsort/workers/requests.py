@@ -5,7 +5,6 @@ Payload comes in blocks of up to ``BLOCK_BYTES``, never a record at a time.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 
 import numpy as np
@@ -240,4 +239,4 @@ class FreeBytes:
     """Room left where the home is, and the device that it is on."""
 
     def answer(self, store: IndexStore) -> tuple[int, int]:
-        return shutil.disk_usage(store.scratch).free, store.scratch.stat().st_dev
+        return store.scratch.free_bytes(), store.scratch.device()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from dsort.core.record_index import Segments
 from dsort.errors import ChangedInputError
 from dsort.formats.tar import TarScanner, scan
 from dsort.storage.base import ReadObject
+from dsort.workers.scratch import Scratch
 from dsort.workers.spool import Spool
 
 __all__ = ["PayloadBuffer", "ShardBytes", "Window"]
@@ -62,7 +62,7 @@ class ShardBytes:
         buffer: PayloadBuffer,
         *,
         mapped: bool,
-        spool: Path | None = None,
+        spool: Scratch | None = None,
     ) -> None:
         """``spool``: the directory for shards that do not fit and are not to be fetched twice."""
         self.name = name

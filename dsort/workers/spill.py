@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -18,8 +17,9 @@ from dsort.errors import InvariantError
 from dsort.storage.base import Buffer
 from dsort.storage.local_objects import LocalStagedObject
 from dsort.storage.os_errors import StorageErrors
+from dsort.workers.scratch import Scratch
 
-__all__ = ["SpillFiles", "SpillWriter", "read_spill", "remove_spill", "spill_path"]
+__all__ = ["SpillFiles", "SpillWriter", "read_spill", "remove_spill", "spill_name"]
 
 
 FLUSH_BYTES = 1 << 20
@@ -27,21 +27,21 @@ FLUSH_BYTES = 1 << 20
 it, and everybody waits."""
 
 
-def spill_path(scratch: Path, worker: int, bucket: int) -> Path:
+def spill_name(worker: int, bucket: int) -> str:
     """The spill file of one worker and bucket."""
-    return scratch / f"spill-{worker}-{bucket}"
+    return f"spill-{worker}-{bucket}"
 
 
-def remove_spill(scratch: Path, bucket: int, workers: Iterable[int]) -> None:
+def remove_spill(scratch: Scratch, bucket: int, workers: Iterable[int]) -> None:
     """Free the room of a bucket whose records are written."""
     for worker in workers:
-        spill_path(scratch, worker, bucket).unlink(missing_ok=True)
+        scratch.unlink(spill_name(worker, bucket))
 
 
 class SpillWriter:
     """Appends to the spill files of one worker; knows how long each of them is."""
 
-    def __init__(self, scratch: Path, worker: int, buckets: int, *, to_disk: bool) -> None:
+    def __init__(self, scratch: Scratch, worker: int, buckets: int, *, to_disk: bool) -> None:
         """``to_disk``: have the disk take it on the way, not when memory is full."""
         self._to_disk = to_disk
         self._scratch = scratch
@@ -74,40 +74,39 @@ class SpillWriter:
         self._files.clear()
 
     def _create(self, bucket: int) -> LocalStagedObject:
-        path = spill_path(self._scratch, self._worker, bucket)
-        with StorageErrors(f"write {path.name}", str(self._scratch)):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            return LocalStagedObject(os.open(path, flags, 0o600), path.name, str(self._scratch))
+        name = spill_name(self._worker, bucket)
+        fd = self._scratch.open_to_write(name, os.O_WRONLY | os.O_TRUNC)
+        return LocalStagedObject(fd, name, str(self._scratch))
 
 
-def read_spill(scratch: Path, worker: int, bucket: int, start: int, buffer: memoryview) -> None:
+def read_spill(scratch: Scratch, worker: int, bucket: int, start: int, buffer: memoryview) -> None:
     """Fill ``buffer`` from byte ``start`` of one spill file."""
-    path = spill_path(scratch, worker, bucket)
-    with StorageErrors(f"read {path.name}", str(scratch)):
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _fill(file, path, start, buffer)
-        finally:
-            os.close(file)
+    name = spill_name(worker, bucket)
+    file = scratch.open_to_read(name)
+    try:
+        with StorageErrors(f"read {name}", str(scratch)):
+            _fill(file, name, start, buffer)
+    finally:
+        os.close(file)
 
 
 class SpillFiles:
     """The spill files of one bucket in one home, opened when they are needed first."""
 
-    def __init__(self, scratch: Path, bucket: int) -> None:
+    def __init__(self, scratch: Scratch, bucket: int) -> None:
         self._scratch = scratch
         self._bucket = bucket
         self._files: dict[int, int] = {}
 
     def read_into(self, buffer: memoryview, worker: int, start: int) -> None:
         """Fill ``buffer`` from byte ``start`` of a worker's file."""
-        path = spill_path(self._scratch, worker, self._bucket)
-        with StorageErrors(f"read {path.name}", str(self._scratch)):
+        name = spill_name(worker, self._bucket)
+        with StorageErrors(f"read {name}", str(self._scratch)):
             file = self._files.get(worker)
             if file is None:
-                file = self._files[worker] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                file = self._files[worker] = self._scratch.open_to_read(name)
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-            _fill(file, path, start, buffer)
+            _fill(file, name, start, buffer)
 
     def forget(self) -> None:
         """What was read is in a buffer: give its pages back."""
@@ -121,12 +120,12 @@ class SpillFiles:
         self._files.clear()
 
 
-def _fill(file: int, path: Path, start: int, buffer: memoryview) -> None:
+def _fill(file: int, name: str, start: int, buffer: memoryview) -> None:
     done = 0
     while done < len(buffer):
         got = os.preadv(file, [buffer[done:]], start + done)
         if got == 0:
-            raise InvariantError(f"{path.name} ends at byte {start + done}")
+            raise InvariantError(f"{name} ends at byte {start + done}")
         done += got
 
 

@@ -5,13 +5,11 @@ For shards larger than a worker's buffer in stores where each reading is paid fo
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from dsort.errors import StorageError
 from dsort.storage.base import ReadObject
 from dsort.storage.local_objects import LocalStagedObject
 from dsort.storage.os_errors import StorageErrors
+from dsort.workers.scratch import Scratch
 
 __all__ = ["Spool"]
 
@@ -21,13 +19,13 @@ GAP_BYTES = 1 << 20
 class Spool:
     """Reads of ``source`` that pass by a file without a name, which is gone with ``close``."""
 
-    def __init__(self, source: ReadObject, scratch: Path) -> None:
+    def __init__(self, source: ReadObject, scratch: Scratch) -> None:
         self._source = source
         self._scratch = str(scratch)
         self._have = 0
         with StorageErrors(f"spool {source.info.name}", self._scratch):
-            self._fd = os.open(scratch, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
-        self._file = LocalStagedObject(self._fd, f"spool of {source.info.name}", self._scratch)
+            fd = scratch.open_nameless()
+        self._file = LocalStagedObject(fd, f"spool of {source.info.name}", self._scratch)
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from byte ``offset`` of the shard."""

@@ -21,6 +21,7 @@ from dsort.reports import RunOptions
 from dsort.spec.load import parse_spec
 from dsort.storage.local import LocalBucket
 from dsort.workers.created_log import read_created_logs
+from dsort.workers.scratch import Scratch
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import tree_of
 from tests.support.fault_points import PointFault, arm, struck
@@ -86,7 +87,7 @@ def test_a_shard_that_was_staged_in_an_unfinished_task_is_not_written_again(
 ) -> None:
     die(begun, tmp_path, "spilled", PointFault("create:finish", nth, "kill parent"), flush_s=NEVER)
     (scratch,) = tmp_path.glob("out/.dsort/*/scratch")
-    put_down = {shard.ordinal for shard in read_created_logs(scratch)}
+    put_down = {shard.ordinal for shard in read_created_logs(Scratch(scratch))}
     assert put_down
     resumed = resume_here(tmp_path, monkeypatch)
     assert resumed.error is None

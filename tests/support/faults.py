@@ -126,12 +126,12 @@ def _break_first_write(fault: Fault, struck: list[bool]) -> None:
         _strike(fault)
         write_at(staged, offset + sum(map(len, slices[:half])), slices[half:])
 
-    def half_written_columns(path: Path, columns: Any) -> int:
-        size_bytes = write_columns(path, columns)
-        os.truncate(path, size_bytes // 2)
+    def half_written_columns(scratch: Any, name: str, columns: Any) -> int:
+        size_bytes = write_columns(scratch, name, columns)
+        os.truncate(scratch.path / name, size_bytes // 2)
         restored()
         _strike(fault)
-        return write_columns(path, columns)
+        return write_columns(scratch, name, columns)
 
     def half_synced(staged: LocalStagedObject) -> None:
         restored()

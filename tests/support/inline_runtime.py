@@ -25,7 +25,7 @@ from dsort.reports import Event, JobReport, PlanReport, RunOptions
 from dsort.spec.load import parse_spec
 from dsort.stopping import StopFlag
 from dsort.storage.addresses import open_bucket
-from dsort.workers.homes import Homes, Request, home_owner, make_home
+from dsort.workers.homes import Homes, Request, home_owner, make_home, open_home
 from dsort.workers.index_store import IndexStore
 from dsort.workers.tasks import HomeLost, Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
@@ -102,7 +102,7 @@ class InlineRuntime:
             self._made += 1
             directory /= str(self._made)
         home = make_home(directory, home_owner(self._setup))
-        self._stores[home] = IndexStore(directory)
+        self._stores[home] = IndexStore(open_home(directory, home))
         for name, data in self._shared.items():
             self._stores[home].write_file(name, data)
         return home
@@ -117,7 +117,7 @@ class InlineRuntime:
     def _lose_home(self, rng: random.Random) -> None:
         """A node is lost, with its scratch and its workers; another takes its place."""
         lost = rng.choice(list(self._stores))
-        shutil.rmtree(self._stores.pop(lost).scratch)
+        shutil.rmtree(self._stores.pop(lost).scratch.path)
         fresh = self._make_home()
         for at, worker in enumerate(self._workers):
             if worker.homes.home == lost:

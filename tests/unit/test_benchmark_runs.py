@@ -27,6 +27,7 @@ from benchmarks.process import run_tree
 from benchmarks.results import Run
 from benchmarks.suites import warm_entries
 from dsort.workers.index_store import IndexStore
+from dsort.workers.scratch import Scratch
 
 SMALL = Request("100k", 2_000_000, 2)
 
@@ -106,7 +107,7 @@ def test_sizes_are_powers_of_ten() -> None:
 
 def test_planning_cuts_every_row_of_a_seeded_index(tmp_path: Path) -> None:
     rows, shard_bytes = 25_000, 1 << 40
-    store = IndexStore(tmp_path)
+    store = IndexStore(Scratch(tmp_path))
     assert make_index(store, rows, seed=1) == 3
     assert plan_index(store, 3, shard_bytes) == 1
     ordered = [len(store.ordered(bucket).source) for bucket in range(4)]

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import random
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dsort.core.columns import BytesColumn
-from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
-from dsort.workers.column_file import ColumnFile, write_columns
+from dsort.errors import ObjectNotFoundError, StorageError
+from dsort.workers.column_file import Column, ColumnFile, columns_bytes, write_columns
+from dsort.workers.scratch import Scratch
 
 TEXTS = [b"", b"a", b"\0" * 70, b"\xff", b"", b"last"]
+
+
+def written(path: Path, columns: Mapping[str, Column | None]) -> int:
+    with Scratch(path.parent) as scratch:
+        return write_columns(scratch, path.name, columns)
+
+
+def opened(path: Path) -> ColumnFile:
+    with Scratch(path.parent) as scratch:
+        return ColumnFile.of(scratch, path.name)
 
 
 def test_arrays_of_every_kind_come_back(tmp_path: Path) -> None:
@@ -24,9 +39,9 @@ def test_arrays_of_every_kind_come_back(tmp_path: Path) -> None:
         "strided": np.arange(10, dtype=np.int64)[::3],
     }
     path = tmp_path / "x.col"
-    size_bytes = write_columns(path, {**arrays, "absent": None})
+    size_bytes = written(path, {**arrays, "absent": None})
     assert path.stat().st_size == size_bytes
-    file = ColumnFile(path)
+    file = opened(path)
     for name, array in arrays.items():
         found = file.array(name)
         assert found.dtype == array.dtype
@@ -37,8 +52,8 @@ def test_arrays_of_every_kind_come_back(tmp_path: Path) -> None:
 
 def test_rows_are_read_by_slices(tmp_path: Path) -> None:
     path = tmp_path / "x.col"
-    write_columns(path, {"n": np.arange(50, dtype=np.int64), "t": BytesColumn.of(TEXTS)})
-    file = ColumnFile(path)
+    written(path, {"n": np.arange(50, dtype=np.int64), "t": BytesColumn.of(TEXTS)})
+    file = opened(path)
     assert file.array("n", 3, 6).tolist() == [3, 4, 5]
     assert file.array("n", 50).tolist() == []
     assert "t" in file
@@ -52,30 +67,30 @@ def test_rows_are_read_by_slices(tmp_path: Path) -> None:
 
 def test_empty_columns_are_columns(tmp_path: Path) -> None:
     path = tmp_path / "x.col"
-    write_columns(path, {"t": BytesColumn.of([]), "n": np.zeros(0, np.int32)})
-    assert ColumnFile(path).bytes_column("t").tolist() == []
-    assert len(ColumnFile(path).array("n")) == 0
-    write_columns(path, {})
-    assert "t" not in ColumnFile(path)
+    written(path, {"t": BytesColumn.of([]), "n": np.zeros(0, np.int32)})
+    assert opened(path).bytes_column("t").tolist() == []
+    assert len(opened(path).array("n")) == 0
+    written(path, {})
+    assert "t" not in opened(path)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (0, 51), (4, 3), (51, 51)])
-def test_rows_that_are_not_there_are_a_bug(start: int, stop: int, tmp_path: Path) -> None:
-    write_columns(tmp_path / "x.col", {"n": np.arange(50, dtype=np.int64)})
-    with pytest.raises(InvariantError, match="outside 0:50"):
-        ColumnFile(tmp_path / "x.col").array("n", start, stop)
+def test_rows_that_are_not_there_are_told(start: int, stop: int, tmp_path: Path) -> None:
+    written(tmp_path / "x.col", {"n": np.arange(50, dtype=np.int64)})
+    with pytest.raises(StorageError, match=r"x\.col .*outside 0:50"):
+        opened(tmp_path / "x.col").array("n", start, stop)
 
 
 def test_what_is_read_cannot_be_written(tmp_path: Path) -> None:
-    write_columns(tmp_path / "x.col", {"n": np.arange(5, dtype=np.int64)})
+    written(tmp_path / "x.col", {"n": np.arange(5, dtype=np.int64)})
     with pytest.raises(ValueError, match="read-only"):
-        ColumnFile(tmp_path / "x.col").array("n")[0] = 9
+        opened(tmp_path / "x.col").array("n")[0] = 9
 
 
 def test_arrays_outlive_their_file(tmp_path: Path) -> None:
     path = tmp_path / "x.col"
-    write_columns(path, {"n": np.arange(5, dtype=np.int64)})
-    array = ColumnFile(path).array("n")
+    written(path, {"n": np.arange(5, dtype=np.int64)})
+    array = opened(path).array("n")
     path.unlink()
     assert array.tolist() == [0, 1, 2, 3, 4]
 
@@ -83,20 +98,91 @@ def test_arrays_outlive_their_file(tmp_path: Path) -> None:
 def test_another_file_is_not_taken_for_one(tmp_path: Path) -> None:
     path = tmp_path / "x.col"
     path.write_bytes(b"something else" * 10)
-    with pytest.raises(InvariantError, match="not a column file"):
-        ColumnFile(path)
+    with pytest.raises(StorageError, match="no column file"):
+        opened(path)
 
 
 def test_a_missing_file_and_a_missing_directory_are_storage_errors(tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFoundError):
-        ColumnFile(tmp_path / "x.col")
+        opened(tmp_path / "x.col")
     with pytest.raises(StorageError):
-        write_columns(tmp_path / "none" / "x.col", {})
+        written(tmp_path / "none" / "x.col", {})
 
 
 def test_writing_again_replaces_everything(tmp_path: Path) -> None:
     path = tmp_path / "x.col"
-    write_columns(path, {"n": np.arange(5000, dtype=np.int64)})
-    size_bytes = write_columns(path, {"m": np.arange(3, dtype=np.int64)})
+    written(path, {"n": np.arange(5000, dtype=np.int64)})
+    size_bytes = written(path, {"m": np.arange(3, dtype=np.int64)})
     assert path.stat().st_size == size_bytes < 1000
-    assert "n" not in ColumnFile(path)
+    assert "n" not in opened(path)
+
+
+def stored(header: Any, body: bytes = bytes(256)) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    head = b"dsortcol" + len(text).to_bytes(8, "little") + text
+    return head + bytes(-len(head) % 64) + body
+
+
+HOSTILE = {
+    "empty": b"",
+    "cut off in the magic": b"dsortc",
+    "cut off in the length": b"dsortcol\x10\0",
+    "a header longer than the file": b"dsortcol" + (1 << 40).to_bytes(8, "little") + b"{}",
+    "no JSON": stored(b"\xff\xfe{"),
+    "nested without end": stored(b"[" * 60_000),
+    "a list": stored([["|u1", 1, 0]]),
+    "objects": stored({"n": ["|O", 4, 0]}),
+    "a record of objects": stored({"n": ["O,O", 4, 0]}),
+    "texts": stored({"n": ["<U9", 4, 0]}),
+    "times": stored({"n": ["<M8[ns]", 4, 0]}),
+    "nothing": stored({"n": ["|V0", 4, 0]}),
+    "a dtype that is none": stored({"n": [["x", 7], 4, 0]}),
+    "a negative count": stored({"n": ["<i8", -4, 0]}),
+    "a negative offset": stored({"n": ["<i8", 4, -64]}),
+    "off its border": stored({"n": ["<i8", 4, 3]}),
+    "too many rows": stored({"n": ["<i8", 33, 0]}),
+    "far too many rows": stored({"n": ["<i8", 1 << 62, 0]}),
+    "numbers that are texts": stored({"n": ["<i8", "4", "0"]}),
+    "another column": stored({"m": ["<i8", 4, 0]}),
+    "fields that are left out": stored({"n": ["<i8", 4]}),
+    "null": stored({"n": None}),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_file_is_refused(tmp_path: Path, what: str) -> None:
+    (tmp_path / "x.col").write_bytes(HOSTILE[what])
+    with pytest.raises(StorageError, match=r"x\.col in .* is damaged"):
+        opened(tmp_path / "x.col").array("n")
+    with pytest.raises(StorageError, match=r"mine is damaged"):
+        ColumnFile(HOSTILE[what], "mine").array("n")
+
+
+def test_texts_that_are_not_in_their_blob_are_refused() -> None:
+    for offsets in ([0, 300], [-3, 4], [7, 4], []):
+        data = columns_bytes(
+            {"t.offsets": np.array(offsets, np.int64), "t.blob": np.zeros(256, np.uint8)}
+        )
+        with pytest.raises(StorageError, match="is damaged"):
+            ColumnFile(data, "mine").bytes_column("t")
+
+
+def test_mutated_files_are_read_or_refused() -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    whole = columns_bytes(
+        {"n": np.arange(20, dtype=np.int64), "t": BytesColumn.of(TEXTS), "u": np.zeros(3, np.uint8)}
+    )
+    refused = 0
+    for _ in range(3000):
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(min(len(data), 200))] = rng.randrange(256)
+        del data[rng.choice([len(data), len(data), rng.randrange(len(data))]) :]
+        try:
+            file = ColumnFile(bytes(data), "mine")
+            file.array("n"), file.bytes_column("t"), file.array("u", 1, 2)
+        except StorageError:
+            refused += 1
+    assert refused > 1000

@@ -1,0 +1,243 @@
+"""A scratch directory, held by a descriptor and not by its name.
+
+Its default place is beside the outputs, where others may be allowed to write. So it is for its
+owner alone (0700), who is checked, and every file in it is reached from the open directory: who
+renames it, or a directory above it, or puts another in its place, changes nothing for those who
+hold it. No link is followed in the part of the path that is dsort's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import weakref
+from pathlib import Path
+
+from dsort.core.closing import Closing
+from dsort.errors import StorageAccessError, StorageError
+from dsort.storage.base import Buffer
+from dsort.storage.local_removal import remove_entries, remove_if_empty
+from dsort.storage.os_errors import StorageErrors
+
+__all__ = ["Scratch"]
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_CLOEXEC
+_OTHERS = 0o077
+_SMALL_BYTES_MAX = 1 << 30
+_NOT_THERE = frozenset({errno.ENOTDIR, errno.ELOOP})
+
+
+class Scratch(Closing):
+    """The directory ``path``. ``StorageAccessError`` unless it is this user's, and nobody else may
+    enter it; ``ObjectNotFoundError`` if there is none.
+
+    ``name`` in all methods: of a file right in it. Those that are opened have to be regular files
+    of this user with this one name.
+    """
+
+    def __init__(self, path: Path, *, make: bool = False) -> None:
+        """``make``: make it, and what is missing above it."""
+        self.path = path
+        self._where = str(path)
+        with StorageErrors(f"{'make' if make else 'open'} the scratch directory", self._where):
+            parent_fd = self._open_parent(make=make)
+            try:
+                self._fd = self._open_own(parent_fd, make=make)
+            except BaseException:
+                os.close(parent_fd)
+                raise
+        self._parent_fd = parent_fd
+        self._closed = weakref.finalize(self, _close, self._fd, parent_fd)
+
+    def __str__(self) -> str:
+        return self._where
+
+    def close(self) -> None:
+        """Let go of it. Files that are open stay so."""
+        self._closed()
+
+    # -- files -------------------------------------------------------------------------------
+
+    def open_to_read(self, name: str) -> int:
+        """A descriptor of a file, open for reading."""
+        with StorageErrors(f"read {name}", self._where):
+            # Not blocking: what turns out to be a pipe must not keep us waiting.
+            fd = self._open(name, os.O_RDONLY | os.O_NONBLOCK)
+            status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink > 1:
+            os.close(fd)
+            raise StorageAccessError(
+                f"{name} in scratch directory {self._where} is no file that dsort has made",
+                hint="somebody has put it there: look who may write to that directory",
+            )
+        return fd
+
+    def open_to_write(self, name: str, flags: int) -> int:
+        """A descriptor of a file, made if there is none. ``flags``: how, besides."""
+        with StorageErrors(f"write {name}", self._where):
+            return self._open(name, flags | os.O_CREAT)
+
+    def open_nameless(self) -> int:
+        """A descriptor of a file without a name, for reading and writing."""
+        return self._open(".", os.O_RDWR | os.O_TMPFILE)
+
+    def read(self, name: str, *, bytes_max: int = _SMALL_BYTES_MAX) -> bytes:
+        """A small file, whole."""
+        fd = self.open_to_read(name)
+        with StorageErrors(f"read {name}", self._where), open(fd, "rb") as file:
+            data = file.read(bytes_max + 1)
+        if len(data) > bytes_max:
+            raise StorageError(f"{name} in {self._where} is larger than {bytes_max:,} bytes")
+        return data
+
+    def write(self, name: str, *pieces: Buffer) -> None:
+        """Store a file: it appears whole or not at all."""
+        part = f"{name}.{os.getpid()}.part"
+        with StorageErrors(f"write {name}", self._where):
+            with open(self._open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+            self.rename(part, name)
+
+    def append(self, name: str, data: bytes) -> None:
+        """Add ``data`` to the end of a file, in one piece."""
+        with (
+            StorageErrors(f"write {name}", self._where),
+            open(self._open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", 0) as file,
+        ):
+            file.write(data)
+
+    def rename(self, name: str, new: str) -> None:
+        """Give a file another name, in place of a file that has it. ``OSError`` as it comes."""
+        os.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def unlink(self, name: str) -> None:
+        """Remove a file, if there is one."""
+        with StorageErrors(f"remove {name}", self._where), contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._fd)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a regular file ``name``."""
+        try:
+            status = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return stat.S_ISREG(status.st_mode)
+
+    def written_ns(self, name: str) -> int:
+        """When a file was last written to, in ns since 1970."""
+        with StorageErrors(f"find {name}", self._where):
+            return os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mtime_ns
+
+    def names(self) -> list[str]:
+        """All that is in it, in order."""
+        with (
+            StorageErrors("list the scratch directory", self._where),
+            os.scandir(self._fd) as entries,
+        ):
+            return sorted(entry.name for entry in entries)
+
+    # -- the directory -----------------------------------------------------------------------
+
+    def free_bytes(self) -> int:
+        """Room left for us where it is."""
+        with StorageErrors("find the room left", self._where):
+            status = os.fstatvfs(self._fd)
+        return status.f_bavail * status.f_frsize
+
+    def device(self) -> int:
+        """The number of the device that it is on."""
+        return os.fstat(self._fd).st_dev
+
+    def clear(self) -> None:
+        """Remove all that is in it; nothing behind links."""
+        with StorageErrors("clear the scratch directory", self._where):
+            remove_entries(self._fd, "")
+
+    def remove(self) -> None:
+        """Remove it with all that is in it, and let go of it. What has taken its place is left."""
+        with contextlib.suppress(StorageError):
+            self.clear()
+        with contextlib.suppress(OSError):  # somebody has moved it, or put something in
+            there = os.stat(self.path.name, dir_fd=self._parent_fd, follow_symlinks=False)
+            if os.path.samestat(there, os.fstat(self._fd)):
+                remove_if_empty(self.path.name, self._parent_fd)
+        self.close()
+
+    # -- opening -----------------------------------------------------------------------------
+
+    def _open(self, name: str, flags: int) -> int:
+        if "/" in name or name == "..":
+            raise StorageAccessError(f"{name} is no name of a file in scratch")
+        return os.open(name, flags | _FILE, 0o600, dir_fd=self._fd)
+
+    def _open_parent(self, *, make: bool) -> int:
+        """The directory above, links followed only as far as the user named the way."""
+        base, own = _own_parts(self.path.absolute())
+        if make:
+            base.mkdir(parents=True, exist_ok=True)
+        fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        for part in own[:-1]:
+            try:
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        # A job's directory is where others read its manifest.
+                        mode = 0o777 if ".dsort" in own else 0o700
+                        os.mkdir(part, mode, dir_fd=fd)
+                below = self._enter(part, fd)
+            finally:
+                os.close(fd)
+            fd = below
+        return fd
+
+    def _open_own(self, parent_fd: int, *, make: bool) -> int:
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.path.name, 0o700, dir_fd=parent_fd)
+        fd = self._enter(self.path.name, parent_fd)
+        status = os.fstat(fd)
+        wrong = ""
+        if status.st_uid != os.geteuid():
+            wrong = f"belongs to user {status.st_uid}, not to {os.geteuid()}, who runs the job"
+        elif status.st_mode & _OTHERS:
+            wrong = f"can be entered by others (mode {stat.S_IMODE(status.st_mode):04o}, not 0700)"
+        if wrong:
+            os.close(fd)
+            raise StorageAccessError(
+                f"scratch directory {self._where} {wrong}",
+                hint="remove it, or have scratch somewhere else: --scratch",
+            )
+        return fd
+
+    def _enter(self, part: str, parent_fd: int) -> int:
+        try:
+            return os.open(part, _DIRECTORY, dir_fd=parent_fd)
+        except OSError as error:
+            if error.errno not in _NOT_THERE:
+                raise
+            raise StorageAccessError(
+                f"{part} on the way to scratch directory {self._where} is a link or a file",
+                hint="remove it, or have scratch somewhere else: --scratch",
+            ) from None
+
+
+def _close(*fds: int) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _own_parts(path: Path) -> tuple[Path, tuple[str, ...]]:
+    """``path`` in two: what a user has named, and what dsort makes in it.
+
+    That is ``.dsort/<job>/scratch``, ``dsort-<job>/<node>``, or the last part alone.
+    """
+    parents = path.parents
+    count = 1
+    if len(parents) > 2 and parents[1].name == ".dsort":
+        count = 3
+    elif parents[0].name.startswith("dsort-") and not path.name.startswith("dsort-"):
+        count = 2
+    return parents[count - 1], path.parts[-count:]
