@@ -179,9 +179,10 @@ def _output_limits(job: Job, *, workers: int = 1) -> StoreLimits:
 
 
 def _scratch(job: Job, *, dry: bool) -> Path:
-    """Where scratch goes: on a cluster, a directory for each node is made in it."""
+    """Where scratch goes: on a cluster, a directory for each node is made in it. Never into a
+    bucket that somebody on the network has named."""
     base = job.options.scratch
-    beside = job.outputs_bucket.local_path("x")
+    beside = job.outputs_bucket.local_path("x") if job.options.fetch is None else None
     if base is None and not dry and beside is not None and job.runtime.nodes() == 1:
         return (beside.parent / ".dsort" / job.job_id / "scratch").absolute()
     return (base or Path(tempfile.gettempdir())).absolute() / f"dsort-{job.job_id}"

@@ -45,7 +45,7 @@ def gc(
             "--scratch",
             metavar="DIR",
             help="Where jobs had their scratch on this machine.  [default: the temporary "
-            "directory]",
+            "directory, and a service's own]",
             show_default=False,
         ),
     ] = None,
@@ -65,8 +65,7 @@ def gc(
     from dsort.garbage import find_garbage
 
     opened = open_existing(bucket, root=root)
-    bases = [scratch] if scratch else [user_settings().scratch, Path(tempfile.gettempdir())]
-    found = find_garbage(opened, scratch_bases=[base for base in bases if base is not None])
+    found = find_garbage(opened, scratch_bases=[scratch] if scratch else _scratch_bases())
     old = [each for each in found if each.age_s >= older_than_s]
     doomed = [each for each in old if all_uploads or each.kind != "upload" or each.job_id]
     gone, errors = _remove(opened, doomed if remove else [])
@@ -88,6 +87,15 @@ def gc(
         output.warn(error.message)
     if errors:
         raise errors[0]
+
+
+def _scratch_bases() -> list[Path]:
+    """Where this user's jobs have their scratch, and those of a service of theirs."""
+    from dsort.service.config import scratch_dir_of, state_dir_of
+
+    own = user_settings().scratch
+    bases = [Path(tempfile.gettempdir()), scratch_dir_of(state_dir_of(None))]
+    return bases if own is None else [own, *bases]
 
 
 def _remove(bucket: Bucket, doomed: Sequence[Garbage]) -> tuple[list[Garbage], list[DsortError]]:

@@ -18,6 +18,7 @@ __all__ = [
     "ServiceConfig",
     "database_url_of",
     "replica_name",
+    "scratch_dir_of",
     "state_dir_of",
 ]
 
@@ -34,8 +35,8 @@ class ServiceConfig:
     ``root``: the directory that bare bucket names are under. ``allow``: what jobs may read and
     write besides it, as patterns of URIs (``s3://team-*``, ``file:///data/*``; ``*`` is any text).
     ``ekm_allow_hosts``: hosts that external key maps may be fetched from, as patterns.
-    ``webhook_allow_hosts``: the same of webhooks. ``memory_max_bytes``, ``workers``, ``scratch``,
-    ``move``: of each job, as for ``dsort start``.
+    ``webhook_allow_hosts``: the same of webhooks. ``memory_max_bytes``, ``workers``, ``move``: of
+    each job, as for ``dsort start``. ``scratch``: see ``scratch_dir``.
     """
 
     root: Path
@@ -74,6 +75,14 @@ class ServiceConfig:
         return FetchPolicy(hosts=self.webhook_allow_hosts, allow_private=self.webhook_allow_private)
 
     @property
+    def scratch_dir(self) -> Path | None:
+        """Where jobs have their scratch: never beside their outputs, for whose bucket that is, may
+        write there. None: in the temporary directory, on a cluster that is not ours."""
+        if self.scratch is not None or self.ray_address is not None:
+            return self.scratch
+        return scratch_dir_of(self.state_dir)
+
+    @property
     def tls(self) -> bool:
         """Whether the service speaks HTTPS itself."""
         return self.ssl_certfile is not None
@@ -86,6 +95,11 @@ def state_dir_of(given: Path | None) -> Path:
         return given.absolute()
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser().absolute() / "dsort"
+
+
+def scratch_dir_of(state_dir: Path) -> Path:
+    """Where a service's jobs have their scratch, if nobody has said."""
+    return state_dir.absolute() / "scratch"
 
 
 def database_url_of(given: str | None, state_dir: Path) -> str:

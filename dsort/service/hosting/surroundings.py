@@ -57,7 +57,7 @@ class Surroundings:
             database_url=config.database_url,
             root=config.root.absolute(),
             state_dir=config.state_dir.absolute(),
-            scratch=config.scratch,
+            scratch=config.scratch_dir,
             memory_max_bytes=memory_max_bytes,
             bandwidth_max_bytes_per_s=config.bandwidth_max_bytes_per_s,
             workers=config.workers,

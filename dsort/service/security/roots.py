@@ -53,8 +53,9 @@ class SpecPolicy:
                 hint = "a web server may send its readers on to anywhere: name those that you trust"
                 problems.append(SpecProblem("allow", f'"{pattern}" names no host', hint))
         if os.path.realpath(self.root) in map(os.path.realpath, self.denied):
-            hint = "keep the service's state in a directory of its own: --state-dir"
-            problems.append(SpecProblem("root", "is where the service keeps its state", hint))
+            hint = "give those a directory of their own: --state-dir, --scratch"
+            text = "is where the service keeps its state, or the scratch of its jobs"
+            problems.append(SpecProblem("root", text, hint))
         if problems:
             raise SpecError(problems)
 
@@ -92,6 +93,8 @@ class Operated(Protocol):
     @property
     def state_dir(self) -> Path: ...
     @property
+    def scratch(self) -> Path | None: ...
+    @property
     def allow(self) -> tuple[str, ...]: ...
     @property
     def ekm_allow_hosts(self) -> tuple[str, ...]: ...
@@ -102,13 +105,15 @@ class Operated(Protocol):
 
 
 def policy_of(operated: Operated) -> SpecPolicy:
-    """The policy of a service: its state is nobody's business, wherever it is."""
+    """The policy of a service: its state and its scratch are nobody's business, wherever they
+    are."""
+    private = (operated.state_dir, *filter(None, [operated.scratch]))
     return SpecPolicy(
         root=operated.root,
         allow=operated.allow,
         ekm_allow_hosts=operated.ekm_allow_hosts,
         ekm_allow_private=operated.ekm_allow_private,
-        denied=(operated.state_dir,),
+        denied=private,
         settings=operated.settings,
     )
 
