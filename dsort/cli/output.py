@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import json
@@ -40,14 +41,24 @@ __all__ = [
 
 COLUMNS_MIN = 20
 _LEAD = re.compile(r" *(error: |hint: |warning: )?")
+_ANY_TEXT = "dsort-any-text"
 _COMMAND = re.compile(r"`[^`]*`")
 
 
 def prepare_streams() -> None:
-    """Let names that are not UTF-8 pass through to stdout and stderr as the bytes they are."""
+    """Let names that are not UTF-8 pass through to stdout and stderr as the bytes they are; what
+    no encoding takes is an escape there."""
+    codecs.register_error(_ANY_TEXT, _bytes_or_escapes)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="surrogateescape")
+            stream.reconfigure(errors=_ANY_TEXT)
+
+
+def _bytes_or_escapes(error: UnicodeError) -> tuple[str | bytes, int]:
+    for name in ("surrogateescape", "backslashreplace"):
+        with contextlib.suppress(UnicodeError):
+            return codecs.lookup_error(name)(error)
+    raise error
 
 
 def write(text: str) -> None:

@@ -112,6 +112,7 @@ class Job:
     error: DsortError | None = None
     exit_code: int | None = None
     host: str | None = None
+    unreadable: str | None = None  # what of it the service cannot read, and why
     spec: Json | None = None
     result: JobReport | PlanReport | None = None
     document: Json = field(default_factory=dict, repr=False, compare=False)

@@ -8,12 +8,14 @@ cluster has one ``JobInfo`` for each target; a job of this service is one target
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Any, Final
 
+from dsort.errors import SpecError
 from dsort.service.jobs.rows import JobRow
+from dsort.service.jobs.views import NOT_READ
 from dsort.spec.buckets import parse_bucket
 
 __all__ = ["TARGET", "ZERO_TIME", "bucket_model", "go_time", "job_info"]
@@ -51,7 +53,10 @@ def go_time(seconds: float | None) -> str:
 def bucket_model(uri: str, root: Path | None = None) -> Json:
     """The bucket ``uri`` in AIStore's words. A directory under ``root`` has the name that a spec
     has for it, any other its path; a prefix stays a part of the name."""
-    ref = parse_bucket(uri)
+    try:
+        ref = parse_bucket(uri)
+    except SpecError:  # whoever wrote the row knew it
+        return {"name": uri, "provider": "", "namespace": {"uuid": "", "name": ""}}
     name = ref.uri if ref.scheme in ("http", "https") else ref.path
     provider = _PROVIDERS.get(ref.scheme, ref.scheme)
     if ref.scheme == "file" and root is not None and PurePath(name).is_relative_to(root):
@@ -64,8 +69,19 @@ def job_info(row: JobRow, root: Path | None = None, *, warnings: Sequence[str] =
     job has no result yet.
 
     ``aborted``: it failed or was stopped. ``archived``: it is over, and its metrics are final. The
-    durations of its three phases have the names that AIStore's JSON has for them.
+    durations of its three phases have the names that AIStore's JSON has for them. What of the row
+    cannot be read is left out.
     """
+    try:
+        return _info(row, root, warnings)
+    except NOT_READ:
+        bare = replace(
+            row, phases=None, progress=None, result=None, error=None, started_at=None, ended_at=None
+        )
+        return _info(bare, root, ())
+
+
+def _info(row: JobRow, root: Path | None, warnings: Sequence[str]) -> Json:
     facts = _Facts(row)
     extraction, sorting, creation = (facts.span(group) for group in _GROUPS)
     return {

@@ -321,3 +321,19 @@ def test_who_may_not_is_told_so(
     plain = there("show", "--server", url.replace("https:", "http:"))
     assert plain.code == 6
     assert "https://" in plain.err
+
+
+def test_a_key_map_that_is_not_utf8_spoils_no_list(place: Place, there: CommandLine) -> None:
+    (place.root / "keys.txt").write_bytes(b"caf\xe9 and no template\nsample-0 out-%d\n")
+    spec = {**json.loads(place.spec()), "ekm_file": "keys.txt", "ekm_malformed_line": "abort"}
+    started = there("start", "-f", json.dumps(spec))
+    assert started.code == 0, started.err
+    job_id = started.out.strip()
+    assert there("wait", job_id).code == 3
+    assert job_id in there("show").out
+    found = {each["job_id"]: each for each in shown(there, "show")}
+    assert "caf\\xe9" in found[job_id]["error"]["detail"]
+    assert "caf\\xe9" in there("show", job_id).out
+    assert there("log", job_id).code == 0
+    assert there("rm", job_id).code == 0
+    assert job_id not in there("show").out

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import struct
+import sys
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,3 +94,16 @@ def test_what_is_missing_is_not_to_be_fetched_by_name(monkeypatch: pytest.Monkey
         extras.need("client")
     assert "pip install '.[client]'" in found.value.hint
     assert "dsort[" not in found.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("caf\udce9", b"caf\xe9"), ("\ud83d", b"\\ud83d"), ("\udce9\ud83d", b"\\udce9\\ud83d")],
+)
+def test_any_name_can_be_put_out(monkeypatch: pytest.MonkeyPatch, text: str, shown: bytes) -> None:
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{name}", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+    output.prepare_streams()
+    output.write(text)
+    assert isinstance(sys.stdout, io.TextIOWrapper)
+    assert sys.stdout.buffer.getvalue() == shown + b"\n"  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.engine import URL, ExceptionContext, make_url
@@ -18,6 +18,7 @@ from sqlalchemy.exc import (
 )
 
 from dsort.core.closing import Closing
+from dsort.core.total_json import from_json, to_json
 from dsort.errors import SpecError, StorageError
 from dsort.service.database.tables import locks
 
@@ -27,6 +28,8 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 BUSY_MS_MAX = 30_000
 SILENCE_S_MAX = 60  # of a server: a connection that says nothing for longer is given up
 IDLE_MS_MAX = 30_000  # of a client in the middle of a transaction: its locks are everybody's
+_JSON: Final[Mapping[str, Any]] = {"json_serializer": to_json, "json_deserializer": from_json}
+"""Any value can be stored, and what is stored can be read: one row that cannot would hide all."""
 MIGRATION_LOCK = 0x64736F7274  # "dsort": PostgreSQL's advisory locks are numbers
 
 
@@ -153,6 +156,7 @@ def _sqlite(url: URL) -> Engine:
         pool_size=20,
         max_overflow=30,
         hide_parameters=True,  # of a failed statement: specs and hashes are not for logs
+        **_JSON,
     )
 
     @event.listens_for(engine, "connect")
@@ -182,6 +186,7 @@ def _server(url: URL, connections_max: int, silence_s_max: float) -> Engine:
         pool_recycle=1800,
         connect_args={"timeout": silence_s_max},
         hide_parameters=True,
+        **_JSON,
     )
 
     @event.listens_for(engine, "connect")

@@ -1,4 +1,5 @@
 """The tables. Times are seconds since 1970 (UTC, float); JSON values are documents of our own.
+Texts and JSON of any kind can be stored (``texts.py``).
 
 One rule holds for all: whoever changes a job's row while it runs names the attempt that it speaks
 for, so that what a process says that has been given up is not heard.
@@ -17,11 +18,11 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
-    String,
     Table,
-    Text,
     UniqueConstraint,
 )
+
+from dsort.service.database.texts import AnyText
 
 __all__ = [
     "audit",
@@ -55,27 +56,27 @@ jobs = Table(
     metadata,
     # -- what was asked --
     Column("number", _Serial, primary_key=True, autoincrement=True),  # order of submission
-    Column("job_id", String(64), nullable=False, unique=True),
-    Column("kind", String(8), nullable=False),  # run | plan
-    Column("owner", String(128), nullable=False),
+    Column("job_id", AnyText(64), nullable=False, unique=True),
+    Column("kind", AnyText(8), nullable=False),  # run | plan
+    Column("owner", AnyText(128), nullable=False),
     Column("priority", Integer, nullable=False, default=0),  # higher goes first
-    Column("description", Text, nullable=False, default=""),
+    Column("description", AnyText(), nullable=False, default=""),
     Column("spec", _Json, nullable=False),  # canonical, with its seed
-    Column("input_uri", Text, nullable=False),
-    Column("output_uri", Text, nullable=False),
+    Column("input_uri", AnyText(), nullable=False),
+    Column("output_uri", AnyText(), nullable=False),
     Column("claims", _Json),  # [[bucket URI, template], ...]; null = known once the key map is read
-    Column("schedule_id", String(64)),
+    Column("schedule_id", AnyText(64)),
     Column("due_at", Double),  # of a schedule's run
     Column("after_commit", _Json),  # what a schedule wants done then: pointer, retention
     Column("hooks", _Json),  # {"on_success": {"webhook": ..., "command": ...}, "on_failure": ...}
-    Column("idempotency_key", String(255)),
-    Column("body_digest", String(64)),
+    Column("idempotency_key", AnyText(255)),
+    Column("body_digest", AnyText(64)),
     Column("created_at", Double, nullable=False),
     # -- how far it is --
-    Column("state", String(16), nullable=False),  # queued|running|finished|failed|stopped
+    Column("state", AnyText(16), nullable=False),  # queued|running|finished|failed|stopped
     Column("stop_asked_at", Double),
-    Column("stop_reason", Text),
-    Column("phase", String(16)),
+    Column("stop_reason", AnyText()),
+    Column("phase", AnyText(16)),
     Column("progress", _Json),
     Column("phases", _Json),  # [{phase, seconds, shards, records, bytes}, ...]
     Column("warning_count", Integer, nullable=False, default=0),
@@ -84,8 +85,8 @@ jobs = Table(
     # -- who runs it --
     Column("attempt", Integer, nullable=False, default=0),  # of the service, not of the engine
     Column("deaths", Integer, nullable=False, default=0),  # attempts whose process died
-    Column("host", String(255)),  # machine and boot, as hosting/machine.py names it
-    Column("replica", String(64)),
+    Column("host", AnyText(255)),  # machine and boot, as hosting/machine.py names it
+    Column("replica", AnyText(64)),
     Column("pid", Integer),
     Column("pid_started", Double),
     Column("heartbeat_at", Double),
@@ -105,7 +106,7 @@ labels = Table(
     "labels",
     metadata,
     Column("job_id", ForeignKey("jobs.job_id", ondelete="CASCADE"), primary_key=True),
-    Column("label", String(63), primary_key=True),
+    Column("label", AnyText(63), primary_key=True),
     Index("ix_labels_label", "label"),
 )
 
@@ -115,7 +116,7 @@ events = Table(
     Column("number", _Serial, primary_key=True, autoincrement=True),
     Column("job_id", ForeignKey("jobs.job_id", ondelete="CASCADE"), nullable=False),
     Column("at", Double, nullable=False),
-    Column("kind", String(16), nullable=False),  # state|started|phase|progress|warning|log
+    Column("kind", AnyText(16), nullable=False),  # state|started|phase|progress|warning|log
     Column("data", _Json, nullable=False),
     Index("ix_events_job_number", "job_id", "number"),
     sqlite_autoincrement=True,
@@ -124,12 +125,12 @@ events = Table(
 schedules = Table(
     "schedules",
     metadata,
-    Column("schedule_id", String(64), primary_key=True),
-    Column("name", String(128), nullable=False, unique=True),
-    Column("owner", String(128), nullable=False),
+    Column("schedule_id", AnyText(64), primary_key=True),
+    Column("name", AnyText(128), nullable=False, unique=True),
+    Column("owner", AnyText(128), nullable=False),
     Column("definition", _Json, nullable=False),  # ScheduleDefinition
-    Column("input_uri", Text, nullable=False),
-    Column("output_uri", Text, nullable=False),
+    Column("input_uri", AnyText(), nullable=False),
+    Column("output_uri", AnyText(), nullable=False),
     Column("paused", Boolean, nullable=False, default=False),
     Column("created_at", Double, nullable=False),
     Column("changed_at", Double, nullable=False),
@@ -146,9 +147,9 @@ schedule_runs = Table(
     Column("due_at", Double, nullable=False),
     Column("by_hand", Boolean, nullable=False, default=False),
     Column("fired_at", Double, nullable=False),
-    Column("outcome", String(16), nullable=False),  # submitted | skipped | refused | waiting
-    Column("reason", Text, nullable=False, default=""),
-    Column("job_id", String(64)),
+    Column("outcome", AnyText(16), nullable=False),  # submitted | skipped | refused | waiting
+    Column("reason", AnyText(), nullable=False, default=""),
+    Column("job_id", AnyText(64)),
     Column("removed_at", Double),  # when retention took its outputs away
     UniqueConstraint("schedule_id", "due_at", "by_hand"),
     sqlite_autoincrement=True,
@@ -157,9 +158,9 @@ schedule_runs = Table(
 tokens = Table(
     "tokens",
     metadata,
-    Column("token_id", String(32), primary_key=True),
-    Column("name", String(128), nullable=False, unique=True),
-    Column("role", String(16), nullable=False),  # viewer | submitter | admin
+    Column("token_id", AnyText(32), primary_key=True),
+    Column("name", AnyText(128), nullable=False, unique=True),
+    Column("role", AnyText(16), nullable=False),  # viewer | submitter | admin
     Column("input_globs", _Json, nullable=False),
     Column("output_globs", _Json, nullable=False),
     Column("salt", LargeBinary, nullable=False),
@@ -173,10 +174,10 @@ audit = Table(
     metadata,
     Column("number", _Serial, primary_key=True, autoincrement=True),
     Column("at", Double, nullable=False),
-    Column("who", String(128), nullable=False),
-    Column("address", String(64), nullable=False),
-    Column("action", String(32), nullable=False),  # job.submit, job.stop, schedule.add, ...
-    Column("target", String(128), nullable=False),
+    Column("who", AnyText(128), nullable=False),
+    Column("address", AnyText(64), nullable=False),
+    Column("action", AnyText(32), nullable=False),  # job.submit, job.stop, schedule.add, ...
+    Column("target", AnyText(128), nullable=False),
     Column("details", _Json, nullable=False),
     Index("ix_audit_at", "at"),
     sqlite_autoincrement=True,
@@ -186,7 +187,7 @@ notices = Table(  # what hooks are still to be told
     "notices",
     metadata,
     Column("number", _Serial, primary_key=True, autoincrement=True),
-    Column("job_id", String(64)),  # null: of a schedule's run that became no job
+    Column("job_id", AnyText(64)),  # null: of a schedule's run that became no job
     Column("hook", _Json, nullable=False),  # {"webhook": URL} or {"command": name}
     Column("document", _Json, nullable=False),
     Column("next_try_at", Double, nullable=False),
@@ -195,5 +196,5 @@ notices = Table(  # what hooks are still to be told
     sqlite_autoincrement=True,
 )
 
-locks = Table("locks", metadata, Column("name", String(32), primary_key=True))
+locks = Table("locks", metadata, Column("name", AnyText(32), primary_key=True))
 """Rows to lock for what only one replica may do at a time: ``dispatch``."""

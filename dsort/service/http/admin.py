@@ -6,12 +6,12 @@ import time
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
 from dsort.errors import ForbiddenError
 from dsort.service.http import examples
+from dsort.service.http.answers import JsonAnswer
 from dsort.service.http.dependencies import Admin, Caller, address_of
 from dsort.service.http.responses import body_like, problems, shown
 from dsort.service.jobs.views import rfc3339
@@ -114,7 +114,7 @@ def router(service: Service) -> APIRouter:
     )
     def whoami(caller: Caller) -> Response:
         """The name, role and buckets of the token that the request has."""
-        return JSONResponse(
+        return JsonAnswer(
             {
                 "name": caller.name,
                 "role": caller.role,
@@ -160,7 +160,7 @@ def _add_audit(routes: APIRouter, service: Service) -> None:
             for row in rows[:limit]
         ]
         following = str(rows[limit - 1].number) if len(rows) > limit else None
-        return JSONResponse({"entries": entries, "next_cursor": following})
+        return JsonAnswer({"entries": entries, "next_cursor": following})
 
 
 def _add_tokens(routes: APIRouter, service: Service) -> None:
@@ -173,7 +173,7 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
     )
     def list_tokens(caller: Admin) -> Response:
         """All tokens, expired ones too, without their secrets. For admins."""
-        return JSONResponse({"tokens": [each.view() for each in service.tokens.list()]})
+        return JsonAnswer({"tokens": [each.view() for each in service.tokens.list()]})
 
     @routes.post(
         "/tokens",
@@ -207,7 +207,7 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
             also=note,
         )
         made = service.tokens.get(wanted.name)
-        return JSONResponse(
+        return JsonAnswer(
             {**made.view(), "token": text}, status_code=201, headers={"Cache-Control": "no-store"}
         )
 

@@ -8,15 +8,16 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from dsort.commit import dsort_version
 from dsort.errors import DsortError, TooManyRequestsError, UnauthorizedError
 from dsort.service.http import admin, events, jobs, meta, metrics, pages, peer, results, schedules
+from dsort.service.http.answers import JsonAnswer
 from dsort.service.http.database_errors import DATABASE_AWAY, tell_database_errors
 from dsort.service.http.origin import SameOrigin
 from dsort.service.http.problems import PROBLEM_JSON, problem, problem_of
+from dsort.service.http.queries import TextQueries
 from dsort.service.http.responses import Problem, problems, restore_examples
 from dsort.service.http.spec_body import spec_schema
 from dsort.service.security.limits import BodyLimit
@@ -47,6 +48,7 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(
         BodyLimit, bytes_max=service.config.body_bytes_max, reads_itself=_takes_specs
     )
+    app.add_middleware(TextQueries)
     app.add_middleware(SameOrigin, loopback_only=service.config.no_auth)
     app.add_middleware(
         metrics.RequestMetrics, metrics=service.metrics
@@ -104,7 +106,7 @@ def answer(error: DsortError) -> Response:
 
 
 def _json(document: dict[str, Any], *, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse(
+    return JsonAnswer(
         document, status_code=document["status"], media_type=PROBLEM_JSON, headers=headers
     )
 

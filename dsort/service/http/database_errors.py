@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from dsort.errors import SpecError
+from dsort.service.http.answers import JsonAnswer
 from dsort.service.http.problems import PROBLEM_JSON, problem, problem_of
 from dsort.service.http.responses import RETRY_AFTER
 
@@ -39,7 +39,7 @@ def tell_database_errors(app: FastAPI) -> None:
     def tell(request: Request, error: SQLAlchemyError) -> Response:
         if is_bad_text(error):
             mistake = SpecError("the request has a character that no text may have: NUL")
-            return JSONResponse(problem_of(mistake), status_code=400, media_type=PROBLEM_JSON)
+            return JsonAnswer(problem_of(mistake), status_code=400, media_type=PROBLEM_JSON)
         if not is_database_away(error):
             raise error
         log.warning("the database does not answer: %s", error)
@@ -50,7 +50,7 @@ def tell_database_errors(app: FastAPI) -> None:
             hint="try again in a moment; with an Idempotency-Key no job is made twice",
         )
         headers = {"Retry-After": str(RETRY_AFTER_S)}
-        return JSONResponse(away, status_code=503, media_type=PROBLEM_JSON, headers=headers)
+        return JsonAnswer(away, status_code=503, media_type=PROBLEM_JSON, headers=headers)
 
 
 def is_bad_text(error: SQLAlchemyError) -> bool:

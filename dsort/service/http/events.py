@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from enum import Enum
 from typing import Annotated, Any, Final, Literal
 
@@ -15,13 +15,14 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.exc import SQLAlchemyError
 
+from dsort.core.total_json import to_json
 from dsort.service.feed import Subscriber
 from dsort.service.http import examples
 from dsort.service.http.dependencies import Caller
 from dsort.service.http.jobs import SeenJob
 from dsort.service.http.responses import problems, shown
 from dsort.service.jobs.rows import EventRow
-from dsort.service.jobs.views import progress_view
+from dsort.service.jobs.views import NOT_READ, progress_view
 from dsort.service.service import Service
 
 __all__ = ["router"]
@@ -131,6 +132,9 @@ class _Asked:
 
 
 def _sent(event: EventRow, kind: str) -> ServerSentEvent:
-    told = progress_view(event.data, kind) if event.kind == "progress" else event.data
+    told: Mapping[str, Any] | None = event.data
+    if event.kind == "progress":
+        with contextlib.suppress(*NOT_READ):  # else as it is: the stream goes on
+            told = progress_view(event.data, kind)
     data: dict[str, Any] = {"at": event.at, **(told or {})}
-    return ServerSentEvent(event=event.kind, id=str(event.number), data=data)
+    return ServerSentEvent(event=event.kind, id=str(event.number), raw_data=to_json(data))

@@ -100,6 +100,7 @@ JOB: Final[Json] = {
     "error": None,
     "exit_code": None,
     "host": "worker-1",
+    "unreadable": None,
     "spec": _SPEC,
     "result": None,
     "on_success": None,

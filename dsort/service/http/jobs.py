@@ -8,12 +8,13 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse
+from pydantic import AfterValidator
 from sqlalchemy import Connection
 
 from dsort.errors import ForbiddenError, NotFoundError, SpecError, SpecProblem
 from dsort.service.hosting.logs import remove_logs
 from dsort.service.http import examples
+from dsort.service.http.answers import JsonAnswer
 from dsort.service.http.cursors import number_of
 from dsort.service.http.dependencies import Caller, Submitting, address_of
 from dsort.service.http.responses import JobList, WholeJobView, body_like, problems, shown
@@ -23,6 +24,7 @@ from dsort.service.jobs.store import JobFilter
 from dsort.service.jobs.submitting import Asked
 from dsort.service.jobs.views import job_view
 from dsort.service.security.identity import visible
+from dsort.service.security.spec_text import check_text
 from dsort.service.service import Service
 
 __all__ = ["SeenJob", "router"]
@@ -68,10 +70,10 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-def _answer(service: Service, row: JobRow, status: int) -> JSONResponse:
+def _answer(service: Service, row: JobRow, status: int) -> JsonAnswer:
     view = job_view(row, position=service.store.position(row), whole=True)
     headers = {"Location": f"/v1/jobs/{row.job_id}"} if status in (201, 202) else {}
-    return JSONResponse(view, status_code=status, headers=headers)
+    return JsonAnswer(view, status_code=status, headers=headers)
 
 
 def _note(
@@ -199,7 +201,7 @@ def _add_list(routes: APIRouter, service: Service) -> None:
         queued = service.store.positions(row.number for row in page.rows if row.state == "queued")
         views = [job_view(row, position=queued.get(row.number)) for row in page.rows]
         following = None if page.next_number is None else str(page.next_number)
-        return JSONResponse({"jobs": views, "next_cursor": following})
+        return JsonAnswer({"jobs": views, "next_cursor": following})
 
     @routes.get(
         "/{job_id}",
@@ -227,6 +229,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         identity: Submitting,
         reason: Annotated[
             str,
+            AfterValidator(check_text),
             Body(
                 embed=True,
                 max_length=1000,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.service.http import examples
+from dsort.service.http.answers import JsonAnswer
 from dsort.service.http.dependencies import Caller
 from dsort.service.http.problems import PROBLEM_JSON, problem
 from dsort.service.http.responses import HealthView, ValidationView, problems, shown
@@ -39,7 +39,7 @@ def router(service: Service) -> APIRouter:
         def check() -> Response:
             loaded = service.submitter.read(body)
             view = {"ok": True, "spec": loaded.spec.canonical(), "warnings": list(loaded.warnings)}
-            return JSONResponse(view)
+            return JsonAnswer(view)
 
         return await run_in_threadpool(check)
 
@@ -62,7 +62,7 @@ def router(service: Service) -> APIRouter:
     )
     def healthz() -> Response:
         """The process is alive. Needs no token."""
-        return JSONResponse({"status": "ok"})
+        return JsonAnswer({"status": "ok"})
 
     @routes.get(
         "/readyz",
@@ -75,10 +75,8 @@ def router(service: Service) -> APIRouter:
         """The database answers, and jobs are being run. Needs no token."""
         why = _not_ready(service)
         if why is None:
-            return JSONResponse({"status": "ok"})
-        return JSONResponse(
-            problem("not_ready", 503, why), status_code=503, media_type=PROBLEM_JSON
-        )
+            return JsonAnswer({"status": "ok"})
+        return JsonAnswer(problem("not_ready", 503, why), status_code=503, media_type=PROBLEM_JSON)
 
     return routes
 

@@ -10,9 +10,9 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dsort.service.http.answers import JsonAnswer
 from dsort.service.http.problems import PROBLEM_JSON, problem
 
 __all__ = ["SameOrigin", "is_loopback"]
@@ -43,7 +43,7 @@ class SameOrigin:
             await self._app(scope, receive, send)
             return
         document = problem("forbidden", 403, why, hint="", exit_code=2)
-        await JSONResponse(document, 403, media_type=PROBLEM_JSON)(scope, receive, send)
+        await JsonAnswer(document, 403, media_type=PROBLEM_JSON)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str | None:
         headers = Headers(scope=scope)

@@ -17,7 +17,7 @@ import re2
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
+from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 
 from dsort.errors import (
@@ -29,6 +29,7 @@ from dsort.errors import (
     SpecError,
     TooManyRequestsError,
 )
+from dsort.service.http.answers import JsonAnswer, TextAnswer
 from dsort.service.http.dependencies import Caller, Submitting, address_of
 from dsort.service.http.peer_answers import KEY_MAP, KEY_MAP_SCHEMA, PEER_JOB, JobInfo
 from dsort.service.http.responses import problems, shown
@@ -69,9 +70,9 @@ class PeerRoute(APIRoute):
                 return _told(error)
             except RequestValidationError as error:
                 said = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
-                return PlainTextResponse(f"invalid request: {said}", 400)
+                return TextAnswer(f"invalid request: {said}", 400)
             except HTTPException as error:
-                return PlainTextResponse(str(error.detail), error.status_code, error.headers)
+                return TextAnswer(str(error.detail), error.status_code, error.headers)
 
         return handle
 
@@ -83,7 +84,7 @@ def _told(error: DsortError) -> Response:
     if isinstance(error, TooManyRequestsError):
         headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
     text = f"{error.message}\nhint: {error.hint}" if error.hint else error.message
-    return PlainTextResponse(text, status, headers)
+    return TextAnswer(text, status, headers)
 
 
 def _texts(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -126,7 +127,7 @@ def router(service: Service) -> APIRouter:
 def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
     @routes.post(
         "/sort",
-        response_class=PlainTextResponse,
+        response_class=TextAnswer,
         responses=shown(200, PEER_JOB["id"], media_type="text/plain")
         | _texts(400, 401, 403, 413, 429),
         openapi_extra=SPEC_BODY,
@@ -145,7 +146,7 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
             told = {"input": row.input_uri, "output": row.output_uri, "kind": row.kind}
             _note(service, request, identity, "job.submit", row, **told)
             service.dispatcher.wake()
-            return PlainTextResponse(row.job_id)
+            return TextAnswer(row.job_id)
 
         return await run_in_threadpool(take_in)
 
@@ -184,7 +185,7 @@ def _add_looks(routes: APIRouter, service: Service) -> None:
         if uuid is not None:
             row = _seen(service, identity, uuid)
             warnings = [] if row.ended or not row.warning_count else _warnings(service, row)
-            return JSONResponse({TARGET: job_info(row, root, warnings=warnings)})
+            return JsonAnswer({TARGET: job_info(row, root, warnings=warnings)})
         pattern = _pattern(regex)
         wanted = JobFilter(
             states=("queued", "running") if only_active else (), visible=visible(identity)
@@ -195,7 +196,7 @@ def _add_looks(routes: APIRouter, service: Service) -> None:
                 found.append(job_info(row, root))
                 if len(found) == LIST_MAX:
                     break
-        return JSONResponse(found)
+        return JsonAnswer(found)
 
 
 def _add_changes(routes: APIRouter, service: Service) -> None:

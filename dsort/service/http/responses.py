@@ -118,6 +118,9 @@ class JobView(_View):
     error: dict[str, Any] | None = Field(description="A problem document, if it failed.")
     exit_code: int | None
     host: str | None
+    unreadable: str | None = Field(
+        default=None, description="What of its row cannot be read, and why."
+    )
 
 
 class WholeJobView(JobView):

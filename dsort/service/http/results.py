@@ -10,18 +10,18 @@ from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 from fastapi import APIRouter, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
 
 from dsort import page as job_page
 from dsort.core.manifest import manifest_name, report_name
 from dsort.core.sizes import format_bytes
 from dsort.errors import InputError, NotFoundError, ObjectNotFoundError, StorageError
 from dsort.service.http import examples
+from dsort.service.http.answers import JsonAnswer, TextAnswer
 from dsort.service.http.jobs import SeenJob
 from dsort.service.http.responses import problems, shown
 from dsort.service.http.result_views import ManifestView, PageView, PlanReportView, RunReportView
 from dsort.service.jobs.rows import EventRow, JobRow
-from dsort.service.jobs.views import job_view, rfc3339
+from dsort.service.jobs.views import NOT_READ, job_view, rfc3339
 from dsort.service.service import Service
 from dsort.settings import resolve_ref
 from dsort.spec.load import parse_spec
@@ -61,18 +61,18 @@ def router(service: Service) -> APIRouter:
     def job_report(row: SeenJob) -> Response:
         """What a finished job did, or how far one came that failed."""
         if row.result is not None:
-            return JSONResponse(dict(row.result))
+            return JsonAnswer(dict(row.result))
         return Response(_document(service, row, report_name), media_type="application/json")
 
     @routes.get(
         "/{job_id}/log",
-        response_class=PlainTextResponse,
+        response_class=TextAnswer,
         responses=shown(200, examples.LOG, media_type="text/plain") | problems(400, 401, 404, 429),
         summary="The log of a job",
     )
     def job_log(row: SeenJob) -> Response:
         """A line for each thing that happened, as text; progress is left out."""
-        return PlainTextResponse("".join(_log_lines(service, row.job_id)))
+        return TextAnswer("".join(_log_lines(service, row.job_id)))
 
     @routes.get(
         "/{job_id}/page",
@@ -87,7 +87,12 @@ def router(service: Service) -> APIRouter:
         if row.state == "finished" and row.kind == "run":
             with contextlib.suppress(NotFoundError):  # a schedule keeps only its newest results
                 return _page_by_manifest(service, row, view, warnings)
-        return JSONResponse(job_page.page_of_job(view, samples, warnings=warnings))
+        try:
+            page = job_page.page_of_job(view, samples, warnings=warnings)
+        except NOT_READ:  # what its process told is not what it should be
+            bare = {**view, "phases": [], "progress": None}
+            page = job_page.page_of_job(bare, [], warnings=warnings)
+        return JsonAnswer(page)
 
     return routes
 
@@ -104,7 +109,7 @@ def _page_by_manifest(
     try:
         manifest = json.loads(text, parse_constant=refuse)
         page = job_page.page_of_manifest(manifest, job_view=view, warnings=warnings)
-        return JSONResponse(page)
+        return JsonAnswer(page)
     except (InputError, ValueError, OverflowError, RecursionError) as error:
         raise StorageError(
             f"the manifest of job {row.job_id} is damaged: {error or 'it is nested too deeply'}",

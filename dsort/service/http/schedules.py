@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from dsort.errors import ForbiddenError, NotFoundError
 from dsort.service.database import tables
+from dsort.service.http.answers import JsonAnswer
 from dsort.service.http.cursors import number_of
 from dsort.service.http.dependencies import Caller, Submitting, address_of
 from dsort.service.http.responses import problems, shown
@@ -86,6 +86,9 @@ class ScheduleView(BaseModel):
     run_count: int = Field(description="The jobs that it has made: the next one's {{epoch}}.")
     last_run: RunView | None
     warnings: list[str] = Field(description="About its definition; when it is made or changed.")
+    unreadable: str | None = Field(
+        default=None, description="What of its row cannot be read, and why; it is not run then."
+    )
 
 
 class ScheduleList(BaseModel):
@@ -162,6 +165,7 @@ _EXAMPLE: Final = {
     "run_count": 1,
     "last_run": _EXAMPLE_RUN,
     "warnings": [],
+    "unreadable": None,
 }
 
 
@@ -225,13 +229,13 @@ def _answer(
     status: int = 200,
     *,
     warnings: Sequence[str] = (),
-) -> JSONResponse:
+) -> JsonAnswer:
     store = service.schedules
     last = store.last_runs([row.schedule_id]).get(row.schedule_id)
     whole = identity.may_change(row.owner)
     view = schedule_view(row, last, now_s=store.now_s(), warnings=warnings, whole=whole)
     headers = {"Location": f"/v1/schedules/{row.name}"} if status == 201 else {}
-    return JSONResponse(view, status_code=status, headers=headers)
+    return JsonAnswer(view, status_code=status, headers=headers)
 
 
 def _note(
@@ -263,7 +267,7 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
             )
             for row in rows
         ]
-        return JSONResponse({"schedules": views})
+        return JsonAnswer({"schedules": views})
 
     @routes.get(
         "/{name}",
@@ -293,7 +297,7 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
         found = store.runs(row.schedule_id, limit=limit + 1, before=number_of(cursor))
         following = str(found[limit - 1].number) if len(found) > limit else None
         views = [run_view(each) for each in found[:limit]]
-        return JSONResponse({"runs": views, "next_cursor": following})
+        return JsonAnswer({"runs": views, "next_cursor": following})
 
 
 def _add_defining(routes: APIRouter, service: Service) -> None:
@@ -380,7 +384,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         not over, the answer is 409 (skip), or the run waits (queue, replace)."""
         run = service.keeper.run_now(row)
         _note(service, request, identity, "run", row.name, job=run.job_id)
-        return JSONResponse(run_view(run), status_code=202)
+        return JsonAnswer(run_view(run), status_code=202)
 
     @routes.delete("/{name}", status_code=204, responses=refused, summary="Remove a schedule")
     def remove_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> Response:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from dsort.hooks import redacted_hook
 from dsort.service.jobs.rows import JobRow
 
-__all__ = ["PHASES", "job_view", "progress_view", "rfc3339"]
+__all__ = ["NOT_READ", "PHASES", "job_view", "progress_view", "read_parts", "rfc3339"]
+
+NOT_READ = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
+"""What reading a value raises that is not what it should be: a newer service, or somebody else, may
+have written the row."""
 
 PHASE_SHARES = {"resolve": 0.02, "extract": 0.43, "plan": 0.05, "create": 0.45, "commit": 0.05}
 """What share of a job's time each phase is taken to be, in their order, for a total that only ever
@@ -61,8 +65,33 @@ def _share(phase: str, within: float, kind: str) -> float | None:
     return round((before + shares[phase] * within) / sum(shares.values()), 4)
 
 
+def read_parts(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], list[str]]:
+    """What each of ``parts`` gives, None for those that cannot be read; and which those are, and
+    why. A row that cannot be shown whole must not hide the others."""
+    values: dict[str, Any] = {}
+    wrong = []
+    for name, read in parts.items():
+        try:
+            values[name] = read()
+        except NOT_READ as error:
+            values[name] = None
+            wrong.append(f"{name} ({type(error).__name__}: {error})")
+    return values, wrong
+
+
 def job_view(row: JobRow, *, position: int | None = None, whole: bool = False) -> dict[str, Any]:
-    """The JobView of a row; ``whole``: with its spec and result."""
+    """The JobView of a row; ``whole``: with its spec and result. ``unreadable`` says what of it
+    cannot be shown."""
+    running = row.state == "running"
+    parts, wrong = read_parts(
+        {
+            "due_at": lambda: rfc3339(row.due_at),
+            "created_at": lambda: rfc3339(row.created_at),
+            "started_at": lambda: rfc3339(row.started_at),
+            "ended_at": lambda: rfc3339(row.ended_at),
+            "progress": lambda: progress_view(row.progress, row.kind) if running else None,
+        }
+    )
     view: dict[str, Any] = {
         "job_id": row.job_id,
         "kind": row.kind,
@@ -75,20 +104,17 @@ def job_view(row: JobRow, *, position: int | None = None, whole: bool = False) -
         "input_uri": row.input_uri,
         "output_uri": row.output_uri,
         "schedule": row.schedule_name,
-        "due_at": rfc3339(row.due_at),
-        "created_at": rfc3339(row.created_at),
-        "started_at": rfc3339(row.started_at),
-        "ended_at": rfc3339(row.ended_at),
         "queue_position": position,
         "attempt": row.attempt,
         "phase": row.phase,
-        "progress": progress_view(row.progress, row.kind) if row.state == "running" else None,
+        **parts,
         "phases": list(row.phases or ()),
         "warning_count": row.warning_count,
         "stop_reason": row.stop_reason,
         "error": row.error,
         "exit_code": row.exit_code,
         "host": row.host.partition("/")[0] if row.host else None,
+        "unreadable": "; ".join(wrong) or None,
     }
     if whole:
         view["spec"] = row.spec

@@ -198,10 +198,14 @@ class Firing:
         return True
 
     def _row(self, schedule_id: str) -> ScheduleRow | None:
+        """``ConflictError`` if its definition cannot be read."""
         query = select(schedules).where(schedules.c.schedule_id == schedule_id)
         with self._database.reading() as connection:
             found = connection.execute(query).first()
-        return None if found is None else schedule_row(found)
+        row = None if found is None else schedule_row(found)
+        if row is not None:
+            row.check_readable()
+        return row
 
     def _make(self, row: ScheduleRow, due_s: float) -> NewJob | DsortError:
         try:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Row
 
+from dsort.errors import ConflictError
 from dsort.service.schedules.definition import ScheduleDefinition
 
 __all__ = [
@@ -31,6 +33,7 @@ class ScheduleRow:
 
     ``input_uri`` and ``output_uri``: as much of the buckets as all runs share. ``next_due_at``: the
     first due time that nothing has been done about; while it is paused, the first one missed.
+    ``unreadable``: why the definition that is stored is none; ``definition`` then holds the name.
     """
 
     schedule_id: str
@@ -44,6 +47,15 @@ class ScheduleRow:
     changed_at: float
     next_due_at: float | None
     run_count: int
+    unreadable: str = ""
+
+    def check_readable(self) -> None:
+        """``ConflictError`` if it is not known what the schedule is asked to do."""
+        if self.unreadable:
+            raise ConflictError(
+                f"schedule {self.name} cannot be read: {self.unreadable}",
+                hint="replace it (PUT), or remove it and make it again",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +77,21 @@ class RunRow:
 
 
 def schedule_row(row: Row[Any]) -> ScheduleRow:
-    """The schedule that a row of the table is."""
+    """The schedule that a row of the table is. One whose definition is none (a newer service wrote
+    it, or its time zone is gone) does not keep the others from being shown and run."""
     values = row._asdict()
-    definition = ScheduleDefinition.model_validate(values["definition"])
-    return ScheduleRow(**values | {"definition": definition})
+    stored = values["definition"]
+    try:
+        definition, why = ScheduleDefinition.model_validate(stored), ""
+    except ValidationError as error:
+        spec = stored.get("spec") if isinstance(stored, dict) else None
+        definition = ScheduleDefinition.model_construct(
+            name=row.name, spec=spec if isinstance(spec, dict) else {}
+        )
+        why = "its definition: " + "; ".join(
+            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()
+        )
+    return ScheduleRow(**values | {"definition": definition, "unreadable": why})
 
 
 def run_row(row: Row[Any]) -> RunRow:

@@ -68,7 +68,8 @@ class ScheduleStore:
         )
         try:
             with self.database.writing() as connection:
-                values = {name: getattr(made, name) for name in ScheduleRow.__slots__}
+                names = [name for name in ScheduleRow.__slots__ if name in schedules.c]
+                values = {name: getattr(made, name) for name in names}
                 values["definition"] = definition.stored()
                 connection.execute(insert(schedules).values(values))
         except IntegrityError:
@@ -100,6 +101,7 @@ class ScheduleStore:
                 output_uri=output_uri,
                 paused=definition.paused,
                 next_due_at=next_due_at,
+                unreadable="",
             )
 
         return self._change(name, changed)
@@ -176,6 +178,7 @@ class ScheduleStore:
             now_s = self._clock()
             # Later than any change before it: whoever fires it sees that it was changed.
             after = replace(changed(row, now_s), changed_at=max(now_s, row.changed_at + 1e-3))
+            after.check_readable()
             names = ("input_uri", "output_uri", "paused", "changed_at", "next_due_at")
             values = {name: getattr(after, name) for name in names}
             connection.execute(

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final
 
 from dsort.hooks import redacted_hook
-from dsort.service.jobs.views import rfc3339
+from dsort.service.jobs.views import read_parts, rfc3339
 from dsort.service.schedules.due import due_times, run_id_of
 from dsort.service.schedules.rows import RunRow, ScheduleRow
 
@@ -45,9 +45,23 @@ def schedule_view(
     whole: bool = False,
 ) -> dict[str, Any]:
     """The ScheduleView of a row. ``next_times``: of a paused one there are none. ``whole``: with
-    the URLs of webhooks, for who may change the schedule."""
+    the URLs of webhooks, for who may change the schedule. ``unreadable`` says what of it cannot be
+    shown."""
     definition = row.definition
     due = due_times(definition, anchor_s=row.created_at, after_s=now_s)
+    rests = row.paused or bool(row.unreadable)
+    parts, wrong = read_parts(
+        {
+            "start_at": lambda: rfc3339(definition.start_s),
+            "end_at": lambda: rfc3339(definition.end_s),
+            "created_at": lambda: rfc3339(row.created_at),
+            "changed_at": lambda: rfc3339(row.changed_at),
+            "next_times": lambda: (
+                [] if rests else [rfc3339(each) for each in islice(due, NEXT_TIMES)]
+            ),
+            "last_run": lambda: None if last_run is None else run_view(last_run),
+        }
+    )
     return {
         "name": row.name,
         "spec": definition.spec,
@@ -57,8 +71,6 @@ def schedule_view(
         "paused": row.paused,
         "catch_up": definition.catch_up,
         "overlap": definition.overlap,
-        "start_at": rfc3339(definition.start_s),
-        "end_at": rfc3339(definition.end_s),
         "retain": definition.retain,
         "latest": definition.latest,
         **{name: _hook(definition.hooks.get(name), whole) for name in ("on_success", "on_failure")},
@@ -68,10 +80,8 @@ def schedule_view(
         "owner": row.owner,
         "input_uri": row.input_uri,
         "output_uri": row.output_uri,
-        "created_at": rfc3339(row.created_at),
-        "changed_at": rfc3339(row.changed_at),
-        "next_times": [] if row.paused else [rfc3339(each) for each in islice(due, NEXT_TIMES)],
+        **parts,
         "run_count": row.run_count,
-        "last_run": None if last_run is None else run_view(last_run),
         "warnings": list(warnings),
+        "unreadable": "; ".join([row.unreadable] * bool(row.unreadable) + wrong) or None,
     }

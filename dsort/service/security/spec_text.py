@@ -13,11 +13,19 @@ from typing import Any, Final
 
 from dsort.core.names import has_control_characters, shortened
 from dsort.core.sizes import format_bytes
+from dsort.core.total_json import encodable, is_encodable
 from dsort.errors import SpecError, SpecProblem, TooLargeError
 from dsort.spec.hints import describe, path_of
 from dsort.spec.syntax import parse_json, parse_yaml
 
-__all__ = ["TextLimits", "bounded_problems", "check_fields", "parse_text"]
+__all__ = [
+    "TextLimits",
+    "bounded_problems",
+    "check_fields",
+    "check_text",
+    "parse_text",
+    "why_no_text",
+]
 
 _KEY_MAP: Final = "ekm"
 _MULTILINE: Final = "description"
@@ -86,6 +94,21 @@ def check_fields(fields: Mapping[str, Any], limits: TextLimits | None = None) ->
             raise SpecError(problems)
 
 
+def why_no_text(text: str) -> str:
+    """What keeps ``text`` from being stored and shown; "" if nothing does."""
+    if not is_encodable(text):
+        return "is not valid Unicode: it has half of a surrogate pair, or bytes that are no UTF-8"
+    return "has a NUL character" if "\0" in text else ""
+
+
+def check_text(text: str) -> str:
+    """``text``, if it is one; else ``ValueError``. For fields of models."""
+    why = why_no_text(text)
+    if why:
+        raise ValueError(why)
+    return text
+
+
 @contextmanager
 def bounded_problems(limits: TextLimits | None = None) -> Iterator[None]:
     """Let a ``SpecError`` from inside tell a bounded number of problems, each of bounded length."""
@@ -146,6 +169,8 @@ class _Reader:
         for name, each in value.items():
             if not isinstance(name, str):
                 yield _problem(place, f"the field name {describe(name)} is no text")
+            elif not is_encodable(name):
+                yield _problem((*place, encodable(shortened(name))), why_no_text(name))
             elif len(name) > (length_max or self._limits.name_characters_max):
                 yield _problem(place, f'the field name "{shortened(name)}" is too long')
             elif has_control_characters(name):
@@ -156,6 +181,8 @@ class _Reader:
     def _text_problems(self, value: str, place: _Place) -> Iterator[SpecProblem]:
         if len(value) > self._limits.text_characters_max:
             yield _problem(place, f"is longer than {self._limits.text_characters_max:,} characters")
+        if not is_encodable(value):
+            yield _problem(place, why_no_text(value))
         elif place == (_MULTILINE,):
             value = value.replace("\n", " ").replace("\t", " ").replace("\r", " ")
         elif len(place) == 1 and place[0] in _SEPARATORS:

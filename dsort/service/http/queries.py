@@ -1,0 +1,50 @@
+"""Requests whose query is no text are refused, with the field named.
+
+Starlette would put a replacement character in the place of what is no UTF-8, so that a job would be
+described, or looked for, in other words than its user's.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote_to_bytes
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dsort.core.total_json import encodable
+from dsort.errors import SpecError, SpecProblem
+from dsort.service.http.answers import JsonAnswer
+from dsort.service.http.problems import PROBLEM_JSON, problem_of
+from dsort.service.security.spec_text import why_no_text
+
+__all__ = ["TextQueries"]
+
+
+class TextQueries:
+    """ASGI middleware: lets requests through whose query is UTF-8 without NUL."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        problems = _problems(scope["query_string"]) if scope["type"] == "http" else []
+        if not problems:
+            await self._app(scope, receive, send)
+            return
+        document = problem_of(SpecError(problems))
+        await JsonAnswer(document, 400, media_type=PROBLEM_JSON)(scope, receive, send)
+
+
+def _problems(query: bytes) -> list[SpecProblem]:
+    if query.isascii() and b"%" not in query:
+        return []
+    problems = []
+    for pair in query.split(b"&"):
+        name, value = (
+            unquote_to_bytes(part.replace(b"+", b" ")).decode("utf-8", "surrogateescape")
+            for part in pair.partition(b"=")[::2]
+        )
+        why = why_no_text(name) or why_no_text(value)
+        if why:
+            problems.append(SpecProblem(encodable(name), why))
+    return problems
