@@ -236,11 +236,12 @@ def refuse_changed_inputs(job: Job) -> None:
     changed = []
     for shard in job.inputs:
         info = known.get(shard.name)
-        if info is None or (info.size_bytes, info.etag) != (shard.size_bytes, shard.etag):
+        if info is None or not info.is_still(shard.size_bytes, shard.etag):
             changed.append(f"{shard.name} {'is gone' if info is None else 'changed'}")
     if changed:
         more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise ChangedInputError(
             f"input shard {', '.join(changed[:3])}{more} since the job began",
-            hint="start the job again once nothing writes to its inputs",
+            hint="start the job again once nothing writes to its inputs (of a file, another mode, "
+            "owner or hard link counts as well)",
         )

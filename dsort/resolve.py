@@ -16,6 +16,7 @@ from dsort.core.tally import SAMPLES_MAX, Tally
 from dsort.errors import MissingShardError, SpecError, SpecProblem
 from dsort.spec.model import JobSpec
 from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
+from dsort.storage.local_listing import list_broken_links
 from dsort.workers.inputs import InputShard
 
 __all__ = ["Place", "refuse_collisions", "refuse_early_collisions", "resolve_inputs"]
@@ -109,6 +110,11 @@ def _candidates(
             continue
         if pattern is None or pattern.fullmatch(info.name):
             yield info.name, info
+    place = bucket.local_path("x")
+    for name in list_broken_links(place.parent, prefix) if place is not None else ():
+        is_wanted = name.endswith(spec.input_extension) and not name.startswith(INTERNAL_PREFIX)
+        if is_wanted and (pattern is None or pattern.fullmatch(name)):
+            yield name, None
 
 
 def _prefix_hint(spec: JobSpec) -> str:

@@ -7,6 +7,7 @@ border; ``InvariantError`` for misuse.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,17 +31,32 @@ unless asked for a prefix that begins with it."""
 COPY = "copy"
 """The receipt of ``keep_aside`` for what is kept as the object that was asked for."""
 
+_FILE_ETAG = re.compile(r"([0-9a-f]+-[0-9a-f]+-[0-9a-f]+)(-c[0-9a-f]+)?")
+
 Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One stored object. ``etag`` changes whenever the content does (files: mtime, size, inode)."""
+    """One stored object. ``etag`` changes whenever the content does (files: mtime, size, inode and
+    ctime, so that a file that was written to and given its old mtime is another one; and one whose
+    mode, owner or hard links changed, for nobody can tell these apart)."""
 
     name: str
     size_bytes: int
     mtime_ns: int
     etag: str
+
+    def is_still(self, size_bytes: int, etag: str, *, any_ctime: bool = False) -> bool:
+        """Whether it is what had this size and etag. That of a file may be without its ctime, as in
+        journals and manifests of older versions; ``any_ctime``: it does not count anyway."""
+        if size_bytes != self.size_bytes:
+            return False
+        ours, theirs = _FILE_ETAG.fullmatch(self.etag), _FILE_ETAG.fullmatch(etag)
+        if ours is None or theirs is None:
+            return self.etag == etag
+        is_older = ours[2] is None or theirs[2] is None
+        return ours[1] == theirs[1] and (any_ctime or is_older or ours[2] == theirs[2])
 
 
 class ReadObject(Protocol):
@@ -97,7 +113,8 @@ class StagedObject(Protocol):
         """Nothing more will be written: the *receipt*, which ``publish`` needs besides the token.
 
         On object stores all bytes are stored, and acknowledged, when it returns, and the receipt
-        says where. On file systems it is the file's etag, and nothing is synced."""
+        says where. On file systems it is the file's etag without ctime, and nothing is
+        synced."""
 
     def size_bytes(self) -> int:
         """How long the staged object is now."""

@@ -215,7 +215,7 @@ class LocalBucket:
                     f"{name} in bucket {self.uri} exists already", hint="remove it or rename it"
                 ) from error
             except FileNotFoundError:
-                if not receipt or self.stat(name).etag != receipt:
+                if not receipt or not self._is_of(name, receipt):
                     raise
             self._unsettled |= touched
 
@@ -225,7 +225,7 @@ class LocalBucket:
         for token, (name, receipt) in tokens.items():
             for place in (token, name):
                 with contextlib.suppress(ObjectNotFoundError):
-                    if self.stat(place).etag == receipt:
+                    if self._is_of(place, receipt):
                         found.add(token)
         return found
 
@@ -234,7 +234,7 @@ class LocalBucket:
         found = set()
         for token, (name, receipt) in tokens.items():
             with contextlib.suppress(ObjectNotFoundError):
-                if self.stat(name).etag == receipt:
+                if self._is_of(name, receipt):
                     found.add(token)
         return found
 
@@ -270,6 +270,11 @@ class LocalBucket:
                     f"{name} in bucket {self.uri} is a directory by now", hint="remove or rename it"
                 ) from error
             self._unsettled |= touched
+
+    def _is_of(self, place: str, receipt: str) -> bool:
+        """Whether the file ``place`` is the staged one that ``receipt`` is of."""
+        info = self.stat(place)
+        return info.is_still(info.size_bytes, receipt)
 
     def settle(self) -> None:
         """Return once all names that this instance published survive a power cut."""

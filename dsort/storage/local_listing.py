@@ -11,9 +11,11 @@ from pathlib import Path
 from dsort.errors import ObjectNotFoundError
 from dsort.storage.base import INTERNAL_PREFIX, ObjectInfo
 
-__all__ = ["info_of", "list_files"]
+__all__ = ["info_of", "list_broken_links", "list_files", "receipt_of"]
 
 _INTERNAL = INTERNAL_PREFIX.encode()
+
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _Inode = tuple[int, int]  # device and inode number: which directory it really is
 _Entry = tuple[bytes, "os.DirEntry[bytes]"]  # how it sorts, and what it is
@@ -25,8 +27,13 @@ def info_of(name: str, status: os.stat_result) -> ObjectInfo:
         name,
         status.st_size,
         status.st_mtime_ns,
-        f"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}",
+        f"{receipt_of(status)}-c{status.st_ctime_ns:x}",
     )
+
+
+def receipt_of(status: os.stat_result) -> str:
+    """What is the same of a file under all of its names: renaming it changes its ctime."""
+    return f"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"
 
 
 def list_files(root: bytes, prefix: bytes) -> Iterator[ObjectInfo]:
@@ -34,10 +41,29 @@ def list_files(root: bytes, prefix: bytes) -> Iterator[ObjectInfo]:
 
     Links to files and to directories count as what they lead to, but a link to a directory that
     the path has already come through is left out: there is no end behind it. So is what is no
-    file (sockets, pipes, devices, links to nothing), and what is dsort's own unless ``prefix``
-    asks for it. One directory at a time is held in memory. ``ObjectNotFoundError`` without
-    ``root``; ``OSError`` as they come, but for files that vanish meanwhile.
+    file (sockets, pipes, devices, links to nothing: see ``list_broken_links``), and what is
+    dsort's own unless ``prefix`` asks for it. One directory at a time is held in memory.
+    ``ObjectNotFoundError`` without ``root``; ``OSError`` as they come, but for files that vanish
+    meanwhile.
     """
+    for name, status in _walk(root, prefix):
+        if status is not None:
+            yield info_of(os.fsdecode(name), status)
+
+
+def list_broken_links(root: Path, prefix: str) -> Iterator[str]:
+    """The links to nothing (or to themselves) among the names that begin with ``prefix``, where
+    ``list_files`` would show a file if there were one. Errors as there."""
+    for name, status in _walk(os.fsencode(root), os.fsencode(prefix), links_only=True):
+        if status is None:
+            yield os.fsdecode(name)
+
+
+def _walk(
+    root: bytes, prefix: bytes, *, links_only: bool = False
+) -> Iterator[tuple[bytes, os.stat_result | None]]:
+    """Files and what they are; None for links to nothing. ``links_only``: what is no link is not
+    looked at."""
     base = prefix[: prefix.rfind(b"/") + 1]
     chain = _chain_of(root, base)
     if chain is None:
@@ -48,12 +74,18 @@ def list_files(root: bytes, prefix: bytes) -> Iterator[ObjectInfo]:
         base, entries = levels[-1]
         for key, entry in entries:
             name = base + key
+            if links_only and not key.endswith(b"/") and not entry.is_symlink():
+                continue
             try:
                 status = entry.stat()
-            except FileNotFoundError:
-                continue  # removed since the directory was read
+            except OSError as error:
+                if error.errno not in _NOTHING_THERE:
+                    raise
+                if entry.is_symlink():
+                    yield name, None
+                continue  # else removed since the directory was read
             if not key.endswith(b"/"):
-                yield info_of(os.fsdecode(name), status)
+                yield name, status
             elif name != _INTERNAL or with_internal:
                 inode = _inode_of(status)
                 if not (entry.is_symlink() and inode in chain):
@@ -104,12 +136,16 @@ def _entries(root: bytes, base: bytes, prefix: bytes) -> Iterator[_Entry]:
 
 
 def _suffix_of(entry: os.DirEntry[bytes]) -> bytes | None:
-    """Nothing for a file, a slash for a directory; None for what is neither."""
+    """Nothing for a file or a link to nothing, a slash for a directory; None for the rest."""
     try:
         if entry.is_file():
             return b""
-        return b"/" if entry.is_dir() else None
+        if entry.is_dir():
+            return b"/"
+        if entry.is_symlink():
+            entry.stat()
     except OSError as error:
-        if error.errno == errno.ELOOP:  # a link to itself
-            return None
+        if error.errno in _NOTHING_THERE:
+            return b"" if entry.is_symlink() else None
         raise
+    return None

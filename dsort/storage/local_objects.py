@@ -11,7 +11,7 @@ from dsort.core.closing import Closing
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
 from dsort.storage.base import Buffer, ObjectInfo
 from dsort.storage.linux import start_writeback
-from dsort.storage.local_listing import info_of
+from dsort.storage.local_listing import info_of, receipt_of
 from dsort.storage.os_errors import StorageErrors, storage_error_of
 
 __all__ = ["LocalReadObject", "LocalStagedObject"]
@@ -151,8 +151,8 @@ class LocalStagedObject(_OpenFile):
             os.fdatasync(self._fd)
 
     def finish(self) -> str:
-        """The file's etag, by which it is known again under another name."""
-        return info_of(self._name, os.fstat(self._fd)).etag
+        """What of the file's etag is the same under another name."""
+        return receipt_of(os.fstat(self._fd))
 
     def size_bytes(self) -> int:
         """How long the file is now."""

@@ -97,7 +97,7 @@ class MappedInputs:
             self._inputs = read_inputs(self._store)
         expected = self._inputs[shard]
         source = self._bucket.open(expected.name)
-        if (source.info.size_bytes, source.info.etag) != (expected.size_bytes, expected.etag):
+        if not source.info.is_still(expected.size_bytes, expected.etag):
             source.close()
             raise ChangedInputError(
                 f"input shard {expected.name} changed while the job ran",

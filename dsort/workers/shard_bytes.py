@@ -87,8 +87,7 @@ class ShardBytes:
 
     def check_unchanged(self, size_bytes: int, etag: str) -> None:
         """``ChangedInputError`` unless the shard is what the job resolved."""
-        info = self._info
-        if (info.size_bytes, info.etag) != (size_bytes, etag):
+        if not self._info.is_still(size_bytes, etag):
             raise ChangedInputError(
                 f"input shard {self.name} changed while the job ran",
                 hint="start the job again once nothing writes to its inputs",

@@ -27,6 +27,12 @@ def other_content(path: Path) -> None:
     path.write_bytes(data)
 
 
+def other_content_and_the_old_time(path: Path) -> None:
+    before = path.stat()
+    other_content(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
 def truncate(path: Path) -> None:
     os.truncate(path, 1000)
 
@@ -43,7 +49,7 @@ def replace(path: Path) -> None:
     other.rename(path)
 
 
-CHANGES = [other_content, truncate, append, replace, Path.unlink]
+CHANGES = [other_content, other_content_and_the_old_time, truncate, append, replace, Path.unlink]
 
 
 @pytest.mark.parametrize("move", ["map", "spill"])
@@ -116,8 +122,24 @@ def test_what_is_no_file_is_a_missing_shard(
     make(tmp_path / "in" / "in-1.tar")
     report = run_local(tmp_path, spec_of(input_format=inputs))
     assert records_out(tmp_path) == ["a.jpg", "c.jpg"]
-    named = "template" in inputs  # a listing does not show what cannot be a shard
-    assert count_of(report, "missing_shards") == ((1, ("in-1.tar",)) if named else (0, ()))
+    # A listing does not show what cannot be a shard; a link may have led to one.
+    is_told = "template" in inputs or make is make_dangling_link
+    assert count_of(report, "missing_shards") == ((1, ("in-1.tar",)) if is_told else (0, ()))
+
+
+@pytest.mark.parametrize("inputs", [{}, {"prefix": "in-"}, {"glob": "in-*"}], ids=str)
+def test_links_to_nothing_are_missing_shards_of_any_listing(
+    inputs: dict[str, str], tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", {"in-0.tar": shard_of("a")})
+    make_dangling_link(tmp_path / "in" / "in-1.tar")
+    make_circular_link(tmp_path / "in" / "in-2.tar")
+    make_dangling_link(tmp_path / "in" / "in-3.txt")
+    (tmp_path / "in" / ".dsort").mkdir()
+    make_dangling_link(tmp_path / "in" / ".dsort" / "in-4.tar")
+    spec = spec_of(input_format=inputs, Config={"missing_shards": "abort"})
+    with pytest.raises(MissingShardError, match=r"2 input shards .*: in-1\.tar, in-2\.tar"):
+        run_local(tmp_path, spec)
 
 
 @pytest.mark.parametrize("make", [*NO_SHARDS, make_circular_link], ids=lambda make: make.__name__)
