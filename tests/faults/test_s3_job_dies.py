@@ -49,10 +49,10 @@ class Store:
         env = {**self.server.environment(), "AWS_ENDPOINT_URL": self.server.endpoint_url}
         return self.begun.run(self.root, *arguments, *scratch, points=points, env=env, flush_s=0.2)
 
-    def start(self, *faults: PointFault) -> Ended:
+    def start(self, *faults: PointFault, **fields: object) -> Ended:
         points = arm(self.root / "points", *faults)
         buckets = {"input_bck": f"s3://{self.bucket}/in", "output_bck": self.uri}
-        case: Case = replace(CASES[CASE], fields={**CASES[CASE].fields, **buckets})
+        case: Case = replace(CASES[CASE], fields={**CASES[CASE].fields, **buckets, **fields})
         ended = self.run(*start_arguments(case), points=points)
         assert struck(points) == [fault.point for fault in faults], ended.err
         return ended
@@ -106,6 +106,34 @@ def test_a_killed_job_is_gone_on_with(fault: PointFault, store: Store, base: Pat
     ended = store.run("resume", store.job(), "--bucket", store.uri, "--workers", "2")
     assert ended.code == 0, ended.err
     store.is_whole(base)
+
+
+@pytest.mark.parametrize("then", ["gc", "resume"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        PointFault("s3 keep:end", about="out-2"),
+        PointFault("s3 publish:end", about="out-2"),
+        PointFault("s3 publish:start", about="manifest"),
+    ],
+    ids=lambda fault: fault.point,
+)
+def test_what_a_killed_job_replaced_is_kept(
+    fault: PointFault, then: str, store: Store, base: Path
+) -> None:
+    old = {"out-0.tar": b"old", "out-2.tar": b"older", "out-3.tar": b"o" * 10_000}
+    client = store.server.client()
+    for name, data in old.items():
+        client.put_object(Bucket=store.bucket, Key=f"{store.target}/{name}", Body=data)
+    assert store.start(fault, overwrite=True).code == -signal.SIGKILL
+    if then == "gc":
+        ended = store.run("gc", store.uri, "--remove", "--older-than", "0s")
+        assert store.objects() == old
+        store.is_tidy()
+    else:
+        ended = store.run("resume", store.job(), "--bucket", store.uri, "--workers", "2")
+        store.is_whole(base)
+    assert ended.code == 0, ended.err
 
 
 def test_a_killed_worker_leaves_no_upload(store: Store, base: Path) -> None:
