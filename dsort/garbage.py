@@ -113,7 +113,9 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine) -> None:
     try:
         kept = False
         for directory in list_job_directories(bucket, job_id):
-            kept = directory.has_manifest or directory.has_report
+            kept = directory.has_result or directory.has_report
+            if directory.has_result and not directory.has_manifest:
+                raise JobConflictError(f"there is the result of a job in {directory.job_id}")
             if not directory.has_manifest:
                 _remove_named(bucket, directory)
         lease.check()
@@ -173,6 +175,8 @@ class _Search:
 
     def jobs(self) -> Iterator[Garbage]:
         for each in self.directories:
+            if each.has_result and not each.has_manifest:
+                continue  # what is inside is no job's of this bucket
             if each.objects and not self._is_live(each.job_id):
                 resumable = each.has_journal and not each.has_manifest
                 yield Garbage(

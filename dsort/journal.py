@@ -144,10 +144,12 @@ class JobDirectory:
     """What is in ``.dsort/<job id>/`` of a bucket: the objects by what they are part of.
 
     ``objects`` and ``size_bytes`` count all but manifest and report; ``newest_ns``: when the last
-    of them was written, in ns since 1970 (0: there are none).
+    of them was written, in ns since 1970 (0: there are none). ``has_result``: there is a manifest,
+    or one of another job inside, where no dsort puts any now: it is no garbage.
     """
 
     job_id: str
+    has_result: bool
     has_manifest: bool
     has_report: bool
     has_journal: bool
@@ -175,6 +177,7 @@ def _directory(job_id: str, objects: Iterable[ObjectInfo]) -> JobDirectory:
     parts = frozenset(name.partition("/")[0] for name in inside)
     return JobDirectory(
         job_id=job_id,
+        has_result=any(name.endswith("/manifest.json") for name in names),
         has_manifest=manifest_name(job_id) in names,
         has_report=report_name(job_id) in names,
         has_journal="journal" in parts,

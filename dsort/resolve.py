@@ -10,12 +10,12 @@ from pathlib import Path
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.globs import glob_prefix, glob_regex
 from dsort.core.input_templates import expand_inputs
-from dsort.core.names import archive_extension
+from dsort.core.names import archive_extension, is_internal
 from dsort.core.outputs import OutputNames
 from dsort.core.tally import SAMPLES_MAX, Tally
 from dsort.errors import MissingShardError, SpecError, SpecProblem
 from dsort.spec.model import JobSpec
-from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
+from dsort.storage.base import Bucket, ObjectInfo
 from dsort.storage.local_listing import list_broken_links
 from dsort.workers.inputs import InputShard
 
@@ -106,7 +106,7 @@ def _candidates(
     for at, info in enumerate(bucket.list(prefix)):
         if at % NAMES_A_BATCH == 0:
             check()
-        if info.name.startswith(INTERNAL_PREFIX) or not info.name.endswith(spec.input_extension):
+        if is_internal(info.name) or not info.name.endswith(spec.input_extension):
             continue
         if pattern is None or pattern.fullmatch(info.name):
             yield info.name, info

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from dsort.core.bucket_ref import BucketRef
-from dsort.core.names import INTERNAL_PART, shortened
+from dsort.core.names import INTERNAL_PART, is_internal, shortened
 from dsort.core.near_names import closest
 
 __all__ = [
@@ -190,9 +190,17 @@ def _joined(bucket: str, prefix: str, text: str) -> str:
             f"{shown(text)} has an empty part (two slashes in a row)",
             'a prefix is written "train/2024"',
         )
-    if INTERNAL_PART in parts:
-        raise BucketTextError(f"{shown(text)}: {INTERNAL_PART} is dsort's own, and no bucket")
+    refuse_internal(prefix, text)
     return "/".join((bucket, *parts))
+
+
+def refuse_internal(path: str, text: str) -> None:
+    """``BucketTextError`` for what is inside a ``.dsort``, written as ``text``."""
+    if is_internal(path):
+        raise BucketTextError(
+            f"{shown(text)}: {INTERNAL_PART} is dsort's own, and no bucket",
+            f"name the bucket that has the {INTERNAL_PART} in it, or another one",
+        )
 
 
 def _decoded(part: str, text: str) -> str:

@@ -14,6 +14,7 @@ __all__ = [
     "check_output_name",
     "check_supported",
     "has_control_characters",
+    "is_internal",
     "normalize_extension",
     "shortened",
     "with_extension",
@@ -26,7 +27,7 @@ SUPPORTED_EXTENSIONS: Final = (".tar",)
 """Those of them that dsort can read and write."""
 
 INTERNAL_PART: Final = ".dsort"
-"""The first part of names that are dsort's own; no input and no output may have it."""
+"""The part of names that are dsort's own; no bucket, no input and no output may have it."""
 
 _SHOWN_CHARS_MAX = 100
 _PART_BYTES_MAX = 255
@@ -75,7 +76,7 @@ def check_object_name(name: str) -> None:
     """``ValueError`` unless ``name`` is a relative ``/``-separated name that stays in its bucket.
 
     Refused: the empty name, a leading ``/``, empty, ``.`` and ``..`` parts, NUL, what UTF-8 cannot
-    say, parts longer than file systems store, and everything under dsort's own ``.dsort/``.
+    say, parts longer than file systems store, and everything under a ``.dsort/``, dsort's own.
     """
     if not name:
         raise ValueError("a name must not be empty")
@@ -92,7 +93,7 @@ def check_object_name(name: str) -> None:
             raise ValueError(f"{shortened(name)!r} has a {part!r} part")
         if _length_bytes(part, name) > _PART_BYTES_MAX:
             raise ValueError(f"{shortened(name)!r} has a part of more than {_PART_BYTES_MAX} bytes")
-    if name.split("/", 1)[0] == INTERNAL_PART:
+    if is_internal(name):
         raise ValueError(
             f"{shortened(name)!r} is under {INTERNAL_PART}/, where dsort keeps its own files"
         )
@@ -112,6 +113,12 @@ def check_output_name(name: str) -> None:
             raise ValueError(
                 f"{shortened(name)!r} contains {sign!r}, which readers of URLs cut off"
             )
+
+
+def is_internal(path: str) -> bool:
+    """Whether a ``/``-separated path is, or leads into, a ``.dsort``: a bucket's own, or that of
+    one which is a directory in it."""
+    return INTERNAL_PART in path.split("/")
 
 
 def has_control_characters(text: str) -> bool:

@@ -25,8 +25,12 @@ class OutputNames:
 
     @classmethod
     def of(cls, texts: Sequence[str], extension: str) -> OutputNames:
-        """From the templates' texts; ``ValueError`` where one is none."""
-        return cls(tuple(parse_template(text) for text in texts), extension)
+        """From the templates' texts; ``ValueError`` where one is none, or its names cannot be those
+        of outputs."""
+        names = cls(tuple(parse_template(text) for text in texts), extension)
+        for group in range(len(names.templates)):
+            check_output_name(names.name(group, 0))
+        return names
 
     def name(self, group: int, number: int) -> str:
         """The name of shard ``number`` of ``group``."""

@@ -20,6 +20,7 @@ from dsort.core.bucket_uri import (
     is_secret_name,
     misspelt_uri,
     parse_store_uri,
+    refuse_internal,
     shown,
     split_scheme,
     store_ref,
@@ -329,4 +330,5 @@ def _clean_path(path: str, text: str) -> str:
         raise BucketTextError(f'"{text}" has a "." or ".." part', _ROOT_HINT)
     if not path.isprintable():
         raise BucketTextError(f"{text!r} contains characters that cannot be printed")
+    refuse_internal("/".join(parts), text)
     return "/".join(parts)

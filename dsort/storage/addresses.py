@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from dsort.core.bucket_uri import (
     BucketTextError,
     misspelt_uri,
     parse_store_uri,
+    refuse_internal,
     split_scheme,
 )
 from dsort.core.egress import FetchPolicy
@@ -54,6 +56,10 @@ def open_bucket(
     ref = where if isinstance(where, BucketRef) else parse_address(where)
     if ref.is_directory:
         directory = root / ref.path if ref.scheme == "" else Path(ref.path)
+        try:
+            refuse_internal(os.path.realpath(directory), ref.uri)
+        except BucketTextError as error:
+            raise SpecError(f"bucket {error}", hint=error.hint) from None
         return LocalBucket(directory, policy=policy)
     if ref.scheme == "ais" and not ref.endpoint_url:
         raise SpecError(

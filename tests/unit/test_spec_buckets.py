@@ -153,7 +153,7 @@ def test_the_path_of_a_bucket_is_as_on_disk() -> None:
         ("s4://images", "has an unknown scheme", "known: file:// s3:// gs:// az://"),
         ("htps://host/images", "has an unknown scheme", 'did you mean "https://"?'),
         ("oci://images", "oci:// is not supported", "known: file://"),
-        (".dsort", '".dsort" is reserved: bucket names do not begin with a dot', ""),
+        (".dsort", "\".dsort\": .dsort is dsort's own, and no bucket", ""),
         ("file://data/images", "is not absolute", 'e.g. "file:///data/images"'),
         ("file:///", "names no directory", ""),
         ("file:///data?x=1", "has a query or a fragment", "%3F"),
