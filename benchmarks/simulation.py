@@ -20,6 +20,7 @@ from benchmarks.arithmetic_workers import ArithmeticRuntime, Scale
 from benchmarks.costs import Layout, costs_of, requests_of
 from benchmarks.null_bucket import NullBucket
 from dsort.coordinator import run_job
+from dsort.core.movement import JobMemory
 from dsort.core.tally import Tally
 from dsort.job import Job
 from dsort.job_setup import output_names, with_seed
@@ -109,6 +110,7 @@ def _job(
         stop=stop,
         on_event=lambda event: None,
         names=output_names(spec, None),
+        memory=JobMemory(NODE_MEMORY_BYTES_MAX, NODE_MEMORY_BYTES_MAX),
     )
 
 

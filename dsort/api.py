@@ -13,12 +13,14 @@ from dsort.coordinator import plan_job, planned, run_job
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.journal import JournalState
 from dsort.core.manifest import manifest_name, report_name
+from dsort.core.movement import JobMemory, workers_that_fit
 from dsort.core.tally import Tally
 from dsort.errors import DsortError, JobConflictError, JobStoppedError, SpecError
 from dsort.hooks import call_hook, job_notice, unknown_commands
 from dsort.job import Job
 from dsort.job_setup import (
     cores,
+    job_memory,
     load_keymap,
     new_job_id,
     output_names,
@@ -242,7 +244,8 @@ def _job(
     options = options or default_options()
     with contextlib.ExitStack() as stack:
         flag = stop if stop is not None else stack.enter_context(StopFlag())
-        runtime = _runtime(options, flag)
+        memory = job_memory(spec, options)
+        runtime = _runtime(options, flag, memory)
         stack.callback(runtime.close)
         tally = Tally()
         keymap = flag.wait_for(lambda: load_keymap(spec, tally, fetch=options.fetch))
@@ -260,6 +263,7 @@ def _job(
             stop=flag,
             on_event=on_event or (lambda event: None),
             names=output_names(spec, keymap),
+            memory=memory,
             keymap=keymap,
             before=before,
         )
@@ -276,9 +280,10 @@ def _open(ref: BucketRef, options: RunOptions, stop: StopFlag | None) -> Bucket:
     )
 
 
-def _runtime(options: RunOptions, stop: StopFlag) -> Runtime:
+def _runtime(options: RunOptions, stop: StopFlag, memory: JobMemory) -> Runtime:
     if options.runtime == "local":
-        workers = options.workers or cores()
+        # Workers begin before it is known how many are needed: no more than there is room for.
+        workers = workers_that_fit(memory.wanted_bytes, options.workers or cores())
         return LocalRuntime(workers, stop)
     if options.runtime == "ray":
         from dsort.runtime.on_ray import RayRuntime  # takes seconds to import; only where used

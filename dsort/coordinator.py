@@ -112,7 +112,7 @@ def plan_job(job: Job, tally: Tally) -> PlanReport:
         move=moving.way,
         move_reason=moving.reason,
         workers=moving.workers,
-        memory_bytes=moving.memory_bytes,
+        memory_bytes=moving.needed_bytes,
         scratch_bytes=moving.scratch_bytes,
         seed=job.spec.algorithm.seed,
         reactions=job.reactions(),

@@ -14,7 +14,7 @@ from dsort.core.job import Advanced, JobState, Noted, PhaseBegan, PhaseEnded
 from dsort.core.journal import JournalEvent, JournalState
 from dsort.core.keymap import KeyMap
 from dsort.core.mixing import Mixing
-from dsort.core.movement import Movement
+from dsort.core.movement import JobMemory, Movement
 from dsort.core.outputs import OutputNames
 from dsort.core.tally import Tally
 from dsort.core.timeline import Timeline
@@ -91,6 +91,7 @@ class Job:
     stop: StopFlag
     on_event: Callable[[Event], None]
     names: OutputNames
+    memory: JobMemory
     keymap: KeyMap | None = None
     state: JobState = field(default_factory=JobState)
     inputs: list[InputShard] = field(default_factory=list)

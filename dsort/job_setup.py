@@ -10,6 +10,7 @@ from dataclasses import replace
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.egress import FetchPolicy
 from dsort.core.keymap import KeyMap, entries_of_mapping, parse_keymap
+from dsort.core.movement import COORDINATOR_BYTES, JobMemory
 from dsort.core.outputs import OutputNames
 from dsort.core.sizes import Percent
 from dsort.core.sort_rule import SortRule
@@ -18,13 +19,13 @@ from dsort.errors import KeyMapError
 from dsort.keymap_source import read_keymap_text, shown_location
 from dsort.reports import RunOptions
 from dsort.spec.model import JobSpec
-from dsort.storage.memory_limits import usable_memory_bytes
+from dsort.storage.memory_limits import process_memory_bytes, usable_memory_bytes
 from dsort.storage.store_limits import StoreLimits
 from dsort.workers.tasks import ReactionRules
 
 __all__ = [
     "cores",
-    "job_memory_bytes",
+    "job_memory",
     "load_keymap",
     "new_job_id",
     "output_names",
@@ -58,20 +59,18 @@ def with_seed(spec: JobSpec) -> JobSpec:
     return spec.with_seed(str(secrets.randbits(63)))
 
 
-def job_memory_bytes(spec: JobSpec, options: RunOptions) -> int:
-    """What the whole job may use on this node, in bytes.
-
-    The smallest of: the spec's share (or amount) of what this container may use, what is free
-    there, and the user's ``memory_max_bytes``.
-    """
+def job_memory(spec: JobSpec, options: RunOptions) -> JobMemory:
+    """The memory for a job whose workers have not started yet."""
     limits = usable_memory_bytes()
+    # What this process takes already is the coordinator's part, which is reckoned with later.
+    own_bytes = min(process_memory_bytes(), COORDINATOR_BYTES)
+    most = min(limits.available_bytes + own_bytes, limits.limit_bytes)
+    if options.memory_max_bytes is not None:
+        most = min(most, options.memory_max_bytes)
     wanted = spec.memory_limit
     if isinstance(wanted, Percent):
-        allowed = int(limits.limit_bytes * wanted.percent / 100)
-    else:
-        allowed = wanted.bytes
-    allowed = min(allowed, limits.available_bytes)
-    return allowed if options.memory_max_bytes is None else min(allowed, options.memory_max_bytes)
+        return JobMemory(most, min(most, int(limits.limit_bytes * wanted.percent / 100)))
+    return JobMemory(most, min(most, wanted.bytes))
 
 
 def store_limits(ref: BucketRef, options: RunOptions, *, workers: int = 1) -> StoreLimits:

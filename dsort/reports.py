@@ -162,7 +162,7 @@ class PlanReport:
     move: str
     move_reason: str
     workers: int
-    memory_bytes: int
+    memory_bytes: int  # what the job takes on a node, the page cache that `map` lives by included
     scratch_bytes: int
     seed: str | None
     reactions: tuple[ReactionCount, ...]

@@ -14,14 +14,19 @@ import xxhash
 from dsort.commit import dsort_version, refuse_changed_inputs
 from dsort.core.journal import InputRow, InputsResolved, JobAccepted, MovementChosen
 from dsort.core.manifest import report_name
-from dsort.core.movement import Movement, TooLittleMemoryError, choose_movement
+from dsort.core.movement import (
+    Movement,
+    NotMappableError,
+    TooLittleMemoryError,
+    choose_movement,
+    least_memory_bytes,
+)
 from dsort.core.sizes import format_bytes
 from dsort.core.tally import Tally, tally_of, tally_rows
 from dsort.creation import staged
 from dsort.errors import ChangedInputError, SpecError, SpecProblem, StorageError, StorageFullError
 from dsort.job import Job
 from dsort.job_setup import (
-    job_memory_bytes,
     reaction_rules,
     sort_rule,
     store_limits,
@@ -153,27 +158,43 @@ def _keymap_digest(job: Job) -> str:
 
 def _movement(job: Job) -> Movement:
     mappable = all(job.inputs_bucket.local_path(shard.name) is not None for shard in job.inputs[:1])
-    limits = _output_limits(job)
+    uploads = _output_limits(job).upload_bytes if job.outputs_bucket.seals_on_finish else 0
+    memory_bytes, forced = job.memory.wanted_bytes, job.options.move
+    least = least_memory_bytes(uploads)
+    if memory_bytes < least <= job.memory.most_bytes:
+        # Of AIStore's users, "1KB" only means that records go through the disk.
+        job.warn("max_mem_usage", _least_text(job.spec.max_mem_usage, least))
+        memory_bytes, forced = least, "spill" if forced == "auto" else forced
     try:
         return choose_movement(
             input_bytes=sum(shard.size_bytes for shard in job.inputs),
             mappable=mappable,
-            memory_bytes=job_memory_bytes(job.spec, job.options),
+            memory_bytes=memory_bytes,
             workers=job.runtime.workers_max(),
             nodes=job.runtime.nodes(),
-            forced=job.options.move,
-            upload_bytes=limits.upload_bytes if job.outputs_bucket.seals_on_finish else 0,
+            forced=forced,
+            upload_bytes=uploads,
         )
     except TooLittleMemoryError as problem:
-        hint = "give more with --memory-max or max_mem_usage, or use --move spill"
+        hint = "no way to move records takes less: give the job more (--memory-max), or make room"
         raise SpecError([SpecProblem("max_mem_usage", str(problem), hint)]) from None
+    except NotMappableError as problem:
+        raise SpecError([SpecProblem("", str(problem), "use --move spill")]) from None
+
+
+def _least_text(wanted: str, least: int) -> str:
+    least_mib = -(-least >> 20)
+    return (
+        f"max_mem_usage {wanted} is less than any job takes: this one uses {least_mib} MiB, the "
+        "least, and moves records through the disk"
+    )
 
 
 def _output_limits(job: Job, *, workers: int = 1) -> StoreLimits:
     """What each of ``workers`` may take for its uploads."""
     return with_part_sizes(
         store_limits(job.output_bck, job.options, workers=workers),
-        job_memory_bytes(job.spec, job.options),
+        job.memory.wanted_bytes,
         workers_a_node=-(-job.runtime.workers_max() // job.runtime.nodes()),
     )
 

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 
 from dsort.core.sizes import format_bytes
 
-__all__ = ["Movement", "TooLittleMemoryError", "choose_movement"]
+__all__ = [
+    "COORDINATOR_BYTES",
+    "JobMemory",
+    "Movement",
+    "NotMappableError",
+    "TooLittleMemoryError",
+    "choose_movement",
+    "least_memory_bytes",
+    "workers_that_fit",
+]
 
 COORDINATOR_BYTES = 48 << 20
 WORKER_BYTES = 32 << 20
@@ -31,8 +40,24 @@ BUFFER_SHARE = 0.75
 pages on their way to the disk."""
 
 
+class NotMappableError(ValueError):
+    """``map`` was asked for, but the inputs cannot be mapped."""
+
+
 class TooLittleMemoryError(ValueError):
     """The memory given cannot hold the smallest working set."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobMemory:
+    """What a whole job may use on this node, in bytes.
+
+    ``most_bytes``: the smaller of what can be had in this container and the user's
+    ``memory_max_bytes``. ``wanted_bytes``: what the spec asks for of that.
+    """
+
+    most_bytes: int
+    wanted_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +66,9 @@ class Movement:
 
     ``buffer_bytes``: the one payload buffer of each worker; ``spill`` reads an input shard that
     fits in it once, and a larger one window by window, twice. ``buckets``: how many ranges of sort
-    keys the records are spread over. ``scratch_bytes``: room that spill and index files need.
+    keys the records are spread over. ``memory_bytes``: what the job may use on a node;
+    ``needed_bytes``: what it takes of that, with the page cache that ``map`` lives by.
+    ``scratch_bytes``: room that spill and index files need.
     """
 
     way: str
@@ -50,6 +77,7 @@ class Movement:
     buckets: int
     buffer_bytes: int
     memory_bytes: int
+    needed_bytes: int
     scratch_bytes: int
 
 
@@ -71,9 +99,7 @@ def choose_movement(
     fits = mappable and input_bytes <= memory_bytes * MAP_SHARE
     way = forced if forced != "auto" else ("map" if fits else "spill")
     if way == "map" and not mappable:
-        raise TooLittleMemoryError(
-            "the inputs cannot be mapped: they are not files of this machine"
-        )
+        raise NotMappableError("the inputs cannot be mapped: they are not files of this machine")
     a_node, buffer_bytes = _buffers(memory_bytes, -(-workers // nodes), upload_bytes)
     workers = min(workers, a_node * nodes)
     size, memory = format_bytes(input_bytes), format_bytes(memory_bytes)
@@ -92,15 +118,36 @@ def choose_movement(
         scratch_bytes = input_bytes + input_bytes // 20
     if forced != "auto":
         reason = f"asked for: {forced}"
+    own_bytes = WORKER_BYTES + upload_bytes
+    if way == "spill":
+        own_bytes += int(min(buffer_bytes, max(input_bytes, BUFFER_BYTES_MIN)) / BUFFER_SHARE)
+    needed_bytes = COORDINATOR_BYTES + -(-workers // nodes) * own_bytes
     return Movement(
-        way,
-        reason,
-        workers,
-        buckets,
-        buffer_bytes,
-        memory_bytes,
-        scratch_bytes,
+        way=way,
+        reason=reason,
+        workers=workers,
+        buckets=buckets,
+        buffer_bytes=buffer_bytes,
+        memory_bytes=memory_bytes,
+        needed_bytes=needed_bytes + (int(input_bytes / MAP_SHARE) if way == "map" else 0),
+        scratch_bytes=scratch_bytes,
     )
+
+
+def least_memory_bytes(upload_bytes: int = 0) -> int:
+    """What the smallest working set takes on a node: a coordinator, and a worker with the smallest
+    buffer. ``upload_bytes`` as in :func:`choose_movement`."""
+    return COORDINATOR_BYTES + _least_worker_bytes(upload_bytes)
+
+
+def workers_that_fit(memory_bytes: int, workers: int) -> int:
+    """How many of ``workers`` have room in ``memory_bytes`` beside a coordinator; at least one."""
+    fit = (memory_bytes - COORDINATOR_BYTES) // _least_worker_bytes(0)
+    return max(1, min(workers, fit))
+
+
+def _least_worker_bytes(upload_bytes: int) -> int:
+    return WORKER_BYTES + upload_bytes + int(BUFFER_BYTES_MIN / BUFFER_SHARE) + 1
 
 
 def _buffers(memory_bytes: int, workers: int, upload_bytes: int) -> tuple[int, int]:
@@ -110,8 +157,7 @@ def _buffers(memory_bytes: int, workers: int, upload_bytes: int) -> tuple[int, i
         buffer_bytes = int(share * BUFFER_SHARE)
         if buffer_bytes >= BUFFER_BYTES_MIN:
             return count, min(buffer_bytes, BUFFER_BYTES_MAX) & ~0xFFF
-    buffer_share = int(BUFFER_BYTES_MIN / BUFFER_SHARE) + 1
-    needed = COORDINATOR_BYTES + WORKER_BYTES + upload_bytes + buffer_share
+    needed = least_memory_bytes(upload_bytes)
     raise TooLittleMemoryError(
-        f"{memory_bytes >> 20} MiB of memory are too little; a job needs {(needed >> 20) + 1} MiB"
+        f"{memory_bytes >> 20} MiB of memory are too little; a job needs {-(-needed >> 20)} MiB"
     )

@@ -301,7 +301,8 @@ class JobSpec(_Part):
     max_mem_usage: MemoryAmount = Field(
         default_factory=str,
         description="How much memory the job may use: a share of what it is allowed to ('80%') or "
-        "an amount ('10GB'). Default: Config.default_max_mem_usage.",
+        "an amount ('10GB'). Less than any job takes (91 MiB) means the least, and that records "
+        "move through the disk. Default: default_max_mem_usage.",
         examples=["80%", "10GB"],
     )
     extract_concurrency_max_limit: Limit = Field(

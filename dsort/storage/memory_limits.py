@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import re
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from dsort.errors import StorageError
 
-__all__ = ["MemoryLimits", "usable_memory_bytes"]
+__all__ = ["MemoryLimits", "process_memory_bytes", "usable_memory_bytes"]
 
 _CGROUP_MOUNT = PurePosixPath("/sys/fs/cgroup")
 
@@ -84,6 +85,15 @@ def usable_memory_bytes(
             in_use = _group_use(generation, directory)
             available = min(available, max(0, group_limit - in_use))
     return MemoryLimits(total, limit, min(available, limit))
+
+
+def process_memory_bytes(proc_root: Path = Path("/proc")) -> int:
+    """What this process holds of memory that would not give way; 0 if that is not told."""
+    fields = _text_of(proc_root / "self" / "statm").split()
+    if len(fields) < 3:
+        return 0
+    resident, shared = int(fields[1]), int(fields[2])  # pages; shared are those of files
+    return max(0, resident - shared) * resource.getpagesize()
 
 
 def _machine_memory(meminfo: Path) -> tuple[int, int]:

@@ -15,19 +15,21 @@ from pathlib import Path
 import pytest
 import xxhash
 
+from dsort.core.movement import least_memory_bytes
+from dsort.errors import SpecError
+from dsort.reports import Event, JobWarning
 from tests.support.commands import ROOT
-from tests.support.datasets import END, Member, files_of, read_shard
-from tests.support.engine import spec_of
+from tests.support.datasets import END, Member, files_of, read_shard, write_shards
+from tests.support.engine import plan_local, run_local, shard_of, spec_of
 
-LIMIT_BYTES = 200 << 20
 SHARD_BYTES = 32 << 20
 SHARDS = 20
 CGROUPS = Path("/sys/fs/cgroup")
 
 
 @pytest.fixture
-def memory_group() -> Iterator[Path]:
-    """A control group with ``LIMIT_BYTES`` of memory, of either generation."""
+def memory_group(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A control group with as many bytes of memory as the test says, of either generation."""
     first = (CGROUPS / "memory").is_dir()
     group = (CGROUPS / "memory" if first else CGROUPS) / f"dsort-test-{os.getpid()}"
     limit = group / ("memory.limit_in_bytes" if first else "memory.max")
@@ -37,7 +39,7 @@ def memory_group() -> Iterator[Path]:
         pytest.skip(f"no control group can be made here: {error}")
     try:
         try:
-            limit.write_text(str(LIMIT_BYTES))
+            limit.write_text(str(request.param))
         except OSError as error:
             pytest.skip(f"no memory limit can be set here: {error}")
         yield group
@@ -69,7 +71,8 @@ def write_data(directory: Path) -> Counter[str]:
 
 
 @pytest.mark.slow
-def test_three_times_the_memory_is_spilled_and_nothing_is_lost(
+@pytest.mark.parametrize("memory_group", [200 << 20, 120 << 20], ids=str, indirect=True)
+def test_three_and_five_times_the_memory_are_spilled_and_nothing_is_lost(
     memory_group: Path, tmp_path: Path
 ) -> None:
     digests = write_data(tmp_path / "in")
@@ -104,3 +107,37 @@ def test_three_times_the_memory_is_spilled_and_nothing_is_lost(
         "manifest.json"
     }
     assert len(files_of(tmp_path / "in")) == SHARDS
+
+
+@pytest.mark.parametrize("asked", ["1B", "1KB"])
+def test_less_memory_than_any_job_takes_means_the_least_and_through_the_disk(
+    asked: str, tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", {"a.tar": shard_of("1", "2"), "b.tar": shard_of("3")})
+    events: list[Event] = []
+    spec = spec_of(max_mem_usage=asked)
+    report = run_local(tmp_path, spec, workers=4, on_event=events.append)
+    assert (report.move, report.workers, report.records) == ("spill", 1, 3)
+    (told,) = [event.text for event in events if isinstance(event, JobWarning)]
+    assert told == report.warnings[0]
+    least_mib = -(-least_memory_bytes() >> 20)
+    assert f"max_mem_usage {asked} is less than any job takes" in told
+    assert f"uses {least_mib} MiB, the least" in told
+
+
+@pytest.mark.parametrize("move", ["auto", "spill", "map"])
+def test_less_than_that_in_fact_is_refused_and_no_other_way_is_advised(
+    move: str, tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", {"a.tar": shard_of("1", "2")})
+    with pytest.raises(SpecError, match="50 MiB of memory are too little") as caught:
+        run_local(tmp_path, spec_of(), move=move, memory_max_bytes=50 << 20)
+    assert "--memory-max" in caught.value.hint
+    assert "--move" not in caught.value.hint
+
+
+def test_a_plan_says_what_the_job_needs_and_not_what_it_may_have(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"a.tar": shard_of("1", "2")})
+    planned = plan_local(tmp_path, spec_of(), memory_max_bytes=8 << 30)
+    assert planned.memory_bytes < 100 << 20
+    assert planned.memory_bytes == plan_local(tmp_path, spec_of()).memory_bytes

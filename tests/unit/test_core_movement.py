@@ -12,8 +12,11 @@ from dsort.core.movement import (
     COORDINATOR_BYTES,
     WORKER_BYTES,
     Movement,
+    NotMappableError,
     TooLittleMemoryError,
     choose_movement,
+    least_memory_bytes,
+    workers_that_fit,
 )
 
 MB, GB = 1 << 20, 1 << 30
@@ -47,7 +50,7 @@ def test_a_way_may_be_asked_for() -> None:
     assert choose(100 * GB, 4 * GB, forced="map").way == "map"
     assert choose(1, 4 * GB, forced="spill").way == "spill"
     assert "asked for" in choose(1, 4 * GB, forced="spill").reason
-    with pytest.raises(TooLittleMemoryError, match="cannot be mapped"):
+    with pytest.raises(NotMappableError, match="cannot be mapped"):
         choose(1, 4 * GB, mappable=False, forced="map")
 
 
@@ -76,6 +79,38 @@ def test_too_little_memory_is_refused_with_what_is_needed() -> None:
         choose(1, 60 * MB)
     needed = int(str(refused.value).rsplit(maxsplit=2)[1])
     assert choose(1, needed * MB).workers == 1
+
+
+@pytest.mark.parametrize("upload_bytes", [0, 10 * MB])
+def test_the_least_is_enough_for_one_worker_and_a_byte_less_is_not(upload_bytes: int) -> None:
+    def choose_with(memory_bytes: int) -> Movement:
+        return choose_movement(
+            input_bytes=GB, mappable=True, memory_bytes=memory_bytes, workers=8,
+            upload_bytes=upload_bytes,
+        )  # fmt: skip
+
+    least = least_memory_bytes(upload_bytes)
+    assert choose_with(least).workers == 1
+    assert choose_with(least).needed_bytes <= least < 120 * MB
+    with pytest.raises(TooLittleMemoryError):
+        choose_with(least - 1)
+
+
+def test_no_more_workers_begin_than_have_room() -> None:
+    assert workers_that_fit(1 << 10, 64) == 1
+    assert workers_that_fit(least_memory_bytes(), 64) == 1
+    assert workers_that_fit(100 * GB, 64) == 64
+    for memory_bytes in range(90 * MB, GB, 7 * MB):
+        assert workers_that_fit(memory_bytes, 64) >= choose(GB, max(memory_bytes, 91 * MB)).workers
+
+
+def test_what_a_job_needs_is_not_what_it_may_use() -> None:
+    small = choose(1 * MB, 100 * GB, forced="spill")
+    assert small.needed_bytes < 200 * MB
+    mapped = choose(1 * GB, 100 * GB)
+    assert 2 * GB < mapped.needed_bytes < 3 * GB  # inputs and outputs in the page cache
+    full = choose(50 * GB, 1 * GB)
+    assert 0.9 * GB < full.needed_bytes <= 1 * GB
 
 
 def test_map_needs_little_scratch_and_all_workers_a_bucket() -> None:

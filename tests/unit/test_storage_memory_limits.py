@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import StorageError
-from dsort.storage.memory_limits import MemoryLimits, usable_memory_bytes
+from dsort.storage.memory_limits import MemoryLimits, process_memory_bytes, usable_memory_bytes
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -255,3 +255,11 @@ def test_a_process_in_a_real_group_sees_its_limit(tmp_path: Path) -> None:
     assert seen_limit == limit
     # The file's 48 MiB lie in the page cache, and are available all the same.
     assert limit - 30 * MIB < available < limit
+
+
+def test_a_process_knows_what_it_holds_itself(machine: Machine) -> None:
+    before = process_memory_bytes()
+    held = bytearray(os.urandom(64 * MIB))
+    assert 60 * MIB < process_memory_bytes() - before < 100 * MIB
+    del held
+    assert process_memory_bytes(machine.proc) == 0  # not told
