@@ -112,7 +112,7 @@ def _candidates(
             yield info.name, info
     place = bucket.local_path("x")
     for name in list_broken_links(place.parent, prefix) if place is not None else ():
-        is_wanted = name.endswith(spec.input_extension) and not name.startswith(INTERNAL_PREFIX)
+        is_wanted = name.endswith(spec.input_extension) and not is_internal(name)
         if is_wanted and (pattern is None or pattern.fullmatch(name)):
             yield name, None
 
