@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -9,6 +10,7 @@ from urllib.parse import quote
 from dsort.cli import options, output, serve_options
 from dsort.cli.extras import need
 from dsort.cli.jobs import RunArguments, run_options
+from dsort.errors import SpecError, SpecProblem
 
 __all__ = ["serve"]
 
@@ -29,6 +31,7 @@ def serve(
     max_running_plans: serve_options.MaxRunningPlans = 2,
     max_running_per_owner: serve_options.MaxRunningPerOwner = None,
     max_queued_per_owner: serve_options.MaxQueuedPerOwner = None,
+    reactions: serve_options.Reactions = None,
     workers: options.Workers = None,
     memory_max: options.MemoryMax = None,
     bandwidth_max: options.BandwidthMax = None,
@@ -72,6 +75,7 @@ def serve(
         ekm_allow_private=ekm_allow_private,
         webhook_allow_hosts=tuple(webhook_allow_host or ()),
         webhook_allow_private=webhook_allow_private,
+        reactions=_reactions(reactions or []),
         jobs_running_max=max_running_jobs,
         plans_running_max=max_running_plans,
         running_per_owner_max=max_running_per_owner,
@@ -91,6 +95,25 @@ def _places(state_dir: Path | None, database: str | None) -> dict[str, Any]:
         "database_url": database_url_of(database, directory),
         "replica": replica_name(directory),
     }
+
+
+def _reactions(given: list[str]) -> dict[str, str]:
+    """``NAME=VALUE`` texts as fields; ``SpecError`` with all that are none."""
+    from dsort.spec.load import parse_spec
+
+    problems = [
+        SpecProblem("--reaction", f'"{each}" is no NAME=VALUE', "e.g. missing_shards=abort")
+        for each in given
+        if "=" not in each
+    ]
+    reactions = dict(each.split("=", 1) for each in given if "=" in each)
+    try:
+        parse_spec({"input_bck": "x", "output_format": "x-{0..9}"}, reactions=reactions)
+    except SpecError as error:
+        problems += [replace(each, path=f"--reaction {each.path}") for each in error.problems]
+    if problems:
+        raise SpecError(problems)
+    return reactions
 
 
 def _of_run(given: RunArguments) -> dict[str, Any]:

@@ -20,6 +20,7 @@ __all__ = [
     "MetricsOpen",
     "NoAuth",
     "Port",
+    "Reactions",
     "RequestsPerMinute",
     "SslCertfile",
     "SslKeyfile",
@@ -97,6 +98,16 @@ SslCertfile = Annotated[
 SslKeyfile = Annotated[
     Path | None,
     typer.Option("--ssl-keyfile", metavar="FILE", exists=True, dir_okay=False, help="Its key."),
+]
+Reactions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reaction",
+        metavar="NAME=VALUE",
+        help="A reaction for all specs that do not say it, e.g. missing_shards=abort; may be "
+        "repeated.",
+        show_default=False,
+    ),
 ]
 RequestsPerMinute = Annotated[
     int,

@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,8 +36,9 @@ class ServiceConfig:
     ``root``: the directory that bare bucket names are under. ``allow``: what jobs may read and
     write besides it, as patterns of URIs (``s3://team-*``, ``file:///data/*``; ``*`` is any text).
     ``ekm_allow_hosts``: hosts that external key maps may be fetched from, as patterns.
-    ``webhook_allow_hosts``: the same of webhooks. ``memory_max_bytes``, ``workers``, ``move``: of
-    each job, as for ``dsort start``. ``scratch``: see ``scratch_dir``.
+    ``webhook_allow_hosts``: the same of webhooks. ``reactions``: fields of ``Config`` for specs
+    that do not have them, as AIStore's cluster configuration has them. ``memory_max_bytes``,
+    ``workers``, ``move``: of each job, as for ``dsort start``. ``scratch``: see ``scratch_dir``.
     """
 
     root: Path
@@ -54,6 +56,7 @@ class ServiceConfig:
     ekm_allow_private: bool = False
     webhook_allow_hosts: tuple[str, ...] = ()
     webhook_allow_private: bool = False
+    reactions: Mapping[str, str] = field(default_factory=dict)
     runtime: str = "local"  # local | ray
     ray_address: str | None = None  # None = a Ray of the service's own
     jobs_running_max: int = JOBS_RUNNING_MAX  # of this replica

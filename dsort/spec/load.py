@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TextIO
 
 from pydantic import BaseModel, ValidationError
@@ -81,13 +82,15 @@ def parse_spec(
     mapping: Mapping[str, Any],
     *,
     overrides: Mapping[str, Any] | None = None,
+    reactions: Mapping[str, Any] | None = None,
     ais_is_there: bool = False,
 ) -> LoadedSpec:
     """The spec that ``mapping`` (as from JSON) holds, read as :func:`load_spec` does;
-    ``SpecError`` with every problem at once."""
+    ``SpecError`` with every problem at once. ``reactions``: fields of ``Config`` for specs that
+    do not have them."""
     if not isinstance(mapping, Mapping):
         raise SpecError(f"a spec is an object of fields, not {describe(mapping)}")
-    return _parse(mapping, overrides or {}, None, ais_is_there)
+    return _parse(mapping, overrides or {}, None, ais_is_there, reactions or {})
 
 
 # --- text ----------------------------------------------------------------------------------------
@@ -142,11 +145,15 @@ def _parse(
     overrides: Mapping[str, Any],
     directory: Path | None,
     ais_is_there: bool,
+    reactions: Mapping[str, Any] = MappingProxyType({}),
 ) -> LoadedSpec:
     odd = [*_shape_problems(mapping, ())]
     if odd:
         raise SpecError(odd)
     translation = translate(mapping)
+    config = translation.fields.get("Config", {})
+    if reactions and isinstance(config, Mapping):
+        translation.fields["Config"] = {**reactions, **config}
     for name, value in overrides.items():
         translation.fields[name] = value
         translation.written.pop(name, None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -198,3 +199,18 @@ def test_a_service_that_was_started_is_ready(tmp_path: Path) -> None:
     with service_here(tmp_path, start=True) as here:
         answer = here.client.get("/readyz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+def test_what_a_spec_does_not_say_of_reactions_the_service_says(tmp_path: Path) -> None:
+    reactions = {"missing_shards": "abort", "duplicate_keys": "rename"}
+    with service_here(tmp_path, reactions=reactions) as here:
+        plain = here.submit()["spec"]
+        own = here.submit({**SPEC, "duplicate_keys": "drop"})["spec"]
+        again = here.client.post("/v1/validate", json=plain).json()["spec"]
+
+    def said(spec: dict[str, Any]) -> tuple[str, str]:
+        where = spec.get("Config", spec)
+        return where["missing_shards"], where["duplicate_keys"]
+
+    assert said(plain) == said(again) == ("abort", "rename")
+    assert said(own) == ("abort", "drop")

@@ -85,3 +85,13 @@ def test_certificates_that_are_not_there_are_refused(cli: CommandLine, tmp_path:
     ended = cli("serve", "--ssl-certfile", tmp_path / "none.pem", "--ssl-keyfile", tmp_path / "k")
     assert ended.code == 2
     assert "--ssl-certfile" in ended.err
+
+
+def test_reactions_are_checked_when_the_service_starts(serve: Serve, cli: CommandLine) -> None:
+    given = ("--reaction", "missing_shards=abort", "--reaction", "duplicate_keys=rename")
+    config, _ = serve("--no-auth", *given)
+    assert config.reactions == {"missing_shards": "abort", "duplicate_keys": "rename"}
+    wrong = cli("serve", "--no-auth", "--reaction", "missing_shards=maybe", "--reaction", "x")
+    assert wrong.code == 2
+    assert "missing_shards" in wrong.err
+    assert '"x" is no NAME=VALUE' in wrong.err

@@ -84,7 +84,11 @@ class Submitter:
     def _parsed(self, spec: Mapping[str, Any]) -> LoadedSpec:
         check_fields(spec)
         with bounded_problems():
-            return parse_spec(spec, ais_is_there=self._config.settings.ais_is_there)
+            return parse_spec(
+                spec,
+                reactions=self._config.reactions,
+                ais_is_there=self._config.settings.ais_is_there,
+            )
 
     def prepare(self, spec: JobSpec, owner: str, asked: Asked) -> NewJob:
         """The job that a spec becomes, checked as ``check`` does; its seed is drawn here, if it has
