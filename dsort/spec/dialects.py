@@ -7,7 +7,7 @@ contradicts a field of today's name is a problem.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -44,26 +44,6 @@ OLDER_NAMES: Final[Mapping[str, str]] = {
 """Today's path of every older one. Lower-case names without ``_`` are those that AIStore's YAML
 decoder really reads."""
 
-_IGNORED_CONFIG: Final = (
-    "dsorter_mem_threshold",
-    "call_timeout",
-    "compression",
-    "bundle_multiplier",
-    "burst_buffer",
-)
-_OLDER_PLACES: Final = (
-    "missing_shards",
-    "duplicated_records",
-    "ekm_malformed_line",
-    "ekm_missing_key",
-    "default_max_mem_usage",
-    *_IGNORED_CONFIG,
-)
-"""Fields of ``Config`` that were once at the top level."""
-
-_EITHER_PLACE: Final = ("duplicate_keys", "corrupt_shards", "stray_members")
-"""Fields of ``Config`` that never were AIStore's, and may be at the top level as well."""
-
 _REMOVED: Final = ("stream_multiplier", "extended_metrics")
 
 
@@ -87,9 +67,13 @@ class Translation:
         return path
 
 
-def translate(mapping: Mapping[str, Any]) -> Translation:
+def translate(mapping: Mapping[str, Any], config_fields: Collection[str] = ()) -> Translation:
     """``mapping`` with today's names, and without what is not given (null and empty texts, which is
-    how AIStore's clients write that). ``mapping`` itself stays as it is."""
+    how AIStore's clients write that). ``mapping`` itself stays as it is.
+
+    ``config_fields``: what may be at the top level or, as AIStore has it, in ``Config``. The model
+    has it there.
+    """
     result = Translation(_without_empty(mapping))
     if "config" in result.fields:
         _move(result, "config", "Config")
@@ -98,8 +82,8 @@ def translate(mapping: Mapping[str, Any]) -> Translation:
             result.fields[part] = _without_empty(result.fields[part])
     for older, today in OLDER_NAMES.items():
         _move(result, older, today)
-    for name in (*_OLDER_PLACES, *_EITHER_PLACE):
-        _move(result, name, f"Config.{name}", quiet=name in _IGNORED_CONFIG + _EITHER_PLACE)
+    for name in config_fields:
+        _move_in(result, name)
     for name in _REMOVED:
         if result.fields.pop(name, None) is not None:
             result.warnings.append(f'"{name}" has no effect: AIStore has dropped it, too')
@@ -111,7 +95,7 @@ def _without_empty(mapping: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in mapping.items() if value is not None and value != ""}
 
 
-def _move(result: Translation, older: str, today: str, *, quiet: bool = False) -> None:
+def _move(result: Translation, older: str, today: str) -> None:
     """Take the value at the path ``older`` to the path ``today``, if there is one."""
     source, source_name = _place(result, older)
     if source is None or source_name not in source:
@@ -120,19 +104,32 @@ def _move(result: Translation, older: str, today: str, *, quiet: bool = False) -
     value = source.pop(source_name)
     if target is None:
         return  # the part that should hold it is no object, and that is said of the part
-    if not quiet:
-        result.warnings.append(_warning(older, today))
+    result.warnings.append(_warning(older, today))
     if target_name not in target:
         target[target_name] = value
-        result.written[today] = older
+        result.written[today] = result.written.pop(older, older)
     elif not _same(target[target_name], value):
-        result.problems.append(
-            SpecProblem(
-                older,
-                f'says {describe(value)}, but "{today}" says {describe(target[target_name])}',
-                f'keep "{today}" only',
-            )
-        )
+        result.problems.append(_differ(older, value, today, target[target_name], keep=today))
+
+
+def _move_in(result: Translation, name: str) -> None:
+    """Take a field of the top level to ``Config``, where the model has it."""
+    if name not in result.fields:
+        return
+    value = result.fields.pop(name)
+    config = result.fields.setdefault("Config", {})
+    if not isinstance(config, dict):
+        return  # that is said of Config
+    path = f"Config.{name}"
+    if name in config and not _same(config[name], value):
+        result.problems.append(_differ(path, config[name], name, value, keep=name))
+    config[name] = value
+    result.written[path] = name
+
+
+def _differ(one: str, says: object, other: str, other_says: object, *, keep: str) -> SpecProblem:
+    message = f'says {describe(says)}, but "{other}" says {describe(other_says)}'
+    return SpecProblem(one, message, f'keep "{keep}" only')
 
 
 def _place(result: Translation, path: str) -> tuple[dict[str, Any] | None, str]:
@@ -144,8 +141,6 @@ def _place(result: Translation, path: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def _warning(older: str, today: str) -> str:
-    if today == f"Config.{older}":
-        return f'"{older}" at the top level is the older place: write it in "Config"'
     more = ' (and "output_extension", where it differs)' if older == "extension" else ""
     return f'"{older}" is an older name: write "{today}"{more}'
 

@@ -27,6 +27,7 @@ SPEC_BYTES_MAX: Final = 1024 * 1024
 
 _DEPTH_MAX: Final = 8  # a spec has four levels
 _STAND_IN_BUCKET: Final = "unknown"
+_CONFIG_FIELDS: Final = tuple(JobConfig.model_fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def _parse(
     odd = [*_shape_problems(mapping, ())]
     if odd:
         raise SpecError(odd)
-    translation = translate(mapping)
+    translation = translate(mapping, _CONFIG_FIELDS)
     config = translation.fields.get("Config", {})
     if reactions and isinstance(config, Mapping):
         translation.fields["Config"] = {**reactions, **config}
@@ -230,7 +231,9 @@ def _rule_problems(
     """What is wrong between the fields that are right by themselves: the others are left out, and
     so are the rules that look at them."""
     fields = copy.deepcopy(fields)
-    unusable = set(_meant_by_unknown(errors))
+    unusable = {
+        f"Config.{name}" if name in _CONFIG_FIELDS else name for name in _meant_by_unknown(errors)
+    }
     for error in errors:
         location = error["loc"]
         steps = location[: 2 if location[0] in PARTS else 1]
@@ -255,7 +258,7 @@ def _names_of(model: type[BaseModel]) -> list[str]:
 
 
 _FIELDS: Final[Mapping[str, list[str]]] = {
-    "": _names_of(JobSpec),
+    "": [*_names_of(JobSpec), *_CONFIG_FIELDS],
     "input_format": _names_of(InputFormat),
     "algorithm": _names_of(Algorithm),
     "Config": _names_of(JobConfig),
@@ -268,7 +271,7 @@ def _meant(path: str) -> str | None:
     """The path of the field that the unknown ``path`` most likely means."""
     owner, _, name = path.rpartition(".")
     for other, names in _FIELDS.items():
-        if other != owner and name in names:
+        if other != owner and name in names and name not in _FIELDS.get(owner, ()):
             return f"{other}.{name}" if other else name
     siblings = _FIELDS.get(owner, [])  # none, if the unknown name itself has a dot
     known = {each: f"{owner}.{each}" if owner else each for each in siblings}

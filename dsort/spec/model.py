@@ -151,7 +151,8 @@ class Algorithm(_Part):
 
 
 class JobConfig(_Part):
-    """How the job reacts to what it meets, and limits. Reactions may be at the top level, too."""
+    """How the job reacts to what it meets, and limits. Their place is the top level of a spec;
+    AIStore has them in an object of their own, ``Config``."""
 
     missing_shards: Reaction | None = Field(
         default=None,
@@ -295,7 +296,7 @@ class JobSpec(_Part):
     ekm_default: OutputTemplate | None = Field(
         default=None,
         description="The template of records that the external key map does not place; needs "
-        "Config.ekm_missing_key: ignore or warn.",
+        "ekm_missing_key: ignore or warn.",
     )
     description: str = Field(default="", description="Free text, kept in the manifest.")
     max_mem_usage: MemoryAmount = Field(
@@ -343,7 +344,9 @@ class JobSpec(_Part):
         description="Whom to tell when the job has failed; not when somebody stops it.",
     )
     config: JobConfig = Field(
-        default_factory=JobConfig, alias="Config", description="Reactions and limits."
+        default_factory=JobConfig,
+        alias="Config",
+        description="Where AIStore has reactions and limits. They mean the same at the top level.",
     )
 
     @model_validator(mode="after")
@@ -379,6 +382,8 @@ class JobSpec(_Part):
         return self.model_copy(update={"algorithm": algorithm})
 
     def canonical(self) -> dict[str, Any]:
-        """The whole spec as JSON-able values: today's names, every default written out. Parsing it
-        gives an equal spec, and no warning."""
-        return self.model_dump(mode="json", by_alias=True)
+        """The whole spec as JSON-able values: today's names and places, every default written out.
+        Parsing it gives an equal spec, and no warning."""
+        fields = self.model_dump(mode="json", by_alias=True)
+        config: dict[str, Any] = fields.pop("Config")
+        return fields | config

@@ -317,7 +317,7 @@ def _default_can_be_reached(spec: JobSpec) -> Iterator[SpecProblem]:
         yield SpecProblem(
             "ekm_default",
             "no record can go there: a record that the key map does not place aborts the job",
-            'set Config.ekm_missing_key to "warn" or "ignore"',
+            'set ekm_missing_key to "warn" or "ignore"',
         )
 
 
@@ -385,4 +385,7 @@ def without_effect(spec: JobSpec) -> tuple[dict[str, object], list[str]]:
     if spec.algorithm.seed is not None and spec.algorithm.kind != "shuffle":
         reasons["algorithm.seed"] = f"{spec.algorithm.kind} is not random"
         values["algorithm"] = spec.algorithm.model_copy(update={"seed": None})
-    return values, [f'"{path}" has no effect: {reason}' for path, reason in reasons.items()]
+    return values, [
+        f'"{path.removeprefix("Config.")}" has no effect: {reason}'
+        for path, reason in reasons.items()
+    ]

@@ -52,6 +52,9 @@ def schema() -> dict[str, Any]:
     in it: ``dsort validate`` checks that, too."""
     body = JobSpec.model_json_schema(by_alias=True, schema_generator=_Generator)
     body.pop("title")
+    # Reactions and limits are in a part of the model, as in AIStore's; their place is the top.
+    config = body["properties"].pop("Config")
+    body["properties"] |= {**body["$defs"]["JobConfig"]["properties"], "Config": config}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dsort job spec",

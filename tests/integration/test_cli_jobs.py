@@ -189,7 +189,7 @@ def test_missing_input_is_the_inputs_fault(cli: CommandLine, tmp_path: Path) -> 
 def test_verbose_shows_the_spec_with_its_defaults(cli: CommandLine) -> None:
     ended = cli("start", "-f", json.dumps(SPEC), "-v")
     shown, _ = json.JSONDecoder().raw_decode(ended.err[ended.err.index("{") :])
-    assert shown["Config"]["missing_shards"] is None
+    assert shown["missing_shards"] is None
     assert shown["algorithm"] == {**shown["algorithm"], "kind": "shuffle", "seed": "7"}
 
 

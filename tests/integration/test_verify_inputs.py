@@ -140,7 +140,7 @@ def test_duplicates_have_to_be_settled_as_the_spec_says(tmp_path: Path, reaction
     """A result that keeps them is given a manifest that says they were dropped or renamed."""
     job = finished_job(tmp_path, *with_duplicates("ignore"))
     assert job.verify().ok
-    job.edit(lambda manifest: manifest["spec"]["Config"].update(duplicate_keys=reaction))
+    job.edit(lambda manifest: manifest["spec"].update(duplicate_keys=reaction))
     report = job.verify()
     expected = {"drop": ["undropped_record"], "rename": ["foreign_record", "missing_record"]}
     assert kinds(report) == expected[reaction]
@@ -163,7 +163,7 @@ def test_a_renamed_record_is_compared_under_its_new_name(tmp_path: Path) -> None
 @pytest.mark.parametrize("reaction", ["drop", "rename", "abort"])
 def test_a_key_twice_is_found_without_inputs(tmp_path: Path, reaction: str) -> None:
     job = finished_job(tmp_path, *with_duplicates("ignore"))
-    job.edit(lambda manifest: manifest["spec"]["Config"].update(duplicate_keys=reaction))
+    job.edit(lambda manifest: manifest["spec"].update(duplicate_keys=reaction))
     (job.inputs / "in-0.tar").unlink()
     report = job.verify()
     assert kinds(report) == ["duplicate_key"]
@@ -172,5 +172,5 @@ def test_a_key_twice_is_found_without_inputs(tmp_path: Path, reaction: str) -> N
 
 def test_an_abort_that_should_have_been_is_found(tmp_path: Path) -> None:
     job = finished_job(tmp_path, *with_duplicates("ignore"))
-    job.edit(lambda manifest: manifest["spec"]["Config"].update(duplicate_keys="abort"))
+    job.edit(lambda manifest: manifest["spec"].update(duplicate_keys="abort"))
     assert kinds(job.verify()) == ["duplicate_key"]

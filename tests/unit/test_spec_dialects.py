@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from spec_cases import BLOG_POST, CONTENT, problem_of, problems_of, small, spec_of
 
-from dsort.spec import parse_spec
+from dsort.spec import JobConfig, JobSpec, parse_spec, schema
 from dsort.spec.dialects import OLDER_NAMES
 
 CONTENT_OLD = {"kind": "content", "extension": ".cls"}
@@ -62,8 +62,6 @@ def test_the_spec_of_the_blog_post_runs_word_for_word() -> None:
          'a text as "input_format" is an older form: write {"template": ...}'),
         ({"input_format": ["a", "b"]}, {"input_format": {"objnames": ["a", "b"]}},
          'a list as "input_format" is an older form: write {"objnames": ...}'),
-        ({"default_max_mem_usage": "60%"}, {"Config": {"default_max_mem_usage": "60%"}},
-         '"default_max_mem_usage" at the top level is the older place: write it in "Config"'),
     ],
 )  # fmt: skip
 def test_an_older_way_means_the_same_and_draws_one_warning(
@@ -75,27 +73,44 @@ def test_an_older_way_means_the_same_and_draws_one_warning(
     assert loaded.warnings[0].startswith(warning)
 
 
-REACTIONS = {
+REACTIONS: dict[str, Any] = {
     "missing_shards": "abort",
     "duplicated_records": "ignore",
     "ekm_malformed_line": "warn",
     "ekm_missing_key": "warn",
+    "duplicate_keys": "rename",
+    "corrupt_shards": "skip",
+    "stray_members": "drop",
+    "default_max_mem_usage": "60%",
 }
-OURS = {"duplicate_keys": "rename", "corrupt_shards": "skip", "stray_members": "drop"}
 
 
 @pytest.mark.parametrize(("name", "value"), REACTIONS.items())
-def test_aistores_reactions_at_the_top_level_are_in_the_older_place(name: str, value: str) -> None:
-    loaded = parse_spec(small(**{name: value}))
-    assert loaded.spec == spec_of(Config={name: value})
-    assert loaded.warnings == (
-        f'"{name}" at the top level is the older place: write it in "Config"',
-    )
+def test_the_top_level_is_the_place_of_reactions_and_config_is_as_good(
+    name: str, value: str
+) -> None:
+    for fields in (
+        {name: value},
+        {"Config": {name: value}},
+        {name: value, "Config": {name: value}},
+    ):
+        loaded = parse_spec(small(**fields))
+        assert loaded.spec == spec_of(**{name: value})
+        assert loaded.warnings == ()
+        assert getattr(loaded.spec.config, name) == value
+        assert loaded.spec.canonical()[name] == value
+        assert "Config" not in loaded.spec.canonical()
 
 
-@pytest.mark.parametrize(("name", "value"), OURS.items())
-def test_our_own_reactions_may_be_in_either_place(name: str, value: str) -> None:
-    assert spec_of(**{name: value}) == spec_of(Config={name: value})
+def test_every_field_of_config_may_be_at_the_top_level_and_no_other_has_its_name() -> None:
+    named = {field.alias or name for name, field in JobSpec.model_fields.items()}
+    assert not named & set(JobConfig.model_fields)
+    kept = {name for name, field in JobConfig.model_fields.items() if not field.exclude}
+    assert kept <= set(spec_of().canonical())
+    for name in JobConfig.model_fields:
+        assert problem_of(**{name: []}).path == name
+        assert problem_of(Config={name: []}).path == f"Config.{name}"
+        assert name in schema()["properties"]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +122,7 @@ def test_a_field_without_effect_in_an_older_place_draws_one_warning_only(
     name: str, value: object
 ) -> None:
     (warning,) = parse_spec(small(**{name: value})).warnings
-    assert warning.startswith(f'"Config.{name}" has no effect: ')
+    assert warning.startswith(f'"{name}" has no effect: ')
 
 
 @pytest.mark.parametrize("name", ["stream_multiplier", "extended_metrics"])
@@ -122,11 +137,13 @@ def test_fields_that_aistore_dropped_are_ignored_with_a_warning(name: str) -> No
     [
         ({"bck": "a", "input_bck": "b"}, "bck",
          'says the text "a", but "input_bck" says the text "b"', 'keep "input_bck" only'),
-        ({"missing_shards": "warn", "Config": {"missing_shards": "abort"}}, "missing_shards",
-         'says the text "warn", but "Config.missing_shards" says the text "abort"',
-         'keep "Config.missing_shards" only'),
-        ({"duplicate_keys": "warn", "Config": {"duplicate_keys": "drop"}}, "duplicate_keys",
-         'but "Config.duplicate_keys" says the text "drop"', 'keep "Config.duplicate_keys" only'),
+        ({"missing_shards": "warn", "Config": {"missing_shards": "abort"}},
+         "Config.missing_shards",
+         'says the text "abort", but "missing_shards" says the text "warn"',
+         'keep "missing_shards" only'),
+        ({"duplicate_keys": "warn", "config": {"duplicate_keys": "drop"}},
+         "Config.duplicate_keys",
+         'but "duplicate_keys" says the text "warn"', 'keep "duplicate_keys" only'),
         ({"dryrun": True, "dry_run": False}, "dryrun", 'says true, but "dry_run" says false',
          'keep "dry_run" only'),
         ({"ekm_sep": "a", "order_file_sep": "b", **KEY_MAP}, "ekm_sep",
@@ -178,8 +195,7 @@ def test_todays_paths_of_older_names_exist() -> None:
 def _canonical_and_ignored() -> dict[str, set[str]]:
     whole = spec_of().canonical()
     return {
-        "": set(whole) | {"dsorter_type"},
+        "": set(whole) | {"dsorter_type", "Config"},
         "algorithm": set(whole["algorithm"]),
-        "Config": set(whole["Config"])
-        | {"dsorter_mem_threshold", "call_timeout", "bundle_multiplier"},
+        "Config": set(JobConfig.model_fields),
     }

@@ -111,7 +111,7 @@ def test_every_rule_names_its_field_and_says_what_is_wrong(
         ({"algorithm": {"kind": "shuffle", "decreasing": True}},
          "it goes with alphanumeric, md5 and content"),
         ({"algorithm": {"kind": "md5", "natural": True}}, "it goes with alphanumeric"),
-        ({**KEY_MAP, "ekm_default": "r-%d"}, 'set Config.ekm_missing_key to "warn" or "ignore"'),
+        ({**KEY_MAP, "ekm_default": "r-%d"}, 'set ekm_missing_key to "warn" or "ignore"'),
     ],
 )  # fmt: skip
 def test_rules_have_hints(fields: dict[str, Any], hint: str) -> None:
@@ -204,11 +204,11 @@ def test_no_spec_that_breaks_a_rule_can_be_made_in_python_either() -> None:
     ("fields", "warning"),
     [
         ({"dsorter_type": "dsort_mem"}, '"dsorter_type" has no effect: '),
-        ({"Config": {"dsorter_mem_threshold": "100GB"}}, '"Config.dsorter_mem_threshold" has no'),
-        ({"Config": {"call_timeout": "10m"}}, '"Config.call_timeout" has no effect: '),
-        ({"Config": {"compression": "never"}}, '"Config.compression" has no effect: '),
-        ({"Config": {"bundle_multiplier": 4}}, '"Config.bundle_multiplier" has no effect: '),
-        ({"Config": {"burst_buffer": 128}}, '"Config.burst_buffer" has no effect: '),
+        ({"Config": {"dsorter_mem_threshold": "100GB"}}, '"dsorter_mem_threshold" has no'),
+        ({"Config": {"call_timeout": "10m"}}, '"call_timeout" has no effect: '),
+        ({"Config": {"compression": "never"}}, '"compression" has no effect: '),
+        ({"Config": {"bundle_multiplier": 4}}, '"bundle_multiplier" has no effect: '),
+        ({"Config": {"burst_buffer": 128}}, '"burst_buffer" has no effect: '),
         ({"algorithm": {"kind": "md5", "seed": 1}},
          '"algorithm.seed" has no effect: md5 is not random'),
         ({"ekm_file_sep": ","}, '"ekm_file_sep" has no effect: there is no ekm_file'),

@@ -279,7 +279,7 @@ JOB_FAILED: Final[Json] = {
         "title": "Missing shard",
         "status": 422,
         "detail": "1 of 20 input shards is missing: samples-07.tar",
-        "hint": "set Config.missing_shards to warn to go on without it",
+        "hint": "set missing_shards to warn to go on without it",
         "exit_code": 3,
     },
     "result": None,

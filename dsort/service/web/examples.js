@@ -79,8 +79,7 @@ ekm:
 ekm_default: rest-%03d
 output_shard_records: 1000
 algorithm: {kind: alphanumeric}
-Config:
-  ekm_missing_key: ignore
+ekm_missing_key: ignore
 `,
     ],
     [
@@ -91,11 +90,10 @@ output_bck: mended
 output_format: mended-%04d
 output_shard_size: 64MB
 algorithm: {kind: none}
-Config:
-  missing_shards: ignore
-  corrupt_shards: skip
-  duplicate_keys: rename
-  stray_members: drop
+missing_shards: ignore
+corrupt_shards: skip
+duplicate_keys: rename
+stray_members: drop
 `,
     ],
     [
