@@ -100,14 +100,14 @@ def summarise(shard: str, file_bytes: int, members: MemberTable) -> ShardSummary
             Counter("" if row in strays else extensions[row] for row in range(len(members)))
         ),
         oddities=(
-            *_container_oddities(members.notes),
+            *_container_oddities(members.notes, names),
             *_kind_oddities(members, names),
             *_record_oddities(formed, members, names),
         ),
     )
 
 
-def _container_oddities(notes: ScanNotes) -> Iterable[Oddity]:
+def _container_oddities(notes: ScanNotes, names: list[str]) -> Iterable[Oddity]:
     if notes.missing_end:
         yield Oddity("missing_end", 1, "the end-of-archive marker is missing")
     if notes.trailing_bytes:
@@ -119,6 +119,12 @@ def _container_oddities(notes: ScanNotes) -> Iterable[Oddity]:
     globals_seen = notes.global_headers_folded + notes.global_headers_dropped
     if globals_seen:
         yield Oddity("global_headers", globals_seen, "global pax headers")
+    if notes.mended:
+        text = "members with numbers in their headers at which some readers stop"
+        yield Oddity("odd_headers", len(notes.mended), text, _samples(names, notes.mended))
+    if repeated := notes.long_names_repeated:
+        text = "members with several long names, of which the last one counts"
+        yield Oddity("repeated_long_names", len(repeated), text, _samples(names, repeated))
 
 
 def _kind_oddities(members: MemberTable, names: list[str]) -> Iterable[Oddity]:

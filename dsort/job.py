@@ -60,6 +60,10 @@ WARNING_TEXTS = {
     "stop (all members were read), in {names}",
     "global_headers_folded": "{count} global pax headers were folded into the members they govern, "
     "in {names}",
+    "headers_mended": "{count} members have numbers in their headers at which some readers stop; "
+    "these were written anew: {names}",
+    "long_names_repeated": "{count} members have several long names, of which the last one counts: "
+    "{names}",
     "ekm_missing_key": "{count} records have no place in the external key map: {names}",
     "ekm_malformed_line": "{count} lines of the external key map are malformed: {names}",
 }

@@ -33,6 +33,8 @@ class ScanNotes:
     global_headers_dropped: int = 0
     volume_labels_dropped: int = 0
     lone_zero_blocks: int = 0  # single zero blocks before further members, which were read
+    mended: tuple[int, ...] = ()  # rows whose headers had numbers that some reader stops at
+    long_names_repeated: tuple[int, ...] = ()  # rows with several long names, of which one was kept
 
 
 @dataclass(frozen=True, slots=True, eq=False)

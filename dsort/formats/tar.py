@@ -135,6 +135,8 @@ class TarScanner:
                 global_headers_dropped=self._governing.dropped,
                 volume_labels_dropped=self._labels_dropped,
                 lone_zero_blocks=self._lone_zero_blocks,
+                mended=tuple(self._rows.mended),
+                long_names_repeated=tuple(self._rows.long_names_repeated),
             )
         )
 

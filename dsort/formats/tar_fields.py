@@ -12,7 +12,7 @@ import numpy as np
 from dsort.core.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
 from dsort.formats.tar_headers import BLOCK_BYTES, POSIX_MAGIC
 
-__all__ = ["names", "sizes"]
+__all__ = ["names", "plain_numbers", "sizes"]
 
 NAME_BYTES = 100
 _PREFIX_AT, _PREFIX_BYTES = 345, 155
@@ -36,6 +36,12 @@ _PAIRS, _QUADS = _words(b"\xff\0" * 4, b"\xff\xff\0\0" * 2)[:, 0]
 _8, _12, _16, _21, _32 = (np.uint64(bits) for bits in (8, 12, 16, 21, 32))
 _TO_PAIRS, _TO_QUADS, _TO_ALL = (np.uint64(1 + (8**digits << 8 * digits)) for digits in (1, 2, 4))
 _BLANK_FIELD = np.uint64(8 * ord(" "))
+
+_1, _56 = np.uint64(1), np.uint64(56)
+_NUMBER_WORDS = (13, 14, 12, 15, 42, 41, 43)  # bytes 100 to 123 and 329 to 344 are in these
+_TIME_END_MASK, _TIME_END = _words(b"\xf8" * 3 + b"\xdf", b"0" * 3)[:, 0]
+_ZEROS, _NO_DIGIT = _words(b"0" * 8, b"\xf8" * 8)[:, 0]
+_NO_BLANK, _LOW_BITS, _TOP_BITS = _words(b"\xdf" * 8, b"\x7f" * 8, b"\x80" * 8)[:, 0]
 
 
 def _octal(digits: UInt64s) -> UInt64s:
@@ -70,6 +76,62 @@ def sizes(words: UInt64s) -> tuple[Int64s, Bools]:
         plain &= (high & _HIGH_MASK) == _HIGH
         size_bytes += (_octal(high & _HIGH_DIGITS) >> _12) << _21
     return size_bytes.view(np.int64), plain
+
+
+def plain_numbers(words: UInt64s) -> Bools:
+    """Which headers ``words`` (shape ``(n, 64)``) have a plain mode, owner, group, time and device:
+    octal digits and then NUL or blanks, in each field. Shape ``(n,)``."""
+    # Nearly all shards have one owner, and so on: then one header stands for all.
+    if len(words) and _numbers_alike(words):
+        return np.repeat(_plain_numbers(words[:1]), len(words))
+    return _plain_numbers(words)
+
+
+def _numbers_alike(words: UInt64s) -> bool:
+    """Whether the words that hold numbers are the same in all headers, but for their times, and
+    these have eleven digits."""
+    times, ends = words[:, 17], words[:, 18]
+    if ((times & _NO_DIGIT) != _ZEROS).any() or ((ends & _TIME_END_MASK) != _TIME_END).any():
+        return False
+    return all((words[:, at] == words[0, at]).all() for at in _NUMBER_WORDS)
+
+
+def _plain_numbers(words: UInt64s) -> Bools:
+    head, tail = words[:, 12:19].T, words[:, 41:44].T
+    fields = np.empty((7, len(words)), np.uint64)
+    np.right_shift(head[:3], _32, out=fields[:3])  # mode, owner, group: bytes 100, 108, 116
+    fields[:3] |= head[1:4] << _32
+    np.right_shift(tail[:2], _8, out=fields[3:5])  # device: bytes 329 and 337
+    fields[3:5] |= tail[1:] << _56
+    fields[5] = head[5]  # time: bytes 136 to 147
+    np.bitwise_and(head[6], _LOW_32, out=fields[6])
+    odd = _odd_bytes(fields)
+    # A digit that goes on where the first half of the time has ended.
+    odd[6] |= (_no_digits(fields[5]) >> _56) & ~_no_digits(fields[6])
+    plain: Bools = np.bitwise_or.reduce(odd) == 0
+    return plain
+
+
+def _no_digits(fields: UInt64s) -> UInt64s:
+    """The top bit of each byte that is no octal digit."""
+    found: UInt64s = fields ^ _ZEROS
+    found &= _NO_DIGIT
+    found >>= _1
+    found += _LOW_BITS
+    found &= _TOP_BITS
+    return found
+
+
+def _odd_bytes(fields: UInt64s) -> UInt64s:
+    """The top bit of each byte that is no digit, NUL or blank, and some bit of each digit that
+    comes after a NUL or blank."""
+    no_digit, no_blank = _no_digits(fields), fields & _NO_BLANK
+    odd: UInt64s = no_blank & _LOW_BITS
+    odd += _LOW_BITS
+    odd |= no_blank
+    odd &= no_digit
+    odd |= (no_digit << _8) & ~no_digit
+    return odd
 
 
 def names(raw: UInt8s) -> BytesColumn:

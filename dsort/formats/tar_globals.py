@@ -19,6 +19,8 @@ _KEYWORDS_MAX = 256  # for the same reason: every member looks at all of them
 
 _MATTERS_NOT = frozenset({b"comment", b"GNU.volume.label"})
 
+_NUMBERS = frozenset({b"mtime", b"atime", b"ctime", b"uid", b"gid"})
+
 
 class GlobalRecords:
     """The global records in force at one point of a shard."""
@@ -35,7 +37,10 @@ class GlobalRecords:
         return bool(self._records)
 
     def update(self, at: int, records: PaxRecords) -> None:
-        """Take in the global header at byte ``at``; later values win, empty ones delete."""
+        """Take in the global header at byte ``at``; later values win.
+
+        An empty value deletes what the member's own header says, too, and so it is folded as any
+        other. But no reader knows an empty number: that only ends what an earlier header said."""
         if any(keyword == b"GNU.volume.filename" for keyword, _ in records):
             raise CorruptShardError(self._shard, at, "multi-volume archives are not supported")
         matter = [item for item in records if item[0] not in _MATTERS_NOT]
@@ -43,7 +48,7 @@ class GlobalRecords:
         self.dropped += not matter
         self._alone = None
         for keyword, value in matter:
-            if value:
+            if value or keyword not in _NUMBERS:
                 self._records[keyword] = value
             else:
                 self._records.pop(keyword, None)
@@ -71,12 +76,12 @@ class GlobalRecords:
         return blocks
 
     def charge(self, at: int, size_bytes: int) -> None:
-        """Count ``size_bytes`` that a global header has made some member cost."""
+        """Count ``size_bytes`` that a member costs because its headers have to be written anew."""
         self._folded_bytes += size_bytes
         if self._folded_bytes > FOLDED_BYTES_MAX:
             raise CorruptShardError(
                 self._shard,
                 at,
-                "folding the shard's global pax headers into its members "
+                "folding the shard's global pax headers into its members, or mending its headers, "
                 f"takes more than {FOLDED_BYTES_MAX >> 20} MiB",
             )

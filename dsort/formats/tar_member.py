@@ -17,6 +17,8 @@ from dsort.formats.tar_headers import (
     shown,
     until_nul,
 )
+from dsort.formats.tar_numbers import odd_number, odd_numbers
+from dsort.formats.tar_rewrite import mended
 from dsort.formats.tar_window import Window
 
 __all__ = ["EXTENSION_BYTES_MAX", "TarMember", "extension_payload", "read_member", "read_records"]
@@ -58,6 +60,8 @@ class TarMember:
     end: int
     literal: bytes = b""
     sparse: bool = False
+    mended: bool = False  # some number in its headers was odd
+    long_name_repeated: bool = False
     link_target: bytes = b""
     link_headers: bytes = b""  # all header blocks of a hard link, with ``literal`` in front
 
@@ -70,6 +74,8 @@ class _Extensions:
     pax_span: tuple[int, int] | None = None
     long_name: bytes | None = None
     long_target: bytes | None = None
+    long_name_repeated: bool = False
+    odd_numbers: bool = False  # in some header so far
 
 
 def read_member(window: Window, at: int, block: bytes, governing: GlobalRecords) -> TarMember:
@@ -79,15 +85,17 @@ def read_member(window: Window, at: int, block: bytes, governing: GlobalRecords)
     Raises ``CorruptShardError``, and ``WindowEndError`` if the headers reach beyond the window.
     """
     header = parse_header(window.shard, at, block)
-    if header.typeflag in _PLAIN_FILES and not governing:
+    odd = odd_numbers(block)
+    if header.typeflag in _PLAIN_FILES and not governing and not odd:
         return _file(window, at, header, header.name, header.size_bytes)
-    extensions, cursor = _Extensions([]), at
+    extensions, cursor = _Extensions([], odd_numbers=odd), at
     while header.typeflag in _EXTENSIONS:
         cursor = _read_extension(window, cursor, header, extensions)
         block = window.header_block(cursor)
         if not any(block):
             raise CorruptShardError(window.shard, cursor, "a pax or long-name header has no member")
         header = parse_header(window.shard, cursor, block)
+        extensions.odd_numbers |= odd_numbers(block)
     if header.typeflag in _NEVER_IN_A_GROUP:
         raise CorruptShardError(window.shard, cursor, _NEVER_IN_A_GROUP[header.typeflag])
     if header.typeflag == b"M":
@@ -100,6 +108,8 @@ def read_member(window: Window, at: int, block: bytes, governing: GlobalRecords)
     member.range_start = at
     if len(records) != len(extensions.records):
         _fold(window, member, at, cursor, governing, extensions, records)
+    if extensions.odd_numbers or extensions.long_name_repeated:
+        _mend(window, member, extensions, governing)
     if member.kind == MemberKind.HARDLINK:
         rest = window.take(member.range_start, member.payload_start - member.range_start)
         member.link_headers = member.literal + rest
@@ -136,7 +146,9 @@ def read_records(window: Window, at: int, header: Header) -> PaxRecords:
 def _read_extension(window: Window, at: int, header: Header, into: _Extensions) -> int:
     """Read one header that belongs to the next member; the byte after it is returned.
 
-    Each sort may stand there once: readers disagree on which of two would count.
+    A pax header may stand there once: readers disagree on which of two would count. Of long names
+    the last one counts, as for GNU tar and Go: Toybox's tar leaves those of files that it then
+    could not open.
     """
     end = at + BLOCK_BYTES + padded_bytes(header.size_bytes)
     if header.typeflag in _PAX:
@@ -145,10 +157,10 @@ def _read_extension(window: Window, at: int, header: Header, into: _Extensions) 
         into.records, into.pax_span = read_records(window, at, header), (at, end)
         return end
     text = until_nul(extension_payload(window, at, header))
+    if not text:
+        raise CorruptShardError(window.shard, at, "an empty long name")
     known = into.long_name if header.typeflag == b"L" else into.long_target
-    if known is not None or not text:
-        what = "two long-name headers for one member" if text else "an empty long name"
-        raise CorruptShardError(window.shard, at, what)
+    into.long_name_repeated |= known is not None
     if header.typeflag == b"L":
         into.long_name = text
     else:
@@ -162,9 +174,10 @@ def _assemble(
     """The member of the main header at byte ``at``, of which its pax records say ``said``."""
     name = _one_text(window, at, extensions.long_name, said.get(b"path"), header.name)
     sparse = any(keyword.startswith(b"GNU.sparse.") for keyword in said)
+    kind = _BODILESS.get(header.typeflag)
     if sparse:
         name = _one_text(window, at, None, said.get(b"GNU.sparse.name"), name)
-    kind = _BODILESS.get(header.typeflag)
+        _check_sparse_records(window, at, name, said, bodiless=kind is not None)
     if kind is not None:
         member = TarMember(name, kind, at, at + BLOCK_BYTES, 0, at + BLOCK_BYTES)
         if kind == MemberKind.HARDLINK:
@@ -216,14 +229,41 @@ def _one_text(window: Window, at: int, gnu: bytes | None, pax: bytes | None, sho
 
 def _skip_sparse_maps(window: Window, at: int) -> int:
     """Where the payload of the old GNU sparse member at ``at`` begins: after its map blocks."""
-    more = window.take(at, BLOCK_BYTES)[482]
-    cursor = at + BLOCK_BYTES
+    block = window.take(at, BLOCK_BYTES)
+    _check_sparse_map(window, at, block[386:482] + block[483:495])
+    more, cursor = block[482], at + BLOCK_BYTES
     while more:
         if cursor - at > EXTENSION_BYTES_MAX:
             raise CorruptShardError(window.shard, at, "the map of a sparse member has no end")
-        more = window.header_block(cursor)[504]
+        block = window.header_block(cursor)
+        _check_sparse_map(window, at, block[:504])
+        more = block[504]
         cursor += BLOCK_BYTES
     return cursor
+
+
+def _check_sparse_map(window: Window, at: int, fields: bytes) -> None:
+    """Refuse what ``tarfile`` stops at."""
+    if any(odd_number(fields[low : low + 12]) for low in range(0, len(fields), 12)):
+        reason = "the map of a sparse member has an unreadable number"
+        raise CorruptShardError(window.shard, at, reason)
+
+
+def _check_sparse_records(
+    window: Window, at: int, name: bytes, said: dict[bytes, bytes], *, bodiless: bool
+) -> None:
+    """Refuse sparse records that readers stop at, or that would tell them to read the data of a
+    resolved hard link otherwise than its target's."""
+    if bodiless:
+        reason = f"{shown(name)} has a sparse map, but no data of its own"
+        raise CorruptShardError(window.shard, at, reason)
+    for keyword, value in said.items():
+        if not keyword.startswith(b"GNU.sparse.") or keyword == b"GNU.sparse.name":
+            continue
+        numbers = value.split(b",") if keyword == b"GNU.sparse.map" and value else [value]
+        if not all(number.isdigit() and len(number) <= _DIGITS_MAX for number in numbers):
+            reason = f"{keyword.decode('ascii', 'replace')} of {shown(name)} is unreadable"
+            raise CorruptShardError(window.shard, at, reason)
 
 
 def _past_the_end(window: Window, name: bytes, payload_start: int, size_bytes: int) -> str:
@@ -231,6 +271,18 @@ def _past_the_end(window: Window, name: bytes, payload_start: int, size_bytes: i
     if rest >= size_bytes:
         return f"the padding after {shown(name)} is cut off"
     return f"{shown(name)} has {size_bytes} payload bytes, of which the shard holds {rest}"
+
+
+def _mend(
+    window: Window, member: TarMember, extensions: _Extensions, governing: GlobalRecords
+) -> None:
+    """Give ``member`` header blocks of its own that all readers read alike."""
+    raw = window.take(member.range_start, member.payload_start - member.range_start)
+    member.literal = mended(member.literal + raw)
+    member.range_start = member.payload_start
+    member.mended = extensions.odd_numbers
+    member.long_name_repeated = extensions.long_name_repeated
+    governing.charge(member.payload_start, len(member.literal))
 
 
 def _fold(

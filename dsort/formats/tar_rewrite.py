@@ -20,8 +20,9 @@ from dsort.formats.tar_headers import (
     size_field,
     until_nul,
 )
+from dsort.formats.tar_numbers import with_plain_numbers
 
-__all__ = ["regular_file_headers", "renamed"]
+__all__ = ["mended", "regular_file_headers", "renamed"]
 
 _NAME_BYTES, _PREFIX_BYTES = 100, 155
 _NAMES = (b"path", b"GNU.sparse.name")
@@ -58,6 +59,14 @@ class _Headers:
     def posix(self) -> bool:
         """Whether the main header is of the POSIX kind (ustar or pax), with a prefix field."""
         return self.main[257:263] == POSIX_MAGIC
+
+    def mend_numbers(self) -> None:
+        """Make the numbers of all headers plain."""
+        self.main = with_plain_numbers(self.main)
+        if self.pax_block is not None:
+            self.pax_block = with_plain_numbers(self.pax_block)
+        for typeflag, block in self._long_blocks.items():
+            self._long_blocks[typeflag] = with_plain_numbers(block)
 
     def set_main(self, at: int, value: bytes, width: int) -> None:
         """Write a field of the main header, filled up with NUL."""
@@ -100,6 +109,14 @@ def renamed(headers: bytes, new_name: bytes) -> bytes:
     parts.set_main(0, name, _NAME_BYTES)
     if parts.posix:  # other tars keep other things there
         parts.set_main(345, prefix, _PREFIX_BYTES)
+    return parts.blocks()
+
+
+def mended(headers: bytes) -> bytes:
+    """The header blocks ``headers`` of one member as all readers read them: with plain numbers, and
+    of several long names (or targets) with the last one alone."""
+    parts = _Headers(headers)
+    parts.mend_numbers()
     return parts.blocks()
 
 

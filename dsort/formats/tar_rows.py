@@ -34,6 +34,8 @@ class RowGatherer:
         self._literals: dict[int, bytes] = {}
         self._links: dict[int, TarMember] = {}
         self._sparse: set[int] = set()
+        self.mended: list[int] = []
+        self.long_names_repeated: list[int] = []
 
     def add(self, member: TarMember) -> None:
         """One more member."""
@@ -58,6 +60,7 @@ class RowGatherer:
             for row, member in by_book.items():
                 texts[row] = member.name
                 kind[row] = member.kind
+                numbers[0, row] = member.range_start
                 numbers[3, row] = member.payload_bytes
                 self._keep_apart(self.count + row, member)
             names = BytesColumn.of(texts)
@@ -115,6 +118,10 @@ class RowGatherer:
             self._links[row] = member
         if member.sparse:
             self._sparse.add(row)
+        if member.mended:
+            self.mended.append(row)
+        if member.long_name_repeated:
+            self.long_names_repeated.append(row)
 
     def _append(self, names: BytesColumn, kind: UInt8s, numbers: Int64s) -> None:
         self._names.append(names)

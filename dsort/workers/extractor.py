@@ -276,6 +276,11 @@ def _note_oddities(shard: str, members: MemberTable) -> Tally:
     tally.add("global_headers_dropped", notes.global_headers_dropped, [shard])
     tally.add("volume_labels_dropped", notes.volume_labels_dropped, [shard])
     tally.add("lone_zero_blocks", notes.lone_zero_blocks, [shard])
+    for kind, rows in (
+        ("headers_mended", notes.mended),
+        ("long_names_repeated", notes.long_names_repeated),
+    ):
+        tally.add(kind, len(rows), _names(shard, members, rows))
     return tally
 
 

@@ -125,7 +125,6 @@ def _extensions() -> list[CorruptCase]:
         _bad("pax: more in the padding", _with_tail(x, 14) + file, "goes on after its end"),
         _bad("a long name without an end", _with_tail(name, 5) + file, "goes on after its end"),
         _bad("two pax headers", x + x + file, "two pax headers", 1024),
-        _bad("two long names", name + name + file, "two long-name", 1024),
         _bad("an empty long name", gnu_long(b"") + file, "an empty long name"),
         _bad("names that differ", x + name + file, "two different long names", 2048),
         _bad("pax, then the end", x + END, "has no member", 1024),

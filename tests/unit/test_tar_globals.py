@@ -37,8 +37,38 @@ def test_own_records_win_and_later_global_ones_override() -> None:
         "a": {"mtime": "1.5", "uname": "first"},
         "b": {"mtime": "1.5", "uname": "own", "atime": "9"},
         "c": {"mtime": "1.5", "uname": "second"},
-        "d": {},
+        "d": {"uname": ""},
     }
+
+
+@pytest.mark.parametrize("keyword", ["uname", "gname"])
+def test_an_empty_global_value_deletes_what_headers_say(keyword: str) -> None:
+    """As POSIX has it, and as readers of the whole shard see it."""
+    data = (
+        member(b"a")
+        + pax({keyword.encode(): b"first"}, b"g")
+        + member(b"b")
+        + pax({keyword.encode(): b""}, b"g")
+        + member(b"c")
+        + pax({keyword.encode(): b"own"})
+        + member(b"d")
+        + END
+    )
+
+    def owners(data: bytes) -> list[str]:
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            return [getattr(info, keyword) for info in archive]
+
+    copy = rewritten(data, scan("s.tar", data))
+    default = {"uname": "user", "gname": "group"}[keyword]
+    assert owners(copy) == owners(data) == [default, "first", "", "own"]
+
+
+def test_an_empty_global_name_or_size_is_refused() -> None:
+    for records in ({b"path": b""}, {b"size": b""}):
+        data = pax(records, b"g") + member(b"a") + END
+        with pytest.raises(CorruptShardError, match=r"an empty name|is unreadable"):
+            scan("s.tar", data)
 
 
 def test_members_that_say_it_all_themselves_are_copied_raw() -> None:

@@ -1,0 +1,196 @@
+"""Headers that a reader would stop at are mended on their way to an output shard, and said; what
+cannot be mended without a guess is refused."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+import pytest
+
+from dsort.errors import CorruptShardError
+from dsort.formats.tar import scan
+from tests.support.tar_builder import END, checksum, gnu_long, header, member, old_gnu_sparse, pax
+from tests.support.tar_reading import as_plain, listed, scan_by_the_book, scan_in_windows
+from tests.support.tar_torture import LONG, rewritten
+
+FIELDS = {"mode": 100, "uid": 108, "gid": 116, "mtime": 136, "devmajor": 329, "devminor": 337}
+WIDTHS = {"mtime": 12}
+
+
+def with_field(blocks: bytes, at: int, value: bytes) -> bytes:
+    """``blocks`` with ``value`` in the field at ``at`` of the first header, its checksum right."""
+    block = blocks[:at] + value + blocks[at + len(value) : 512]
+    return checksum(block) + blocks[512:]
+
+
+def filled(field: str, value: bytes) -> bytes:
+    return value.ljust(WIDTHS.get(field, 8), b"\0")
+
+
+def read(data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        return [(info, archive.extractfile(info).read()) for info in archive]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("raw", [b"zzz", b"12 34", b"9", b"\x81\1\2\3", b" x", b"\t7z"])
+def test_a_number_that_is_none_is_mended_and_told(field: str, raw: bytes) -> None:
+    bad = with_field(member(b"b.jpg", b"bb"), FIELDS[field], filled(field, raw))
+    data = member(b"a.jpg", b"a") + bad + member(b"c.jpg", b"ccc") + END
+    assert len(read(data)) == 1  # tarfile stops there
+    table = scan("s.tar", data)
+    assert table.notes.mended == (1,)
+    assert as_plain(table) == as_plain(scan_by_the_book(data))
+    assert as_plain(table) == as_plain(scan_in_windows(data, [1024]))
+    back = read(rewritten(data, table))
+    assert [(info.name, payload) for info, payload in back] == [
+        ("a.jpg", b"a"),
+        ("b.jpg", b"bb"),
+        ("c.jpg", b"ccc"),
+    ]
+    assert listed(rewritten(data, table)) == b"a.jpg\nb.jpg\nc.jpg\n"
+    assert getattr(back[1][0], field) == (0o644 if field == "mode" else 0)
+    others = set(FIELDS) - {field}
+    assert all(getattr(back[1][0], other) == getattr(back[0][0], other) for other in others)
+
+
+@pytest.mark.parametrize(
+    ("raw", "means"), [(b"-0000012", -10), (b"+17", 15), (b"0o17", 15), (b"\t7", 7)]
+)
+def test_a_number_that_only_some_readers_know_keeps_its_value(raw: bytes, means: int) -> None:
+    data = with_field(member(b"a.jpg", b"a"), FIELDS["mtime"], filled("mtime", raw)) + END
+    table = scan("s.tar", data)
+    assert table.notes.mended == (0,)
+    ((info, payload),) = read(rewritten(data, table))
+    assert (info.mtime, payload) == (means, b"a")
+
+
+@pytest.mark.parametrize(
+    ("field", "raw"),
+    [
+        ("uid", b"\x80" + (1 << 40).to_bytes(7, "big")),
+        ("mtime", b"\x80" + (1 << 40).to_bytes(11, "big")),
+        ("mtime", b"\xff" * 12),
+        ("mode", b"000644 \0"),
+        ("mode", b"   644 \0"),
+        ("gid", b"1750\0\0\0\0"),
+        ("uid", b"       \0"),
+        ("devmajor", b" " * 8),
+        ("devminor", b"00000007"),
+    ],
+)
+def test_every_form_that_readers_share_is_copied_raw(field: str, raw: bytes) -> None:
+    data = with_field(member(b"a.jpg", b"a"), FIELDS[field], raw) + END
+    table = scan("s.tar", data)
+    assert (table.notes.mended, dict(table.literals)) == ((), {})
+    assert rewritten(data, table)[: len(data)] == data
+
+
+def test_headers_before_a_member_are_mended_as_well() -> None:
+    for extension in (pax({b"mtime": b"1.5"}), gnu_long(LONG)):
+        bad = with_field(extension, FIELDS["uid"], b"garbage\0")
+        data = member(b"a.jpg", b"a") + bad + member(b"b.jpg", b"bb") + END
+        table = scan("s.tar", data)
+        assert table.notes.mended == (1,)
+        assert as_plain(table) == as_plain(scan_by_the_book(data))
+        assert len(read(data)) == 1
+        assert [payload for _, payload in read(rewritten(data, table))] == [b"a", b"bb"]
+
+
+def test_so_are_hard_links_and_what_global_headers_govern() -> None:
+    link = with_field(header(b"l.jpg", 0, b"1", link=b"a.jpg"), FIELDS["gid"], b"garbage\0")
+    bad = with_field(member(b"b.jpg", b"bb"), FIELDS["gid"], b"garbage\0")
+    data = member(b"a.jpg", b"a") + link + pax({b"uname": b"u"}, b"g") + bad + END
+    table = scan("s.tar", data)
+    assert table.notes.mended == (1, 2)
+    back = read(rewritten(data, table))
+    assert [(i.name, i.uname, p) for i, p in back] == [
+        ("a.jpg", "user", b"a"),
+        ("l.jpg", "user", b"a"),
+        ("b.jpg", "u", b"bb"),
+    ]
+
+
+def test_a_shard_of_nothing_else_is_read_many_at_a_time_too() -> None:
+    bad = b"".join(
+        with_field(member(b"%04d.jpg" % i, b"x" * i), FIELDS["gid"], b"%dx" % i) for i in range(400)
+    )
+    table = scan("s.tar", bad + END)
+    assert table.notes.mended == tuple(range(400))
+    assert len(read(rewritten(bad + END, table))) == 400
+
+
+def test_a_sparse_map_cannot_be_mended() -> None:
+    sparse = old_gnu_sparse(b"s.bin", 9)
+    for at, block in ((386, 0), (398, 0), (483, 0), (0, 1), (108, 1)):
+        low = block * 512
+        odd = bytearray(sparse)
+        odd[low + at : low + at + 12] = b"garbage".ljust(12, b"\0")
+        data = checksum(bytes(odd[:512])) + bytes(odd[512:]) + END
+        with pytest.raises(CorruptShardError, match="map of a sparse member"):
+            scan("s.tar", data)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        {b"GNU.sparse.size": b"x"},
+        {b"GNU.sparse.size": b"4096", b"GNU.sparse.map": b"0,one"},
+        {b"GNU.sparse.realsize": b"-4"},
+        {b"GNU.sparse.size": b""},
+    ],
+)
+def test_nor_can_numbers_in_sparse_records(records: dict[bytes, bytes]) -> None:
+    data = pax(records) + member(b"a.jpg", b"x" * 512) + END
+    with pytest.raises(CorruptShardError, match=r"GNU\.sparse\.\w+ .*unreadable"):
+        scan("s.tar", data)
+
+
+@pytest.mark.parametrize("typeflag", [b"1", b"2", b"5", b"3"])
+def test_what_has_no_data_cannot_be_sparse(typeflag: bytes) -> None:
+    records = pax({b"GNU.sparse.size": b"100", b"GNU.sparse.map": b"50,5"})
+    data = member(b"a.jpg", b"aaaaa") + records + header(b"l.jpg", 0, typeflag, link=b"a.jpg") + END
+    with pytest.raises(CorruptShardError, match=r"'l\.jpg' has a sparse map, but no data"):
+        scan("s.tar", data)
+    governed = pax({b"GNU.sparse.size": b"100"}, b"g") + header(b"l", 0, typeflag, link=b"a") + END
+    with pytest.raises(CorruptShardError, match="'l' has a sparse map, but no data"):
+        scan("s.tar", governed)
+
+
+def test_of_repeated_long_names_the_last_counts() -> None:
+    """As Toybox's tar leaves them of files that it could not open: GNU tar takes the last one,
+    tarfile the first."""
+    other = LONG.replace(b"long.jpg", b"unreadable.jpg")
+    data = (
+        member(b"a.jpg", b"a")
+        + gnu_long(other)
+        + gnu_long(LONG)
+        + member(LONG[:100], b"bb", style="gnu")
+        + gnu_long(other)
+        + gnu_long(LONG, b"K")
+        + gnu_long(other)
+        + gnu_long(LONG + b".l")
+        + header(LONG[:100], 0, b"2", link=LONG[:100], style="gnu")
+        + END
+    )
+    table = scan("s.tar", data)
+    assert table.names.tolist() == [b"a.jpg", LONG, LONG + b".l"]
+    assert table.notes.long_names_repeated == (1, 2)
+    assert as_plain(table) == as_plain(scan_by_the_book(data))
+    copy = rewritten(data, table)
+    assert listed(data) == listed(copy) == b"a.jpg\n%b\n%b.l\n" % (LONG, LONG)
+    with tarfile.open(fileobj=io.BytesIO(copy)) as archive:
+        assert archive.getnames() == [name.decode() for name in table.names.tolist()]
+        assert archive.getmembers()[2].linkname == LONG.decode()
+
+
+def test_what_is_mended_takes_no_more_memory_than_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from dsort.formats import tar_globals
+
+    monkeypatch.setattr(tar_globals, "FOLDED_BYTES_MAX", 1 << 20)
+    bad = with_field(member(b"a.jpg"), FIELDS["gid"], b"garbage\0")
+    with pytest.raises(CorruptShardError, match="takes more than 1 MiB"):
+        scan("s.tar", bad * 3000 + END)
