@@ -187,6 +187,10 @@ class StrayMemberError(InputError):
     """A member that is no part of a record, and the spec says to abort."""
 
 
+class UnsafeNameError(InputError):
+    """A member's name or link target leads out of its archive, and the spec says to abort."""
+
+
 class VerifyError(InputError):
     """A result is not what its manifest or its inputs say."""
 

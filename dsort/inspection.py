@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from dsort.core.members import MemberKind, MemberTable, ScanNotes
 from dsort.core.record_keys import split_name
 from dsort.core.records import FormedRecords, form_records
+from dsort.core.safe_names import safe_name, target_escapes, unsafe_rows
 
 if TYPE_CHECKING:
     from dsort.storage.base import Bucket
@@ -68,11 +71,20 @@ def inspect_object(bucket: Bucket, name: str) -> ShardSummary:
         if mapped is None:
             mapped = memoryview(bytearray(stored.info.size_bytes))
             stored.read_into(mapped, 0)
-        return summarise(name, stored.info.size_bytes, tar.scan(name, mapped))
+        members = tar.scan(name, mapped)
+        targets = {}
+        for row in np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist():
+            start, end = int(members.range_start[row]), int(members.payload_start[row])
+            headers = members.literals.get(row, b"") + bytes(mapped[start:end])
+            targets[row] = tar.link_target(headers)
+        return summarise(name, stored.info.size_bytes, members, targets)
 
 
-def summarise(shard: str, file_bytes: int, members: MemberTable) -> ShardSummary:
-    """Summarise a shard whose members are known. Directories and devices are no records."""
+def summarise(
+    shard: str, file_bytes: int, members: MemberTable, targets: Mapping[int, bytes]
+) -> ShardSummary:
+    """Summarise a shard whose members are known, and the ``targets`` of its symbolic links by row.
+    Directories and devices are no records."""
     formed = form_records(members, "keep")
     names = [_text(name) for name in members.names.tolist()]
     extensions = [_extension(name) for name in names]
@@ -102,6 +114,7 @@ def summarise(shard: str, file_bytes: int, members: MemberTable) -> ShardSummary
         oddities=(
             *_container_oddities(members.notes, names),
             *_kind_oddities(members, names),
+            *_unsafe_oddities(members, names, targets),
             *_record_oddities(formed, members, names),
         ),
     )
@@ -139,6 +152,23 @@ def _kind_oddities(members: MemberTable, names: list[str]) -> Iterable[Oddity]:
         rows = [row for row, value in enumerate(kinds) if value == kind]
         if rows:
             yield Oddity(label, len(rows), text, _samples(names, rows))
+
+
+def _unsafe_oddities(
+    members: MemberTable, names: list[str], targets: Mapping[int, bytes]
+) -> Iterable[Oddity]:
+    unsafe = unsafe_rows(members.names)
+    if unsafe:
+        text = "members with absolute names, or '..' in them"
+        yield Oddity("unsafe_names", len(unsafe), text, _samples(names, unsafe))
+    escaping = [
+        row
+        for row, target in targets.items()
+        if target_escapes(safe_name(members.names[row]), target)
+    ]
+    if escaping:
+        text = "symbolic links that lead out of the archive"
+        yield Oddity("unsafe_links", len(escaping), text, _samples(names, escaping))
 
 
 def _record_oddities(

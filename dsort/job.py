@@ -60,6 +60,10 @@ WARNING_TEXTS = {
     "stop (all members were read), in {names}",
     "global_headers_folded": "{count} global pax headers were folded into the members they govern, "
     "in {names}",
+    "unsafe_names": "{count} members have names or link targets that lead out of the directory "
+    "they are unpacked in (unsafe_names: rename mends that): {names}",
+    "unsafe_names_renamed": "{count} members had names or link targets that lead out of the "
+    "directory they are unpacked in, and were renamed: {names}",
     "headers_mended": "{count} members have numbers in their headers at which some readers stop; "
     "these were written anew: {names}",
     "long_names_repeated": "{count} members have several long names, of which the last one counts: "

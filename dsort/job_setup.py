@@ -120,6 +120,7 @@ def reaction_rules(spec: JobSpec) -> ReactionRules:
         corrupt_shards=config.corrupt_shards,
         stray_members=config.stray_members,
         ekm_missing_key=config.ekm_missing_key,
+        unsafe_names=config.unsafe_names,
     )
 
 

@@ -18,7 +18,7 @@ from dsort.errors import CorruptShardError
 from dsort.formats.tar_globals import GlobalRecords
 from dsort.formats.tar_headers import BLOCK_BYTES, padded_bytes, parse_header
 from dsort.formats.tar_member import TarMember, read_member, read_records
-from dsort.formats.tar_rewrite import renamed
+from dsort.formats.tar_rewrite import link_target, renamed, retargeted
 from dsort.formats.tar_rows import RowGatherer
 from dsort.formats.tar_vector import (
     Blocks,
@@ -29,7 +29,7 @@ from dsort.formats.tar_vector import (
 )
 from dsort.formats.tar_window import Window, WindowEndError
 
-__all__ = ["END_OF_ARCHIVE", "TarScanner", "renamed", "scan"]
+__all__ = ["END_OF_ARCHIVE", "TarScanner", "link_target", "renamed", "retargeted", "scan"]
 
 END_OF_ARCHIVE = bytes(2 * BLOCK_BYTES)
 """What ends an output shard: two zero blocks, and nothing after them."""

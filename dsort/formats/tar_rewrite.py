@@ -22,7 +22,7 @@ from dsort.formats.tar_headers import (
 )
 from dsort.formats.tar_numbers import with_plain_numbers
 
-__all__ = ["mended", "regular_file_headers", "renamed"]
+__all__ = ["link_target", "mended", "regular_file_headers", "renamed", "retargeted"]
 
 _NAME_BYTES, _PREFIX_BYTES = 100, 155
 _NAMES = (b"path", b"GNU.sparse.name")
@@ -109,6 +109,26 @@ def renamed(headers: bytes, new_name: bytes) -> bytes:
     parts.set_main(0, name, _NAME_BYTES)
     if parts.posix:  # other tars keep other things there
         parts.set_main(345, prefix, _PREFIX_BYTES)
+    return parts.blocks()
+
+
+def link_target(headers: bytes) -> bytes:
+    """Where the link with the header blocks ``headers`` leads."""
+    parts = _Headers(headers)
+    said = dict(parts.records).get(b"linkpath")
+    return said or parts.long_target or until_nul(parts.main[157:257])
+
+
+def retargeted(headers: bytes, target: bytes) -> bytes:
+    """The header blocks ``headers`` of a link, leading to ``target``."""
+    parts = _Headers(headers)
+    in_pax = any(keyword == b"linkpath" for keyword, _ in parts.records)
+    short = len(target) <= _NAME_BYTES
+    parts.records = [
+        (keyword, target if keyword == b"linkpath" else value) for keyword, value in parts.records
+    ]
+    parts.long_target = None if short or in_pax else target
+    parts.set_main(157, target[:_NAME_BYTES], _NAME_BYTES)
     return parts.blocks()
 
 

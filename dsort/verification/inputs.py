@@ -26,6 +26,7 @@ from dsort.storage.base import Bucket
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.reading import ShardReader, joined_digests, member_digests
 from dsort.verification.shard_records import RecordSizes, ShardRecords, with_new_keys
+from dsort.workers.safe_names import find_unsafe, with_safe_names
 from dsort.workers.shard_bytes import ShardBytes
 
 __all__ = ["InputReader", "InputTable", "later_duplicates"]
@@ -198,6 +199,8 @@ class InputReader:
             if self._spec.config.corrupt_shards == "skip":
                 return None
             raise
+        if self._spec.config.unsafe_names == "rename":
+            members = with_safe_names(shard, members, find_unsafe(shard, members))
         return form_records(members, self._spec.config.stray_members), members
 
     def _groups(self, records: FormedRecords, names: BytesColumn) -> Int32s | None:

@@ -13,10 +13,17 @@ from dsort.core.members import MemberKind, MemberTable
 from dsort.core.record_index import RecordIndex, Segments
 from dsort.core.records import FormedRecords, form_records
 from dsort.core.tally import SAMPLES_MAX, Tally
-from dsort.errors import CorruptShardError, DuplicateError, KeyMapError, StrayMemberError
+from dsort.errors import (
+    CorruptShardError,
+    DuplicateError,
+    KeyMapError,
+    StrayMemberError,
+    UnsafeNameError,
+)
 from dsort.storage.base import Bucket
 from dsort.workers.homes import Homes
 from dsort.workers.renaming import rename_records
+from dsort.workers.safe_names import find_unsafe, shown_changes, with_safe_names
 from dsort.workers.shard_bytes import PayloadBuffer, ShardBytes, Window
 from dsort.workers.slices import hash_records, slices_of
 from dsort.workers.sort_keys import sort_keys
@@ -83,6 +90,7 @@ class Extractor:
         self, task: ExtractTask, shard: ShardBytes, members: MemberTable
     ) -> ExtractDone:
         tally = _note_oddities(shard.name, members)
+        members = self._settle_unsafe_names(shard, members, tally)
         policy = self._setup.reactions.stray_members
         records = form_records(members, policy)
         self._react(shard.name, members, records, tally)
@@ -103,6 +111,27 @@ class Extractor:
             stored_bytes=int(index.stored_bytes.sum()),
             tally=tally,
         )
+
+    def _settle_unsafe_names(
+        self, shard: ShardBytes, members: MemberTable, tally: Tally
+    ) -> MemberTable:
+        found = find_unsafe(shard, members)
+        if not len(found):
+            return members
+        reaction, settled = self._setup.reactions.unsafe_names, members
+        if reaction == "rename":
+            settled = with_safe_names(shard, members, found)
+        names = [f"{shard.name}: {text}" for text in shown_changes(members, settled, found)]
+        if reaction == "abort":
+            first = names[0].removeprefix(f"{shard.name}: ")
+            raise UnsafeNameError(
+                f"shard {shard.name} has {len(found)} members that lead out of the directory they "
+                f"are unpacked in, the first is {first}",
+                hint="unsafe_names: rename makes their names safe, warn keeps them as they are",
+            )
+        kind = "unsafe_names_renamed" if reaction == "rename" else "unsafe_names"
+        tally.add(kind, len(found), names)
+        return settled
 
     def _react(
         self, shard: str, members: MemberTable, records: FormedRecords, tally: Tally

@@ -15,6 +15,7 @@ from dsort.core.members import MemberTable
 from dsort.core.records import FormedRecords
 from dsort.formats.tar import renamed
 from dsort.workers.index_store import IndexStore
+from dsort.workers.safe_names import with_new_headers
 from dsort.workers.shard_bytes import ShardBytes
 from dsort.workers.tasks import ExtractTask
 
@@ -35,8 +36,7 @@ def rename_records(
     if start == stop:
         return members, records
     names = members.names.tolist()
-    literals = dict(members.literals)
-    range_start, range_length = members.range_start.copy(), members.range_length.copy()
+    new_headers: dict[int, bytes] = {}
     key_bytes = records.key_bytes.tolist()
     ordinals = positions.array("ordinal", start, stop).tolist()
     new_keys = positions.bytes_column("keys", start, stop).tolist()
@@ -47,14 +47,6 @@ def rename_records(
             names[row] = new_key + names[row][key_bytes[row] :]
             headers_bytes = int(members.payload_start[row] - members.range_start[row])
             headers = shard.at(int(members.range_start[row]), headers_bytes)
-            literals[row] = renamed(literals.get(row, b"") + headers, names[row])
-            range_start[row] += headers_bytes
-            range_length[row] -= headers_bytes
-    named = replace(
-        members,
-        names=BytesColumn.of(names),
-        literals=literals,
-        range_start=range_start,
-        range_length=range_length,
-    )
+            new_headers[row] = renamed(members.literals.get(row, b"") + headers, names[row])
+    named = with_new_headers(replace(members, names=BytesColumn.of(names)), new_headers)
     return named, records.with_keys(keys_of, named)

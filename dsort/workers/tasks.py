@@ -48,6 +48,7 @@ class ReactionRules:
     corrupt_shards: str  # abort | skip
     stray_members: str  # keep | drop | abort
     ekm_missing_key: str  # ignore | warn | abort
+    unsafe_names: str = "warn"  # warn | rename | abort
 
 
 @dataclass(frozen=True, slots=True)

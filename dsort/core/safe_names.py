@@ -1,0 +1,82 @@
+"""Member names that leave the directory that an archive is unpacked in, and safe ones for them.
+
+Unsafe are absolute names and names with a component ``..``; so is the target of a symbolic link
+that leads out of that directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dsort.core.columns import BytesColumn
+from dsort.core.record_keys import split_name
+
+__all__ = ["new_safe_names", "safe_name", "target_escapes", "unsafe_rows"]
+
+_NAMELESS = b"_"
+_SLASH, _DOT = 0x2F, 0x2E
+
+
+def unsafe_rows(names: BytesColumn) -> list[int]:
+    """The rows of ``names`` that are unsafe, ascending."""
+    if len(names.blob) == 0:
+        return []
+    starts = np.minimum(names.offsets[:-1], len(names.blob) - 1)
+    absolute = (names.blob[starts] == _SLASH) & (names.lengths > 0)
+    rows = set(np.flatnonzero(absolute).tolist())
+    if b".." in names.blob.tobytes():  # far quicker than what follows, and nearly always the end
+        dots = names.blob == _DOT
+        pairs = np.flatnonzero(dots[:-1] & dots[1:])
+        suspects = np.unique(np.searchsorted(names.offsets, pairs, side="right") - 1)
+        rows.update(row for row in suspects.tolist() if b".." in names[row].split(b"/"))
+    return sorted(rows)
+
+
+def safe_name(name: bytes) -> bytes:
+    """``name`` without leading slashes and components ``..``; a slash at its end stays."""
+    parts = [part for part in name.split(b"/") if part not in (b"", b"..")]
+    return (b"/".join(parts) or _NAMELESS) + (b"/" if name[-1:] == b"/" else b"")
+
+
+def target_escapes(name: bytes, target: bytes) -> bool:
+    """Whether a symbolic link ``name`` (a safe one) to ``target`` leads out of the directory that
+    it is unpacked in."""
+    if target[:1] == b"/":
+        return True
+    depth = len([part for part in name.split(b"/")[:-1] if part not in (b"", b".")])
+    for part in target.split(b"/"):
+        if part not in (b"", b"."):
+            depth += -1 if part == b".." else 1
+        if depth < 0:
+            return True
+    return False
+
+
+def new_safe_names(names: BytesColumn, rows: list[int]) -> Mapping[int, bytes]:
+    """Row → safe name, for the ``rows`` of one shard's members that are unsafe.
+
+    Members of one record stay one record. A record whose safe key another record of the shard has
+    gets ``key-1``, or the next number that is free.
+    """
+    unsafe = set(rows)
+    taken = {split_name(name)[0] for row, name in enumerate(names.tolist()) if row not in unsafe}
+    keys: dict[bytes, bytes] = {}
+    last: dict[bytes, int] = {}
+    renamed: dict[int, bytes] = {}
+    for row in rows:
+        name = names[row]
+        if name[-1:] == b"/":  # a directory: there may be several of one name
+            renamed[row] = safe_name(name)
+            continue
+        key = split_name(name)[0]
+        if key not in keys:
+            wanted = fresh = safe_name(key)
+            while fresh in taken:
+                last[wanted] = last.get(wanted, 0) + 1
+                fresh = b"%b-%d" % (wanted, last[wanted])
+            taken.add(fresh)
+            keys[key] = fresh
+        renamed[row] = keys[key] + name[len(key) :]
+    return renamed

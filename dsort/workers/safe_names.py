@@ -1,0 +1,87 @@
+"""``unsafe_names``: members whose names or link targets lead out of where they are unpacked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dsort.core.columns import BytesColumn
+from dsort.core.members import MemberKind, MemberTable
+from dsort.core.safe_names import new_safe_names, safe_name, target_escapes, unsafe_rows
+from dsort.formats.tar import link_target, renamed, retargeted
+from dsort.workers.shard_bytes import ShardBytes
+
+__all__ = ["UnsafeNames", "find_unsafe", "shown_changes", "with_new_headers", "with_safe_names"]
+
+
+@dataclass(frozen=True, slots=True)
+class UnsafeNames:
+    """What is unsafe in one shard: ``rows`` by their names, ``targets`` (row → target) by where
+    their symbolic links lead."""
+
+    rows: list[int]
+    targets: dict[int, bytes]
+
+    def __len__(self) -> int:
+        return len({*self.rows, *self.targets})
+
+
+def find_unsafe(shard: ShardBytes, members: MemberTable) -> UnsafeNames:
+    """What is unsafe among ``members``."""
+    targets = {}
+    for row in np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist():
+        target = link_target(_headers(shard, members, row))
+        if target_escapes(safe_name(members.names[row]), target):
+            targets[row] = target
+    return UnsafeNames(unsafe_rows(members.names), targets)
+
+
+def with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames) -> MemberTable:
+    """``members`` with safe names and targets in place of what was ``found``."""
+    if not len(found):
+        return members
+    names = new_safe_names(members.names, found.rows)
+    headers = {}
+    for row in sorted({*names, *found.targets}):
+        blocks = _headers(shard, members, row)
+        if row in found.targets:
+            blocks = retargeted(blocks, safe_name(found.targets[row]))
+        headers[row] = renamed(blocks, names[row]) if row in names else blocks
+    all_names = members.names
+    if names:
+        texts = all_names.tolist()
+        for row, name in names.items():
+            texts[row] = name
+        all_names = BytesColumn.of(texts)
+    return with_new_headers(replace(members, names=all_names), headers)
+
+
+def shown_changes(before: MemberTable, after: MemberTable, found: UnsafeNames) -> Iterator[str]:
+    """What was ``found``, one text each: the name, its target, and the new name if it has one."""
+    for row in sorted({*found.rows, *found.targets}):
+        old, new = before.names[row], after.names[row]
+        text = _shown(old)
+        if row in found.targets:
+            text += f" (a link to {_shown(found.targets[row])})"
+        yield text if old == new else f"{text} → {_shown(new)}"
+
+
+def with_new_headers(members: MemberTable, headers: Mapping[int, bytes]) -> MemberTable:
+    """``members`` with the header blocks ``headers`` (by row) in place of their own."""
+    literals = {**members.literals, **headers}
+    rows = np.fromiter(headers, np.int64, len(headers))
+    range_start, range_length = members.range_start.copy(), members.range_length.copy()
+    range_length[rows] -= members.payload_start[rows] - range_start[rows]
+    range_start[rows] = members.payload_start[rows]
+    return replace(members, literals=literals, range_start=range_start, range_length=range_length)
+
+
+def _headers(shard: ShardBytes, members: MemberTable, row: int) -> bytes:
+    start, end = int(members.range_start[row]), int(members.payload_start[row])
+    return members.literals.get(row, b"") + shard.at(start, end - start)
+
+
+def _shown(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")
