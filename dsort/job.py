@@ -43,6 +43,8 @@ QUIET_KINDS = frozenset(
 
 WARNING_TEXTS = {
     "missing_shards": "{count} input shards are missing: {names}",
+    "objects_passed_over": "{count} objects passed over, for their names do not end in the input "
+    "extension: {names}",
     "duplicated_records": "{count} members occur again in their record; the last one was kept: "
     "{names}",
     "duplicate_keys": "{count} records have the key of an earlier record: {names}",

@@ -13,7 +13,7 @@ from dsort.core.input_templates import expand_inputs
 from dsort.core.names import archive_extension, is_internal
 from dsort.core.outputs import OutputNames
 from dsort.core.tally import SAMPLES_MAX, Tally
-from dsort.errors import MissingShardError, SpecError, SpecProblem
+from dsort.errors import InputError, MissingShardError, SpecError, SpecProblem, StorageError
 from dsort.spec.model import JobSpec
 from dsort.storage.base import Bucket, ObjectInfo
 from dsort.storage.local_listing import list_broken_links
@@ -45,11 +45,13 @@ def resolve_inputs(
             else "check the name, the endpoint and the credentials",
         )
     found: list[InputShard] = []
-    missing = _Missing()
-    for name, info in _candidates(spec, bucket, check):
+    missing, passed_over = _SomeNames(), _SomeNames()
+    for name, info in _candidates(spec, bucket, passed_over, check):
         if info is None:
             missing.add(name)
         else:
+            if not info.size_bytes:
+                _refuse_unsized(bucket, name)
             found.append(InputShard(name, info.size_bytes, info.mtime_ns, info.etag))
     reaction = spec.config.missing_shards
     if missing.count and reaction == "abort":
@@ -64,12 +66,29 @@ def resolve_inputs(
             or "check input_format and input_extension; `dsort ls` shows what is there",
         )
     tally.add("missing_shards", missing.count, missing.first)
+    tally.add("objects_passed_over", passed_over.count, passed_over.first)
     return found
 
 
+def _refuse_unsized(bucket: Bucket, name: str) -> None:
+    """``InputError`` for a file that has no size, but content: what is read of it is not known to
+    be whole."""
+    if bucket.local_path(name) is None:
+        return
+    try:
+        with bucket.open(name) as opened:
+            opened.read_into(memoryview(bytearray(1)), 0)
+    except StorageError:
+        return  # nothing to be read
+    raise InputError(
+        f"input shard {name} has a size of 0, but content: it is no ordinary file",
+        hint="copy what is in it to a file of its own (files of /proc are like this)",
+    )
+
+
 @dataclass(slots=True)
-class _Missing:
-    """How many names were not there, and the first of them."""
+class _SomeNames:
+    """How many names there were, and the first of them."""
 
     count: int = 0
     first: list[str] = field(default_factory=list)
@@ -84,9 +103,11 @@ class _Missing:
 
 
 def _candidates(
-    spec: JobSpec, bucket: Bucket, check: Callable[[], None]
+    spec: JobSpec, bucket: Bucket, passed_over: _SomeNames, check: Callable[[], None]
 ) -> Iterator[tuple[str, ObjectInfo | None]]:
-    """(name, info or None if it is missing) of everything that the spec's inputs name."""
+    """(name, info or None if it is missing) of everything that the spec's inputs name.
+
+    ``passed_over``: where the names go that would fit, but have another extension."""
     wanted = spec.input_format
     names: Iterable[str] | None = None
     if wanted.template is not None:
@@ -106,10 +127,13 @@ def _candidates(
     for at, info in enumerate(bucket.list(prefix)):
         if at % NAMES_A_BATCH == 0:
             check()
-        if is_internal(info.name) or not info.name.endswith(spec.input_extension):
+        if is_internal(info.name):
             continue
         if pattern is None or pattern.fullmatch(info.name):
-            yield info.name, info
+            if info.name.endswith(spec.input_extension):
+                yield info.name, info
+            else:
+                passed_over.add(info.name)
     place = bucket.local_path("x")
     for name in list_broken_links(place.parent, prefix) if place is not None else ():
         is_wanted = name.endswith(spec.input_extension) and not is_internal(name)
@@ -124,7 +148,7 @@ def _prefix_hint(spec: JobSpec) -> str:
     return f'a name without a range is one shard; {{"prefix": "{text}"}} takes all that begin so'
 
 
-def _tried(spec: JobSpec, missing: _Missing) -> str:
+def _tried(spec: JobSpec, missing: _SomeNames) -> str:
     wanted = spec.input_format
     if missing.count:
         return f": none of {missing.count:,} names exists ({missing.some()})"

@@ -59,8 +59,8 @@ def parse_keymap(
     not have exactly two parts are returned, for the caller's reaction. Bytes that are not UTF-8
     are lone surrogates in ``text``, as Python makes them.
 
-    ``KeyMapError``: a source called ``.json`` that is not such JSON, a key with two templates, or
-    nothing at all in it. ``SpecError``: an empty separator.
+    ``KeyMapError``: a source called ``.json`` that is not such JSON, a template that is in it
+    twice, a key with two templates, or nothing at all in it. ``SpecError``: an empty separator.
     """
     if not separator:
         raise SpecError([SpecProblem("ekm_file_sep", "must not be empty")])
@@ -103,7 +103,14 @@ def _is_json_name(source_name: str) -> bool:
 
 
 def _json_pairs(parsed: _Pairs, source_name: str) -> Iterator[tuple[str, str]]:
+    seen: set[str] = set()
     for template, keys in parsed:
+        if template in seen:
+            raise KeyMapError(
+                f"template {template!r} is in external key map {source_name} twice",
+                hint="readers of JSON disagree on which of two counts: write one list of keys",
+            )
+        seen.add(template)
         if not isinstance(keys, list) or isinstance(keys, _Pairs):
             raise KeyMapError(
                 f"template {template!r} of external key map {source_name} has no list of keys",

@@ -84,14 +84,14 @@ def test_malformed_lines_are_returned_with_their_numbers() -> None:
 
 
 def test_json_is_read_whatever_the_source_is_called() -> None:
-    text = '{"one-%d": ["a", "b"], "two-%d": ["c\\u00e9"], "one-%d": ["d", "a"], "none": []}'
+    text = '{"one-%d": ["a", "b", "d", "a"], "two-%d": ["c\\u00e9"], "none": []}'
     for name in ("map.json", "map.txt", "https://host/map"):
         entries, malformed = parse_keymap(text, separator="\t", source_name=name)
         assert pairs_of(entries) == [
             ("a", "one-%d"),
             ("b", "one-%d"),
-            ("cé", "two-%d"),
             ("d", "one-%d"),
+            ("cé", "two-%d"),
         ]
         assert entries.templates == ("one-%d", "two-%d")
         assert malformed == []
@@ -325,3 +325,11 @@ def test_a_hundred_thousand_records_by_a_hundred_thousand_names() -> None:
     seconds, share = timed_lookup(keymap, names)  # half of them are nowhere in the map
     assert seconds < 3
     assert share == 0.5
+
+
+def test_a_template_that_is_in_json_twice_is_refused() -> None:
+    text = '{"a-%d": ["x"], "b-%d": ["y"], "a-%d": ["z"]}'
+    with pytest.raises(KeyMapError, match=r"template 'a-%d' .* map\.json twice"):
+        parse_keymap(text, separator="\t", source_name="map.json")
+    with pytest.raises(KeyMapError, match="twice"):
+        parse_keymap(text, separator="\t", source_name="lines or JSON")
