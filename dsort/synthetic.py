@@ -11,7 +11,7 @@ from itertools import takewhile
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
-from dsort.errors import StorageError
+from dsort.errors import NamesTakenError
 from dsort.reports import Event, PhaseDone, Progress
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def generate_shards(
 ) -> int:
     """Write one shard under each of ``names``; the number of bytes written.
 
-    Without ``overwrite`` nothing is written if one of the names is taken: ``StorageError``.
+    Without ``overwrite`` nothing is written if one of the names is taken: ``NamesTakenError``.
     """
     bucket.create()
     if not overwrite:
@@ -137,7 +137,7 @@ def _refuse_taken(bucket: Bucket, names: Sequence[str]) -> None:
     common = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], both))
     taken = [found.name for found in bucket.list(common) if found.name in wanted]
     if taken:
-        raise StorageError(
+        raise NamesTakenError(
             f"{len(taken)} of the {len(names)} shards are in {bucket.uri} already, "
             f"the first is {taken[0]}",
             hint="use another name, or --overwrite to replace them",

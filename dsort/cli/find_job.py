@@ -53,15 +53,18 @@ class FoundJob:
         return self.bucket.uri if self.given is None else bucket_uri(self.given)
 
 
-def find_job(job: str, *, bucket: str | None, root: Path | None) -> FoundJob:
+def find_job(
+    job: str, *, bucket: str | None, root: Path | None, finished: bool = False
+) -> FoundJob:
     """The job that ``job`` means: the path or URI of a manifest or of a job's directory; a job id
     (or how it begins, if no other does) in ``bucket``, else in the data root and the directories in
-    it; or a bucket, for the newest job there. ``root``: ``--root``.
+    it; or a bucket, for the newest job there (with ``finished``: the newest that finished, if one
+    did). ``root``: ``--root``.
 
     ``InputError`` names the jobs that there are if it is none of them, or several.
     """
     if "://" in job and not job.startswith("file://"):
-        return _at_uri(job, root)
+        return _at_uri(job, root, finished=finished)
     root = data_root(root, user_settings())
     path = Path(job)
     if path.is_dir():
@@ -75,7 +78,7 @@ def find_job(job: str, *, bucket: str | None, root: Path | None) -> FoundJob:
     known = [each for opened in buckets for each in _jobs_in(opened, bucket)]
     exact = [each for each in known if each.job_id == job]
     found = exact or [each for each in known if each.job_id.startswith(job)]
-    found = found or ([] if bucket else _newest_in(job, root))
+    found = found or ([] if bucket else _newest_in(job, root, finished=finished))
     if len(found) == 1:
         return found[0]
     if found:
@@ -98,16 +101,23 @@ def _named(jobs: list[FoundJob]) -> str:
     return ", ".join(names) + (", ..." if len(jobs) > JOBS_NAMED else "")
 
 
-def _newest_in(bucket: str, root: Path) -> list[FoundJob]:
-    """The newest job in ``bucket``, if that is one: ids sort by time."""
+def _newest_in(bucket: str, root: Path, *, finished: bool) -> list[FoundJob]:
+    """The newest job in ``bucket``, if that is one."""
     try:
         opened = open_existing(bucket, root=root)
     except DsortError:
         return []
-    return sorted(_jobs_in(opened, bucket), key=lambda each: each.job_id)[-1:]
+    return _newest(_jobs_in(opened, bucket), finished=finished)
 
 
-def _at_uri(uri: str, root: Path | None) -> FoundJob:
+def _newest(jobs: Iterator[FoundJob], *, finished: bool) -> list[FoundJob]:
+    """The last of ``jobs``, of those that ``finished`` if any did: ids sort by time."""
+    by_age = sorted(jobs, key=lambda each: each.job_id)
+    done = [each for each in by_age if each.finished] if finished else []
+    return (done or by_age)[-1:]
+
+
+def _at_uri(uri: str, root: Path | None, *, finished: bool) -> FoundJob:
     """The job that a URI of an object store means: a manifest's, a job directory's, a bucket's."""
     inside = OF_A_JOB.fullmatch(uri)
     if inside is None and uri.endswith(".json"):
@@ -115,10 +125,10 @@ def _at_uri(uri: str, root: Path | None) -> FoundJob:
         opened = open_argument(holder, root=root)
         return FoundJob(Path(name).stem, opened, name, in_place=False, given=holder)
     if inside is None:
-        found = sorted(_jobs_in(open_existing(uri, root=root), uri), key=lambda each: each.job_id)
+        found = _newest(_jobs_in(open_existing(uri, root=root), uri), finished=finished)
         if not found:
             raise InputError(f"there is no job in {uri}")
-        return found[-1]
+        return found[0]
     bucket, job_id = open_argument(inside[1], root=root), inside[2]
     for name in [inside[3]] if inside[3] else [MANIFEST, REPORT]:
         path = f"{INTERNAL}/{job_id}/{name}"

@@ -27,7 +27,7 @@ def verify(
     duplicates and order as the spec says."""
     from dsort import api
 
-    found = find_job(job, bucket=bucket, root=root)
+    found = find_job(job, bucket=bucket, root=root, finished=True)
     if not found.finished:
         raise InputError(
             f"job {found.job_id} did not finish: it has no result",

@@ -63,6 +63,23 @@ def test_show_tells_why_a_job_was_aborted(cli: CommandLine, tmp_path: Path) -> N
     assert "did not finish" in refused.err
 
 
+@pytest.mark.usefixtures("shards")
+def test_verify_of_a_bucket_takes_the_newest_job_that_finished(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = cli("start", "-f", json.dumps(SPEC), "--json")
+    finished = json.loads(started.out)["job_id"]
+    for later, left in (("29990101-000000-000000", "report.json"), ("29990102-0", "lease.json")):
+        path = tmp_path / "shuffled" / ".dsort" / later / left
+        path.parent.mkdir()
+        path.write_text(json.dumps({"job_id": later, "state": "aborted"}))
+    calls = answering(monkeypatch, "verify", VERIFIED)
+    for bucket in ("shuffled", f"file://{tmp_path}/shuffled"):
+        assert cli("verify", bucket).code == 0
+    assert [json.loads(arguments[0])["job_id"] for arguments, _ in calls] == [finished] * 2
+    assert "did not finish" in cli("verify", "29990101", "--bucket", "shuffled").err
+
+
 def test_show_of_something_else_says_so(cli: CommandLine, tmp_path: Path) -> None:
     for text in ("not json", "[1, 2]", '{"job_id": "x"}'):
         (tmp_path / "manifest.json").write_text(text)

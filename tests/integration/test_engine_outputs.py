@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import xxhash
 
-from dsort.errors import DsortError, SpecError, StorageError
+from dsort.errors import DsortError, NamesTakenError, SpecError, StorageError
 from dsort.reports import Event, PhaseDone
 from tests.support.datasets import END, files_of, small_dataset, tree_of, write_shards
 from tests.support.engine import (
@@ -201,7 +201,7 @@ def test_names_that_are_taken_are_refused_before_anything_is_written(tmp_path: P
     write_shards(tmp_path / "out", {"out-3.tar": b"mine", "other.tar": b"mine, too"})
     created: list[object] = []
     listen = when("plan", lambda: created.append(1))
-    with refused(tmp_path, StorageError, "out-3.tar", "--overwrite"):
+    with refused(tmp_path, NamesTakenError, "out-3.tar", "--overwrite"):
         run_local(tmp_path, spec_of(), on_event=listen)
     assert created == []
 
@@ -233,7 +233,7 @@ def test_a_template_that_is_too_small_is_refused_before_anything_is_written(
 def test_a_name_that_is_taken_meanwhile_is_left_alone(phase: str, tmp_path: Path) -> None:
     write_shards(tmp_path / "in", DATASET)
     theirs = tmp_path / "out" / "out-5.tar"
-    with pytest.raises(StorageError, match=r"out-5\.tar in bucket .* exists already"):
+    with pytest.raises(NamesTakenError, match=r"out-5\.tar in bucket .* exists already"):
         run_local(tmp_path, spec_of(), on_event=when(phase, lambda: theirs.write_bytes(b"theirs")))
     assert left_in(tmp_path / "out") == [".dsort/JOB/report.json", "out-5.tar"]
     assert theirs.read_bytes() == b"theirs"
@@ -252,7 +252,7 @@ def test_a_directory_in_the_place_of_a_shard_is_told_before_anything_is_written(
 ) -> None:
     write_shards(tmp_path / "in", DATASET)
     write_shards(tmp_path / "out", {"out-5.tar/x": b"mine", "out-0.tar": b"mine, too"})
-    with refused(tmp_path, StorageError, "out-5.tar", "is a directory"):
+    with refused(tmp_path, NamesTakenError, "out-5.tar", "is a directory"):
         run_local(tmp_path, spec_of(), overwrite=overwrite)
 
 

@@ -13,9 +13,11 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import update
 
+from dsort.errors import ConflictError, DsortError, JobConflictError, NamesTakenError
 from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs
 from dsort.service.http.app import create_app
+from dsort.service.http.peer import _told as told
 from dsort.service.service import Service
 
 SPEC = {
@@ -30,6 +32,13 @@ SPEC = {
     "output_shard_size": "10KB",
 }
 Clients = Callable[..., TestClient]
+
+
+@pytest.mark.parametrize("kind", [ConflictError, JobConflictError, NamesTakenError])
+def test_no_conflict_is_told_by_409(kind: type[DsortError]) -> None:
+    """Which AIStore's SDK takes for a bucket that exists."""
+    assert kind.http_status == 409
+    assert told(kind("it does not go")).status_code == 400
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,7 @@ class PeerRoute(APIRoute):
 
 def _told(error: DsortError) -> Response:
     # AIStore never answers these routes with 409: its SDK would take that for a bucket that exists.
-    status = 400 if isinstance(error, ConflictError) else error.http_status
+    status = 400 if error.http_status == 409 else error.http_status
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     if isinstance(error, TooManyRequestsError):
         headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
