@@ -24,6 +24,7 @@ from dsort.core.movement import (
 from dsort.core.sizes import format_bytes
 from dsort.core.tally import Tally, tally_of, tally_rows
 from dsort.creation import staged
+from dsort.early_checks import refuse_taken_early, refuse_unreadable
 from dsort.errors import ChangedInputError, SpecError, SpecProblem, StorageError, StorageFullError
 from dsort.job import Job
 from dsort.job_setup import (
@@ -85,6 +86,8 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     if job.keymap is None:
         source, target = job.places
         job.stop.wait_for(lambda: refuse_early_collisions(job.inputs, source, job.names, target))
+    job.stop.wait_for(lambda: refuse_unreadable(job.inputs, job.inputs_bucket))
+    job.stop.wait_for(lambda: refuse_taken_early(job, dry=dry))
     job.movement = _movement(job)
     if dry:
         return

@@ -25,7 +25,7 @@ LAYERS = (
     {"coordinator", "garbage", "verify"},
     {"starting", "verification"},
     {"resuming"},
-    {"commit"},
+    {"commit", "early_checks"},
     {"creation"},
     {"planning"},
     {"duplicates", "ordering"},

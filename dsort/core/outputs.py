@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dsort.core.names import check_output_name, with_extension
+from dsort.core.overlap import final_templates, names_made
 from dsort.core.plan import CutRule, OutputShard
 from dsort.core.templates import ShardTemplate, parse_template
 
 __all__ = ["OutputNames", "TemplateExhaustedError"]
+
+
+_DIGITS: Final = re.compile(r"[0-9]*")
+_DIGITS_MAX: Final = 255  # no file name is longer
 
 
 class TemplateExhaustedError(ValueError):
@@ -35,6 +42,45 @@ class OutputNames:
     def name(self, group: int, number: int) -> str:
         """The name of shard ``number`` of ``group``."""
         return with_extension(self.templates[group].name(number), self.extension)
+
+    def number_of(self, group: int, name: str) -> int | None:
+        """The number of the shard of ``group`` that is called ``name``, None if none is. For
+        templates with one range; of others None."""
+        template = self.templates[group]
+        if len(template.ranges) > 1 or not name.startswith(template.prefix):
+            return None
+        counter = template.ranges[0]
+        digits = _DIGITS.match(name, len(template.prefix))
+        after = _DIGITS.match(counter.gap)
+        assert digits is not None
+        assert after is not None
+        text = digits[0].removesuffix(after[0]) if after[0] else digits[0]
+        if not text or len(text) > _DIGITS_MAX:
+            return None
+        number, rest = divmod(int(text) - counter.start, counter.step)
+        in_range = number >= 0 and (counter.count is None or number < counter.count)
+        return number if in_range and not rest and self.name(group, number) == name else None
+
+    def made(self, names: Collection[str], first: Sequence[int]) -> set[str]:
+        """Those of ``names`` that a template makes, from the number in ``first`` on, by group. Of
+        templates with several ranges, from 0 on."""
+        found = set()
+        several: list[str] = []
+        for group, template in enumerate(self.templates):
+            if len(template.ranges) > 1:
+                several += final_templates(template.text, self.extension)
+                continue
+            for name in names:
+                number = self.number_of(group, name)
+                if number is not None and number >= first[group]:
+                    found.add(name)
+        return found | (names_made(several, names) if several else set())
+
+    def some(self, group: int, first: int, count_max: int) -> list[str]:
+        """The names of the shards of ``group`` from number ``first`` on, ``count_max`` at most."""
+        total = self.templates[group].count
+        end = first + count_max if total is None else min(first + count_max, total)
+        return [self.name(group, number) for number in range(first, end)]
 
     def names(self, shards: Sequence[OutputShard]) -> list[str]:
         """The name of each shard.

@@ -8,6 +8,28 @@ from dsort.core.outputs import OutputNames, TemplateExhaustedError
 from dsort.core.plan import CutRule, OutputShard
 
 
+@pytest.mark.parametrize(
+    "template",
+    ["s-%d", "s-%03d", "s-@09", "s-{02..20..3}", "d/s-%d0", "s-%d-12.tar", "%d", "s-{7..7}.tgz"],
+)
+def test_the_number_of_a_name_is_found_and_no_other_name_has_one(template: str) -> None:
+    names = OutputNames.of([template], ".tar")
+    made = names.some(0, 0, 120)
+    assert [names.number_of(0, name) for name in made] == list(range(len(made)))
+    assert names.some(0, len(made) - 1, 1) == made[-1:]
+    others = [f"{name}x" for name in made] + [f"x{name}" for name in made] + ["", "s-", "s-.tar"]
+    others += [name.replace("s-", "s-0") for name in made if "s-0" not in name and "s-" in name]
+    wrong = [name for name in others if name not in made and names.number_of(0, name) is not None]
+    assert [name for name in wrong if names.name(0, names.number_of(0, name) or 0) != name] == []
+    assert names.made([*made, *others], [2]) >= set(made[2:])
+    assert names.made(made, [2]) == set(made[2:])
+
+
+def test_names_of_several_ranges_are_found() -> None:
+    names = OutputNames.of(["a{0..1}-{00..03}"], ".tar")
+    assert names.made(["a0-03.tar", "a1-04.tar", "a2-00.tar", "a1-00"], [0]) == {"a0-03.tar"}
+
+
 def shards(*places: tuple[int, int]) -> list[OutputShard]:
     return [
         OutputShard(ordinal, group, number, 1, 1, 1, 512, ())
