@@ -20,6 +20,7 @@ from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, 
 from dsort.journal import JobDirectory, discard_run, list_job_directories, read_journal
 from dsort.lease import JobHold, Lease, Machine, last_attempt, read_hold
 from dsort.replacing import put_back
+from dsort.runtime.ray_directory import rays_left, remove_ray_directory
 from dsort.storage.base import INTERNAL_PREFIX, Bucket
 
 __all__ = ["OWNER_FILE", "Garbage", "KeepsUploads", "Upload", "find_garbage", "remove_garbage"]
@@ -56,9 +57,10 @@ class Garbage:
     """One thing that was left.
 
     ``kind`` is ``job`` (a job's directory in the bucket), ``file`` (a write that was cut short),
-    ``upload``, or ``scratch`` (a directory of this machine). ``where``: name in the bucket, or
-    path. ``job_id`` is "" where no dead job is known to have left it. ``age_s``: since it was last
-    written to. ``resumable``: the job can go on, unless this is removed.
+    ``upload``, ``scratch`` or ``ray`` (directories of this machine; that of a Ray which a job had
+    for itself is of no bucket). ``where``: name in the bucket, or path. ``job_id`` is "" where no
+    dead job is known to have left it. ``age_s``: since it was last written to. ``resumable``: the
+    job can go on, unless this is removed.
     """
 
     kind: str
@@ -73,16 +75,22 @@ class Garbage:
 
 
 def find_garbage(
-    bucket: Bucket, *, scratch_bases: Sequence[Path] = (), machine: Machine | None = None
+    bucket: Bucket,
+    *,
+    scratch_bases: Sequence[Path] = (),
+    ray_bases: Sequence[Path] = (),
+    machine: Machine | None = None,
 ) -> list[Garbage]:
-    """All that dead jobs left in ``bucket``, and in ``dsort-*`` under ``scratch_bases`` for it; and
-    the unfinished uploads in it that belong to no running job. Whatever its age."""
+    """All that dead jobs left in ``bucket``, and in ``dsort-*`` under ``scratch_bases`` for it; the
+    unfinished uploads in it that belong to no running job; and what is left under ``ray_bases`` of
+    Rays that jobs had for themselves. Whatever its age."""
     search = _Search(bucket, machine or Machine(), list_job_directories(bucket))
     return [
         *search.jobs(),
         *search.files(),
         *search.uploads(),
         *(found for base in scratch_bases for found in search.scratch(base)),
+        *(found for base in dict.fromkeys(ray_bases) for found in search.rays(base)),
     ]
 
 
@@ -96,6 +104,8 @@ def remove_garbage(bucket: Bucket, garbage: Garbage, *, machine: Machine | None 
         keeper = _keeper(bucket)
         if keeper is not None:
             keeper.abort_upload(garbage.where, garbage.upload_id)
+    elif garbage.kind == "ray":
+        remove_ray_directory(Path(garbage.where), machine=machine)
     else:
         try:
             shutil.rmtree(garbage.where)
@@ -227,6 +237,20 @@ class _Search:
                     size_bytes=size_bytes,
                     age_s=self._age_s(newest_ns, job_id),
                 )
+
+    def rays(self, base: Path) -> Iterator[Garbage]:
+        for left in rays_left(base, machine=self.machine):
+            files, size_bytes, newest_ns = _measure(left.path)
+            running = f" and {left.processes} process{'es' if left.processes > 1 else ''}"
+            yield Garbage(
+                kind="ray",
+                where=str(left.path),
+                what=f"files{running if left.processes else ''} of a Ray whose job died",
+                job_id="",
+                objects=files,
+                size_bytes=size_bytes,
+                age_s=self._age_s(newest_ns),
+            )
 
     def _is_live(self, job_id: str) -> bool:
         if job_id not in self.holds:

@@ -53,8 +53,8 @@ def gc(
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """List what dead jobs left in a bucket, and in scratch on this machine; with --remove, remove
-    it. Nothing of a job that runs is touched.
+    """List what dead jobs left in a bucket, and on this machine in scratch and of Rays of their
+    own; with --remove, remove it. Nothing of a job that runs is touched.
 
     \b
     Examples:
@@ -63,9 +63,11 @@ def gc(
     """
     older_than_s = span_s(older_than, "--older-than", "age")
     from dsort.garbage import find_garbage
+    from dsort.runtime.ray_directory import ray_places
 
     opened = open_existing(bucket, root=root)
-    found = find_garbage(opened, scratch_bases=[scratch] if scratch else _scratch_bases())
+    bases = [scratch] if scratch else _scratch_bases()
+    found = find_garbage(opened, scratch_bases=bases, ray_bases=ray_places())
     old = [each for each in found if each.age_s >= older_than_s]
     doomed = [each for each in old if all_uploads or each.kind != "upload" or each.job_id]
     gone, errors = _remove(opened, doomed if remove else [])

@@ -1,0 +1,120 @@
+"""What sees to it that a Ray of one's own is over when the process that began it is.
+
+A program of its own, made of the standard library alone: it has to be there before anything of Ray
+is, and outlive whatever ends its owner. It reads from a pipe whose other end only the owner holds.
+A byte: the owner needs it no more. The end of the pipe: the owner died, in whatever way; then it
+ends all processes of that Ray, and removes its files.
+
+A process is of that Ray if it holds one of the files in its directory open for writing, as all of
+Ray's do from their first instruction on: their logs. (Names and environments they overwrite.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+__all__ = ["begin_watchdog", "end_holders", "end_watchdog", "holders", "main"]
+
+LOOK_S = 0.1
+OWNER_LOOK_S = 1.0
+EMPTY_LOOKS = 3
+"""Nothing is found so often in a row: one that was about to begin another is over as well."""
+
+END_SECONDS_MAX = 10
+LEAVE = b"."
+
+WRITE_BIT = 0o200
+"""In the mode of a link in ``/proc/<pid>/fd``: the file is open for writing."""
+
+
+def begin_watchdog(directory: Path) -> subprocess.Popen[bytes]:
+    """Have ``directory``, and all processes that hold files in it, end with this process, unless
+    ``end_watchdog`` comes before."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", __file__, str(directory), str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,  # what ends a whole process group, or a terminal, spares it
+    )
+
+
+def end_watchdog(watchdog: subprocess.Popen[bytes]) -> None:
+    """Let it end, and what it watches be. May be called twice."""
+    assert watchdog.stdin is not None
+    if not watchdog.stdin.closed:
+        with contextlib.suppress(BrokenPipeError):  # somebody has ended it
+            watchdog.stdin.write(LEAVE)
+            watchdog.stdin.close()
+    watchdog.wait()
+
+
+def holders(directory: Path) -> list[int]:
+    """The processes, this one not among them, that have files in ``directory`` open for writing."""
+    within = f"{directory}/"
+    with os.scandir("/proc") as entries:
+        pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
+    return [pid for pid in pids if pid != os.getpid() and _writes(pid, within)]
+
+
+def end_holders(directory: Path, *, spare: int = 0) -> None:
+    """Kill them, and those that they begin meanwhile, until there are none; ``spare`` one."""
+    empty, end_s = 0, time.monotonic() + END_SECONDS_MAX
+    while empty < EMPTY_LOOKS and time.monotonic() < end_s:
+        found = [pid for pid in holders(directory) if pid != spare]
+        empty = 0 if found else empty + 1
+        for pid in found:
+            _kill(pid, directory)
+        time.sleep(LOOK_S)
+
+
+def main() -> None:
+    """Wait for the end of the owner."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    directory, owner = Path(sys.argv[1]), int(sys.argv[2])
+    said = b""
+    # A process that the owner forked may hold the other end, too; and the owner may close it.
+    while os.getppid() == owner and said != LEAVE:
+        if select.select([0], [], [], OWNER_LOOK_S)[0]:
+            said = os.read(0, 1)
+            if not said:
+                time.sleep(LOOK_S)
+    if said != LEAVE:
+        end_holders(directory)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _writes(pid: int, within: str) -> bool:
+    try:
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed while we look
+                if link.lstat().st_mode & WRITE_BIT and str(link.readlink()).startswith(within):
+                    return True
+    except OSError:
+        pass  # it has ended, or is another user's
+    return False
+
+
+def _kill(pid: int, directory: Path) -> None:
+    """Kill the process that has this number if it still is the one that was found."""
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(pid)
+        try:
+            if _writes(pid, f"{directory}/"):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
+
+
+if __name__ == "__main__":
+    main()
