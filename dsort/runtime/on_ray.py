@@ -27,6 +27,7 @@ from dsort.runtime.ray_exchange import RayCalls
 from dsort.runtime.ray_homes import RayHomes
 from dsort.runtime.ray_nodes import Needs, words_of
 from dsort.runtime.ray_stay import RayStay, join_ray, start_ray
+from dsort.runtime.ray_version import check_ray_version
 from dsort.runtime.ray_words import bug, explain, first_line, listed
 from dsort.runtime.ray_worker import Place
 from dsort.stopping import StopFlag
@@ -362,6 +363,7 @@ class RayRuntime:
 
 def _begin(address: str | None, cpus: int, needs: Needs) -> RayStay | None:
     """Begin to join a Ray, or to start one; None: there is one."""
+    check_ray_version(ray.__version__)
     if address is not None:
         check_form(address)
     if not ray.is_initialized():

@@ -20,6 +20,7 @@ from dsort.core.closing import Closing
 from dsort.errors import DsortError, WorkerLostError
 from dsort.job_setup import cores
 from dsort.runtime.answers import settle
+from dsort.runtime.ray_version import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.hosting.deaths import Death, Watch, how_it_died
@@ -77,6 +78,8 @@ class Dispatcher(Closing):
         self._watch = Watch(self._host, config.replica)
         self._over = threading.Event()
         self._own_ray: OwnRay | None = None
+        if config.runtime == "ray":
+            check_ray_version()
         if config.runtime == "ray" and config.ray_address is None:
             jobs_max = config.jobs_running_max + config.plans_running_max
             workers = config.workers or cores()
