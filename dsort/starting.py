@@ -74,7 +74,8 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         _check_room(job, total, dry=dry)
         job.runtime.share(INPUTS_FILE, inputs_bytes(job.inputs))
         job.advance(shards=len(job.inputs), bytes_done=total)
-    job.on_event(JobStarted(job.job_id, job.moving.way, job.moving.workers, len(job.inputs), total))
+    moving, where = job.moving, job.runtime.where()
+    job.on_event(JobStarted(job.job_id, moving.way, moving.workers, len(job.inputs), total, where))
 
 
 def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:

@@ -188,10 +188,11 @@ def make_reporter(style: ProgressStyle, stream: TextIO | None = None) -> Reporte
 
 
 def started_text(event: JobStarted) -> str:
-    """The line that opens a job."""
+    """The line that opens a job, and one of where it runs if there is something to know."""
     return (
         f"job {event.job_id}: {output.count(event.input_shards, 'shard')}, "
         f"{output.size(event.input_bytes)}, {event.move}, {output.count(event.workers, 'worker')}"
+        + (f"\n{output.printable(event.where)}" if event.where else "")
     )
 
 

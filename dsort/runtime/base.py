@@ -35,6 +35,9 @@ class Runtime(Protocol):
     def nodes(self) -> int:
         """How many nodes the workers are spread over."""
 
+    def where(self) -> str:
+        """What a user should know of where it runs: on what it listens; "" if there is nothing."""
+
     def start(self, setup: WorkerSetup, workers: int) -> None:
         """Make a home (a scratch directory) on each node and get ``workers`` workers ready.
 

@@ -83,6 +83,10 @@ class LocalRuntime:
         """This machine."""
         return 1
 
+    def where(self) -> str:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        return ""
+
     def start(self, setup: WorkerSetup, workers: int) -> None:
         """Hand ``setup`` to the first ``workers`` processes; the others end."""
         self._setup = setup

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dsort.errors import DsortError, SpecError, StorageError, WorkerLostError
-from dsort.runtime.ray_address import check_form
+from dsort.runtime.ray_address import check_form, is_only_on_loopback
 from dsort.runtime.ray_agent import AGENT_THREADS, NAMESPACE, agent_name, remove_scratch
 from dsort.runtime.ray_crew import RayCrew
 from dsort.runtime.ray_exchange import RayCalls
@@ -186,6 +186,10 @@ class RayRuntime:
             return 1
         with self._on_ray():
             return max(1, len(self._needs.hosts(ray.nodes())))
+
+    def where(self) -> str:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        return self._stay.where() if self._stay is not None else ""
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
         """Ask Ray for ``workers`` actors and wait for the first of them. The others join in when
@@ -368,16 +372,51 @@ def _begin(address: str | None, cpus: int, needs: Needs) -> RayStay | None:
         check_form(address)
     if not ray.is_initialized():
         if address is not None:
-            return join_ray(ray.init, ray.shutdown, address)
+            return join_ray(_join, ray.shutdown, address)
         if needs:
             raise SpecError(
                 "--ray-resources and --ray-labels choose among the nodes of a cluster",
                 hint="say which one: --ray-address",
             )
-        return start_ray(ray.init, ray.shutdown, cpus)
+        return _start(cpus)
     if address in (None, "auto", ray.get_runtime_context().gcs_address):
         return None
     raise WorkerLostError(
         f"this process is connected to another Ray than {address}",
         hint="leave that first (ray.shutdown()), or give no address and use it",
     )
+
+
+def _start(cpus: int) -> RayStay:
+    """Begin to start a Ray on loopback."""
+
+    def init(**arguments: Any) -> None:
+        # It has read this from the environment, and maybe that there is to be no token.
+        ray._raylet.Config.initialize("")
+        with _on_loopback():
+            ray.init(**arguments)
+
+    try:
+        return start_ray(init, ray.shutdown, cpus)
+    except OSError as error:
+        raise explain(error, None) from error
+
+
+def _join(**arguments: Any) -> None:
+    """``ray.init`` of an address, even if there is nothing there but on loopback."""
+    alone = is_only_on_loopback(arguments["address"], ray.util.get_node_ip_address())
+    with _on_loopback() if alone else contextlib.nullcontext():
+        ray.init(**arguments)
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Have Ray take 127.0.0.1 for this node's address, and listen there alone. Else it takes that
+    for a mistake, and the address that other machines reach for what was meant. (It does so itself
+    on systems that ask their user about each program that listens.)"""
+    constants = ray._private.ray_constants
+    before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before

@@ -12,9 +12,10 @@ import socket
 
 from dsort.errors import SpecError, SpecProblem, WorkerLostError
 
-__all__ = ["PORT_HINT", "check_form", "check_listener"]
+__all__ = ["PORT_HINT", "check_form", "check_listener", "is_only_on_loopback"]
 
 ANSWER_SECONDS_MAX = 5
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 _FORM = re.compile(
     r"(?:ray://)?(?P<host>\[[0-9A-Fa-f:.]+\]|[\w.-]+):(?P<port>[0-9]{1,5})", re.ASCII
@@ -59,6 +60,21 @@ def check_listener(address: str) -> None:
         ) from error
     if heard[_FRAME_TYPE_AT:] != bytes([_SETTINGS]):
         raise WorkerLostError(f"what answers at {address} is no Ray cluster", hint=PORT_HINT)
+
+
+def is_only_on_loopback(address: str, here: str) -> bool:
+    """Whether ``address`` is one of loopback whose port nobody has open at ``here``, the address of
+    this machine that Ray takes in its place."""
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS", "")
+    found = _host_and_port(address)
+    if found is None or found[0] not in LOOPBACK:
+        return False
+    try:
+        socket.create_connection((here, found[1]), timeout=ANSWER_SECONDS_MAX).close()
+    except OSError:
+        return True
+    return False
 
 
 def _host_and_port(address: str) -> tuple[str, int] | None:

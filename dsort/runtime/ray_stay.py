@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 import signal
-import tempfile
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +19,9 @@ import psutil
 
 from dsort.runtime.answers import settle
 from dsort.runtime.ray_address import check_listener
+from dsort.runtime.ray_directory import make_ray_directory, ray_files
+from dsort.runtime.ray_listening import check_loopback, listeners, listening_words
+from dsort.runtime.ray_watchdog import begin_watchdog, end_watchdog
 from dsort.stopping import StopFlag
 
 __all__ = ["RayStay", "join_ray", "start_ray"]
@@ -27,8 +30,6 @@ BEGIN_SECONDS_MAX = 180
 JOIN_TRIES_MAX = 3  # Ray's own limit is 20
 END_SECONDS_MAX = 5
 TICK_S = 0.1
-DIRECTORY_CHARACTERS_MAX = 40
-"""Longer, and the paths of Ray's sockets below it are longer than Linux takes (107)."""
 
 OBJECT_STORE_BYTES = 80 << 20  # hardly more than the least that Ray takes: little goes through it
 
@@ -45,14 +46,19 @@ class RayStay:
     long as they are; and in the main thread ``ray.init`` would take SIGTERM over. The thread is a
     daemon: a cluster that does not answer keeps it for minutes, in code that nothing interrupts.
 
-    ``directory``: the files of a Ray that is begun here, and ended and removed with it; None: the
-    Ray is somebody else's.
+    ``directory``: the files of a Ray that is begun here, and ended and removed with it, by
+    ``watchdog`` if this process dies; None: the Ray is somebody else's.
     """
 
     def __init__(
-        self, begin: Callable[[], object], end: Callable[[], object], directory: Path | None
+        self,
+        begin: Callable[[], object],
+        end: Callable[[], object],
+        directory: Path | None,
+        watchdog: subprocess.Popen[bytes] | None = None,
     ) -> None:
         self.directory = directory
+        self._watchdog = watchdog
         self._begun: Future[None] = Future()
         self._over = threading.Event()
         self._took_sigterm_back = False
@@ -82,6 +88,13 @@ class RayStay:
         assert error is None or isinstance(error, Exception)
         return error
 
+    def where(self) -> str:
+        """Where a Ray that was begun here listens, in words; "" of somebody else's."""
+        if self.directory is None:
+            return ""
+        found = listening_words(listeners(_processes(self.directory)))
+        return f"Ray of its own, locked with a token, listens on {found}"
+
     def close(self) -> None:
         """Leave Ray; end it and remove its files if it is ours. May be called twice."""
         if self.directory is None:
@@ -103,6 +116,8 @@ class RayStay:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+        if self._watchdog is not None:
+            end_watchdog(self._watchdog)
 
     def _take_sigterm_back(self) -> None:
         """Ray puts a handler before Python's that prints a stack, as if SIGTERM were a crash."""
@@ -115,13 +130,21 @@ class RayStay:
 
 
 def start_ray(init: Callable[..., object], shutdown: Callable[[], object], cpus: int) -> RayStay:
-    """Begin to start a Ray of one's own on this machine."""
-    directory = _make_directory()
-    # Inside another Ray's job it would look for that job's files. And its ports are open to the
-    # network, so Ray locks it with a token, which it leaves in the user's home unless we have one.
-    ours: dict[str, str | None] = {"RAY_JOB_CONFIG_JSON_ENV_VAR": None}
-    if "RAY_AUTH_MODE" not in os.environ:
-        ours["RAY_AUTH_TOKEN"] = os.environ.get("RAY_AUTH_TOKEN", _OWN_TOKEN)
+    """Begin to start a Ray of one's own on this machine, which no other machine can reach and no
+    other user of this one join. ``init`` has it listen on loopback."""
+    directory = make_ray_directory()
+    try:
+        watchdog = begin_watchdog(directory)
+    except OSError:
+        shutil.rmtree(directory)
+        raise
+    # Inside another Ray's job it would look for that job's files. And whoever reaches a port of a
+    # Ray without a token has it run what they like, whatever the environment says of that.
+    ours = {
+        "RAY_JOB_CONFIG_JSON_ENV_VAR": None,
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN", _OWN_TOKEN),
+    }
 
     def begin() -> None:
         with _environment(ours):
@@ -133,12 +156,13 @@ def start_ray(init: Callable[..., object], shutdown: Callable[[], object], cpus:
                 object_store_memory=OBJECT_STORE_BYTES,
                 log_to_driver=False,
                 logging_level=logging.CRITICAL,
-                _temp_dir=str(directory),
+                _temp_dir=str(ray_files(directory)),
                 # It takes the page cache of mapped inputs for memory in use, and kills for it.
                 _system_config={"memory_monitor_refresh_ms": 0},
             )
+        check_loopback(listeners(_processes(directory)))
 
-    return RayStay(begin, shutdown, directory)
+    return RayStay(begin, shutdown, directory, watchdog)
 
 
 def join_ray(init: Callable[..., object], shutdown: Callable[[], object], address: str) -> RayStay:
@@ -158,15 +182,6 @@ def join_ray(init: Callable[..., object], shutdown: Callable[[], object], addres
             )
 
     return RayStay(begin, shutdown, None)
-
-
-def _make_directory() -> Path:
-    """A new directory for the files and sockets of a Ray."""
-    path = Path(tempfile.mkdtemp(prefix="dsort-ray-"))
-    if len(str(path)) > DIRECTORY_CHARACTERS_MAX:
-        path.rmdir()
-        path = Path(tempfile.mkdtemp(prefix="dsort-ray-", dir="/tmp"))
-    return path
 
 
 @contextlib.contextmanager

@@ -3,9 +3,12 @@ lets it say nothing on the screen."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -17,9 +20,13 @@ import pytest
 
 from tests.support.commands import ROOT, SPEC
 from tests.support.datasets import files_of, small_dataset, write_shards
+from tests.support.fault_points import PointFault, arm, points_environment, struck
 from tests.support.inline_runtime import run_inline
+from tests.support.service_process import await_that
 
 pytestmark = pytest.mark.ray
+
+SURVIVE_SECONDS_MAX = 20
 
 
 class RayJob:
@@ -27,25 +34,33 @@ class RayJob:
     it starts has ``directory``, where temporary files go and the user is at home, in its
     environment."""
 
-    def __init__(self, root: Path, directory: Path) -> None:
+    def __init__(self, root: Path, directory: Path, style: str = "json", **more: str) -> None:
         self.directory = directory
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("DSORT_", "RAY_"))}
-        options = ["--ray", "--workers", "2", "--json", "--progress", "json"]
+        options = ["--ray", "--workers", "2", "--json", "--progress", style]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "dsort", "start", "-f", json.dumps(SPEC), *options],
             cwd=root,
             env=inherited
-            | {"PYTHONPATH": str(ROOT), "TMPDIR": str(directory), "HOME": str(directory)},
+            | {"PYTHONPATH": str(ROOT), "TMPDIR": str(directory), "HOME": str(directory)}
+            | more,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
 
-    def hear(self, word: str) -> None:
+    @property
+    def pid(self) -> int:
+        """The driver."""
+        return self._process.pid
+
+    def hear(self, word: str) -> str:
         """Read what it says on stderr up to a line that has ``word`` in it."""
         assert self._process.stderr is not None
-        assert any(word in line for line in self._process.stderr), word
+        line = next((line for line in self._process.stderr if word in line), "")
+        assert line, word
+        return line
 
     def interrupt(self, number: int) -> None:
         """Signal all of its process group, as Ctrl-C does."""
@@ -68,7 +83,7 @@ class RayJob:
         return found
 
 
-BeginJob = Callable[[int], RayJob]
+BeginJob = Callable[..., RayJob]
 
 
 @pytest.fixture
@@ -77,9 +92,9 @@ def begin(tmp_path: Path) -> Iterator[BeginJob]:
     with tempfile.TemporaryDirectory(prefix="dt-", dir="/tmp") as directory:  # for short paths
         begun = []
 
-        def start(shards: int) -> RayJob:
+        def start(shards: int, style: str = "json", **more: str) -> RayJob:
             write_shards(tmp_path / "images", small_dataset("own", shards=shards, records=100))
-            begun.append(RayJob(tmp_path, Path(directory)))
+            begun.append(RayJob(tmp_path, Path(directory), style, **more))
             return begun[-1]
 
         yield start
@@ -126,3 +141,102 @@ def test_a_stopped_job_ends_its_ray(
     assert list(job.directory.iterdir()) == []
     (left,) = [path for path in (tmp_path / "shuffled").rglob("*") if path.is_file()]
     assert left.name == "report.json"
+
+
+JOIN = """
+import logging, ray
+try:
+    ray.init(address="auto", log_to_driver=False, logging_level=logging.CRITICAL)
+    print(ray.get(ray.remote(num_cpus=0)(lambda: "ran").remote()))
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def joined(address: str, directory: Path) -> str:
+    """What another program gets who has no token, on the same machine."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    environment |= {"RAY_ADDRESS": address, "HOME": str(directory)}
+    # As Ray is told to take an address of loopback for one.
+    environment |= {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_gcs_server_port_wait_time_s": "3",
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", JOIN], env=environment, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    return ended.stdout.strip()
+
+
+def stopped_below(driver: psutil.Process) -> psutil.Process | None:
+    """A process below ``driver`` that stands still."""
+    for process in driver.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() == psutil.STATUS_STOPPED:
+                return process
+    return None
+
+
+def test_a_ray_of_its_own_is_for_nobody_else(begin: BeginJob, tmp_path: Path) -> None:
+    points = arm(tmp_path / "points", PointFault("create:start", 1, "stop"))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    # Even where somebody does without tokens on clusters of theirs.
+    job = begin(2, "plain", RAY_AUTH_MODE="disabled", **points_environment(points))
+    said = job.hear("listens on")
+    job.hear("create")
+    driver = psutil.Process(job.pid)
+    held = await_that(lambda: stopped_below(driver), why="no worker came to a halt")
+    assert struck(points) == ["create:start"]
+    found = {
+        (process.name(), each.laddr.ip, each.laddr.port)
+        for process in (driver, *driver.children(recursive=True))
+        for each in process.net_connections("inet")
+        if each.status == psutil.CONN_LISTEN
+    }
+    assert {"gcs_server", "raylet"} <= {name for name, _, _ in found}
+    assert {address.removeprefix("::ffff:") for _, address, _ in found} == {"127.0.0.1"}
+    assert said.startswith("Ray of its own, locked with a token, listens on 127.0.0.1 (ports ")
+    servers = {port for name, _, port in found if name in ("gcs_server", "raylet")}
+    assert servers <= set(map(int, re.findall(r"\d+", said.partition("(")[2])))
+    (directory,) = job.directory.glob("dsort-ray-*")
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    (gcs,) = (port for name, _, port in found if name == "gcs_server")
+    assert joined(f"127.0.0.1:{gcs}", elsewhere) not in ("ran", "")
+    held.send_signal(signal.SIGCONT)
+    code, _, _ = job.end()
+    assert code == 0
+    assert job.processes() == []
+    assert list(job.directory.iterdir()) == []
+
+
+BEGUN = ["ray_watchdog", "gcs_server", "log_monitor", "raylet", "ray::", "extract", "create"]
+"""What is there, by its command line, or what was said, when the driver dies."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", BEGUN)
+def test_nothing_outlives_a_driver_that_is_killed(begin: BeginJob, moment: str) -> None:
+    job = begin(10)
+    driver = psutil.Process(job.pid)
+    if moment in ("extract", "create"):
+        job.hear(moment)
+    else:
+        await_that(lambda: has_below(driver, moment), why=f"there was no {moment}")
+    driver.suspend()  # so that what it has begun is all that there is
+    below = driver.children(recursive=True)
+    driver.kill()
+    assert job.end()[0] == -signal.SIGKILL
+    assert psutil.wait_procs(below, timeout=SURVIVE_SECONDS_MAX)[1] == []
+    assert job.processes() == []
+    assert [*job.directory.glob("dsort-ray-*")] == []
+
+
+def has_below(driver: psutil.Process, word: str) -> bool | None:
+    """Whether a command line below ``driver`` has ``word`` in it; None if not (yet)."""
+    for process in driver.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any(word in argument for argument in process.cmdline()):
+                return True
+    return None

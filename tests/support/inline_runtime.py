@@ -88,6 +88,10 @@ class InlineRuntime:
     def nodes(self) -> int:
         return self._moved.homes
 
+    def where(self) -> str:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        return ""
+
     def start(self, setup: WorkerSetup, workers: int) -> None:
         """``homes`` directories; the workers are dealt out to them."""
         self._setup = setup

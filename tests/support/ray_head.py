@@ -60,8 +60,7 @@ class RayHead:
 def ray_head(cpus: int) -> Iterator[RayHead]:
     """Run a head until the end of the block; nothing of it is left then.
 
-    Ray binds to all addresses of a machine whatever it is told (it takes 127.0.0.1 for a mistake),
-    so the head is locked with a token of its own.
+    Its ports are open to the network, as those of a cluster are, and locked with a token.
     """
     directory = tempfile.mkdtemp(prefix="dt-", dir="/tmp")  # a short path: Ray puts sockets there
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("DSORT_", "RAY_"))}

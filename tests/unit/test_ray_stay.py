@@ -3,6 +3,7 @@ needed for that."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,8 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dsort.errors import JobStoppedError
-from dsort.runtime.ray_stay import DIRECTORY_CHARACTERS_MAX, RayStay, join_ray, start_ray
+from dsort.errors import JobStoppedError, WorkerLostError
+from dsort.runtime.ray_directory import FILES_CHARACTERS_MAX, ray_files
+from dsort.runtime.ray_stay import RayStay, join_ray, start_ray
 from dsort.stopping import StopFlag
 
 
@@ -107,7 +109,7 @@ def test_a_ray_of_ones_own_leaves_no_file_and_no_process(stop: StopFlag) -> None
     ray.let_begin.set()
     assert stay.wait(stop) is None
     assert ray.arguments["num_cpus"] == 3
-    assert ray.arguments["_temp_dir"] == str(directory)
+    assert ray.arguments["_temp_dir"] == str(ray_files(directory))
     stay.close()
     assert ray.ended_in is ray.began_in
     server.wait()
@@ -127,9 +129,53 @@ def test_sockets_of_ray_have_short_paths(tmp_path: Path, monkeypatch: pytest.Mon
     ray = Ray()
     ray.let_begin.set()
     stay = start_ray(ray.begin, ray.end, 1)
-    assert len(str(stay.directory)) <= DIRECTORY_CHARACTERS_MAX
+    assert stay.directory is not None
+    assert len(str(ray_files(stay.directory))) <= FILES_CHARACTERS_MAX
     stay.close()
     assert list(long.iterdir()) == []
+
+
+def test_a_ray_that_other_machines_reach_is_not_used(stop: StopFlag) -> None:
+    ray = Ray()
+    stay = start_ray(ray.begin, ray.end, 1)
+    listen = "import socket, sys; s = socket.create_server(('0.0.0.0', 0)); print(flush=True); "
+    server = subprocess.Popen(
+        [sys.executable, "-c", f"{listen} input()", str(stay.directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"\n"
+    ray.let_begin.set()
+    error = stay.wait(stop)
+    assert isinstance(error, WorkerLostError)
+    assert "listens on 0.0.0.0:" in error.message
+    stay.close()
+    server.wait()
+    for stream in (server.stdin, server.stdout):
+        assert stream is not None
+        stream.close()
+
+
+@pytest.mark.parametrize("mode", [None, "disabled", "token"])
+def test_a_ray_of_ones_own_is_locked_whatever_the_environment_says(
+    stop: StopFlag, monkeypatch: pytest.MonkeyPatch, mode: str | None
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode is not None:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    ray, seen = Ray(), []
+    ray.let_begin.set()
+
+    def begin(**arguments: object) -> None:
+        seen.append((os.environ["RAY_AUTH_MODE"], len(os.environ["RAY_AUTH_TOKEN"]) >= 32))
+
+    stay = start_ray(begin, ray.end, 1)
+    assert stay.wait(stop) is None
+    stay.close()
+    assert seen == [("token", True)]
+    assert (os.environ.get("RAY_AUTH_MODE"), os.environ.get("RAY_AUTH_TOKEN")) == (mode, None)
 
 
 def test_a_cluster_is_asked_for_only_where_something_listens(

@@ -1,36 +1,47 @@
 """A Ray of the service's own: one head on this machine that all of its jobs share.
 
 It is a process of its own (``ray start --head``), so that a service which ends, in whatever way,
-takes no running job along; the next one finds it by a file in the state directory. Ray listens on
-all addresses of a machine whatever it is told, so it is locked with a token, which only that file
-and job processes have. It ends when the service ends while no job runs.
+takes no running job along; the next one finds it by a file in the state directory. It listens on
+loopback alone, and is locked with a token, which only that file and job processes have. It ends
+when the service ends while no job runs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import psutil
 
-from dsort.errors import WorkerLostError
+from dsort.errors import StorageError, WorkerLostError
+from dsort.lease import Machine
+from dsort.runtime.ray_directory import (
+    discard_ray_directory,
+    make_ray_directory,
+    note_owner,
+    ray_files,
+    remove_ray_directory,
+)
+from dsort.runtime.ray_listening import check_loopback, listeners, listening_words
+from dsort.runtime.ray_watchdog import begin_watchdog, end_watchdog
 from dsort.service.hosting.logs import tail
 from dsort.service.hosting.machine import Host
 from dsort.service.hosting.surroundings import Surroundings, interpreter
 
 __all__ = ["OwnRay", "RayHead"]
+
+log = logging.getLogger(__name__)
 
 STATE_FILE = "ray.json"
 LOG_FILE = "ray.log"
@@ -83,7 +94,8 @@ class OwnRay:
         head = self._head or self._stored()
         if head is None or not self._is_alive(head):
             if head is not None:
-                shutil.rmtree(head.directory, ignore_errors=True)
+                with contextlib.suppress(StorageError):
+                    remove_ray_directory(Path(head.directory))
             try:
                 head = self._start()
             except OSError as error:
@@ -104,7 +116,8 @@ class OwnRay:
             self._popen.wait()
             self._popen = None
         if head is not None:
-            shutil.rmtree(head.directory, ignore_errors=True)
+            with contextlib.suppress(StorageError):
+                remove_ray_directory(Path(head.directory))
         self._file.unlink(missing_ok=True)
 
     def let_go(self) -> None:
@@ -123,8 +136,27 @@ class OwnRay:
             return None
 
     def _start(self) -> RayHead:
-        directory = tempfile.mkdtemp(prefix="dsort-ray-", dir="/tmp")  # Ray puts sockets there
-        token, port = secrets.token_hex(24), _free_port()
+        directory = make_ray_directory(Path("/tmp"))  # a short path: Ray puts sockets there
+        watchdog = begin_watchdog(directory)  # for as long as no file says where it is
+        popen = None
+        try:
+            token, port = secrets.token_hex(24), _free_port()
+            popen = self._launch(directory, token, port)
+            address = self._wait_until_started(popen, port)
+            head = self._keep(popen, address, directory, token)
+        except (WorkerLostError, OSError):
+            if popen is not None:
+                _end(popen.pid)
+                popen.wait()
+            with contextlib.suppress(StorageError):
+                discard_ray_directory(directory)
+            raise
+        finally:
+            end_watchdog(watchdog)
+        self._popen = popen
+        return head
+
+    def _launch(self, directory: Path, token: str, port: int) -> subprocess.Popen[bytes]:
         # Of our own environment Ray's variables are about another Ray.
         ours = Surroundings.path_environment()
         environment = {name: text for name, text in ours.items() if not name.startswith("RAY_")}
@@ -132,6 +164,8 @@ class OwnRay:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": token,
             "RAY_USAGE_STATS_ENABLED": "0",
+            # As on systems that ask their user about each program that listens: on loopback only.
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
             # It takes the page cache of mapped inputs for memory in use, and kills for it.
             "RAY_memory_monitor_refresh_ms": "0",
         }
@@ -139,31 +173,41 @@ class OwnRay:
             *interpreter(), "ray.scripts.scripts", "start", "--head", "--block",
             f"--port={port}", "--include-dashboard=false", f"--num-cpus={self._cpus}",
             "--num-gpus=0", f"--object-store-memory={OBJECT_STORE_BYTES}",
-            f"--temp-dir={directory}", "--disable-usage-stats",
+            f"--temp-dir={ray_files(directory)}", "--disable-usage-stats",
         ]  # fmt: skip
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        with self._log.open("wb") as log:
-            popen = subprocess.Popen(
+        with self._log.open("wb") as file:
+            return subprocess.Popen(
                 command,
                 cwd=directory,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=file,
+                stderr=file,
                 start_new_session=True,
             )
+
+    def _keep(
+        self, popen: subprocess.Popen[bytes], address: str, directory: Path, token: str
+    ) -> RayHead:
+        """Look where it listens, and note how it is found again."""
         try:
-            address = self._wait_until_started(popen, port)
-        except WorkerLostError:
-            _end(popen.pid)
-            popen.wait()
-            shutil.rmtree(directory, ignore_errors=True)
-            raise
-        self._popen = popen
+            process = psutil.Process(popen.pid)
+            found = listeners([process, *process.children(recursive=True)])
+        except psutil.NoSuchProcess:
+            raise WorkerLostError(
+                "the service's own Ray ended as soon as it was there",
+                hint=f"its log is {self._log}",
+            ) from None
+        check_loopback(found)
         started = self._host.start_of(popen.pid) or 0.0
-        head = RayHead(self._host.name, popen.pid, started, address, directory, self._cpus, token)
+        note_owner(directory, replace(Machine().holder(), pid=popen.pid, pid_start=int(started)))
+        head = RayHead(
+            self._host.name, popen.pid, started, address, str(directory), self._cpus, token
+        )
         with open(self._file, "w", encoding="utf-8", opener=_for_us_only) as file:
             json.dump(asdict(head), file)
+        log.info("the service's own Ray listens on %s", listening_words(found))
         return head
 
     def _wait_until_started(self, popen: subprocess.Popen[bytes], port: int) -> str:
