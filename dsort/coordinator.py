@@ -19,6 +19,7 @@ from dsort.commit import (
 )
 from dsort.core.manifest import manifest_name, report_name
 from dsort.core.tally import Tally
+from dsort.core.tracebacks import one_sentence
 from dsort.creation import Created, create, file_bytes, seal
 from dsort.errors import DsortError, StorageError
 from dsort.job import Job
@@ -183,9 +184,8 @@ def _abort(job: Job, error: BaseException | None) -> None:
         if not done.lost:  # else it stays as it is, for `dsort resume` or `dsort gc`
             discard_run(job.outputs_bucket, job.job_id, lease=job.lease)
     job.lease.close()
-    report = replace(
-        _report(job, None, state="aborted", manifest=None), error=str(error) or type(error).__name__
-    )
+    told = one_sentence(str(error)) or type(error).__name__  # the bucket is read by many
+    report = replace(_report(job, None, state="aborted", manifest=None), error=told)
     with contextlib.suppress(StorageError):
         job.outputs_bucket.write(report_name(job.job_id), report_bytes(job, report))
 

@@ -13,6 +13,7 @@ __all__ = [
     "EkmAllowHost",
     "EkmAllowPrivate",
     "Host",
+    "Insecure",
     "MaxQueuedPerOwner",
     "MaxRunningJobs",
     "MaxRunningPerOwner",
@@ -50,8 +51,9 @@ EkmAllowHost = Annotated[
     list[str] | None,
     typer.Option(
         "--ekm-allow-host",
-        metavar="GLOB",
-        help="Web servers that key maps may be fetched from; may be repeated.",
+        metavar="HOST[:PORT]",
+        help="Web servers that key maps may be fetched from, e.g. 'maps.example.com:8443' or "
+        "'*.example.com'; without a port the usual one (80, 443), ':*' for any; may be repeated.",
         show_default=False,
     ),
 ]
@@ -90,6 +92,14 @@ MaxRunningPerOwner = Annotated[
 MaxQueuedPerOwner = Annotated[
     int | None,
     typer.Option("--max-queued-per-owner", metavar="N", min=1, help="Of one owner, waiting."),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Serve another address than loopback without TLS: a proxy in front has it, or the "
+        "network is trusted.",
+    ),
 ]
 SslCertfile = Annotated[
     Path | None,

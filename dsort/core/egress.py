@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dsort.core.wildcards import wildcard_match
 
-__all__ = ["FetchPolicy", "address_kind"]
+__all__ = ["FetchPolicy", "address_kind", "check_host_pattern"]
 
 _WEB_PORTS: Final = {"http": 80, "https": 443}
 _OURS: Final = ("loopback", "private", "shared")
@@ -161,6 +161,22 @@ class FetchPolicy:
         if not kind or (self.allow_private and kind in _OURS):
             return ""
         return f"{address} is {'an' if kind == 'unspecified' else 'a'} {kind} address"
+
+
+def check_host_pattern(glob: str) -> None:
+    """``ValueError`` unless ``glob`` is one of ``FetchPolicy.hosts``: a host, perhaps with a port.
+
+    A host has no wildcards unless they are ``*`` and ``?``; IPv6 with a port is in brackets.
+    """
+    if "/" in glob or "@" in glob or not glob.isprintable() or " " in glob:
+        raise ValueError("is a host, and no URL")
+    name, port = _host_and_port(glob)
+    if not name or (glob.startswith("[") and "]" not in glob):
+        raise ValueError("names no host")
+    if glob.removesuffix("]").endswith(":") and glob.count(":") == 1:
+        raise ValueError("has no port behind its colon")
+    if port not in ("", "*") and not (port.isascii() and port.isdecimal() and int(port) < 2**16):
+        raise ValueError(f"has the port {port[:20]!r}, which is none")
 
 
 def _is_under(path: str, directory: str) -> bool:

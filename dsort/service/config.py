@@ -49,6 +49,7 @@ class ServiceConfig:
     port: int = 8080
     ssl_certfile: Path | None = None
     ssl_keyfile: Path | None = None
+    insecure: bool = False  # whether another address than loopback may be served without TLS
     no_auth: bool = False
     metrics_open: bool = False  # whether /metrics needs no token
     allow: tuple[str, ...] = ()

@@ -104,6 +104,12 @@ def _refuse_unsafe(config: ServiceConfig) -> None:
             f"--no-auth lets anybody who reaches {config.host} run jobs",
             hint="listen on 127.0.0.1, or make tokens: `dsort token add NAME --role admin`",
         )
+    if not (config.tls or config.insecure or is_loopback(config.host)):
+        raise SpecError(
+            f"on {config.host} without TLS, tokens can be read on their way",
+            hint="give --ssl-certfile and --ssl-keyfile; or --insecure, where a proxy in front has "
+            "TLS or the network is trusted",
+        )
     if not config.root.is_dir():
         raise SpecError(
             f"the data root {config.root} is no directory",

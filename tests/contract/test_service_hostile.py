@@ -3,6 +3,7 @@ files that are elsewhere, fall over what is not as it should be, or be kept busy
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,13 +14,14 @@ import pytest
 from sqlalchemy import update
 
 from dsort.core.manifest import manifest_bytes, manifest_name, report_name
-from dsort.errors import JobConflictError
+from dsort.errors import JobConflictError, TooManyRequestsError
 from dsort.reports import RunOptions
 from dsort.service.database.tables import jobs
 from dsort.service.hosting.doing import Doing
 from dsort.service.http import events
 from dsort.service.security import limits
 from dsort.stopping import StopFlag
+from tests.support.fake_clock import FakeClock
 from tests.support.service_here import SPEC, ServiceHere, service_here
 
 
@@ -243,6 +245,7 @@ def test_a_manifest_of_another_spec_is_no_result(here: ServiceHere) -> None:
 
 
 def test_who_guesses_tokens_locks_nobody_out(asking: ServiceHere) -> None:
+    asking.service.limits = limits.RequestLimits(60_000, clock=FakeClock(0.0).now)
     ann, ben = token(asking, "ann", "viewer"), token(asking, "ben", "viewer")
     guessed = {"Authorization": f"Bearer dsort_{'0' * 12}_{'0' * 48}"}
     wrong = {"Authorization": ann["Authorization"][:-48] + "0" * 48}
@@ -252,3 +255,47 @@ def test_who_guesses_tokens_locks_nobody_out(asking: ServiceHere) -> None:
         assert statuses[-1] == 429
     assert asking.client.get("/v1/whoami", headers=ann).status_code == 429  # it may be guessed
     assert asking.client.get("/v1/whoami", headers=ben).status_code == 200
+
+
+def test_nobody_finds_out_what_tokens_there_are(
+    asking: ServiceHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking.service.limits = limits.RequestLimits(60_000, clock=FakeClock(0.0).now)
+    there = [token(asking, f"t{n}", "viewer")["Authorization"][7:] for n in range(30)]
+    hashes: list[int] = []
+    scrypt = hashlib.scrypt
+
+    def counted(*args: Any, **more: Any) -> bytes:
+        hashes.append(more["n"])
+        return scrypt(*args, **more)
+
+    monkeypatch.setattr(hashlib, "scrypt", counted)
+
+    def probe(text: str) -> tuple[int, str, list[int]]:
+        hashes.clear()
+        headers = {"Authorization": f"Bearer {text}"}
+        answer = asking.client.get("/v1/whoami", headers=headers)
+        return answer.status_code, answer.text, list(hashes)
+
+    for number, text in enumerate(there):  # beyond what an address may have fail
+        unknown = probe(f"dsort_{number:012x}_{'0' * 48}")
+        wrong = probe(text[:-48] + "0" * 48)
+        assert unknown == wrong
+        assert len(unknown[2]) == 1
+    for text in (there[0][:-48] + "0" * 48, f"dsort_{0:012x}_{'0' * 48}"):  # one id, many times
+        seen = [probe(text) for _ in range(21)]
+        assert [status for status, _, _ in seen] == [401] * 19 + [429] * 2
+    assert probe(there[-1])[0] == 200
+
+
+def test_guesses_take_turns(asking: ServiceHere) -> None:
+    limits_here = asking.service.limits
+    for number in range(limits.FAILURES_PER_MINUTE_MAX):
+        limits_here.failure("10.0.0.1", str(number))
+    with limits_here.guess("10.0.0.1"):
+        with limits_here.guess("10.0.0.2"):  # who has not failed does not wait
+            pass
+        with pytest.raises(TooManyRequestsError), limits_here.guess("10.0.0.1"):
+            pass
+    with limits_here.guess("10.0.0.1"):
+        pass

@@ -3,6 +3,7 @@ until a job has died three times; nobody else notices."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -202,3 +203,21 @@ def test_a_dispatcher_outlives_a_bug(hosted: Hosting, monkeypatch: pytest.Monkey
         dispatcher._thread.join(0.3)
     job_id = hosted.submit()
     assert hosted.ended(job_id).state == "finished"
+
+
+@pytest.mark.parametrize("points", [[PointFault("create:start", action="raise")]], indirect=True)
+def test_where_in_the_code_a_bug_is_stays_in_the_log_on_disk(hosted: Hosting, points: Path) -> None:
+    row = hosted.ended(hosted.submit())
+    assert struck(points) == ["create:start"]
+    assert (row.state, row.exit_code) == ("failed", 1)
+    assert row.error is not None
+    assert row.error["detail"] == "a worker failed: RuntimeError: a bug that a test put here"
+    told = [each.data for each in hosted.store.events_after(0, job_id=row.job_id)]
+    report = (hosted.root / "out" / ".dsort" / row.job_id / "report.json").read_text()
+    assert "a bug that a test put here" in report
+    for seen in (json.dumps(told), json.dumps(row.error), report):
+        assert "Traceback" not in seen
+        assert ".py" not in seen
+    log = (hosted.config.state_dir / "logs" / f"{row.job_id}-1.log").read_text()
+    assert "Traceback (most recent call last)" in log
+    assert "answers.py" in log

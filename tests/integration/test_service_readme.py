@@ -108,6 +108,8 @@ class Shell:
 
 def test_a_team_of_its_own(place: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = cli("serve", "--host", "0.0.0.0", "--port", "0")
+    assert (refused.code, "--insecure" in refused.err) == (2, True)
+    refused = cli("serve", "--host", "0.0.0.0", "--port", "0", "--insecure")
     assert (refused.code, "there is no token yet" in refused.err) == (2, True)
     shell = Shell(place, cli, monkeypatch)
     assert {line.split()[0] for line in TEAM} == {"export", "dsort", "openssl", "curl"}

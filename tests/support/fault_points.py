@@ -105,7 +105,7 @@ class PointFault:
     ``action``: ``kill`` this process, ``kill parent`` (a worker's coordinator; and wait to die with
     it), ``terminate`` (SIGTERM to it), ``stop`` (SIGSTOP), the last two also with ``parent``;
     ``store down`` (see ``faulty_store``), ``out of memory`` (more than the control group may have
-    that the file ``group`` names).
+    that the file ``group`` names), ``raise`` (an error that nobody expected).
     """
 
     point: str
@@ -235,6 +235,8 @@ def _act(action: str, directory: Path) -> None:
     if action == "store down":
         (directory / "down").touch()
         return
+    if action == "raise":
+        raise RuntimeError("a bug that a test put here")
     if action == "out of memory":
         _take_all_memory(Path((directory / "group").read_text(encoding="utf-8")))
     if action == "kill parent":

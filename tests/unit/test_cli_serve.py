@@ -35,6 +35,7 @@ def test_by_default_only_this_machine_is_served_and_asked_for_tokens(
     config, more = serve("--root", tmp_path, "--state-dir", tmp_path / "state")
     assert (config.host, config.port, config.tls) == ("127.0.0.1", 8080, False)
     assert (config.no_auth, config.metrics_open, config.ekm_allow_private) == (False, False, False)
+    assert not config.insecure
     assert (config.allow, config.ekm_allow_hosts) == ((), ())
     assert (config.runtime, config.ray_address, config.workers) == ("local", None, None)
     assert (config.jobs_running_max, config.running_per_owner_max) == (1, None)
@@ -60,6 +61,8 @@ def test_the_replica_keeps_its_name(serve: Serve, tmp_path: Path) -> None:
         (["--metrics-open"], "metrics_open", True),
         (["--allow", "s3://a*", "--allow", "/a b/*"], "allow", ("s3://a*", "file:///a%20b/*")),
         (["--ekm-allow-host", "*.example.org"], "ekm_allow_hosts", ("*.example.org",)),
+        (["--ekm-allow-host", "h:8443"], "ekm_allow_hosts", ("h:8443",)),
+        (["--insecure"], "insecure", True),
         (["--ekm-allow-private"], "ekm_allow_private", True),
         (["--max-running-jobs", "3"], "jobs_running_max", 3),
         (["--max-running-plans", "4"], "plans_running_max", 4),

@@ -313,6 +313,27 @@ def test_key_maps(root: Path, location: str, error: type[DsortError] | None) -> 
         assert "pw" not in str(caught.value)
 
 
+@pytest.mark.parametrize("pattern", ["h:8443", "[::1]:8443", "*.example.com:*", "10.0.0.1:80", "h"])
+def test_a_server_of_key_maps_may_be_named_with_its_port(root: Path, pattern: str) -> None:
+    host, _, port = pattern.replace("*.", "maps.").rpartition(":")
+    url = f"https://{host}:{port}/a" if host else f"https://{port}/a"
+    fields = {"output_format": None, "ekm_file": url.replace("*", "9")}
+    more: dict[str, Any] = {"ekm_allow_hosts": (pattern,), "ekm_allow_private": True}
+    assert check(root, fields, **more).keymap_uri
+    with pytest.raises(ForbiddenError) as caught:
+        check(root, {**fields, "ekm_file": "https://other:8444/a"}, **more)
+    assert "port" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["https://h", "h/a", "u@h", "", ":80", "h:", "h:x", "h:70000", "[::1", "[::1]:x", "a b", "h\n"],
+)
+def test_a_server_of_key_maps_that_is_none_is_told_at_the_start(root: Path, pattern: str) -> None:
+    with pytest.raises(SpecError, match="ekm_allow_host"):
+        SpecPolicy(root=root, ekm_allow_hosts=(pattern,))
+
+
 def test_everything_that_is_wrong_is_told_at_once(root: Path) -> None:
     with pytest.raises(ForbiddenError) as caught:
         check(root, {"input_bck": "away", "output_bck": "s3://bucket", "ekm_file": "/etc/passwd",

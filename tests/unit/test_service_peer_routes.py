@@ -134,12 +134,19 @@ def test_a_finished_job_may_be_aborted_and_stays_finished(
     assert row.state == "finished"
 
 
-@pytest.mark.parametrize("uuid", ["srt-nothing", "%00", "a b", "ä"])
+@pytest.mark.parametrize("uuid", ["srt-nothing", "a b", "ä"])
 @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("DELETE", ""), ("DELETE", "/abort")])
 def test_there_is_no_such_job(client: Clients, method: str, path: str, uuid: str) -> None:
     answer = client("admin").request(method, f"/v1/sort{path}?uuid={uuid}")
     assert answer.status_code == 404
     assert "does not exist" in answer.text
+
+
+@pytest.mark.parametrize("uuid", ["%00", "%ff"])
+def test_an_id_that_is_no_text_is_refused(client: Clients, uuid: str) -> None:
+    answer = client("admin").get(f"/v1/sort?uuid={uuid}")
+    assert answer.status_code == 400
+    assert "uuid" in answer.text
 
 
 def test_a_job_without_an_id_is_no_list(client: Clients) -> None:

@@ -27,7 +27,19 @@ def test_without_tokens_only_this_machine_is_served(tmp_path: Path, host: str) -
 
 
 def test_other_addresses_want_a_token_first(tmp_path: Path) -> None:
-    assert "no token yet" in refusal(tmp_path, SpecError, host="0.0.0.0", no_auth=False)
+    told = refusal(tmp_path, SpecError, host="0.0.0.0", no_auth=False, insecure=True)
+    assert "no token yet" in told
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "dsort.example", "::"])
+def test_tokens_are_not_sent_in_the_clear_by_mistake(tmp_path: Path, host: str) -> None:
+    (tmp_path / "state").mkdir()
+    config = config_for(tmp_path, port=0, host=host, no_auth=False)
+    with pytest.raises(SpecError, match="without TLS") as caught:
+        run_service(config, say=lambda text: None)
+    assert "--insecure" in caught.value.hint
+    assert "--ssl-certfile" in caught.value.hint
+    assert caught.value.exit_code == 2
 
 
 def test_a_certificate_wants_its_key(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import io
 import logging
+import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,19 @@ def test_an_unknown_id_costs_what_a_wrong_secret_does(store: TokenStore, hashed:
     assert hashed == [CHEAP_LOG2, CHEAP_LOG2]
 
 
+def test_an_unknown_id_takes_as_long_as_a_wrong_secret(database: Database) -> None:
+    store = TokenStore(database)
+    wrong = store.add("ann", VIEWER)[:-3] + "abc"
+    taken: dict[str, list[float]] = {wrong: [], "dsort_" + "0" * 12 + wrong[18:]: []}
+    for _ in range(5):
+        for text, seconds in taken.items():
+            before = time.thread_time()
+            assert store.verify(text) is None
+            seconds.append(time.thread_time() - before)
+    one, other = (min(seconds) for seconds in taken.values())
+    assert max(one, other) < 1.5 * min(one, other)
+
+
 def test_a_secret_that_was_right_is_not_hashed_again_for_a_while(
     store: TokenStore, clock: Clock, hashed: list[int]
 ) -> None:
@@ -147,12 +162,12 @@ def test_whoever_asks_to_know_is_told_before_a_secret_is_hashed(
     store.verify(text)
     hashed.clear()
 
-    def refuse(token_id: str) -> None:
+    def refuse(token_id: str) -> AbstractContextManager[None]:
         raise PermissionError(token_id)
 
     assert store.verify(text, when_new=refuse) is not None
     unknown = "dsort_" + "0" * 12 + text[18:]
-    for other, known in ((text[:-3] + "abc", text[6:18]), (unknown, ""), ("nonsense", "")):
+    for other, known in ((text[:-3] + "abc", text[6:18]), (unknown, "0" * 12), ("nonsense", "")):
         with pytest.raises(PermissionError) as told:
             store.verify(other, when_new=refuse)
         assert told.value.args == (known,)

@@ -24,7 +24,7 @@ from dsort.runtime.ray_version import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.hosting.deaths import Death, Watch, how_it_died
-from dsort.service.hosting.logs import log_path, tail
+from dsort.service.hosting.logs import log_path, told_tail
 from dsort.service.hosting.machine import Host
 from dsort.service.hosting.own_ray import OwnRay
 from dsort.service.hosting.process import LEFT_WORDS, JobProcess
@@ -187,7 +187,7 @@ class Dispatcher(Closing):
 
     def _recover(self, row: JobRow, death: Death) -> None:
         """Go on with a job that nobody runs any more, or give it up."""
-        log_text = tail(log_path(self._surroundings.state_dir, row.job_id, row.attempt))
+        log_text = told_tail(log_path(self._surroundings.state_dir, row.job_id, row.attempt))
         if LEFT_WORDS in log_text.splitlines()[-3:]:  # it ended while nobody saw how
             death = replace(death, died=False)
         if death.died and row.deaths + 1 >= DEATHS_MAX:

@@ -23,6 +23,7 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from dsort.core.tracebacks import one_sentence
 from dsort.errors import (
     DsortError,
     ForbiddenError,
@@ -35,7 +36,7 @@ from dsort.runtime.answers import settle
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.deaths import SILENT_S_MAX
 from dsort.service.hosting.doing import Doing, claims_of_keymap
-from dsort.service.hosting.logs import log_path, tail
+from dsort.service.hosting.logs import log_path, told_tail
 from dsort.service.hosting.machine import Host, offer_to_oom_killer
 from dsort.service.hosting.process import LEFT_ALONE, LEFT_WORDS
 from dsort.service.hosting.reporter import Reporter, patiently
@@ -112,7 +113,7 @@ def _attempt(database: Database, row: JobRow, attempt: int, surroundings: Surrou
         for stream in (sys.stderr, sys.stdout):
             with contextlib.suppress(OSError):  # a log on a full disk takes no job along
                 stream.flush()
-        reporter.note_log(tail(log_path(surroundings.state_dir, row.job_id, attempt)))
+        reporter.note_log(told_tail(log_path(surroundings.state_dir, row.job_id, attempt)))
         return 0 if reporter.end(ending) else NOT_TOLD
 
 
@@ -176,11 +177,11 @@ def _ending(job_id: str, error: BaseException | None, result: list[dict[str, Any
     if not isinstance(error, DsortError):
         error = InvariantError(
             f"the job failed unexpectedly: {type(error).__name__}: {error}",
-            hint="this is a bug of dsort: please report it, with the job's log",
+            hint="this is a bug of dsort: please report it, with what the job's log on disk says",
         )
     problem = problem_of(error, job_id=job_id)
     state = "stopped" if isinstance(error, JobStoppedError) else "failed"
-    return Ending(state, problem["exit_code"], error=problem, reason=str(error))
+    return Ending(state, problem["exit_code"], error=problem, reason=one_sentence(str(error)))
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-__all__ = ["TAIL_BYTES", "log_path", "read_logs", "remove_logs", "tail"]
+from dsort.core.tracebacks import without_tracebacks
+
+__all__ = ["TAIL_BYTES", "log_path", "read_logs", "remove_logs", "tail", "told_tail"]
 
 TAIL_BYTES = 16 << 10
 DIRECTORY = "logs"
@@ -33,6 +35,12 @@ def tail(path: Path, *, bytes_max: int = TAIL_BYTES) -> str:
     """The end of a log, from the beginning of a line; "" if there is none."""
     text = _end(path, bytes_max)
     return text if len(text) < bytes_max // 4 else text.partition("\n")[2] or text
+
+
+def told_tail(path: Path) -> str:
+    """The end of a log for whoever may see the job: tracebacks stay in the file, for those who run
+    the service."""
+    return without_tracebacks(tail(path))
 
 
 def _paths(state_dir: Path, job_id: str) -> list[Path]:

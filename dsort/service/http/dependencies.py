@@ -7,6 +7,7 @@ logs. The client's address is the connection's; headers of proxies are not belie
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request, Security
@@ -48,12 +49,13 @@ def identity(request: Request, credentials: Credentials) -> Identity:
             "the request has no token",
             hint="set DSORT_TOKEN, or send the header `Authorization: Bearer TOKEN`",
         )
-    tried = ""  # the token that is there
+    tried = ""  # the id in it
 
-    def when_new(token_id: str) -> None:
+    def when_new(token_id: str) -> AbstractContextManager[None]:
         nonlocal tried
         tried = token_id
         service.limits.check_failures(address, token_id)
+        return service.limits.guess(address)
 
     found = service.tokens.verify(credentials.credentials, when_new=when_new)
     if found is None:

@@ -93,7 +93,7 @@ def _texts(*statuses: int) -> dict[int | str, dict[str, Any]]:
     found: dict[int | str, dict[str, Any]] = {
         status: {"description": _WORDS[status], "content": text} for status in statuses
     }
-    for status, limit in problems(403, 413, 429).items():  # told before there is a route
+    for status, limit in problems(400, 403, 413, 429).items():  # told before there is a route
         if status in found:
             found[status] = {**limit, "content": text | limit["content"]}
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from dsort.core.tracebacks import one_sentence
 from dsort.errors import DsortError, JobStoppedError, SpecError, TooManyRequestsError
 
 __all__ = ["PROBLEM_JSON", "kind_of", "problem", "problem_of"]
@@ -29,7 +30,8 @@ def problem_of(error: DsortError, **more: Any) -> dict[str, Any]:
     exit_code = error.exit_code
     if isinstance(error, JobStoppedError):
         exit_code = 128 + error.signal_number
-    document = problem(kind_of(error), error.http_status, error.message, hint=error.hint)
+    detail = one_sentence(error.message)  # where in the code is for the log
+    document = problem(kind_of(error), error.http_status, detail, hint=error.hint)
     document["exit_code"] = exit_code
     if isinstance(error, SpecError):
         shown = error.problems[:PROBLEMS_MAX]

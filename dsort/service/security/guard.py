@@ -285,7 +285,8 @@ def _checked_keymap(
             SpecProblem(
                 "ekm_file",
                 f"this service does not fetch key maps from {shortened(parts.netloc)}",
-                "its operator can allow the host; or use ekm",
+                "its operator can allow the host, with its port if that is not the usual one; or "
+                "use ekm",
             )
         )
     else:

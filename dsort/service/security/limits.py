@@ -24,6 +24,7 @@ FAILURES_PER_MINUTE_MAX = 20
 CLIENTS_REMEMBERED_MAX = 10_000
 STREAMS_MAX = 256
 STREAM_RETRY_S = 10.0
+GUESS_RETRY_S = 1.0
 BODY_S_MAX = 60.0
 SMALL_BYTES_MAX = 128 << 10
 
@@ -83,6 +84,7 @@ class RequestLimits:
     ) -> None:
         self._requests = Rate(requests_per_minute_max, clock=clock)
         self._failures = Rate(failures_per_minute_max, clock=clock)
+        self._guessing = threading.Lock()
         self._streams: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -117,20 +119,44 @@ class RequestLimits:
                     del self._streams[client]
 
     def check_failures(self, address: str, token_id: str = "") -> None:
-        """``TooManyRequestsError`` if too many have failed; to be asked before a token is looked
-        at, since that costs time and memory. ``token_id``: of a token that there is. Each is
-        counted apart, or a stranger who guesses could lock out whoever is behind the same proxy."""
+        """``TooManyRequestsError`` if too many requests with this id of a token have failed; to be
+        asked before the secret is looked at. Each id is counted apart, whether there is such a
+        token or not, or a stranger who guesses could lock out whoever is behind the same proxy."""
         wait_s = self._failures.wait_s(f"{_whose(address)} {token_id}")
         if wait_s:
-            raise TooManyRequestsError(
-                f"too many requests from {address} without a token that is known",
-                retry_after_s=wait_s,
-                hint="see the header Retry-After, and check the token",
-            )
+            raise _too_many_failures(address, wait_s)
+
+    @contextmanager
+    def guess(self, address: str) -> Iterator[None]:
+        """While a secret is looked at, which costs time and memory. Addresses from which many have
+        failed, whatever the ids, get one at a time among them all: ``TooManyRequestsError`` if
+        another is looked at now."""
+        if not self._failures.wait_s(_all_of(address)):
+            yield
+            return
+        if not self._guessing.acquire(blocking=False):
+            raise _too_many_failures(address, GUESS_RETRY_S)
+        try:
+            yield
+        finally:
+            self._guessing.release()
 
     def failure(self, address: str, token_id: str = "") -> None:
         """Count a failure to authenticate."""
         self._failures.take(f"{_whose(address)} {token_id}")
+        self._failures.take(_all_of(address))
+
+
+def _all_of(address: str) -> str:
+    return f"{_whose(address)} *"
+
+
+def _too_many_failures(address: str, wait_s: float) -> TooManyRequestsError:
+    return TooManyRequestsError(
+        f"too many requests from {address} without a token that is known",
+        retry_after_s=wait_s,
+        hint="see the header Retry-After, and check the token",
+    )
 
 
 def _whose(address: str) -> str:

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.bucket_uri import OBJECT_STORES, WEB, split_scheme
-from dsort.core.egress import FetchPolicy
+from dsort.core.egress import FetchPolicy, check_host_pattern
 from dsort.core.wildcards import has_wildcard, wildcard_match
 from dsort.errors import SpecError, SpecProblem
 from dsort.settings import Settings
@@ -52,6 +52,12 @@ class SpecPolicy:
             elif written[0] in WEB and has_wildcard(written[1].partition("/")[0]):
                 hint = "a web server may send its readers on to anywhere: name those that you trust"
                 problems.append(SpecProblem("allow", f'"{pattern}" names no host', hint))
+        for host in self.ekm_allow_hosts:
+            try:
+                check_host_pattern(host)
+            except ValueError as error:
+                hint = 'e.g. "maps.example.com", "maps.example.com:8443" or "*.example.com:*"'
+                problems.append(SpecProblem("ekm_allow_host", f'"{host}" {error}', hint))
         if os.path.realpath(self.root) in map(os.path.realpath, self.denied):
             hint = "give those a directory of their own: --state-dir, --scratch"
             text = "is where the service keeps its state, or the scratch of its jobs"

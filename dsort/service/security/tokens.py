@@ -14,6 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,6 +42,7 @@ HASH_BYTES = 32
 HASHING_MAX = 4  # at once: each takes its 16 MiB
 REMEMBERED_S = 60.0
 REMEMBERED_MAX = 1000
+NOBODYS_SALT = b"nobody's salt..."
 NAME_CHARACTERS_MAX = 128
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$"
 
@@ -105,6 +107,8 @@ class TokenStore:
         self._cost_log2 = cost_log2
         self._clock = clock
         self._monotonic = monotonic
+        # What the secret of an unknown id is held against: no secret has this hash.
+        self._nobodys_hash = bytes([cost_log2]) + bytes(HASH_BYTES)
         self._hashing = threading.BoundedSemaphore(HASHING_MAX)
         self._remembered: dict[bytes, float] = {}  # digest of secret and hash -> until when
         self._lock = threading.Lock()
@@ -151,26 +155,27 @@ class TokenStore:
         return _stored(row)
 
     def verify(
-        self, text: str, *, when_new: Callable[[str], None] = lambda token_id: None
+        self,
+        text: str,
+        *,
+        when_new: Callable[[str], AbstractContextManager[object]] = lambda token_id: nullcontext(),
     ) -> Identity | None:
         """Who holds the token; None if it is none, is unknown, was removed or has expired.
 
-        An unknown id takes as long as a wrong secret, so that the time tells nothing.
-        ``when_new`` is called, and may raise, before that time is spent: with the id, if there is
-        a token of that id.
+        A text that has the form of a token and is not remembered costs one hash, whether there is
+        such a token or not: neither the answer nor the time tells. ``when_new`` is called with the
+        id in the text before that, and may raise; the hash is made within what it returns.
         """
         found = _TOKEN.fullmatch(text)
         if found is None:
-            when_new("")
-            return None
+            with when_new(""):
+                return None
         token_id, secret = found.groups()
         with self._database.reading() as connection:
             row = connection.execute(select(tokens).where(tokens.c.token_id == token_id)).first()
-        if row is None:
-            when_new("")
-            self._hash(secret, b"nobody's salt...", self._cost_log2)
-            return None
-        if not self._is_right(secret, row.salt, row.hash, lambda: when_new(token_id)):
+        salt, hashed = (row.salt, row.hash) if row else (NOBODYS_SALT, self._nobodys_hash)
+        right = self._is_right(secret, salt, hashed, lambda: when_new(token_id))
+        if row is None or not right:
             return None
         stored = _stored(row)
         if stored.expires_at is not None and stored.expires_at <= self._clock():
@@ -178,15 +183,20 @@ class TokenStore:
         return stored.identity
 
     def _is_right(
-        self, secret: str, salt: bytes, hashed: bytes, when_new: Callable[[], None]
+        self,
+        secret: str,
+        salt: bytes,
+        hashed: bytes,
+        when_new: Callable[[], AbstractContextManager[object]],
     ) -> bool:
         digest = hashlib.sha256(secret.encode() + hashed).digest()
         now_s = self._monotonic()
         with self._lock:
             remembered = self._remembered.get(digest, 0.0) > now_s
         if not remembered:
-            when_new()
-            if not hmac.compare_digest(self._hash(secret, salt, hashed[0]), hashed):
+            with when_new():
+                made = self._hash(secret, salt, hashed[0])
+            if not hmac.compare_digest(made, hashed):
                 return False
         with self._lock:
             if len(self._remembered) >= REMEMBERED_MAX:
