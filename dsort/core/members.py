@@ -26,8 +26,12 @@ class MemberKind(IntEnum):
 class ScanNotes:
     """What was odd about a shard but did not stop it from being read whole."""
 
-    missing_end: bool = False  # no end-of-archive marker
-    trailing_bytes: int = 0  # bytes after the end marker that are not zero padding
+    missing_end: bool = False  # no whole end-of-archive marker
+    trailing_bytes: int = 0  # from the first that is no zero padding and no tar, after an end
+    unexplained_zeros: int = 0  # after end markers, more than any writer pads with
+    blank: bool = False  # nothing but zeros, or nothing at all
+    concatenated: int = 0  # further archives behind the first one's end marker
+    padded_twice: bool = False  # more zeros at the end than one writer pads with, but ``tar -A``
     hardlinks_resolved: int = 0
     global_headers_folded: int = 0
     global_headers_dropped: int = 0
@@ -35,6 +39,17 @@ class ScanNotes:
     lone_zero_blocks: int = 0  # single zero blocks before further members, which were read
     mended: tuple[int, ...] = ()  # rows whose headers had numbers that some reader stops at
     long_names_repeated: tuple[int, ...] = ()  # rows with several long names, of which one was kept
+
+    @property
+    def shortfall(self) -> str:
+        """Why members may be missing from the shard, in words; "" where nothing says so."""
+        if self.blank:
+            return "there is nothing in it but zeros"
+        if self.trailing_bytes:
+            return f"{self.trailing_bytes:,} bytes behind its end marker are no tar"
+        if self.unexplained_zeros:
+            return f"more zeros than tar writers pad with ({self.unexplained_zeros:,} bytes)"
+        return "its end-of-archive marker is missing" if self.missing_end else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ import numpy as np
 from dsort.core.columns import Int64s, UInt8s, UInt64s
 from dsort.core.members import MemberTable, ScanNotes
 from dsort.errors import CorruptShardError
+from dsort.formats.tar_ends import END_BYTES, EndWatch
 from dsort.formats.tar_globals import GlobalRecords
 from dsort.formats.tar_headers import BLOCK_BYTES, padded_bytes, parse_header
 from dsort.formats.tar_member import TarMember, read_member, read_records
@@ -31,7 +32,7 @@ from dsort.formats.tar_window import Window, WindowEndError
 
 __all__ = ["END_OF_ARCHIVE", "TarScanner", "link_target", "renamed", "retargeted", "scan"]
 
-END_OF_ARCHIVE = bytes(2 * BLOCK_BYTES)
+END_OF_ARCHIVE = bytes(END_BYTES)
 """What ends an output shard: two zero blocks, and nothing after them."""
 
 _RUN_HEADERS_MAX = 3072  # 1.5 MiB, so that they stay in a second-level cache
@@ -74,8 +75,7 @@ class TarScanner:
         self._hops_due = 0
         self._by_book_due = 0
         self._penalty = 1
-        self._missing_end = True
-        self._trailing_bytes = 0
+        self._ends = EndWatch(size_bytes)
         self._labels_dropped = 0
         self._lone_zero_blocks = 0
 
@@ -125,11 +125,16 @@ class TarScanner:
         if not self.done:
             reason = f"the shard's bytes end here; it should have {self._size_bytes}"
             raise CorruptShardError(self._shard, self._at, reason)
+        self._ends.finish()
         resolved = self._rows.links_resolved(self._shard)
         return self._rows.table(
             ScanNotes(
-                missing_end=self._missing_end,
-                trailing_bytes=self._trailing_bytes,
+                missing_end=self._ends.missing_end,
+                trailing_bytes=self._ends.trailing_bytes,
+                unexplained_zeros=self._ends.unexplained_zeros,
+                blank=self._ends.blank,
+                concatenated=self._ends.concatenated,
+                padded_twice=self._ends.padded_twice,
                 hardlinks_resolved=resolved,
                 global_headers_folded=self._governing.folded,
                 global_headers_dropped=self._governing.dropped,
@@ -170,6 +175,7 @@ class TarScanner:
             return False
         end = int(run.after[count - 1])
         self._rows.add_run(run, base, by_book, count)
+        self._ends.note_content()
         self._at = base + end * BLOCK_BYTES
         self._learn(len(found), int(np.searchsorted(found, end)), end - first, by_magic)
         return True
@@ -230,6 +236,7 @@ class TarScanner:
         if not any(block):
             self._read_zero_block(window)
             return
+        self._ends.note_content()
         if block[156:157] not in (b"g", b"V"):
             member = read_member(window, at, block, self._governing)
             self._rows.add(member)
@@ -248,23 +255,44 @@ class TarScanner:
     def _read_zero_block(self, window: Window) -> None:
         """Two zero blocks end the archive, or one that the end of the shard cuts short. A lone one
         before further members does not: stopping there, as GNU tar does, would lose them."""
-        at, length = self._at, min(2 * BLOCK_BYTES, self._size_bytes - self._at)
+        at, length = self._at, min(END_BYTES, self._size_bytes - self._at)
         if any(window.take(at, length)):
             self._lone_zero_blocks += 1
             self._at = at + BLOCK_BYTES
             return
         self._ended = True
-        self._missing_end = length < 2 * BLOCK_BYTES
+        self._ends.note_marker(at, length)
         self._at = at + length
 
     def _read_tail(self, window: Window) -> None:
-        """Look for anything but zeros after the end of the archive."""
+        """Pass over zeros after the end of an archive, to the next one or to what is no tar."""
         piece = window.bytes[self._at - window.start :][:_TAIL_BYTES]
-        if piece.any():
-            self._trailing_bytes = self._size_bytes - self._at - int((piece != 0).argmax())
-            self._at = self._size_bytes
+        zeros = int((piece != 0).argmax()) if piece.any() else len(piece)
+        at = self._at + zeros
+        if at == self._size_bytes:
+            self._at = at
+            return
+        self._at = at - at % BLOCK_BYTES  # a header that begins with a NUL begins there
+        if zeros == len(piece):
+            if at == window.end:  # and not merely that of the piece
+                window.need(min(self._at + BLOCK_BYTES, self._size_bytes))
+        elif self._begins_archive(window):
+            self._ends.note_archive(self._at)
+            self._governing.forget()
+            self._ended = False
         else:
-            self._at += len(piece)
+            self._ends.note_trailing(at)
+            self._at = self._size_bytes
+
+    def _begins_archive(self, window: Window) -> bool:
+        """Whether there is a header: data that merely looks like one has no right checksum."""
+        if self._at + BLOCK_BYTES > self._size_bytes:
+            return False
+        try:
+            parse_header(self._shard, self._at, window.take(self._at, BLOCK_BYTES))
+        except CorruptShardError:
+            return False
+        return True
 
 
 def scan(shard: str, data: memoryview | bytes | UInt8s) -> MemberTable:

@@ -56,6 +56,11 @@ class GlobalRecords:
             reason = f"global pax headers with more than {_KEYWORDS_MAX} keywords"
             raise CorruptShardError(self._shard, at, reason)
 
+    def forget(self) -> None:
+        """Another archive begins, which they do not govern."""
+        self._records.clear()
+        self._alone = None
+
     def fold(self, own: PaxRecords, *, but: frozenset[bytes] = frozenset()) -> PaxRecords:
         """``own`` with the global records that it does not override, except those named ``but``."""
         known = but.union(keyword for keyword, _ in own)

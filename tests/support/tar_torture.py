@@ -232,19 +232,49 @@ def _kinds() -> Iterable[TarCase]:
 def _ends() -> Iterable[TarCase]:
     one, two = member(b"a.jpg", b"a" * 600), member(b"b.jpg", b"b")
     both = [Found(b"a.jpg", b"a" * 600), Found(b"b.jpg", b"b")]
-    yield TarCase("no bytes at all", b"", [], {"missing_end": True})
+    both_in_one = one + two + END
+    none = {"missing_end": True, "blank": True}
+    yield TarCase("no bytes at all", b"", [], none)
+    yield TarCase("nothing but half an end marker", bytes(512), [], none)
     yield TarCase("nothing but the end", END, [])
-    yield TarCase("nothing but padding", bytes(10240), [])
+    yield TarCase("nothing but padding", bytes(10240), [], {"blank": True})
     yield TarCase("no end marker", one + two, both, {"missing_end": True})
     yield TarCase("half an end marker", one + two + bytes(512), both, {"missing_end": True})
     yield TarCase("an end marker cut short", one + two + bytes(700), both, {"missing_end": True})
-    yield TarCase("padding after the end", one + two + bytes(20 * 512), both)
-    yield TarCase("padding of no whole block", one + two + END + bytes(77), both)
+    yield TarCase("padding after the end", (one + two).ljust(20 * 512, b"\0"), both)
+    yield TarCase(
+        "zeros after the end that are no padding",
+        one + two + bytes(20 * 512),
+        both,
+        {"unexplained_zeros": 18 * 512},
+    )
+    yield TarCase(
+        "padding of no whole block", one + two + END + bytes(77), both, {"unexplained_zeros": 77}
+    )
     yield TarCase(
         "data after the end",
         one + two + END + bytes(700) + b"what was there before" + bytes(9),
         both,
         {"trailing_bytes": 30},
+    )
+    yield TarCase("a tar behind a tar", one + END + two + END, both, {"concatenated": 1}, "both")
+    yield TarCase(
+        "padded tars, one behind the other",
+        one.ljust(10240, b"\0") + two.ljust(10240, b"\0"),
+        both,
+        {"concatenated": 1},
+    )
+    yield TarCase(
+        "a tar behind a tar without members",
+        bytes(10240) + both_in_one,
+        both,
+        {"concatenated": 1},
+    )
+    yield TarCase(
+        "a tar behind a hole",
+        one + bytes(24 * 512) + two + END,
+        both,
+        {"concatenated": 1, "unexplained_zeros": 22 * 512},
     )
     yield TarCase(
         "a lone zero block between members",

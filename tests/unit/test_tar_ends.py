@@ -1,0 +1,160 @@
+"""Ends of tars: what a writer pads with is told from what a torn write leaves, and a tar behind a
+tar is read, however the shard is read."""
+
+from __future__ import annotations
+
+import io
+import random
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from dsort.core.members import ScanNotes
+from dsort.errors import CorruptShardError
+from dsort.formats.tar import scan
+from tests.support.tar_builder import END, header, member, pax
+from tests.support.tar_reading import as_plain, scan_by_the_book, scan_in_windows
+
+ONE, TWO = member(b"a.jpg", b"a" * 600), member(b"b.jpg", b"b")
+MIB = 1 << 20
+
+
+def notes_of(data: bytes) -> ScanNotes:
+    """The notes, which have to be the same in all ways of reading."""
+    table = scan("s.tar", data)
+    assert as_plain(scan_by_the_book(data)) == as_plain(table)
+    for size in (1, 700, 1024, 5000):
+        if len(data) // size < 50_000:
+            assert as_plain(scan_in_windows(data, [size], before=3)) == as_plain(table)
+    return table.notes
+
+
+def padded_to(data: bytes, record_bytes: int) -> bytes:
+    return data + END + bytes(-(len(data) + len(END)) % record_bytes)
+
+
+@pytest.mark.parametrize("record_bytes", [512, 1024, 4096, 10240, 64 << 10, MIB])
+def test_what_a_writer_pads_with_is_no_matter(record_bytes: int) -> None:
+    assert notes_of(padded_to(ONE + TWO, record_bytes)) == ScanNotes()
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 20, 64, 2048])
+def test_what_gnu_tar_pads_with_is_no_matter(blocks: int, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.jpg").write_bytes(b"x" * (700 * number))
+    tar = ["tar", "-b", str(blocks), "-C", str(tmp_path), "-cf", "-", "0.jpg", "1.jpg", "2.jpg"]
+    data = subprocess.run(tar, capture_output=True, check=True).stdout
+    assert len(data) % (512 * blocks) == 0
+    assert scan("s.tar", data).notes == ScanNotes()
+
+
+@pytest.mark.parametrize("blocks", [20, 64])
+@pytest.mark.parametrize("how", ["-A", "-r", "--delete"])
+def test_what_gnu_tar_makes_of_a_tar_is_whole(how: str, blocks: int, tmp_path: Path) -> None:
+    rng = random.Random(f"{how} {blocks}")
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / f"{name}.jpg").write_bytes(b"x" * rng.randrange(20_000))
+        tar = ["tar", "-b", str(blocks), "-cf", f"{name}.tar", f"{name}.jpg"]
+        subprocess.run(tar, cwd=tmp_path, check=True)
+    more = {"-A": ["b.tar", "c.tar", "d.tar"], "-r": ["b.jpg", "c.jpg"], "--delete": []}[how]
+    if how == "--delete":
+        subprocess.run(["tar", "-rf", "a.tar", "b.jpg", "c.jpg"], cwd=tmp_path, check=True)
+        subprocess.run(
+            ["tar", "--delete", "-f", "a.tar", "b.jpg", "c.jpg"], cwd=tmp_path, check=True
+        )
+    else:
+        subprocess.run(["tar", how, "-f", "a.tar", *more], cwd=tmp_path, check=True)
+    table = scan("s.tar", (tmp_path / "a.tar").read_bytes())
+    assert table.names.tolist() == [b"a.jpg", *(name[:1].encode() + b".jpg" for name in more)]
+    if blocks == 20 or how != "-A":  # GNU tar pads records of unusual size by those of usual size
+        assert table.notes.shortfall == ""
+
+
+def test_more_than_a_mebibyte_of_padding_is_not_explained() -> None:
+    whole = padded_to(ONE, 2 * MIB)
+    assert notes_of(whole).unexplained_zeros == len(whole) - len(ONE + END)
+
+
+def test_more_zeros_than_one_record_are_not_explained_but_by_a_tar_that_was_added() -> None:
+    whole = padded_to(ONE * 9, 10240)
+    assert notes_of(whole + bytes(10240)) == ScanNotes(padded_twice=True)
+    assert notes_of(whole + bytes(10240)).shortfall == ""
+    three_records = notes_of(whole + bytes(20480))
+    assert three_records.unexplained_zeros == len(whole) + 20480 - 9 * len(ONE) - 1024
+    assert notes_of(whole + bytes(512)).unexplained_zeros > 0
+
+
+@pytest.mark.parametrize("size_bytes", [0, 512, 1536, 4096, 10240, 3 * MIB])
+def test_nothing_but_zeros_is_said(size_bytes: int) -> None:
+    notes = notes_of(bytes(size_bytes))
+    assert notes.blank
+    assert notes.shortfall == "there is nothing in it but zeros"
+
+
+def test_an_end_marker_alone_is_a_tar_without_members() -> None:
+    assert notes_of(END) == ScanNotes()
+
+
+@pytest.mark.parametrize("padding", [0, 10240 - 1024 - len(ONE)])
+def test_a_tar_behind_a_tar_is_read(padding: int) -> None:
+    data = ONE + END + bytes(padding) + TWO + END
+    assert scan("s.tar", data).names.tolist() == [b"a.jpg", b"b.jpg"]
+    assert notes_of(data) == ScanNotes(concatenated=1)
+
+
+def test_large_padded_tars_behind_one_another_are_read() -> None:
+    data = padded_to(ONE, MIB) + padded_to(TWO, MIB)
+    assert notes_of(data) == ScanNotes(concatenated=1)
+
+
+def test_the_second_tar_has_to_end_as_well() -> None:
+    assert notes_of(ONE + END + TWO) == ScanNotes(concatenated=1, missing_end=True)
+    with pytest.raises(CorruptShardError, match="corrupt"):
+        scan("s.tar", ONE + END + member(b"b.jpg", b"b" * 2000)[:-512])
+
+
+@pytest.mark.parametrize("zeros", [3, 8, 64])
+def test_zeros_between_members_that_no_writer_pads_with_are_said(zeros: int) -> None:
+    data = ONE * 30 + bytes(zeros * 4096) + TWO + END
+    notes = notes_of(data)
+    assert (notes.concatenated, notes.unexplained_zeros) == (1, zeros * 4096 - 1024)
+
+
+def test_a_header_behind_the_end_must_be_one() -> None:
+    broken = bytearray(TWO)
+    broken[0] ^= 1
+    notes = notes_of(ONE + END + bytes(broken) + END)
+    assert (notes.concatenated, notes.trailing_bytes) == (0, len(TWO + END))
+    assert notes_of(ONE + END + TWO[:300]).trailing_bytes == 300
+
+
+def test_a_header_that_begins_with_a_nul_is_one_in_any_window() -> None:
+    data = ONE + END + header(b"\0nameless") + TWO + END
+    assert notes_of(data).concatenated == 1
+
+
+def test_global_headers_end_with_their_archive() -> None:
+    globals_ = pax({b"uname": b"one"}, b"g")
+    data = globals_ + ONE + END + TWO + END
+    table = scan("s.tar", data)
+    assert set(table.literals) == {0}
+    assert notes_of(data).global_headers_folded == 1
+
+
+def test_every_cut_of_a_tar_is_refused_or_said_or_gives_every_member() -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for number in range(25):
+            info = tarfile.TarInfo(f"{number}.jpg")
+            info.size = 397 * (number % 7)
+            archive.addfile(info, io.BytesIO(b"x" * info.size))
+    data = out.getvalue()
+    all_of_them = scan("s.tar", data).names.tolist()
+    for cut in range(0, len(data), 128):
+        try:
+            table = scan("s.tar", data[:cut])
+        except CorruptShardError:
+            continue
+        assert table.notes.shortfall or table.names.tolist() == all_of_them
