@@ -11,6 +11,7 @@
     │   ├── DuplicateError                    duplicated_records / duplicate_keys: abort
     │   ├── ContentKeyError                   a record's content key is missing or unreadable
     │   ├── KeyMapError                       the external key map, or a record it does not place
+    │   ├── ShardEndError                     incomplete_shards / concatenated_shards: abort
     │   ├── StrayMemberError                  stray_members: abort
     │   └── VerifyError                       `dsort verify` found a difference
     ├── StorageError                4    502  the bucket or the disk
@@ -64,6 +65,7 @@ __all__ = [
     "ObjectNotFoundError",
     "ScratchLostError",
     "ServiceError",
+    "ShardEndError",
     "SpecError",
     "SpecProblem",
     "StorageAccessError",
@@ -181,6 +183,10 @@ class ContentKeyError(InputError):
 
 class KeyMapError(InputError):
     """The external key map cannot be read, or does not place a record."""
+
+
+class ShardEndError(InputError):
+    """A shard does not end as a whole tar does, and the spec says to abort."""
 
 
 class StrayMemberError(InputError):

@@ -121,10 +121,25 @@ def summarise(
 
 
 def _container_oddities(notes: ScanNotes, names: list[str]) -> Iterable[Oddity]:
-    if notes.missing_end:
-        yield Oddity("missing_end", 1, "the end-of-archive marker is missing")
+    if notes.blank:
+        yield Oddity("blank", 1, "nothing but zeros, or nothing at all: not a whole shard")
+    elif notes.missing_end:
+        yield Oddity("missing_end", 1, "the end-of-archive marker is missing: not a whole shard")
     if notes.trailing_bytes:
-        yield Oddity("trailing_bytes", notes.trailing_bytes, "bytes after the end marker")
+        text = "bytes behind the end marker that are no tar"
+        yield Oddity("trailing_bytes", notes.trailing_bytes, text)
+    if notes.unexplained_zeros:
+        text = "bytes of zeros behind an end marker, more than tar writers pad with"
+        yield Oddity("unexplained_zeros", notes.unexplained_zeros, text)
+    if notes.unusual_padding:
+        text = "bytes of zeros behind the end marker, as only tar -b and tar -A leave them"
+        yield Oddity("unusual_padding", notes.unusual_padding, text)
+    if notes.concatenated:
+        text = "further tars behind the first one's end marker, where many readers stop"
+        yield Oddity("concatenated", notes.concatenated, text)
+    if notes.lone_zero_blocks:
+        text = "lone blocks of zeros between members, where some readers stop"
+        yield Oddity("lone_zero_blocks", notes.lone_zero_blocks, text)
     if notes.hardlinks_resolved:
         yield Oddity(
             "hard_links", notes.hardlinks_resolved, "hard links to other members of the shard"

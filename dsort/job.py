@@ -54,10 +54,11 @@ WARNING_TEXTS = {
     "stray_members_dropped": "{count} stray members were dropped: {names}",
     "non_adjacent_records": "{count} pieces of records were not adjacent and were brought "
     "together, in {names}",
-    "missing_end_marker": "{count} shards have no end-of-archive marker (all members were read): "
-    "{names}",
-    "trailing_bytes": "{count} shards have bytes after their end marker, which were left out: "
-    "{names}",
+    "incomplete_shards": "{count} shards may not be whole; what could be read was taken: {names}",
+    "concatenated_shards": "{count} shards are several tars one after the other; all were read, "
+    "but many readers stop where the first one ends: {names}",
+    "unusual_padding": "{count} shards end in zeros as only tar -b and tar -A leave them; if these "
+    "did not write them, members may be missing: {names}",
     "lone_zero_blocks": "{count} lone blocks of zeros stand between members, where some readers "
     "stop (all members were read), in {names}",
     "global_headers_folded": "{count} global pax headers were folded into the members they govern, "

@@ -121,6 +121,8 @@ def reaction_rules(spec: JobSpec) -> ReactionRules:
         stray_members=config.stray_members,
         ekm_missing_key=config.ekm_missing_key,
         unsafe_names=config.unsafe_names,
+        incomplete_shards=config.incomplete_shards,
+        concatenated_shards=config.concatenated_shards,
     )
 
 

@@ -10,6 +10,7 @@ problem               what it means
 ``manifest``          the manifest contradicts itself, or its inputs are not in the spec's order
 ``missing_shard``     an output shard is not there
 ``corrupt_shard``     a shard cannot be read as a tar to its end
+``incomplete_shard``  an input does not end as a whole tar does, and the spec says to abort then
 ``size``              an output shard is longer or shorter than the manifest says
 ``checksum``          its XXH3-64 is not the manifest's
 ``counts``            it has other counts of records, members or payload bytes; an input, of records

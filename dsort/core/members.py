@@ -31,7 +31,7 @@ class ScanNotes:
     unexplained_zeros: int = 0  # after end markers, more than any writer pads with
     blank: bool = False  # nothing but zeros, or nothing at all
     concatenated: int = 0  # further archives behind the first one's end marker
-    padded_twice: bool = False  # more zeros at the end than one writer pads with, but ``tar -A``
+    unusual_padding: int = 0  # zeros at the end that few writers pad with
     hardlinks_resolved: int = 0
     global_headers_folded: int = 0
     global_headers_dropped: int = 0
@@ -44,7 +44,7 @@ class ScanNotes:
     def shortfall(self) -> str:
         """Why members may be missing from the shard, in words; "" where nothing says so."""
         if self.blank:
-            return "there is nothing in it but zeros"
+            return "it holds nothing, or nothing but zeros"
         if self.trailing_bytes:
             return f"{self.trailing_bytes:,} bytes behind its end marker are no tar"
         if self.unexplained_zeros:

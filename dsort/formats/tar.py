@@ -134,7 +134,7 @@ class TarScanner:
                 unexplained_zeros=self._ends.unexplained_zeros,
                 blank=self._ends.blank,
                 concatenated=self._ends.concatenated,
-                padded_twice=self._ends.padded_twice,
+                unusual_padding=self._ends.unusual_padding,
                 hardlinks_resolved=resolved,
                 global_headers_folded=self._governing.folded,
                 global_headers_dropped=self._governing.dropped,

@@ -1,11 +1,11 @@
 """Where a tar ends: its end marker, the zeros that a writer pads it with, and what comes after.
 
 A torn write or a preallocated download leaves zeros in place of members, and two zero blocks are an
-end marker. What tells them apart is the padding: a writer fills up a *record* of its own (GNU tar
-and Python: 10,240 bytes; others a power of two, or nothing), so that the archive is a whole number
-of records and less than one of them is padding. Zeros that no size of records explains are noted.
-``tar -A`` copies a padded tar behind the members of another, wherever those end, and pads the whole
-once more; that is noted as well, and is no sign of anything missing.
+end marker. What tells them apart is the padding: GNU tar, Python and others fill up a *record* of
+10,240 bytes, so that the archive is a whole number of records and less than one of them is padding;
+Go, Rust and dsort pad with nothing. Other zeros are noted: as unusual, where ``tar -b`` (records of
+a power of two, up to 1 MiB) or ``tar -A`` (which copies a padded tar and pads the whole once more)
+may have left them, else as unexplained.
 
 Zeros within the last record of a padded tar are what a shorter tar would have there as well:
 nothing in the bytes tells.
@@ -19,7 +19,7 @@ __all__ = ["END_BYTES", "EndWatch"]
 
 END_BYTES = 2 * BLOCK_BYTES
 _USUAL_RECORD_BYTES = 20 * BLOCK_BYTES
-_RECORD_BYTES_MAX = 1 << 20
+_OTHER_RECORD_BYTES_MIN, _OTHER_RECORD_BYTES_MAX = 32 << 10, 1 << 20
 
 
 class EndWatch:
@@ -34,7 +34,7 @@ class EndWatch:
         self.trailing_bytes = 0
         self.unexplained_zeros = 0
         self.concatenated = 0
-        self.padded_twice = False
+        self.unusual_padding = 0
 
     @property
     def blank(self) -> bool:
@@ -61,7 +61,7 @@ class EndWatch:
             # Of unusual records both have to be: a hole in a file ends at such a place as well,
             # but the file hardly does.
             both = length | (self._size_bytes - at)
-            explained = padding < max(_USUAL_RECORD_BYTES, _record_bytes(both))
+            explained = padding < max(_USUAL_RECORD_BYTES, _other_record_bytes(both))
         if not explained:
             self.unexplained_zeros += padding
         self._start = at
@@ -78,16 +78,19 @@ class EndWatch:
         if self.missing_end or self.trailing_bytes or self.blank:
             return
         padding = self._size_bytes - self._marker_at - END_BYTES
-        length = self._size_bytes - self._start
-        usual = self._size_bytes % _USUAL_RECORD_BYTES == 0 or length % _USUAL_RECORD_BYTES == 0
-        if padding == 0 or padding < _record_bytes(length):
+        # ``tar -A`` puts a tar behind another that is not a whole number of records.
+        lengths = (self._size_bytes, self._size_bytes - self._start)
+        usual = any(length % _USUAL_RECORD_BYTES == 0 for length in lengths)
+        if padding == 0 or (usual and padding < _USUAL_RECORD_BYTES):
             return
-        if not usual or padding >= 2 * _USUAL_RECORD_BYTES + END_BYTES:
+        twice = usual and padding < 2 * _USUAL_RECORD_BYTES + END_BYTES
+        if twice or padding < _other_record_bytes(lengths[1]):
+            self.unusual_padding = padding
+        else:
             self.unexplained_zeros += padding
-        elif padding >= _USUAL_RECORD_BYTES:
-            self.padded_twice = True
 
 
-def _record_bytes(length: int) -> int:
-    """The largest power of two that may be the size of the records of so long an archive."""
-    return min(length & -length, _RECORD_BYTES_MAX)
+def _other_record_bytes(length: int) -> int:
+    """The largest power of two that may be the size of the records of so long an archive; or 0."""
+    size_bytes = min(length & -length, _OTHER_RECORD_BYTES_MAX)
+    return size_bytes if size_bytes >= _OTHER_RECORD_BYTES_MIN else 0

@@ -182,6 +182,17 @@ class JobConfig(_Part):
         default="abort",
         description="An input shard cannot be read whole. skip leaves it out and says so.",
     )
+    incomplete_shards: Reaction = Field(
+        default="abort",
+        description="An input shard may not be whole: it has no end-of-archive marker, more zeros "
+        "at its end than tar writers pad with, nothing but zeros or no bytes at all, or data "
+        "behind its end marker that is no tar. warn, ignore: what can be read of it is taken.",
+    )
+    concatenated_shards: Literal["read", "abort"] = Field(
+        default="read",
+        description="An input shard is several tars one after the other, as cat and GNU tar -A "
+        "make them. read: all of them are read, which many other readers do not do.",
+    )
     stray_members: Literal["keep", "drop", "abort"] = Field(
         default="keep",
         description="Members that are no part of a record: no extension, hidden, links, devices, "

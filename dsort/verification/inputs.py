@@ -19,8 +19,9 @@ from dsort.core.manifest import ManifestInput
 from dsort.core.members import MemberTable
 from dsort.core.order import stable_argsort
 from dsort.core.records import STRAY_SALT, FormedRecords, form_records
+from dsort.core.shard_ends import refusal
 from dsort.core.sort_rule import SortRule
-from dsort.errors import CorruptShardError
+from dsort.errors import CorruptShardError, ShardEndError
 from dsort.spec.model import JobSpec
 from dsort.storage.base import Bucket
 from dsort.verification.findings import Findings, ProgressTeller
@@ -148,10 +149,9 @@ class InputReader:
             before = self._reader.bytes_read
             try:
                 records, group = self.shard(ordinal, shard.name)
-            except CorruptShardError as error:
+            except (CorruptShardError, ShardEndError) as error:
                 readable = False
-                text = f"input: {error.reason}, at byte {error.offset:,}"
-                findings.problem("corrupt_shard", shard.name, "", text)
+                _tell_unreadable(shard.name, error, findings)
                 progress.advance(shards=1, records=0, bytes_done=self._reader.bytes_read - before)
                 continue
             placed = len(records) if group is None else int((group >= 0).sum())
@@ -168,6 +168,7 @@ class InputReader:
         """(records, their templates by the key map) of one input shard.
 
         ``CorruptShardError`` unless the spec says to skip such shards: then it has no records.
+        ``ShardEndError`` if it does not end as the spec wants it.
         """
         with self._reader.open(self._bucket, name) as shard:
             formed = self._formed(shard)
@@ -192,16 +193,21 @@ class InputReader:
         return found, group
 
     def _formed(self, shard: ShardBytes) -> tuple[FormedRecords, MemberTable] | None:
-        """(records, members) of an opened shard; None if it is corrupt and to be skipped."""
+        """(records, members) of an opened shard; None if it is corrupt and to be skipped.
+        ``ShardEndError``: it may not be whole, and the spec says to abort."""
         try:
             members = shard.members()
         except CorruptShardError:
             if self._spec.config.corrupt_shards == "skip":
                 return None
             raise
-        if self._spec.config.unsafe_names == "rename":
+        config = self._spec.config
+        refused = refusal(members.notes, config.incomplete_shards, config.concatenated_shards)
+        if refused:
+            raise ShardEndError(refused[0], hint=refused[1])
+        if config.unsafe_names == "rename":
             members = with_safe_names(shard, members, find_unsafe(shard, members))
-        return form_records(members, self._spec.config.stray_members), members
+        return form_records(members, config.stray_members), members
 
     def _groups(self, records: FormedRecords, names: BytesColumn) -> Int32s | None:
         if self._keymap is None:
@@ -265,7 +271,10 @@ class InputReader:
         with self._reader.open(self._bucket, name) as shard:
             try:
                 formed = self._formed(shard)
-            except CorruptShardError:  # met again, and told, when the bytes are compared
+            except (
+                CorruptShardError,
+                ShardEndError,
+            ):  # met again, and told, when the bytes are compared
                 formed = None
         if formed is None:
             return _NO_RECORDS.keys, _NO_RECORDS.key_hash, np.zeros(0, np.int64)
@@ -273,6 +282,16 @@ class InputReader:
         group = self._groups(records, members.names)
         rows = np.arange(len(records)) if group is None else np.flatnonzero(group >= 0)
         return records.keys.take(rows), records.key_hash[rows], rows
+
+
+def _tell_unreadable(
+    shard: str, error: CorruptShardError | ShardEndError, findings: Findings
+) -> None:
+    if isinstance(error, CorruptShardError):
+        text = f"input: {error.reason}, at byte {error.offset:,}"
+        findings.problem("corrupt_shard", shard, "", text)
+    else:
+        findings.problem("incomplete_shard", shard, "", f"input: {error.message}")
 
 
 def later_duplicates(key_hash: UInt64s) -> tuple[Int64s, Int64s]:

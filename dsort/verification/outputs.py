@@ -206,6 +206,7 @@ def _is_plain(members: MemberTable, size_bytes: int) -> bool:
         and not members.literals
         and not notes.missing_end
         and not notes.trailing_bytes
+        and not notes.blank
     )
 
 

@@ -12,11 +12,13 @@ from dsort.core.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.core.members import MemberKind, MemberTable
 from dsort.core.record_index import RecordIndex, Segments
 from dsort.core.records import FormedRecords, form_records
+from dsort.core.shard_ends import refusal
 from dsort.core.tally import SAMPLES_MAX, Tally
 from dsort.errors import (
     CorruptShardError,
     DuplicateError,
     KeyMapError,
+    ShardEndError,
     StrayMemberError,
     UnsafeNameError,
 )
@@ -89,9 +91,13 @@ class Extractor:
     def _extract_members(
         self, task: ExtractTask, shard: ShardBytes, members: MemberTable
     ) -> ExtractDone:
+        reactions = self._setup.reactions
+        refused = refusal(members.notes, reactions.incomplete_shards, reactions.concatenated_shards)
+        if refused:
+            raise ShardEndError(f"shard {shard.name} {refused[0]}", hint=refused[1])
         tally = _note_oddities(shard.name, members)
         members = self._settle_unsafe_names(shard, members, tally)
-        policy = self._setup.reactions.stray_members
+        policy = reactions.stray_members
         records = form_records(members, policy)
         self._react(shard.name, members, records, tally)
         group = self._groups(shard.name, members, records, tally)  # the key map knows no new names
@@ -298,8 +304,10 @@ def _content_hash(shard: ShardBytes, segments: Segments) -> UInt64s:
 
 def _note_oddities(shard: str, members: MemberTable) -> Tally:
     notes, tally = members.notes, Tally()
-    tally.add("missing_end_marker", int(notes.missing_end), [shard])
-    tally.add("trailing_bytes", int(notes.trailing_bytes > 0), [shard])
+    if notes.shortfall:
+        tally.add("incomplete_shards", 1, [f"{shard} ({notes.shortfall})"])
+    tally.add("concatenated_shards", int(notes.concatenated > 0), [shard])
+    tally.add("unusual_padding", int(notes.unusual_padding > 0), [shard])
     tally.add("hardlinks_resolved", notes.hardlinks_resolved, [shard])
     tally.add("global_headers_folded", notes.global_headers_folded, [shard])
     tally.add("global_headers_dropped", notes.global_headers_dropped, [shard])

@@ -49,6 +49,8 @@ class ReactionRules:
     stray_members: str  # keep | drop | abort
     ekm_missing_key: str  # ignore | warn | abort
     unsafe_names: str = "warn"  # warn | rename | abort
+    incomplete_shards: str = "abort"  # abort | warn | ignore
+    concatenated_shards: str = "read"  # read | abort
 
 
 @dataclass(frozen=True, slots=True)

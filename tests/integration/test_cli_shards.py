@@ -242,3 +242,21 @@ def test_inspect_of_nothing_is_a_storage_error(cli: CommandLine) -> None:
     ended = cli("inspect", "nowhere.tar")
     assert ended.code == 4
     assert "nowhere.tar" in ended.err
+
+
+def test_inspect_says_how_a_shard_ends(cli: CommandLine, tmp_path: Path) -> None:
+    cli("gen-shards", "images/s.tar", "--fsize", 2000)
+    whole = (tmp_path / "images" / "s.tar").read_bytes()
+    odd = {
+        "zeros": ("blank", bytes(8192)),
+        "nothing": ("blank", b""),
+        "torn": ("unexplained_zeros", whole[:5120].ljust(len(whole), b"\0")),
+        "no-end": ("missing_end", whole[:-512]),
+        "junk": ("trailing_bytes", whole + b"junk" * 128),
+        "two": ("concatenated", whole + whole),
+        "tapes": ("unusual_padding", whole.ljust(1 << 20, b"\0")),
+    }
+    for name, (kind, data) in odd.items():
+        (tmp_path / f"{name}.tar").write_bytes(data)
+        summary = json.loads(cli("inspect", f"{name}.tar", "--json").out)
+        assert kind in [each["kind"] for each in summary["oddities"]]

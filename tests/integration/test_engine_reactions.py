@@ -13,6 +13,7 @@ from dsort.errors import (
     CorruptShardError,
     DuplicateError,
     MissingShardError,
+    ShardEndError,
     StrayMemberError,
 )
 from dsort.reports import JobReport, RunOptions, VerifyReport
@@ -20,6 +21,7 @@ from tests.support.datasets import Member, Shard, files_of, read_shard, write_sh
 from tests.support.engine import (
     count_of,
     left_in,
+    plan_local,
     record,
     records_out,
     refused,
@@ -27,6 +29,7 @@ from tests.support.engine import (
     shard_of,
     spec_of,
 )
+from tests.support.inline_runtime import Moved, run_inline
 
 # --- missing_shards ------------------------------------------------------------------------------
 
@@ -297,21 +300,66 @@ def test_a_corrupt_shard_may_be_left_out(tmp_path: Path) -> None:
     assert [each["records"] for each in manifest["inputs"]] == [1, 0, 1]
 
 
-def test_a_shard_cut_anywhere_is_never_taken_for_a_whole_one(tmp_path: Path) -> None:
-    end = len(WHOLE.data)
-    places = [*range(0, end + 1, 512), 100, 1500, end - 1]
-    write_shards(tmp_path / "in", {f"cut-{at:05d}.tar": WHOLE.data[:at] for at in places})
-    spec = spec_of(Config={"corrupt_shards": "skip", "duplicate_keys": "ignore"})
-    report = run_local(tmp_path, spec)
-    # Between members, and in the end marker: all members before are whole, and that is told.
-    unended = {0: "", 1024: "a", 3072: "ab", 4096: "abc", 4608: "abc", end - 1: "abc"}
-    assert count_of(report, "missing_end_marker") == (
-        len(unended),
-        tuple(f"cut-{at:05d}.tar" for at in unended),
-    )
-    assert count_of(report, "corrupt_shards")[0] == len(places) - len(unended) - 1
+PLACES = [*range(0, len(WHOLE.data) + 1, 512), 100, 1500, len(WHOLE.data) - 1]
+# Between members, and in the end marker: all members before are whole.
+UNENDED = {0: "", 1024: "a", 3072: "ab", 4096: "abc", 4608: "abc", len(WHOLE.data) - 1: "abc"}
+
+
+@pytest.mark.parametrize("reaction", ["warn", "ignore"])
+def test_what_can_be_read_of_incomplete_shards_may_be_taken(reaction: str, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {f"cut-{at:05d}.tar": WHOLE.data[:at] for at in PLACES})
+    config = {"corrupt_shards": "skip", "duplicate_keys": "ignore", "incomplete_shards": reaction}
+    report = run_local(tmp_path, spec_of(Config=config))
+    count, samples = count_of(report, "incomplete_shards")
+    assert count == len(UNENDED)
+    assert [name.partition(" (")[0] for name in samples] == [f"cut-{at:05d}.tar" for at in UNENDED]
+    assert "end-of-archive marker is missing" in samples[1]
+    assert any("may not be whole" in text for text in report.warnings) is (reaction == "warn")
+    assert count_of(report, "corrupt_shards")[0] == len(PLACES) - len(UNENDED) - 1
     keys = [name.partition(".")[0] for name in records_out(tmp_path)]
-    assert keys == [*"".join([*unended.values(), "abc"])]
+    assert keys == [*"".join([*UNENDED.values(), "abc"])]
+
+
+INCOMPLETE = {
+    "no bytes": b"",
+    "zeros": bytes(10240),
+    "no end marker": WHOLE.data[:-1024],
+    "half an end marker": WHOLE.data[:-512],
+    "no end marker, in the middle of a record": Shard(tuple(record("a", "jpg", "cls"))).data[:1024],
+    "a zeroed tail": WHOLE.data[:3072] + bytes(100_352),
+    "two mebibytes of padding": WHOLE.data.ljust(2 << 20, b"\0"),
+    "data that is no tar": WHOLE.data + b"x" * 512,
+}
+
+
+@pytest.mark.parametrize("what", INCOMPLETE)
+def test_an_incomplete_shard_aborts(what: str, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in-0.tar": shard_of("x"), "in-1.tar": INCOMPLETE[what]})
+    words = ("in-1.tar", "may not be whole", "incomplete_shards: warn")
+    for more in ({}, {"corrupt_shards": "skip"}):
+        with refused(tmp_path, ShardEndError, *words):
+            run_local(tmp_path, spec_of(Config=more))
+    with pytest.raises(ShardEndError, match=r"in-1\.tar"):
+        plan_local(tmp_path, spec_of())
+
+
+@pytest.mark.parametrize("moved", [Moved("map"), Moved("spill", buffer_bytes=3072, buckets=2)])
+@pytest.mark.parametrize("padded", [False, True])
+def test_tars_one_after_the_other_are_read(padded: bool, moved: Moved, tmp_path: Path) -> None:
+    first, second = Shard((*record("a"), *record("b"))), Shard((*record("c"), *record("a")))
+    data = first.data.ljust(10240 if padded else 0, b"\0") + second.data
+    write_shards(tmp_path / "in", {"in.tar": data})
+    report = run_inline(spec_of(), tmp_path, moved)
+    assert records_out(tmp_path) == ["a.jpg", "b.jpg", "c.jpg", "a.jpg"]
+    assert count_of(report, "concatenated_shards") == (1, ("in.tar",))
+    assert any("one after the other" in text for text in report.warnings)
+    assert verified_again(tmp_path, report).problem_count == 0
+
+
+def test_tars_one_after_the_other_may_abort(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": shard_of("a").data + shard_of("b").data})
+    with refused(tmp_path, ShardEndError, "in.tar is 2 tars", "concatenated_shards: read"):
+        run_local(tmp_path, spec_of(Config={"concatenated_shards": "abort"}))
 
 
 def test_a_hard_link_into_nowhere_is_corrupt(tmp_path: Path) -> None:

@@ -131,14 +131,18 @@ ODD_SPECS: dict[str, dict[str, Any]] = {
     f"{kind}, {duplicates}": {
         "algorithm": {"kind": kind, **({"seed": "s"} if kind == "shuffle" else {})},
         "output_shard_records": 3,
-        "Config": {"duplicate_keys": duplicates, "corrupt_shards": "skip"},
+        "Config": {
+            "duplicate_keys": duplicates,
+            "corrupt_shards": "skip",
+            "incomplete_shards": "warn",
+        },
     }
     for kind in ("alphanumeric", "shuffle", "none")
     for duplicates in ("ignore", "warn", "drop", "rename")
 }
 ODD_SPECS["without strays"] = {
     "output_shard_size": 10,
-    "Config": {"stray_members": "drop", "corrupt_shards": "skip"},
+    "Config": {"stray_members": "drop", "corrupt_shards": "skip", "incomplete_shards": "ignore"},
 }
 ODD_SPECS["key map, renamed"] = {
     "ekm": {"a-%02d": ["^a$"], "c-%02d": ["^c"], "x-%02d": ["^x", "READ"]},
@@ -147,6 +151,7 @@ ODD_SPECS["key map, renamed"] = {
         "ekm_missing_key": "ignore",
         "duplicate_keys": "rename",
         "corrupt_shards": "skip",
+        "incomplete_shards": "ignore",
     },
 }
 

@@ -82,6 +82,19 @@ def test_inputs_that_were_only_moved_are_compared_all_the_same(tmp_path: Path) -
     assert kinds(job.verify()) == ["missing_record"]
 
 
+@pytest.mark.parametrize("duplicates", ["warn", "rename"])
+def test_an_input_whose_tail_was_zeroed_since_is_a_problem(duplicates: str, tmp_path: Path) -> None:
+    job = ordinary(tmp_path, {**SHUFFLE, "Config": {"duplicate_keys": duplicates}})
+    path = job.inputs / "in-1.tar"
+    data = path.read_bytes()
+    assert len(data) > 3 * 4096
+    path.write_bytes(data[:4096].ljust(len(data), b"\0"))
+    report = job.verify()
+    assert kinds(report)[0] == "incomplete_shard"
+    assert report.problems[0].shard == "in-1.tar"
+    assert "may not be whole" in report.problems[0].text
+
+
 def test_a_changed_byte_of_an_input_is_a_difference_with_a_warning(tmp_path: Path) -> None:
     job = ordinary(tmp_path, SHUFFLE)
     path = job.inputs / "in-0.tar"

@@ -76,11 +76,11 @@ def TOLD(spec: dict[str, Any]) -> set[str]:
         "duplicated_records",
         "ekm_missing_key",
         "hardlinks_resolved",
-        "missing_end_marker",
+        "incomplete_shards",
         "non_adjacent_records",
         "stray_members_dropped",
         "stray_members_kept",
-        "trailing_bytes",
+        "unusual_padding",
         *(["duplicate_keys"] if spec["Config"]["duplicate_keys"] != "ignore" else []),
     }
 

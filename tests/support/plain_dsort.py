@@ -21,6 +21,7 @@ from dsort.errors import (
     DsortError,
     DuplicateError,
     KeyMapError,
+    ShardEndError,
     SpecError,
     StrayMemberError,
 )
@@ -104,8 +105,10 @@ def _extract(
             outcome.errors.add(CorruptShardError)
         outcome.counts["corrupt_shards"] += 1
         return []
-    outcome.counts["missing_end_marker"] += len(shard.end) < len(END)
-    outcome.counts["trailing_bytes"] += bool(shard.end.strip(b"\0"))
+    if not _is_whole(shard, outcome):
+        outcome.counts["incomplete_shards"] += 1
+        if config.get("incomplete_shards", "abort") == "abort":
+            outcome.errors.add(ShardEndError)
     policy = config.get("stray_members", "keep")
     kept: list[tuple[bytes, bytes, bool, Member]] = []
     for member in shard.members:
@@ -121,6 +124,20 @@ def _extract(
         if not drop:
             kept.append((name if stray else key, name, stray, member))
     return _group(shard, ordinal, kept, config, outcome)
+
+
+def _is_whole(shard: Shard, outcome: Outcome) -> bool:
+    size = len(shard.data)
+    if not shard.data.strip(b"\0"):
+        return size == len(END)
+    padding = len(shard.end) - len(END)
+    if padding <= 0 or shard.end.strip(b"\0"):
+        return padding == 0
+    records = [(10240, 21504), *((1 << power, 1 << power) for power in range(15, 21))]
+    if any(size % each == 0 and padding < least for each, least in records):
+        outcome.counts["unusual_padding"] += not (size % 10240 == 0 and padding < 10240)
+        return True
+    return False
 
 
 def _group(

@@ -80,6 +80,8 @@ REACTIONS: dict[str, Any] = {
     "ekm_missing_key": "warn",
     "duplicate_keys": "rename",
     "corrupt_shards": "skip",
+    "incomplete_shards": "warn",
+    "concatenated_shards": "abort",
     "stray_members": "drop",
     "default_max_mem_usage": "60%",
 }

@@ -32,6 +32,7 @@ def test_the_defaults() -> None:
     assert (config.duplicated_records, config.duplicate_keys) == ("abort", "warn")
     assert (config.ekm_malformed_line, config.ekm_missing_key) == ("abort", "abort")
     assert (config.corrupt_shards, config.stray_members) == ("abort", "keep")
+    assert (config.incomplete_shards, config.concatenated_shards) == ("abort", "read")
 
 
 @pytest.mark.parametrize("reaction", ["ignore", "warn", "abort"])
