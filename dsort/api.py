@@ -58,7 +58,7 @@ Listener = Callable[[Event], None]
 
 
 def load_spec(source: str | Path | Mapping[str, Any]) -> JobSpec:
-    """The spec in a file (JSON or YAML), in a text that begins with ``{``, or in a mapping.
+    """The spec in a file (JSON or YAML), in a text (likewise), or in a mapping.
 
     Older names and fields without effect are told as ``UserWarning``. ``SpecError`` lists every
     problem of the spec.

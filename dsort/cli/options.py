@@ -66,7 +66,7 @@ SpecSource = Annotated[
         "--spec",
         "-f",
         metavar="SPEC",
-        help="The job spec: a JSON or YAML file, `-` for stdin, or the text itself.",
+        help="The job spec: a JSON or YAML file, `-` for stdin, or its text.",
         show_default=False,
     ),
 ]

@@ -26,6 +26,8 @@ __all__ = ["SPEC_BYTES_MAX", "LoadedSpec", "load_spec", "parse_spec", "read_fiel
 SPEC_BYTES_MAX: Final = 1024 * 1024
 
 _DEPTH_MAX: Final = 8  # a spec has four levels
+_FIELD: Final = re.compile(r"\s*[A-Za-z_]\w*:\s+\S")
+_SOURCE_HINT: Final = "a spec is a path, - for standard input, or the text itself (JSON or YAML)"
 _STAND_IN_BUCKET: Final = "unknown"
 _CONFIG_FIELDS: Final = tuple(JobConfig.model_fields)
 
@@ -45,8 +47,7 @@ def load_spec(
     overrides: Mapping[str, Any] | None = None,
     ais_is_there: bool = False,
 ) -> LoadedSpec:
-    """The spec at ``source``: a path, ``-`` for ``stdin``, or the text itself if it begins with
-    ``{``.
+    """The spec at ``source``: a path, ``-`` for ``stdin``, or the text itself, in JSON or YAML.
 
     Files named ``.json`` are JSON, ``.yaml`` and ``.yml`` are YAML; anything else is JSON if it
     begins with ``{`` or ``[``, and YAML otherwise. A relative ``ekm_file`` in a spec file is meant
@@ -65,7 +66,7 @@ def read_fields(
     """The fields of the spec at ``source``, found as :func:`load_spec` does, as they are written
     there; and the directory of its file. ``SpecError`` if they cannot be read."""
     path: Path | None = None
-    if isinstance(source, str) and source.lstrip().startswith("{"):
+    if isinstance(source, str) and _is_text(source):
         name, text = "spec", source
     elif str(source) == "-":
         name, text = "standard input", _read_stdin(stdin)
@@ -75,7 +76,9 @@ def read_fields(
     _check_size(len(text.encode(errors="surrogatepass")), name)
     value = _parse_text(text, name, path.suffix.lower() if path else "")
     if not isinstance(value, Mapping):
-        raise SpecError(f"{name}: a spec is an object of fields, not {describe(value)}")
+        raise SpecError(
+            f"{name}: a spec is an object of fields, not {describe(value)}", hint=_SOURCE_HINT
+        )
     return value, path.parent if path else None
 
 
@@ -94,6 +97,19 @@ def parse_spec(
     return _parse(mapping, overrides or {}, None, ais_is_there, reactions or {})
 
 
+def _is_text(source: str) -> bool:
+    """Whether ``source`` is a spec itself and no path: JSON, several lines, or one line that begins
+    as a field of YAML does; names of files rarely do, and those that are there are files."""
+    if source.lstrip().startswith("{") or "\n" in source.strip():
+        return True
+    if _FIELD.match(source) is None:
+        return False
+    try:
+        return not Path(source).is_file()
+    except OSError:  # no file can be called so
+        return True
+
+
 # --- text ----------------------------------------------------------------------------------------
 
 
@@ -103,9 +119,8 @@ def _read_file(path: Path) -> str:
             data = file.read(SPEC_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        hint = "a spec is a path, - for standard input, or a text that begins with {"
         raise SpecError(
-            f"cannot read the spec {shortened(str(path))}: {reason}", hint=hint
+            f"cannot read the spec {shortened(str(path))}: {reason}", hint=_SOURCE_HINT
         ) from None
     _check_size(len(data), str(path))
     try:

@@ -41,6 +41,51 @@ def test_a_text_that_begins_with_a_brace_is_the_spec_itself() -> None:
     assert load_spec(f"  {json.dumps(SMALL)}").spec == spec_of()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        yaml.dump({**SMALL}),
+        f"# a comment first\n{yaml.dump({**SMALL})}",
+        f"---\n{yaml.dump({**SMALL})}",
+        f"\n  {json.dumps(SMALL)}",
+    ],
+)
+def test_a_text_in_yaml_is_the_spec_itself(text: str) -> None:
+    assert load_spec(text) == LoadedSpec(spec_of(), ())
+
+
+def test_one_line_of_yaml_is_a_spec_and_not_a_file() -> None:
+    with pytest.raises(SpecError) as error:
+        load_spec("output_bck: x")
+    assert {problem.path for problem in error.value.problems} >= {"input_bck", "output_format"}
+    with pytest.raises(SpecError, match="input_bck"):
+        load_spec("description: " + "x" * 5000)  # no file has so long a name
+
+
+@pytest.mark.parametrize(
+    "name", ["spec.yaml", "specs/a: b.yaml", "spec", "a b", "C:\\specs", "x:", "spec.yaml:1", "s:y"]
+)
+def test_a_mistyped_name_of_a_file_is_told_as_one(name: str) -> None:
+    with pytest.raises(SpecError) as error:
+        load_spec(name)
+    assert str(error.value) == f"cannot read the spec {name}: No such file or directory"
+    assert "or the text itself" in error.value.hint
+
+
+def test_a_file_is_a_file_whatever_its_name_looks_like(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec: mine").write_text(json.dumps(SMALL))
+    assert load_spec("spec: mine").spec == spec_of()
+
+
+def test_several_names_in_one_text_are_no_spec() -> None:
+    with pytest.raises(SpecError, match="a spec is an object of fields") as error:
+        load_spec("a.yaml\nb.yaml")
+    assert "path" in error.value.hint
+
+
 def test_a_dash_is_standard_input() -> None:
     assert load_spec("-", stdin=io.StringIO(json.dumps(SMALL))).spec == spec_of()
     assert load_spec("-", stdin=io.StringIO("\ufeff" + yaml.dump({**SMALL}))).spec == spec_of()
