@@ -88,7 +88,20 @@ def translate(mapping: Mapping[str, Any], config_fields: Collection[str] = ()) -
         if result.fields.pop(name, None) is not None:
             result.warnings.append(f'"{name}" has no effect: AIStore has dropped it, too')
     _translate_input_format(result)
+    if _is_no_bucket(result.fields.get("output_bck")):
+        del result.fields["output_bck"]
     return result
+
+
+def _is_no_bucket(value: object) -> bool:
+    """Whether ``value`` is the bucket without a name that AIStore's clients send for none."""
+    if not isinstance(value, Mapping):
+        return False
+    given = _without_empty(value)
+    namespace = given.pop("namespace", None)
+    if namespace and not (isinstance(namespace, Mapping) and not any(namespace.values())):
+        return False
+    return given in ({}, {"provider": "ais"})
 
 
 def _without_empty(mapping: Mapping[str, Any]) -> dict[str, Any]:

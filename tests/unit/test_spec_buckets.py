@@ -294,3 +294,22 @@ def test_a_missing_bucket_is_said_with_an_example() -> None:
 def test_the_output_goes_to_the_input_bucket_unless_said_otherwise() -> None:
     assert spec_of().output_bck == BucketRef("", "samples")
     assert spec_of(output_bck="sorted").output_bck == BucketRef("", "sorted")
+
+
+@pytest.mark.parametrize(
+    "output",
+    [{}, {"name": ""}, {"name": "", "provider": ""}, {"provider": "ais"}, {"name": None},
+     {"name": "", "provider": "ais", "namespace": {"name": "", "uuid": ""}}, "", None],
+)  # fmt: skip
+def test_an_output_bucket_without_a_name_is_the_input_bucket(output: object) -> None:
+    loaded = parse_spec(small(input_bck="s3://images/train", output_bck=output))
+    assert loaded.spec.output_bck == loaded.spec.input_bck
+    assert loaded.warnings == ()
+
+
+@pytest.mark.parametrize(
+    "output", [{"prefix": "out"}, {"name": "", "provider": "aws"}, {"nam": "x"}, []]
+)
+def test_an_output_bucket_that_says_more_but_no_name_is_refused(output: object) -> None:
+    assert any(path.startswith("output_bck") for path in problems_of(small(output_bck=output)))
+    assert any(path.startswith("input_bck") for path in problems_of(small(input_bck={"name": ""})))
