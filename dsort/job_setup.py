@@ -158,6 +158,6 @@ def output_names(spec: JobSpec, keymap: KeyMap | None) -> OutputNames:
     if keymap is None:
         return OutputNames.of([spec.output_format or ""], spec.output_extension)
     try:
-        return OutputNames.of(keymap.templates, spec.output_extension)
+        return OutputNames.of(keymap.templates, spec.names_extension)
     except ValueError as error:
         raise KeyMapError(f"a template of the external key map is none: {error}") from None

@@ -91,10 +91,12 @@ class HasOutputs(Protocol):
     """A spec, as far as it says what outputs are called."""
 
     output_format: str | None
-    output_extension: str
     ekm: Mapping[str, Any] | None
     ekm_file: str | None
     ekm_default: str | None
+
+    @property
+    def names_extension(self) -> str: ...
 
 
 def claims_of(
@@ -114,7 +116,7 @@ def claims_of(
         texts = [*spec.ekm, *filter(None, (spec.ekm_default,))]
     else:
         texts = [spec.output_format] if spec.output_format else []
-    finals = (final_templates(text, spec.output_extension) for text in texts)
+    finals = (final_templates(text, spec.names_extension) for text in texts)
     return [[output_uri, each] for each in dict.fromkeys(chain.from_iterable(finals))]
 
 

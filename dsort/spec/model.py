@@ -253,7 +253,8 @@ class JobSpec(_Part):
     )
     output_bck: Bucket = Field(
         default_factory=lambda: BucketRef("", ""),
-        description="The bucket to write. Default: input_bck. Never http(s)://.",
+        description="The bucket to write. Default (also of one without a name): input_bck. Never "
+        "http(s)://.",
     )
     input_format: InputFormat = Field(
         default_factory=InputFormat, description="Which shards of the bucket go in."
@@ -314,6 +315,12 @@ class JobSpec(_Part):
         default=None,
         description="The template of records that the external key map does not place; needs "
         "ekm_missing_key: ignore or warn.",
+    )
+    compatibility: Literal["dsort", "aistore"] = Field(
+        default="dsort",
+        description="Of an external key map: aistore takes the names that its templates make as "
+        "they are; dsort appends output_extension to those that have no archive extension, as "
+        "AIStore's documentation shows it and AIStore itself does not.",
     )
     description: str = Field(default="", description="Free text, kept in the manifest.")
     max_mem_usage: MemoryAmount = Field(
@@ -392,6 +399,12 @@ class JobSpec(_Part):
     def has_key_map(self) -> bool:
         """Whether an external key map says where records go, and not ``output_format``."""
         return self.ekm is not None or self.ekm_file is not None
+
+    @property
+    def names_extension(self) -> str:
+        """What is appended to output names that have no archive extension; may be empty."""
+        as_they_are = self.has_key_map and self.compatibility == "aistore"
+        return "" if as_they_are else self.output_extension
 
     def with_seed(self, seed: str) -> JobSpec:
         """This spec with ``seed``: what a shuffle without one becomes once a seed is drawn."""

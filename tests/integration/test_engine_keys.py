@@ -94,6 +94,27 @@ def test_lines_of_a_key_map_may_be_malformed(reaction: str, tmp_path: Path) -> N
     assert list(files_of(tmp_path / "out")) == ["as-0.tar"]
 
 
+@pytest.mark.parametrize(
+    ("compatibility", "names"),
+    [("dsort", ["cats-0.tar", "dogs-0.tar"]), ("aistore", ["cats-0", "dogs-0.tar"])],
+)
+def test_names_of_a_key_map_get_the_extension_unless_as_aistore_names_them(
+    compatibility: str, names: list[str], tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", KEYED)
+    (tmp_path / "map").write_text("^cat\tcats-%d\n^dog\tdogs-%d.tar\n")
+    spec = keyed(
+        ekm_file=str(tmp_path / "map"), ekm_missing_key="ignore", index="wids",
+        compatibility=compatibility,
+    )  # fmt: skip
+    del spec["ekm"]
+    report = run_local(tmp_path, spec)
+    there = [path.name for path in (tmp_path / "out").iterdir() if path.suffix != ".json"]
+    assert sorted(name for name in there if not name.startswith(".")) == names
+    manifest = (tmp_path / "out" / str(report.manifest_name)).read_bytes()
+    assert verify(manifest, options=RunOptions(root=tmp_path, workers=1)).ok
+
+
 # --- content keys --------------------------------------------------------------------------------
 
 CONTENT = {"kind": "content", "extension": ".cls", "content_key_type": "int"}

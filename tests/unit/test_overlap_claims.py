@@ -89,3 +89,16 @@ def test_names_that_a_template_makes_are_told_from_others() -> None:
     odd = {"a/x-{00..10..5}.tar", "out-%03d.tar", "100%", "{", "@"}
     assert names_made(templates, made | others | odd) == made
     assert names_made([], made) == set()
+
+
+def test_names_of_a_key_map_as_aistore_makes_them_have_no_extension() -> None:
+    fields = {
+        "input_bck": "a",
+        "output_bck": "b",
+        "output_shard_records": 1,
+        "ekm": {"x-%d": ["k"]},
+    }
+    ours = parse_spec(fields).spec
+    theirs = parse_spec(fields | {"compatibility": "aistore"}).spec
+    assert claims_of(ours, "b") == [["b", "x-%d.tar"]]
+    assert claims_of(theirs, "b") == [["b", "x-%d"]]
