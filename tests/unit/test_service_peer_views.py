@@ -37,6 +37,7 @@ QUEUED = JobRow(
     schedule_id=None,
     due_at=None,
     after_commit=None,
+    hooks=None,
     idempotency_key=None,
     body_digest=None,
     created_at=990.0,
