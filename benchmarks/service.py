@@ -81,6 +81,7 @@ def _key_map_server() -> Iterator[str]:
 def _service(directory: Path, key_map: str) -> Iterator[str]:
     url_file = directory / "url"
     command = [sys.executable, "-m", "dsort", "serve", "--no-auth", "--port", "0"]
+    command += ["--max-queued-per-owner", "1000000"]  # all of them are one owner's
     command += ["--root", str(directory), "--state-dir", str(directory / "state")]
     command += ["--ekm-allow-host", urlsplit(key_map).netloc, "--ekm-allow-private"]
     command += ["--url-file", str(url_file)]

@@ -30,7 +30,8 @@ def serve(
     max_running_jobs: serve_options.MaxRunningJobs = 1,
     max_running_plans: serve_options.MaxRunningPlans = 2,
     max_running_per_owner: serve_options.MaxRunningPerOwner = None,
-    max_queued_per_owner: serve_options.MaxQueuedPerOwner = None,
+    max_queued_per_owner: serve_options.MaxQueuedPerOwner = 1_000,
+    max_job_time: serve_options.MaxJobTime = None,
     reactions: serve_options.Reactions = None,
     workers: options.Workers = None,
     memory_max: options.MemoryMax = None,
@@ -82,6 +83,7 @@ def serve(
         plans_running_max=max_running_plans,
         running_per_owner_max=max_running_per_owner,
         queued_per_owner_max=max_queued_per_owner,
+        job_time_max_s=_seconds(max_job_time),
         requests_per_minute_max=requests_per_minute,
     )
     run_service(config, say=output.inform, url_file=url_file, access_log=access_log)
@@ -132,6 +134,19 @@ def _of_run(given: RunArguments) -> dict[str, Any]:
         "move": run.move,
         "settings": run.settings,
     }
+
+
+def _seconds(text: str | None) -> float | None:
+    """A time as people write it: ``6h``."""
+    from dsort.service.schedules.intervals import parse_interval
+
+    if text is None:
+        return None
+    try:
+        return float(parse_interval(text).total_s)
+    except ValueError as error:
+        message = str(error).replace("interval", "time")
+        raise SpecError([SpecProblem("--max-job-time", message, "e.g. 6h, 90m or 1d")]) from None
 
 
 def _uri_pattern(text: str) -> str:

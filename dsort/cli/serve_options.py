@@ -14,6 +14,7 @@ __all__ = [
     "EkmAllowPrivate",
     "Host",
     "Insecure",
+    "MaxJobTime",
     "MaxQueuedPerOwner",
     "MaxRunningJobs",
     "MaxRunningPerOwner",
@@ -90,8 +91,17 @@ MaxRunningPerOwner = Annotated[
     ),
 ]
 MaxQueuedPerOwner = Annotated[
-    int | None,
+    int,
     typer.Option("--max-queued-per-owner", metavar="N", min=1, help="Of one owner, waiting."),
+]
+MaxJobTime = Annotated[
+    str | None,
+    typer.Option(
+        "--max-job-time",
+        metavar="TIME",
+        help="Stop jobs that run longer, e.g. 6h, 90m, 1d.",
+        show_default=False,
+    ),
 ]
 Insecure = Annotated[
     bool,

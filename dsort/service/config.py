@@ -26,6 +26,7 @@ __all__ = [
 BODY_BYTES_MAX = 1 << 20
 JOBS_RUNNING_MAX = 1
 PLANS_RUNNING_MAX = 2
+QUEUED_PER_OWNER_MAX = 1_000
 REQUESTS_PER_MINUTE_MAX = 60_000
 
 
@@ -63,7 +64,8 @@ class ServiceConfig:
     jobs_running_max: int = JOBS_RUNNING_MAX  # of this replica
     plans_running_max: int = PLANS_RUNNING_MAX  # of this replica
     running_per_owner_max: int | None = None  # over all replicas
-    queued_per_owner_max: int | None = None
+    queued_per_owner_max: int | None = QUEUED_PER_OWNER_MAX
+    job_time_max_s: float | None = None  # of a job, from when it was taken from the queue
     memory_max_bytes: int | None = None
     bandwidth_max_bytes_per_s: float | None = None
     workers: int | None = None

@@ -94,6 +94,47 @@ def test_the_highest_priority_comes_first_and_of_equals_the_eldest(
     assert claimed(database) == ["b", "d", "a", "e", "c"]
 
 
+def test_owners_take_turns_at_equal_priority(database: Database, store: JobStore) -> None:
+    for number in range(4):
+        submit(store, f"ann{number}")
+    for number in range(2):
+        submit(store, f"ben{number}", owner="ben")
+    submit(store, "cem0", owner="cem")
+    submit(store, "ann9", priority=1)
+    one = Limits(1, 1)
+    found = []
+    while (row := claim(database, limits=one)) is not None:
+        found.append(row.job_id)
+        assert finish(database, row.job_id, 1, DONE, now_s=1.0)
+    assert found == ["ann9", "ben0", "cem0", "ann0", "ben1", "ann1", "ann2", "ann3"]
+
+
+def test_who_has_fewer_running_comes_first(database: Database, store: JobStore) -> None:
+    for number in range(3):
+        submit(store, f"ann{number}")
+    assert claimed(database, limits=Limits(2, 1)) == ["ann0", "ann1"]
+    for number in range(3):
+        submit(store, f"ben{number}", owner="ben")
+    assert claimed(database, limits=Limits(5, 1)) == ["ben0", "ben1", "ann2"]
+
+
+def test_a_job_that_is_taken_up_again_begins_to_run_anew(
+    database: Database, store: JobStore
+) -> None:
+    submit(store, "a")
+    row = claim(database)
+    assert row is not None
+    assert (row.started_at, row.begun_at) == (2000.0, 2000.0)
+    taken = again(database, row)
+    assert taken is not None
+    assert taken.begun_at == 2000.0  # a new process is no new time
+    assert finish(database, "a", 2, Ending("stopped", 143), now_s=2500.0)
+    store.requeue("a")
+    row = claim_next(database, host="h/b/1", replica="one", limits=ROOM, now_s=9000.0)
+    assert row is not None
+    assert (row.started_at, row.begun_at) == (2000.0, 9000.0)
+
+
 def test_a_claimed_job_runs_its_first_attempt_and_says_so(
     database: Database, store: JobStore
 ) -> None:

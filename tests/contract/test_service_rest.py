@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.service_here import SPEC, ServiceHere, service_here
+from tests.support.service_here import SPEC, ServiceHere, config_for, service_here
 
 
 @pytest.fixture
@@ -107,6 +107,22 @@ def test_lists_are_filtered(here: ServiceHere) -> None:
     assert ids(since="2999-01-01T00:00:00Z") == []
 
 
+def test_owners_take_turns(tmp_path: Path) -> None:
+    with service_here(tmp_path, no_auth=False) as here:
+        job_ids = []
+        for owner in ("ann", "ben"):
+            text = here.service.tokens.add(owner, "submitter")
+            headers = {"Authorization": f"Bearer {text}"}
+            for _ in range(3 if owner == "ann" else 2):
+                made = here.client.post("/v1/jobs", json=SPEC, headers=headers)
+                job_ids.append(made.json()["job_id"])
+        listed = here.client.get("/v1/jobs", headers=headers).json()["jobs"]
+        places = {job["job_id"]: job["queue_position"] for job in listed}
+        assert [places[job_id] for job_id in job_ids] == [1, 3, 5, 2, 4]
+        one = here.client.get(f"/v1/jobs/{job_ids[1]}", headers=headers)
+        assert one.json()["queue_position"] == 3
+
+
 def test_the_queue_is_ordered_by_priority_then_by_age(here: ServiceHere) -> None:
     jobs = [here.submit(priority=priority) for priority in (0, 5, 0, 9)]
     listed = {job["job_id"]: job for job in here.client.get("/v1/jobs").json()["jobs"]}
@@ -175,8 +191,46 @@ def test_an_owner_can_queue_only_so_many(tmp_path: Path) -> None:
         here.submit()
         here.submit()
         answer = here.client.post("/v1/jobs", json=SPEC)
-    assert answer.status_code == 429
-    assert int(answer.headers["retry-after"]) > 0
+        assert answer.status_code == 429
+        assert int(answer.headers["retry-after"]) > 0
+        assert "--max-queued-per-owner" in answer.json()["hint"]
+        stopped = here.client.get("/v1/jobs").json()["jobs"][0]["job_id"]
+        here.client.post(f"/v1/jobs/{stopped}/stop")
+        here.submit()
+        assert here.client.post(f"/v1/jobs/{stopped}/resume").status_code == 429
+    assert config_for(tmp_path).queued_per_owner_max == 1000  # unless it is said otherwise
+
+
+def test_priority_above_the_usual_is_for_admins(tmp_path: Path) -> None:
+    with service_here(tmp_path, no_auth=False) as here:
+        tokens = here.service.tokens
+        headers = {
+            role: {"Authorization": f"Bearer {tokens.add(role, role)}"}
+            for role in ("submitter", "admin")
+        }
+
+        def submit(role: str, priority: int) -> Any:
+            query = {"priority": priority}
+            return here.client.post("/v1/jobs", json=SPEC, params=query, headers=headers[role])
+
+        refused = submit("submitter", 1)
+        assert refused.status_code == 403
+        assert "admin" in refused.json()["detail"]
+        assert "take turns" in refused.json()["hint"]
+        assert [submit("submitter", each).status_code for each in (0, -5)] == [201, 201]
+        assert submit("admin", 1000).status_code == 201
+        nightly = {"name": "n", "every": "1d", "spec": SPEC, "priority": 1}
+        made = here.client.post("/v1/schedules", json=nightly, headers=headers["submitter"])
+        assert made.status_code == 403
+        made = here.client.post("/v1/schedules", json=nightly, headers=headers["admin"])
+        assert made.status_code == 201
+        # Who was an admin once makes jobs of the usual priority.
+        tokens.remove("admin")
+        tokens.add("admin", "submitter")
+        headers["root"] = {"Authorization": f"Bearer {tokens.add('root', 'admin')}"}
+        run = here.client.post("/v1/schedules/n/run-now", headers=headers["root"])
+        job = here.client.get(f"/v1/jobs/{run.json()['job_id']}", headers=headers["root"]).json()
+        assert (job["owner"], job["priority"]) == ("admin", 0)
 
 
 def test_health_needs_no_token(tmp_path: Path) -> None:

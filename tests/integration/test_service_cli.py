@@ -94,7 +94,7 @@ def fits(text: str) -> bool:
 
 
 def test_a_job_is_submitted_waited_for_and_shown(place: Place, there: CommandLine) -> None:
-    args = ("--label", "nightly", "--priority", "2")
+    args = ("--label", "nightly", "--priority", "-2")
     started = there("start", "in", f"more-{place.made}", "-f", place.spec(), *args)
     assert (started.code, started.err) == (0, "")
     job_id = started.out.removesuffix("\n")
@@ -110,7 +110,7 @@ def test_a_job_is_submitted_waited_for_and_shown(place: Place, there: CommandLin
     for words in (f"{job_id} finished", "alice", "nightly", "out-0.tar", "mixing "):
         assert words in one.out
     document = shown(there, "show", job_id)
-    assert (document["job_id"], document["priority"]) == (job_id, 2)
+    assert (document["job_id"], document["priority"]) == (job_id, -2)
     assert document["output_uri"].endswith("/more-0")
     listed = there("show")
     header, *rows = listed.out.splitlines()

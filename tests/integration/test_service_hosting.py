@@ -300,3 +300,17 @@ def test_a_job_that_lives_elsewhere_is_stopped_there(hosted: Hosting) -> None:
 
 def _lives(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_job_that_takes_too_long_is_stopped_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = arm(tmp_path / "points", PointFault("create:start", 1, "stop"))
+    with hosting(tmp_path, monkeypatch, points=points, job_time_max_s=1.0) as hosted:
+        row = hosted.ended(hosted.submit())
+        assert (row.state, row.exit_code, row.attempt) == ("stopped", 143, 1)
+        assert row.error is not None
+        assert "ran longer than a job may here, 1 s (--max-job-time)" in row.error["detail"]
+        assert row.stop_reason is not None
+        assert "--max-job-time" in row.stop_reason
+        only_a_report(hosted.root / "out")

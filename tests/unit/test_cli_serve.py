@@ -68,6 +68,9 @@ def test_the_replica_keeps_its_name(serve: Serve, tmp_path: Path) -> None:
         (["--max-running-plans", "4"], "plans_running_max", 4),
         (["--max-running-per-owner", "5"], "running_per_owner_max", 5),
         (["--max-queued-per-owner", "6"], "queued_per_owner_max", 6),
+        ([], "queued_per_owner_max", 1000),
+        ([], "job_time_max_s", None),
+        (["--max-job-time", "6h"], "job_time_max_s", 21_600.0),
         (["--requests-per-minute", "7"], "requests_per_minute_max", 7),
         (["--workers", "2"], "workers", 2),
         (["--memory-max", "1GiB"], "memory_max_bytes", 1 << 30),
@@ -82,6 +85,14 @@ def test_options_say_what_they_are_called(
 ) -> None:
     config, _ = serve("--state-dir", tmp_path / "state", *args)
     assert getattr(config, field) == value
+
+
+@pytest.mark.parametrize("text", ["", "6", "-1h", "3s", "for ever"])
+def test_a_time_that_is_none_is_refused(cli: CommandLine, tmp_path: Path, text: str) -> None:
+    ended = cli("serve", "--state-dir", tmp_path / "state", "--max-job-time", text)
+    assert ended.code == 2
+    assert "--max-job-time" in ended.err
+    assert "6h" in ended.err
 
 
 def test_certificates_that_are_not_there_are_refused(cli: CommandLine, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "schedule_runs",
     "schedules",
     "tokens",
+    "turns",
 ]
 
 metadata = MetaData(
@@ -94,6 +95,7 @@ jobs = Table(
     Column("result", _Json),  # JobReport or PlanReport
     Column("error", _Json),  # problem document
     Column("exit_code", Integer),
+    Column("begun_at", Double),  # since when it runs: it was taken from the queue then
     UniqueConstraint("owner", "idempotency_key"),
     Index("ix_jobs_state_priority", "state", "priority", "number"),
     Index("ix_jobs_owner_number", "owner", "number"),
@@ -195,6 +197,14 @@ notices = Table(  # what hooks are still to be told
     Index("ix_notices_next_try_at", "next_try_at"),
     sqlite_autoincrement=True,
 )
+
+turns = Table(
+    "turns",
+    metadata,
+    Column("owner", AnyText(128), primary_key=True),
+    Column("turn", BigInteger, nullable=False),
+)
+"""The number of each owner's last start of a job, of all starts: the lowest is the next."""
 
 locks = Table("locks", metadata, Column("name", AnyText(32), primary_key=True))
 """Rows to lock for what only one replica may do at a time: ``dispatch``."""

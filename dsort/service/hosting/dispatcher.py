@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from dsort.core.closing import Closing
-from dsort.errors import DsortError, WorkerLostError
+from dsort.errors import DsortError, NotFoundError, WorkerLostError
 from dsort.job_setup import cores
 from dsort.runtime.answers import settle
 from dsort.runtime.ray_version import check_ray_version
@@ -52,11 +52,11 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Timing:
     """How long the dispatcher waits: between two looks at the queue at most and at least, for a
-    job that was asked to stop, and where no process can be begun."""
+    job that was asked to stop before its process is killed, and where no process can be begun."""
 
     look_s: float = 1.0
     rest_s: float = 0.02
-    stop_grace_s: float = 600.0
+    stop_grace_s: float = 60.0
     unborn_s: float = 5.0
 
 
@@ -72,6 +72,7 @@ class Dispatcher(Closing):
         self._limits = Limits(
             config.jobs_running_max, config.plans_running_max, config.running_per_owner_max
         )
+        self._job_time_max_s = config.job_time_max_s
         self._surroundings = Surroundings.of(config)
         self._timing = timing or Timing()
         self._host = Host()
@@ -175,6 +176,8 @@ class Dispatcher(Closing):
                 self._recover(row, death)
             elif row.stop_asked_at is not None:
                 self._stop_by_force(row)
+            elif row.replica == self._replica:
+                self._stop_if_too_long(row)
         for key in ended:
             del self._begun[key]
 
@@ -234,6 +237,19 @@ class Dispatcher(Closing):
             deaths=deaths,
         )
 
+    def _stop_if_too_long(self, row: JobRow) -> None:
+        """Ask a job to stop that has run for longer than any may. Time of this replica's clock on
+        both ends."""
+        most_s, begun_at = self._job_time_max_s, row.begun_at or row.started_at
+        if most_s is None or begun_at is None or time.time() - begun_at <= most_s:
+            return
+        reason = (
+            f"it ran longer than {_words_of(most_s)}, as long as a job may here (--max-job-time)"
+        )
+        log.warning("job %s is asked to stop: %s", row.job_id, reason)
+        with contextlib.suppress(NotFoundError):
+            self._store.ask_stop(row.job_id, reason)
+
     def _stop_by_force(self, row: JobRow) -> None:
         """Kill who was asked to stop and has not in a long while. The next attempt cleans up, and
         has ten times as long for that."""
@@ -290,3 +306,11 @@ class Dispatcher(Closing):
         self._hosted.move_to_end(row.job_id)
         while len(self._hosted) > HOSTED_KEPT:
             self._hosted.popitem(last=False)
+
+
+def _words_of(seconds: float) -> str:
+    """A time in the largest unit that it is a whole number of: ``6 h``."""
+    for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= unit_s and seconds % unit_s == 0:
+            return f"{seconds / unit_s:.0f} {unit}"
+    return f"{seconds:g} s"

@@ -21,7 +21,7 @@ from dsort.service.http.responses import JobList, WholeJobView, body_like, probl
 from dsort.service.http.spec_body import SPEC_BODY
 from dsort.service.jobs.rows import JobRow, NewJob
 from dsort.service.jobs.store import JobFilter
-from dsort.service.jobs.submitting import Asked
+from dsort.service.jobs.submitting import Asked, allowed_priority
 from dsort.service.jobs.views import job_view
 from dsort.service.security.identity import visible
 from dsort.service.security.spec_text import check_text
@@ -31,6 +31,7 @@ __all__ = ["SeenJob", "router"]
 
 LIST_MAX = 500
 _PLACE = "The job's own route."
+_PRIORITY = "Higher goes first in the queue; at equal priority owners take turns. Above 0: admins."
 _REFUSED = problems(400, 401, 403, 404, 409, 413, 429)
 JobId = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9_-]+$", description="A job's id.")]
 State = Literal["queued", "running", "finished", "failed", "stopped"]
@@ -103,9 +104,7 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
     async def submit_job(
         request: Request,
         identity: Submitting,
-        priority: Annotated[
-            int, Query(ge=-1000, le=1000, description="Higher goes first in the queue.")
-        ] = 0,
+        priority: Annotated[int, Query(ge=-1000, le=1000, description=_PRIORITY)] = 0,
         label: Annotated[
             list[str], Query(max_length=20, description="To find the job by; may be repeated.")
         ] = [],  # noqa: B006 (FastAPI copies it)
@@ -273,7 +272,7 @@ def _add_ends(routes: APIRouter, service: Service) -> None:
         """A new job with the same spec and the same seed."""
         of_schedule = {"schedule_id": row.schedule_id, "due_at": row.due_at}
         asked = Asked(
-            priority=row.priority,
+            priority=allowed_priority(identity, row.priority),
             labels=row.labels,
             description=row.description,
             dry_run=row.kind == "plan",

@@ -16,11 +16,12 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, u
 
 from dsort.errors import JobConflictError
 from dsort.service.database.engine import Database
-from dsort.service.database.tables import events, jobs
+from dsort.service.database.tables import events, jobs, turns
 from dsort.service.jobs.conflicts import conflict_of, is_known
 from dsort.service.jobs.notices import add_job_notices
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import add_event, job_rows
+from dsort.service.jobs.turns import fair_order, note_turn
 
 __all__ = [
     "Beat",
@@ -102,8 +103,9 @@ def claim_next(
     """Begin the next attempt of the queued job that comes first, of those that may run now; None
     if none may.
 
-    First comes the highest priority, then who was submitted first. Passed over are jobs whose owner
-    has as many as may run, and those that would write names that a running job may write.
+    First comes the highest priority, and at equal priority owners take turns (``turns.py``). Passed
+    over are jobs whose owner has as many as may run, and those that would write names that a
+    running job may write.
     """
     with database.reading() as connection:
         if _next(connection, replica, limits) is None:
@@ -120,11 +122,13 @@ def claim_next(
                 state="running",
                 attempt=attempt,
                 started_at=found.started_at or now_s,
+                begun_at=now_s,
                 **_held_by(host, replica, now_s),
             )
         )
         if not changed.rowcount:
             return None  # it was stopped at this moment
+        note_turn(connection, found.owner)
         told = {"state": "running", "attempt": attempt}
         add_event(connection, found.job_id, "state", told, now_s=now_s)
         return _row(connection, found.job_id)
@@ -220,13 +224,21 @@ def _next(
     if not kinds:
         return None
     query = (
-        select(jobs.c.job_id, jobs.c.kind, jobs.c.claims, jobs.c.attempt, jobs.c.started_at)
+        select(
+            jobs.c.job_id,
+            jobs.c.kind,
+            jobs.c.owner,
+            jobs.c.claims,
+            jobs.c.attempt,
+            jobs.c.started_at,
+        )
+        .select_from(jobs.outerjoin(turns, turns.c.owner == jobs.c.owner))
         .where(
             jobs.c.state == "queued",
             jobs.c.kind.in_(kinds),
             jobs.c.owner.not_in(_full_owners(running, limits)),
         )
-        .order_by(jobs.c.priority.desc(), jobs.c.number)
+        .order_by(*fair_order(row.owner for row in running))
         .execution_options(yield_per=CANDIDATES_AT_A_TIME)
     )
     held = [row.claims for row in running if row.kind == "run" and row.claims]

@@ -79,6 +79,7 @@ class JobRow:
     result: Json | None
     error: Json | None
     exit_code: int | None
+    begun_at: float | None = None  # since when it runs: it was taken from the queue then
     labels: tuple[str, ...] = ()
     schedule_name: str | None = None
 

@@ -13,7 +13,6 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
-    and_,
     delete,
     func,
     insert,
@@ -29,6 +28,7 @@ from dsort.service.database.engine import Database
 from dsort.service.database.tables import events, jobs, labels, schedules
 from dsort.service.database.together import Together
 from dsort.service.jobs.rows import ENDED, EventRow, JobRow, NewJob
+from dsort.service.jobs.turns import queue_places
 
 __all__ = ["Beside", "JobFilter", "JobPageOf", "JobStore", "add_event", "insert_job", "job_rows"]
 
@@ -194,6 +194,8 @@ class JobStore:
             raise TooManyRequestsError(
                 f"{owner} has {self._max_queued} jobs in the queue, as many as anyone may have",
                 retry_after_s=QUEUE_FULL_RETRY_S,
+                hint="wait until some have begun, or stop them; the service's operator sets the "
+                "limit: --max-queued-per-owner",
             )
 
     def get(self, job_id: str) -> JobRow | None:
@@ -215,31 +217,21 @@ class JobStore:
         return JobPageOf(tuple(found[:limit]), found[limit - 1].number if more else None)
 
     def position(self, row: JobRow) -> int | None:
-        """The place in the queue of one job, from 1; None if it does not wait."""
-        if row.state != "queued":
-            return None
-        before = or_(
-            jobs.c.priority > row.priority,
-            and_(jobs.c.priority == row.priority, jobs.c.number <= row.number),
-        )
-        query = select(func.count()).where(jobs.c.state == "queued", before)
-        with self._database.reading() as connection:
-            return connection.execute(query).scalar_one()
+        """The place in the queue of one job, from 1; None if it does not wait, or is far behind."""
+        return self.positions([row.number]).get(row.number) if row.state == "queued" else None
 
     def positions(self, numbers: Iterable[int]) -> dict[int, int]:
-        """The places in the queue, from 1, of those that are among its first thousand."""
+        """The places in the queue, from 1, of those that are among its first thousand: as they will
+        come, if jobs take equally long."""
         wanted = set(numbers)
         if not wanted:
             return {}
-        query = (
-            select(jobs.c.number)
-            .where(jobs.c.state == "queued")
-            .order_by(jobs.c.priority.desc(), jobs.c.number)
-            .limit(POSITIONS_MAX)
-        )
+        running = select(jobs.c.owner).where(jobs.c.state == "running")
         with self._database.reading() as connection:
-            queue = connection.execute(query).scalars()
-            return {number: at for at, number in enumerate(queue, start=1) if number in wanted}
+            places = queue_places(connection.execute(running).scalars()).subquery()
+            query = select(places).where(places.c.place <= POSITIONS_MAX)
+            found = connection.execute(query)
+            return {row.number: row.place for row in found if row.number in wanted}
 
     def count_by_state(self) -> dict[str, int]:
         """How many jobs there are in each state."""
@@ -297,7 +289,7 @@ class JobStore:
 
     def requeue(self, job_id: str) -> JobRow:
         """Put a failed or stopped job into the queue again: it goes on from what is left of it.
-        ``ConflictError`` in any other state."""
+        ``ConflictError`` in any other state; ``TooManyRequestsError`` as for ``submit``."""
         with self._database.writing() as connection:
             row, now_s = _one(connection, job_id), self._clock()
             if row.state not in ("failed", "stopped"):
@@ -305,6 +297,7 @@ class JobStore:
                     f"job {job_id} is {row.state}",
                     hint="only a failed or stopped job can be resumed",
                 )
+            self._refuse_many(connection, row.owner)
             changed = connection.execute(
                 update(jobs)
                 .where(jobs.c.job_id == job_id, jobs.c.state == row.state)

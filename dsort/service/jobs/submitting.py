@@ -27,15 +27,17 @@ from dsort.service.security.guard import (
     check_spec,
     parse_text,
 )
-from dsort.service.security.identity import Identity
+from dsort.service.security.identity import ADMIN, Identity
 from dsort.service.security.roots import policy_of
 from dsort.spec.load import LoadedSpec, parse_spec
 from dsort.spec.model import JobSpec
 
-__all__ = ["Asked", "Submitter", "checked_labels"]
+__all__ = ["Asked", "Submitter", "allow", "allowed_priority", "checked_labels", "refuse_overlap"]
 
 LABELS_MAX = 20
 PRIORITY_MAX = 1_000
+PRIORITY_USUAL = 0
+"""Above it only admins may go: each of them would go first, and nobody's turn would come."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@+-]{0,62}")
 
 
@@ -142,8 +144,20 @@ class Submitter:
         )
 
 
+def allowed_priority(identity: Identity, priority: int) -> int:
+    """``priority``, or as much of it as this identity may give a job."""
+    return priority if identity.at_least(ADMIN) else min(priority, PRIORITY_USUAL)
+
+
 def allow(identity: Identity, new: NewJob) -> None:
-    """``ForbiddenError`` that names all buckets which are not for this identity."""
+    """``ForbiddenError`` that names all buckets which are not for this identity, or says that the
+    priority is not."""
+    if allowed_priority(identity, new.priority) != new.priority:
+        raise ForbiddenError(
+            f"{identity.name} is a {identity.role}, and a priority above {PRIORITY_USUAL} is for "
+            "an admin",
+            hint="leave the priority out: owners take turns; or ask an admin to submit it",
+        )
     wrong = [
         f"{role} {uri}"
         for role, uri, allowed in (

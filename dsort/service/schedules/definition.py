@@ -186,7 +186,7 @@ class ScheduleDefinition(BaseModel):
         description="Whom to tell when one of its jobs has failed, or could not be submitted.",
     )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
-        default=0, description="Of its jobs: higher goes first."
+        default=0, description="Of its jobs: higher goes first. Above 0 it is for admins."
     )
     labels: Annotated[
         tuple[Annotated[str, AfterValidator(_label)], ...],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dsort.errors import ForbiddenError
 from dsort.service.jobs.rows import NewJob
-from dsort.service.jobs.submitting import Asked, allow
+from dsort.service.jobs.submitting import Asked, allow, allowed_priority
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.due import date_of, run_id_of
 from dsort.service.schedules.loading import SAMPLE
@@ -55,9 +55,9 @@ class JobMaker:
 
     def uris(self, definition: ScheduleDefinition, identity: Identity) -> tuple[str, str]:
         """(input, output): as much of the buckets' URIs as all runs share. ``ForbiddenError`` if
-        those, or those of a run, are not for ``identity``."""
+        those, or those of a run, or its priority are not for ``identity``."""
         spec = definition.spec
-        self._allowed(render(spec, SAMPLE), identity)
+        self._allowed(render(spec, SAMPLE), identity, priority=definition.priority)
         shared = self._allowed(render(with_shared_buckets(spec), SAMPLE), identity)
         return shared.input_uri, shared.output_uri
 
@@ -86,7 +86,7 @@ class JobMaker:
             {**render(definition.spec, values), **definition.hooks},
             identity,
             owner=row.owner,
-            priority=definition.priority,
+            priority=allowed_priority(identity, definition.priority),
             labels=definition.labels,
             more=more,
         )
