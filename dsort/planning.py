@@ -15,6 +15,7 @@ from dsort.core.mixing_counts import MixingTally
 from dsort.core.mixing_verdict import judge_mixing
 from dsort.core.outputs import TemplateExhaustedError
 from dsort.core.plan import CutRule, OpenShard, OutputShard, Piece, merge_pieces
+from dsort.core.sizes import format_bytes
 from dsort.core.tally import tally_of, tally_rows
 from dsort.duplicates import Dropped, Renamed, rename_duplicates, settle_duplicates
 from dsort.errors import InvariantError, SpecError, SpecProblem
@@ -24,6 +25,9 @@ from dsort.ordering import Ordering
 from dsort.workers.tasks import CutDone, CutTask, ExtractDone
 
 __all__ = ["Plan", "extract", "make_plan"]
+
+OVERHEAD_TOLD_FROM = 1.5
+"""So many times their payload output shards may be large without a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +124,14 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     ordered = ordering.in_order()
     payload_total = sum(facts.payload_bytes for facts in ordered)
     kept = sum(facts.records for facts in ordered)
+    counts_file = job.spec.output_shard_size_counts == "file"
     rule = job.names.cut_rule(
         size_bytes=job.spec.output_shard_size,
         records=job.spec.output_shard_records,
         count=job.spec.output_shard_count,
-        payload_total=payload_total,
+        bytes_total=sum(facts.stored_bytes for facts in ordered) if counts_file else payload_total,
         records_total=kept,
+        counts_file=counts_file,
     )
     pieces, mixing = steadily(ordering, lambda: _cut(job, ordering, rule))
     outputs = merge_pieces(pieces, count=rule.count)
@@ -139,6 +145,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         payload_bytes=payload_total,
         stored_bytes=sum(shard.stored_bytes for shard in outputs),
     )
+    _warn_of_overhead(job, plan)
     job.mixing = judge_mixing(
         mixing.table(len(outputs)),
         input_shards=len(job.inputs),
@@ -146,6 +153,19 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         order=job.order,
     )
     return plan, ordering
+
+
+def _warn_of_overhead(job: Job, plan: Plan) -> None:
+    """Of small members, headers and padding are most of a shard, which its size does not count."""
+    if job.spec.output_shard_size is None or job.spec.output_shard_size_counts == "file":
+        return
+    if plan.records and plan.stored_bytes >= OVERHEAD_TOLD_FROM * plan.payload_bytes:
+        job.warn(
+            "output_shard_size",
+            f"the output shards take {format_bytes(plan.stored_bytes)}, but their payload is "
+            f"{format_bytes(plan.payload_bytes)}, which is what output_shard_size counts "
+            "(output_shard_size_counts: file counts headers and padding, too)",
+        )
 
 
 def _cut(job: Job, ordering: Ordering, rule: CutRule) -> tuple[list[Piece], MixingTally]:

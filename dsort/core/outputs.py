@@ -109,16 +109,19 @@ class OutputNames:
         size_bytes: int | None,
         records: int | None,
         count: int | None,
-        payload_total: int,
+        bytes_total: int,
         records_total: int,
+        counts_file: bool = False,
     ) -> CutRule:
-        """When shards close. With none of the three: an even share of a bounded template each."""
+        """When shards close. With none of the three: an even share of a bounded template each.
+        ``bytes_total``: of what is counted, payload or (``counts_file``) all that is stored."""
         if records is not None:
             return CutRule(records=records)
         if count is not None:
             return CutRule(count=count, records_total=records_total)
         if size_bytes:
-            return CutRule(size_bytes=size_bytes)
+            return CutRule(size_bytes=size_bytes, counts_file=counts_file)
         names = self.templates[0].count
         assert names is not None, "an unbounded template has a size (the spec was checked)"
-        return CutRule(size_bytes=max(-(-payload_total // names), 1), shards_max=names)
+        share = max(-(-bytes_total // names), 1)
+        return CutRule(size_bytes=share, shards_max=names, counts_file=counts_file)

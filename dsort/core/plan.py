@@ -21,10 +21,10 @@ __all__ = ["CutRule", "OpenShard", "OutputShard", "Piece", "cut_bucket", "merge_
 class CutRule:
     """When an output shard closes; exactly one of the three is set.
 
-    ``size_bytes``: once its payload is at least that; with ``shards_max`` the last of so many stays
-    open for what has no payload. ``records``: with that many records, the last
-    one of a group with fewer. ``count``: that many shards in all whose record counts differ by at
-    most one (needs ``records_total``; no groups).
+    ``size_bytes``: once its payload (``counts_file``: headers and padding, too) is at least that;
+    with ``shards_max`` the last of so many stays open for what has no payload. ``records``: with
+    that many records, the last one of a group with fewer. ``count``: that many shards in all whose
+    record counts differ by at most one (needs ``records_total``; no groups).
     """
 
     size_bytes: int | None = None
@@ -32,6 +32,7 @@ class CutRule:
     count: int | None = None
     records_total: int = 0
     shards_max: int | None = None
+    counts_file: bool = False
 
     def records_in(self, number: int) -> int | None:
         """How many records shard ``number`` of a group holds, if the rule says so."""
@@ -101,6 +102,7 @@ def cut_bucket(
     """
     payload = _running(payload_bytes)
     stored = _running(stored_bytes)
+    counted = stored if rule.counts_file else payload
     member_count = _running(members)
     pieces: list[Piece] = []
     for group, start, stop in _group_runs(groups, len(payload_bytes), state.group):
@@ -108,7 +110,7 @@ def cut_bucket(
             state = OpenShard(group=group)
         row = start
         while row < stop:
-            until, closes = _close_at(rule, state, payload, row, stop)
+            until, closes = _close_at(rule, state, counted, row, stop)
             piece = Piece(
                 group=group,
                 number=state.number,
@@ -145,14 +147,15 @@ def _group_runs(groups: Int32s | None, count: int, current: int) -> Iterator[tup
 
 
 def _close_at(
-    rule: CutRule, state: OpenShard, payload: Int64s, row: int, stop: int
+    rule: CutRule, state: OpenShard, counted: Int64s, row: int, stop: int
 ) -> tuple[int, bool]:
     """The row after the last one that the open shard takes, and whether it closes there."""
     if rule.size_bytes is not None:
         if rule.shards_max is not None and state.number == rule.shards_max - 1:
             return stop, False
-        wanted = payload[row] + max(rule.size_bytes, 1) - state.payload_bytes
-        closing = int(np.searchsorted(payload[row + 1 : stop + 1], wanted, side="left"))
+        so_far = state.stored_bytes if rule.counts_file else state.payload_bytes
+        wanted = counted[row] + max(rule.size_bytes, 1) - so_far
+        closing = int(np.searchsorted(counted[row + 1 : stop + 1], wanted, side="left"))
         until = row + 1 + closing
         return (until, True) if until <= stop else (stop, False)
     records = rule.records_in(state.number)

@@ -285,6 +285,11 @@ class JobSpec(_Part):
         "them and a bounded template, the size is total / number of names.",
         examples=["100MB"],
     )
+    output_shard_size_counts: Literal["payload", "file"] = Field(
+        default="payload",
+        description="What output_shard_size counts. file: headers and padding of the members as "
+        "well, which are most of a shard of small members.",
+    )
     output_shard_records: Count | None = Field(
         default=None,
         description="Every output shard has exactly so many records, the last one fewer.",

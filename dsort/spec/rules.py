@@ -208,6 +208,10 @@ def _shards_end_somewhere(spec: JobSpec) -> Iterator[SpecProblem]:
             yield SpecProblem("output_shard_size", _SIZE_NEEDED, hint)
 
 
+def _ends_by_size(spec: JobSpec) -> bool:
+    return spec.output_shard_records is None and spec.output_shard_count is None
+
+
 def _sizes_given(spec: JobSpec) -> list[str]:
     return [name for name in _SIZES if getattr(spec, name) is not None]
 
@@ -382,6 +386,9 @@ def without_effect(spec: JobSpec) -> tuple[dict[str, object], list[str]]:
     if spec.ekm_file_sep != "\t" and spec.ekm_file is None:
         reasons["ekm_file_sep"] = "there is no ekm_file"
         values["ekm_file_sep"] = "\t"
+    if spec.output_shard_size_counts != "payload" and not _ends_by_size(spec):
+        reasons["output_shard_size_counts"] = "shards do not end by their size"
+        values["output_shard_size_counts"] = "payload"
     if spec.algorithm.seed is not None and spec.algorithm.kind != "shuffle":
         reasons["algorithm.seed"] = f"{spec.algorithm.kind} is not random"
         values["algorithm"] = spec.algorithm.model_copy(update={"seed": None})

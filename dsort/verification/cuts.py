@@ -27,7 +27,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
-    """What an output shard holds. ``last_payload_bytes``: of its last record."""
+    """What an output shard holds. ``last_payload_bytes``: of its last record. ``stored_bytes``:
+    with headers and padding, but without the end marker."""
 
     name: str
     place: Place
@@ -36,6 +37,14 @@ class ShardFacts:
     members: int
     payload_bytes: int
     last_payload_bytes: int
+    stored_bytes: int = 0
+    last_stored_bytes: int = 0
+
+    def sized_bytes(self, counts: str) -> tuple[int, int]:
+        """(bytes, those of the last record) of what ``output_shard_size_counts``."""
+        if counts == "file":
+            return self.stored_bytes, self.last_stored_bytes
+        return self.payload_bytes, self.last_payload_bytes
 
 
 def place_outputs(
@@ -97,10 +106,11 @@ def check_cuts(
     if spec.output_shard_count is not None:
         _check_count(facts, spec.output_shard_count, findings)
         return
+    counts = spec.output_shard_size_counts
     size_bytes, shards_max = spec.output_shard_size or 0, None
     if not size_bytes:  # an even share for each name of the template
         shards_max = names.templates[0].count or 1
-        size_bytes = max(-(-sum(shard.payload_bytes for shard in facts) // shards_max), 1)
+        size_bytes = max(-(-sum(shard.sized_bytes(counts)[0] for shard in facts) // shards_max), 1)
     for _, group in groupby(facts, key=lambda shard: shard.place.group):
         shards = list(group)
         for shard in shards:
@@ -112,7 +122,7 @@ def check_cuts(
             else:
                 # Where all payload is shared out, records without any may be left for the last.
                 stays_open = shards_max is not None and shard.place.number == shards_max - 1
-                text = _wrong_size(shard, size_bytes, last=last, stays_open=stays_open)
+                text = _wrong_size(shard, size_bytes, counts, last=last, stays_open=stays_open)
             if text:
                 findings.problem("cut", shard.name, "", text)
 
@@ -123,13 +133,16 @@ def _wrong_records(shard: ShardFacts, wanted: int, *, last: bool) -> str:
     return f"has {shard.records:,} records, {wanted:,} go into a shard"
 
 
-def _wrong_size(shard: ShardFacts, wanted: int, *, last: bool, stays_open: bool) -> str:
+def _wrong_size(
+    shard: ShardFacts, wanted: int, counts: str, *, last: bool, stays_open: bool
+) -> str:
     if shard.records == 0:
         return "has no record"
-    if shard.payload_bytes - shard.last_payload_bytes >= wanted and not stays_open:
-        return f"goes on after {wanted:,} bytes of payload, where a shard closes"
-    if not last and shard.payload_bytes < wanted:
-        return f"closes with {shard.payload_bytes:,} bytes of payload, before {wanted:,}"
+    sized_bytes, last_bytes = shard.sized_bytes(counts)
+    if sized_bytes - last_bytes >= wanted and not stays_open:
+        return f"goes on after {wanted:,} bytes of {counts}, where a shard closes"
+    if not last and sized_bytes < wanted:
+        return f"closes with {sized_bytes:,} bytes of {counts}, before {wanted:,}"
     return ""
 
 

@@ -87,7 +87,8 @@ class OutputReader:
             found = self._shard(shard, place, watch, md5)
             if found is None:
                 given = (shard.records, shard.members, shard.payload_bytes)
-                facts.append(ShardFacts(shard.name, place, False, *given, 0))
+                stored_bytes = shard.file_bytes - END_BYTES
+                facts.append(ShardFacts(shard.name, place, False, *given, 0, stored_bytes))
                 parts.append(_NOTHING)
             else:
                 records, ties = found
@@ -211,7 +212,7 @@ def _is_plain(members: MemberTable, size_bytes: int) -> bool:
 
 
 def _facts(name: str, place: Place, records: ShardRecords) -> ShardFacts:
-    payload = records.members.payload_bytes
+    payload, stored = records.members.payload_bytes, records.members.range_length
     last = records.rows_of(len(records) - 1) if len(records) else []
     return ShardFacts(
         name=name,
@@ -221,6 +222,8 @@ def _facts(name: str, place: Place, records: ShardRecords) -> ShardFacts:
         members=len(records.members),
         payload_bytes=int(payload.sum()),
         last_payload_bytes=int(payload[last].sum()),
+        stored_bytes=int(stored.sum()),
+        last_stored_bytes=int(stored[last].sum()),
     )
 
 

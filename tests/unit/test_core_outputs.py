@@ -84,12 +84,12 @@ def test_names_that_no_object_may_have_are_refused(template: str) -> None:
 def test_one_rule_closes_all_shards(asked: dict[str, int], rule: CutRule) -> None:
     given = {"size_bytes": None, "records": None, "count": None, **asked}
     names = OutputNames.of(["o-{0..2}"], ".tar")
-    assert names.cut_rule(**given, payload_total=1000, records_total=77) == rule
+    assert names.cut_rule(**given, bytes_total=1000, records_total=77) == rule
 
 
 def test_without_any_payload_shards_still_have_a_size() -> None:
     names = OutputNames.of(["o-{0..2}"], ".tar")
     rule = names.cut_rule(
-        size_bytes=None, records=None, count=None, payload_total=0, records_total=5
+        size_bytes=None, records=None, count=None, bytes_total=0, records_total=5
     )
     assert rule.size_bytes == 1

@@ -1,0 +1,73 @@
+"""What ``output_shard_size`` counts: payload, or the file with its headers and padding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsort import api
+from dsort.reports import RunOptions
+from dsort.spec.load import parse_spec
+from tests.support.datasets import Member, Shard, files_of, write_shards
+from tests.support.engine import plan_local, run_local, spec_of
+
+RECORDS = 60
+SIZE_BYTES = 10 * 1024
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for number in range(3):
+        members = [Member(f"{number}{i:03d}.cls", b"%d" % i) for i in range(RECORDS // 3)]
+        write_shards(tmp_path / "in", {f"in-{number}.tar": Shard(tuple(members))})
+    return tmp_path
+
+
+@pytest.mark.parametrize("move", ["map", "spill"])
+def test_file_counts_headers_and_padding(root: Path, move: str) -> None:
+    fields = {"output_shard_size": SIZE_BYTES, "output_shard_size_counts": "file"}
+    spec = spec_of(output_shard_records=None, **fields)
+    planned = plan_local(root, spec, move=move)
+    report = run_local(root, spec, move=move)
+    sizes = {name: len(data) for name, data in files_of(root / "out").items()}
+    assert sizes == {shard.name: shard.file_bytes for shard in planned.shards}
+    assert sorted(sizes.values()) == [SIZE_BYTES + 1024] * 6
+    assert report.warnings == ()
+    checked = api.verify(
+        (root / "out" / str(report.manifest_name)).read_bytes(),
+        output_uri=(root / "out").as_uri(),
+        options=RunOptions(root=root),
+    )
+    assert checked.ok
+
+
+def test_verify_sees_shards_that_were_cut_otherwise(root: Path) -> None:
+    spec = spec_of(output_shard_records=None, output_shard_size=SIZE_BYTES)
+    report = run_local(root, spec)
+    manifest = (root / "out" / str(report.manifest_name)).read_bytes()
+    lie = manifest.replace(
+        b'"output_shard_size_counts": "payload"', b'"output_shard_size_counts": "file"'
+    )
+    assert lie != manifest
+    checked = api.verify(lie, output_uri=(root / "out").as_uri(), options=RunOptions(root=root))
+    assert [problem.kind for problem in checked.problems] == ["cut"]
+
+
+def test_shards_far_larger_than_their_size_are_warned_of(root: Path) -> None:
+    report = run_local(root, spec_of(output_shard_records=None, output_shard_size=SIZE_BYTES))
+    (text,) = report.warnings
+    assert "output_shard_size_counts: file" in text
+    assert "60" in text.split("but their payload")[0]
+
+
+def test_an_even_share_is_one_of_what_is_counted(root: Path) -> None:
+    fields = {"output_format": "out-{0..3}", "output_shard_size_counts": "file"}
+    run_local(root, spec_of(output_shard_records=None, **fields))
+    assert [len(data) for data in files_of(root / "out").values()] == [15 * 1024 + 1024] * 4
+
+
+def test_it_has_no_effect_where_shards_end_otherwise() -> None:
+    parsed = parse_spec(spec_of(output_shard_size_counts="file"))
+    assert "output_shard_size_counts" in parsed.warnings[0]
+    assert parsed.spec.output_shard_size_counts == "payload"
