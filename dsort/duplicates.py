@@ -39,7 +39,10 @@ class Dropped:
 def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
     """What ``duplicate_keys`` drops; ``DuplicateError`` where it says to abort."""
     reaction = job.spec.config.duplicate_keys
-    if reaction in ("ignore", "rename"):  # renamed ones were settled before the payload moved
+    indexed = job.spec.index == "wids"
+    if reaction == "rename":  # they were settled before the payload moved
+        return Dropped()
+    if reaction == "ignore" and not indexed:
         return Dropped()
     found = _find_duplicates(job, extraction, want_rows=reaction == "drop")
     count = sum(part.count for part in found)
@@ -50,6 +53,13 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
         raise DuplicateError(
             f"{count} records have the key of an earlier record: {', '.join(samples[:3])}",
             hint="duplicate_keys: rename or drop settles them, warn lets them be",
+        )
+    if indexed and reaction != "drop":
+        raise DuplicateError(
+            f"{count} records have the key of an earlier record: {', '.join(samples[:3])}; wids "
+            "and webdataset take neighbours of one key for one sample, so that an index would be "
+            "wrong",
+            hint="duplicate_keys: rename or drop settles them; or leave out index: wids",
         )
     tally = Tally()
     tally.add("duplicate_keys_dropped" if reaction == "drop" else "duplicate_keys", count, samples)

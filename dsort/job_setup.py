@@ -123,6 +123,7 @@ def reaction_rules(spec: JobSpec) -> ReactionRules:
         unsafe_names=config.unsafe_names,
         incomplete_shards=config.incomplete_shards,
         concatenated_shards=config.concatenated_shards,
+        records_only=spec.index == "wids",
     )
 
 

@@ -355,7 +355,8 @@ class JobSpec(_Part):
     index: Literal["none", "wids"] = Field(
         default="none",
         description="wids: also write a wids-shard-index-v1 JSON beside the shards; its md5 sums "
-        "cost one more pass over the outputs.",
+        "cost one more pass over the outputs. What wids would not count as a sample of its own is "
+        "refused: strays, links, and keys that occur twice.",
     )
     overwrite: bool = Field(
         default=False,

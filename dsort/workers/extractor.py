@@ -144,9 +144,16 @@ class Extractor:
     ) -> None:
         """Count what forming the records left out, and stop where the spec says so."""
         reactions = self._setup.reactions
-        if reactions.stray_members == "abort":
+        if reactions.stray_members == "abort" or reactions.records_only:
             links = np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist()
-            strays = sorted({*records.strays, *links})
+            strays = sorted({*records.strays, *links} - {*records.dropped})
+            if strays and reactions.records_only:
+                raise StrayMemberError(
+                    f"shard {shard} has {len(strays)} members that wids and webdataset do not "
+                    "count as a sample, so that an index would be wrong; the first is "
+                    f"{_shown(members.names[strays[0]])}",
+                    hint="stray_members: drop leaves them out; or leave out index: wids",
+                )
             if strays:
                 raise StrayMemberError(
                     f"shard {shard} has {len(strays)} stray members, the first is "

@@ -51,6 +51,7 @@ class ReactionRules:
     unsafe_names: str = "warn"  # warn | rename | abort
     incomplete_shards: str = "abort"  # abort | warn | ignore
     concatenated_shards: str = "read"  # read | abort
+    records_only: bool = False  # what readers of samples pass over may not stay (index: wids)
 
 
 @dataclass(frozen=True, slots=True)
