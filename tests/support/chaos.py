@@ -172,6 +172,8 @@ def _case(draw: random.Random) -> Case:
         fields["verify"] = "content"
     if draw.random() < 0.3:
         fields["index"] = "wids"
+        if fields["Config"]["duplicate_keys"] in ("ignore", "warn"):  # refused together
+            fields["Config"]["duplicate_keys"] = "rename"
     old = {}
     if draw.random() < 0.3:
         fields["overwrite"] = True
