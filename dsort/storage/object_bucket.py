@@ -8,11 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from dsort.errors import ChangedInputError, InvariantError, ObjectNotFoundError, StorageError
+from dsort.errors import (
+    ChangedInputError,
+    InvariantError,
+    ObjectNotFoundError,
+    StorageError,
+    TransientStorageError,
+)
 from dsort.storage.base import INTERNAL_PREFIX, ObjectInfo
 from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
 from dsort.storage.object_errors import PreconditionError
 from dsort.storage.object_reader import ByteStream, ObjectReader
+from dsort.storage.retrying import SomeUnansweredError
 from dsort.storage.store_limits import StoreLimits
 
 __all__ = [
@@ -130,25 +137,44 @@ class ObjectBucket:
 
     def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
         """Many objects are looked for in a listing, as long as that is cheaper than to ask for
-        each; what it has not shown by then is asked for, several at once."""
+        each; what it has not shown by then is asked for, several at once. So are a few names that
+        a whole listing does not have: to be wrong would be to take them for lost.
+
+        ``SomeUnansweredError`` tells what was found out by then."""
         wanted = {checked(name) for name in names}
         found: dict[str, ObjectInfo] = {}
         is_complete = False
         if len(wanted) >= _LISTED_MIN:
-            pages = self._objects.pages(common_prefix(wanted))
-            for _ in range(max(1, len(wanted) // _HEADS_PER_PAGE)):
-                page = next(pages, None)
-                if page is None:
-                    is_complete = True
-                    break
-                found.update((info.name, info) for info in page if info.name in wanted)
-                if len(found) == len(wanted):
-                    break
-        missing = [] if is_complete else sorted(wanted - found.keys())
-        for info in self.pool().map(self._head_or_none, missing):
-            if info is not None:
-                found[info.name] = info
+            try:
+                is_complete = self._look_in_listing(wanted, found)
+            except TransientStorageError as error:
+                raise SomeUnansweredError(
+                    error.message, found=found, unanswered=wanted - found.keys()
+                ) from error
+        missing = sorted(wanted - found.keys())
+        if is_complete and len(missing) >= _LISTED_MIN:
+            return found
+        unanswered: dict[str, TransientStorageError] = {}
+        for name, info in zip(missing, self.pool().map(self._head_or_none, missing), strict=True):
+            if isinstance(info, TransientStorageError):
+                unanswered[name] = info
+            elif info is not None:
+                found[name] = info
+        for failed in unanswered.values():
+            raise SomeUnansweredError(failed.message, found=found, unanswered=[*unanswered])
         return found
+
+    def _look_in_listing(self, wanted: set[str], found: dict[str, ObjectInfo]) -> bool:
+        """Whether all of the listing was looked at."""
+        pages = self._objects.pages(common_prefix(wanted))
+        for _ in range(max(1, len(wanted) // _HEADS_PER_PAGE)):
+            page = next(pages, None)
+            if page is None:
+                return True
+            found.update((info.name, info) for info in page if info.name in wanted)
+            if len(found) == len(wanted):
+                break
+        return False
 
     def open(self, name: str) -> ObjectReader:
         """Ask for an object; ``ObjectNotFoundError`` if there is none."""
@@ -221,11 +247,14 @@ class ObjectBucket:
         names = [info.name for page in self._objects.pages(token_prefix) for info in page]
         self._objects.delete(names)
 
-    def _head_or_none(self, name: str) -> ObjectInfo | None:
+    def _head_or_none(self, name: str) -> ObjectInfo | TransientStorageError | None:
+        """What the object is, or that it is not there, or that nobody can tell just now."""
         try:
             return self._objects.head(name)
         except ObjectNotFoundError:
             return None
+        except TransientStorageError as error:
+            return error
 
 
 def check_copy(copied: ObjectInfo, size_bytes: int, uri: str) -> None:

@@ -11,7 +11,13 @@ import obstore
 
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.closing import Closing
-from dsort.errors import InvariantError, NamesTakenError, ObjectNotFoundError, StorageError
+from dsort.errors import (
+    InvariantError,
+    NamesTakenError,
+    ObjectNotFoundError,
+    StorageError,
+    TransientStorageError,
+)
 from dsort.storage.base import COPY, Buffer
 from dsort.storage.object_bucket import ObjectBucket, check_copy, checked, checked_token
 from dsort.storage.object_errors import PreconditionError
@@ -84,6 +90,8 @@ class ObstoreBucket(ObjectBucket):
         except (PreconditionError, ObjectNotFoundError) as error:
             is_gone = isinstance(error, ObjectNotFoundError)
             info = self._head_or_none(name)
+            if isinstance(info, TransientStorageError):
+                raise info from None
             if info is None and is_gone:
                 raise
             if info is None or info.size_bytes != size_bytes or info.mtime_ns < stored_ns:
@@ -126,6 +134,8 @@ class ObstoreBucket(ObjectBucket):
         """Have the store copy ``name`` to ``token``; "" if there is no such object."""
         checked_token(token)
         info = self._head_or_none(checked(name))
+        if isinstance(info, TransientStorageError):
+            raise info
         if info is None:
             return ""
         self._copy(name, token, info.size_bytes, f"keep {name} while it is replaced")

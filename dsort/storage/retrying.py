@@ -24,7 +24,7 @@ from dsort.errors import (
 from dsort.storage.base import Bucket, ObjectInfo, ReadObject, StagedObject
 from dsort.storage.store_limits import StoreLimits
 
-__all__ = ["ReadCutShortError", "RetryPolicy", "RetryingBucket"]
+__all__ = ["ReadCutShortError", "RetryPolicy", "RetryingBucket", "SomeUnansweredError"]
 
 T = TypeVar("T")
 
@@ -40,6 +40,18 @@ class ReadCutShortError(TransientStorageError):
     def __init__(self, message: str, *, filled_bytes: int, hint: str = "") -> None:
         self.filled_bytes = filled_bytes
         super().__init__(message, hint=hint)
+
+
+class SomeUnansweredError(TransientStorageError):
+    """A ``stat_many`` that ``found`` some objects, and failed for the names ``unanswered``; all
+    others are not there."""
+
+    def __init__(
+        self, message: str, *, found: Mapping[str, ObjectInfo], unanswered: Collection[str]
+    ) -> None:
+        self.found = found
+        self.unanswered = unanswered
+        super().__init__(message)
 
 
 class _Count:
@@ -235,8 +247,21 @@ class RetryingBucket:
         return self._call(lambda: self.inner.stat(name), self._what("find", name))
 
     def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
+        """Only the names that were not answered are asked for again."""
+        found: dict[str, ObjectInfo] = {}
+        left = names
+
+        def ask() -> dict[str, ObjectInfo]:
+            nonlocal left
+            try:
+                return self.inner.stat_many(left)
+            except SomeUnansweredError as error:
+                found.update(error.found)
+                left = error.unanswered
+                raise
+
         what = f"find {len(names):,} objects in bucket {self.uri}"
-        return self._call(lambda: self.inner.stat_many(names), what)
+        return self._call(ask, what) | found
 
     def open(self, name: str) -> ReadObject:
         what = self._what("read", name)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import botocore.exceptions as boto
 
@@ -21,10 +22,13 @@ from dsort.storage.s3_copies import keep_object, put_back_object
 from dsort.storage.s3_errors import code_of
 from dsort.storage.s3_listing import whole_seconds_ns
 from dsort.storage.s3_receipt import Receipt
+from dsort.storage.s3_replies import field_of
 from dsort.storage.s3_upload import PartBuffers, S3StagedObject, abort, part_bytes_for
 from dsort.storage.store_limits import StoreLimits
 
 __all__ = ["S3Bucket", "UnfinishedUpload"]
+
+T = TypeVar("T")
 
 _OPAQUE_ETAGS = ("ServerSideEncryption", "SSECustomerAlgorithm")
 """With these an ETag is no MD5 (AWS, "Checking object integrity"), nor made of those of parts."""
@@ -45,8 +49,8 @@ class S3Bucket(ObjectBucket):
     :class:`~dsort.storage.base.Bucket`).
 
     A staged object is a multipart upload to the final name; ``publish`` completes it. Its token
-    names nothing in the store. ``retry`` is for the parts, whose bytes nobody else has; all other
-    requests are made once.
+    names nothing in the store. ``retry`` is for the parts, whose bytes nobody else has, and for
+    requests that are one of several of an operation; all others are made once.
     """
 
     def __init__(
@@ -96,7 +100,7 @@ class S3Bucket(ObjectBucket):
                     "and that it does not"
                 ) from None
         except ObjectNotFoundError:  # as after a call that completed it and did not return
-            if not self._is_result(upload):
+            if not self._again(lambda: self._is_result(upload), upload.name):
                 raise
         self._check_size(upload)
 
@@ -128,12 +132,15 @@ class S3Bucket(ObjectBucket):
         if not uploads:
             return set(), set()
         names = common_prefix([upload.name for upload in uploads.values()])
-        listed = {(each.name, each.upload_id) for each in self.unfinished_uploads(names)}
+        found = self._again(partial(self._uploads_to, names), names)
+        listed = {(each.name, each.upload_id) for each in found}
         waiting = {
             token for token, upload in uploads.items() if (upload.name, upload.upload_id) in listed
         }
         gone = sorted(uploads.keys() - waiting)
-        are_results = self.pool().map(lambda token: self._is_result(uploads[token]), gone)
+        are_results = self.pool().map(
+            lambda token: self._again(lambda: self._is_result(uploads[token]), token), gone
+        )
         return waiting, {
             token for token, is_result in zip(gone, are_results, strict=True) if is_result
         }
@@ -143,12 +150,12 @@ class S3Bucket(ObjectBucket):
         and to ``names``."""
         self._delete_internal(token_prefix)
         wanted = {checked(name) for name in names}
-        found = list(self.unfinished_uploads(token_prefix))
-        if wanted:
-            found += self.unfinished_uploads(common_prefix(wanted))
-        for upload in found:
-            if upload.name in wanted or upload.name.startswith(token_prefix):
-                self.abort_upload(upload.name, upload.upload_id)
+        prefixes = [token_prefix, *([common_prefix(wanted)] if wanted else [])]
+        for prefix in prefixes:
+            for upload in self._again(partial(self._uploads_to, prefix), prefix):
+                if upload.name in wanted or upload.name.startswith(token_prefix):
+                    aborted = partial(self.abort_upload, upload.name, upload.upload_id)
+                    self._again(aborted, upload.name)
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
         """Uploads to names that begin with ``prefix`` which wait to be completed or aborted,
@@ -160,11 +167,15 @@ class S3Bucket(ObjectBucket):
             )
             for page in pages:
                 for upload in page.get("Uploads", []):
+                    key = field_of(upload, "Key", "an upload")
                     yield UnfinishedUpload(
-                        client.name_of(upload["Key"]),
-                        upload["UploadId"],
-                        whole_seconds_ns(upload["Initiated"]),
+                        client.name_of(key),
+                        field_of(upload, "UploadId", key),
+                        whole_seconds_ns(field_of(upload, "Initiated", key)),
                     )
+
+    def _uploads_to(self, prefix: str) -> list[UnfinishedUpload]:
+        return [*self.unfinished_uploads(prefix)]
 
     def abort_upload(self, name: str, upload_id: str) -> None:
         """Give up an unfinished upload and free its parts; no error if it is gone."""
@@ -178,9 +189,16 @@ class S3Bucket(ObjectBucket):
                 )
             return self._uploaders
 
+    def _again(self, request: Callable[[], T], name: str) -> T:
+        """One of several requests that an operation makes, tried again by itself: an operation of
+        five would else hardly ever come through where one request in three fails."""
+        return self._retry.call(request, what=f"ask for {name} in bucket {self.uri}")
+
     def _complete(self, upload: Receipt, *, overwrite: bool) -> None:
         client = self._client
-        listed = () if upload.etags else self._list_parts(upload)
+        listed: Sequence[str] = upload.etags
+        if not listed:
+            listed = self._again(lambda: self._list_parts(upload), upload.name)
         request: dict[str, Any] = {
             **client.target(upload.name),
             "UploadId": upload.upload_id,
@@ -203,17 +221,19 @@ class S3Bucket(ObjectBucket):
             pages = client.api.get_paginator("list_parts").paginate(
                 **client.target(upload.name), UploadId=upload.upload_id
             )
-            return [str(part["ETag"]) for page in pages for part in page.get("Parts", [])]
+            parts = [part for page in pages for part in page.get("Parts", [])]
+        return [str(field_of(part, "ETag", upload.name)) for part in parts]
 
     def _is_there(self, upload: Receipt) -> bool:
         """Whether ``upload`` has been completed; ``StorageError`` if another object is in its
         place."""
         try:
-            self.stat(upload.name)
+            self._again(lambda: self.stat(upload.name), upload.name)
         except ObjectNotFoundError:
             return False
         # An object with the same content is another one if our upload still waits.
-        if self._is_waiting(upload) or not self._is_result(upload):
+        is_waiting = self._again(lambda: self._is_waiting(upload), upload.name)
+        if is_waiting or not self._again(lambda: self._is_result(upload), upload.name):
             raise NamesTakenError(
                 f"{upload.name} in bucket {self.uri} exists already", hint="remove it or rename it"
             )
@@ -242,9 +262,9 @@ class S3Bucket(ObjectBucket):
                 reply = client.api.head_object(**client.target(upload.name))
         except ObjectNotFoundError:
             return False
-        if int(reply["ContentLength"]) != upload.size_bytes:
+        if int(field_of(reply, "ContentLength", upload.name)) != upload.size_bytes:
             return False
-        etag = str(reply["ETag"]).strip('"')
+        etag = str(field_of(reply, "ETag", upload.name)).strip('"')
         if etag == upload.digest:
             return True
         is_opaque = any(reply.get(field, "AES256") != "AES256" for field in _OPAQUE_ETAGS)
@@ -252,11 +272,11 @@ class S3Bucket(ObjectBucket):
             is_opaque
             and etag.endswith(f"-{upload.part_count}")
             and upload.began_s > 0
-            and int(reply["LastModified"].timestamp()) >= upload.began_s
+            and int(field_of(reply, "LastModified", upload.name).timestamp()) >= upload.began_s
         )
 
     def _check_size(self, upload: Receipt) -> None:
-        info: ObjectInfo = self.stat(upload.name)
+        info: ObjectInfo = self._again(lambda: self.stat(upload.name), upload.name)
         if info.size_bytes != upload.size_bytes:
             raise StorageError(
                 f"{upload.name} in bucket {self.uri} has {info.size_bytes:,} bytes after "

@@ -9,6 +9,7 @@ it has no upload that another process completes.
 from __future__ import annotations
 
 import http.client
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -19,12 +20,13 @@ import botocore.loaders
 import botocore.session
 
 from dsort.core.bucket_ref import BucketRef
-from dsort.errors import ObjectNotFoundError, StorageError
+from dsort.errors import ObjectNotFoundError, StorageError, TransientStorageError
 from dsort.storage.base import ObjectInfo
 from dsort.storage.object_bucket import Fetched, KeyPrefix
 from dsort.storage.object_errors import PreconditionError
 from dsort.storage.s3_errors import S3Errors, code_of
 from dsort.storage.s3_listing import list_pages, read_listings_quickly, whole_seconds_ns
+from dsort.storage.s3_replies import check_replies, field_of
 from dsort.storage.store_limits import StoreLimits
 
 __all__ = ["DEFAULT_REGION", "NOT_OFFERED", "S3Client"]
@@ -35,6 +37,7 @@ _CONNECT_SECONDS_MAX = 10.0
 _STALL_SECONDS_MAX = 60.0  # without a byte
 _READ_BYTES = 4 << 20  # at once; what a connection that breaks may cost
 _COPIED_BYTES = 1 << 20  # at once, where urllib3 makes a copy of it
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/([0-9]{1,19})")
 _DELETED_MAX = 1000  # keys in one DeleteObjects, as the API has it
 NOT_OFFERED = ("NotImplemented", "501")
 """What stores answer to a header that they know and do not heed."""
@@ -95,6 +98,7 @@ class S3Client:
         self.checks_parts = wanted != "when_required"
         """Whether parts go with a CRC32C (0.04 s/GiB), so that the store refuses one that was
         damaged. For stores that cannot have it, boto3 has AWS_REQUEST_CHECKSUM_CALCULATION."""
+        check_replies(self.api)
         read_listings_quickly(self.api)
 
     def doing(self, action: str) -> S3Errors:
@@ -167,6 +171,11 @@ class S3Client:
             raise
         if pinned is not None and (info.size_bytes, info.etag) != (pinned.size_bytes, pinned.etag):
             stream.close()  # the store does not honour If-Match
+            if info.etag == pinned.etag:
+                raise TransientStorageError(
+                    f"{name} in bucket {self.uri}: the store tells of {info.size_bytes:,} bytes, "
+                    f"not of {pinned.size_bytes:,} as before, and that it did not change"
+                )
             raise PreconditionError(f"{name} in bucket {self.uri} changed")
         return Fetched(info, stream)
 
@@ -242,19 +251,19 @@ def _config(ref: BucketRef, limits: StoreLimits, *, user_agent: str) -> botocore
 def _info(name: str, reply: dict[str, Any], start: int = 0) -> ObjectInfo:
     """What a reply says of the whole object; ``StorageError`` if its bytes do not begin at
     ``start``."""
-    size = int(reply["ContentLength"])
+    size = int(field_of(reply, "ContentLength", name))
     given = str(reply.get("ContentRange", ""))  # such as bytes 5-9/10
+    begins = 0
     if given:
-        span, _, whole = given.removeprefix("bytes ").partition("/")
-        size = int(whole)
-        begins = int(span.partition("-")[0])
-    else:
-        begins = 0
+        match = _CONTENT_RANGE.fullmatch(given)
+        if match is None:
+            raise TransientStorageError(f"the store's reply about {name} has no range of bytes")
+        begins, size = int(match[1]), int(match[2])
     if begins != start:
         raise StorageError(
             f"{name}: bytes from {start:,} on were asked for, the store gave those from {begins:,} "
             "on",
             hint="this store does not offer ranged reads, which dsort needs",
         )
-    mtime_ns = whole_seconds_ns(reply["LastModified"])
-    return ObjectInfo(name, size, mtime_ns, str(reply["ETag"]))
+    mtime_ns = whole_seconds_ns(field_of(reply, "LastModified", name))
+    return ObjectInfo(name, size, mtime_ns, str(field_of(reply, "ETag", name)))

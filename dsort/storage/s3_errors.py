@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import botocore.exceptions as boto
 import urllib3.exceptions
+from botocore.parsers import ResponseParserError
 
 from dsort.errors import (
     ObjectNotFoundError,
@@ -140,6 +141,8 @@ def meaning_of_s3_error(error: BaseException) -> Meaning | None:
         return Meaning(
             TransientStorageError, f"the connection to the store failed ({type(error).__name__})"
         )
+    if isinstance(error, ResponseParserError | boto.PaginationError):
+        return Meaning(TransientStorageError, "what came in reply is not of an S3 store")
     if isinstance(error, boto.BotoCoreError):
         return Meaning(StorageError, one_line(str(error)))
     return None

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 from dsort.errors import TransientStorageError
 from dsort.storage.base import ObjectInfo
+from dsort.storage.s3_replies import said_root, truncation_of
 
 __all__ = ["list_pages", "read_listings_quickly", "whole_seconds_ns"]
 
@@ -54,10 +55,9 @@ def _take_page(
         return
     try:
         page = _parsed(response_dict["body"])
-    except (ElementTree.ParseError, ValueError, TypeError) as error:
-        raise TransientStorageError(
-            f"the store's listing cannot be read: {type(error).__name__}"
-        ) from None
+    except (ElementTree.ParseError, ValueError, TypeError, KeyError, OverflowError) as error:
+        why = str(error) if type(error) is ValueError else type(error).__name__
+        raise TransientStorageError(f"the store's listing cannot be read: {why}") from None
     customized_response_dict[_OURS] = page
     response_dict["body"] = b""
 
@@ -65,16 +65,20 @@ def _take_page(
 def _parsed(body: bytes) -> tuple[list[ObjectInfo], str | None]:
     """The objects of a page, and how to ask for the next (None: this is the last one)."""
     root = ElementTree.fromstring(body)
+    if said_root(root) != "ListBucketResult":
+        raise ValueError("it is no listing")
     space = root.tag[: root.tag.index("}") + 1] if "}" in root.tag else ""
     key, size, etag, time = (space + tag for tag in ("Key", "Size", "ETag", "LastModified"))
     is_encoded = root.findtext(f"{space}EncodingType") == "url"
     infos = []
     for entry in root.iterfind(f"{space}Contents"):
         text = {field.tag: field.text or "" for field in entry}
+        if not text.get(key):
+            raise ValueError("an object has no key")
         name = unquote_plus(text[key], errors="strict") if is_encoded else text[key]
         changed = datetime.fromisoformat(text[time])
         infos.append(ObjectInfo(name, int(text[size]), whole_seconds_ns(changed), text[etag]))
-    if root.findtext(f"{space}IsTruncated") != "true":
+    if not truncation_of(root):
         return infos, None
     token = root.findtext(f"{space}NextContinuationToken")
     if not token:

@@ -8,7 +8,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import botocore.exceptions as boto
@@ -21,6 +20,7 @@ from dsort.storage.retrying import RetryPolicy
 from dsort.storage.s3_client import NOT_OFFERED, S3Client
 from dsort.storage.s3_errors import code_of
 from dsort.storage.s3_receipt import Part, Receipt
+from dsort.storage.s3_replies import field_of, seconds_of_date
 from dsort.storage.store_limits import StoreLimits
 
 __all__ = ["PartBuffers", "S3StagedObject", "abort", "part_bytes_for"]
@@ -272,9 +272,8 @@ class S3StagedObject(Closing):
                     raise
                 self._is_checked = False
                 reply = begin(**target)
-        date = reply["ResponseMetadata"]["HTTPHeaders"].get("date")
-        began_s = int(parsedate_to_datetime(date).timestamp()) if date else 0
-        return str(reply["UploadId"]), began_s
+        began_s = seconds_of_date(reply["ResponseMetadata"]["HTTPHeaders"])
+        return str(field_of(reply, "UploadId", self._name)), began_s
 
     def _upload(self, number: int, view: memoryview, checksum: str) -> Part:
         client = self._client
@@ -290,7 +289,7 @@ class S3StagedObject(Closing):
                     ContentLength=len(view),
                     **more,
                 )
-            return Part(str(reply["ETag"]), checksum)
+            return Part(str(field_of(reply, "ETag", self._name)), checksum)
 
         return self._retry.call(upload, what=f"write {self._name} in bucket {client.uri}")
 

@@ -24,6 +24,7 @@ from dsort.errors import (
 )
 from dsort.storage.base import Bucket
 from dsort.workers.homes import Homes
+from dsort.workers.inputs import open_input
 from dsort.workers.renaming import rename_records
 from dsort.workers.safe_names import find_unsafe, shown_changes, with_safe_names
 from dsort.workers.shard_bytes import PayloadBuffer, ShardBytes, Window
@@ -57,12 +58,11 @@ class Extractor:
     def extract(self, task: ExtractTask) -> ExtractDone:
         """Do one task. ``InputError`` and its children name shard and record."""
         mapped = self._setup.way == "map"
-        with self._inputs.open(task.name) as source:
+        with open_input(self._inputs, task.name, task.size_bytes, task.etag) as source:
             shard = ShardBytes(
                 task.name, source, self._buffer, mapped=mapped, spool=self._store.scratch
             )
             try:
-                shard.check_unchanged(task.size_bytes, task.etag)
                 done = self._extract(task, shard)
             finally:
                 shard.close()  # before the source: it may be a view of its mapping

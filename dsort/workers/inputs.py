@@ -15,11 +15,12 @@ from dsort.storage.base import Bucket, ReadObject
 from dsort.workers.column_file import columns_bytes
 from dsort.workers.index_store import IndexStore
 
-__all__ = ["INPUTS_FILE", "InputShard", "MappedInputs", "inputs_bytes", "read_inputs"]
+__all__ = ["INPUTS_FILE", "InputShard", "MappedInputs", "inputs_bytes", "open_input", "read_inputs"]
 
 INPUTS_FILE = "inputs.col"
 SPARE_FILES = 128
 _NAMES = ("utf-8", "surrogateescape")
+OPEN_TRIES_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,29 @@ def _texts(values: Iterable[str]) -> BytesColumn:
     return BytesColumn.of([value.encode(*_NAMES) for value in values])
 
 
+def open_input(bucket: Bucket, name: str, size_bytes: int, etag: str) -> ReadObject:
+    """Open an input shard; ``ChangedInputError`` unless it is what the job resolved.
+
+    ``StorageError`` if a store tells of another size, and that it is the same object: what came is
+    short, several times over."""
+    for _ in range(OPEN_TRIES_MAX):
+        source = bucket.open(name)
+        told = source.info
+        if told.is_still(size_bytes, etag):
+            return source
+        source.close()
+        if told.etag != etag:
+            raise ChangedInputError(
+                f"input shard {name} changed while the job ran",
+                hint="start the job again once nothing writes to its inputs",
+            )
+    raise StorageError(
+        f"cannot read {name} in bucket {bucket.uri}: the store gives {told.size_bytes:,} of its "
+        f"{size_bytes:,} bytes",
+        hint="look at the store, and at proxies on the way to it",
+    )
+
+
 class MappedInputs:
     """Mapped input shards by ordinal; the least recently used are let go beyond ``open_max``."""
 
@@ -96,13 +120,7 @@ class MappedInputs:
         if not self._inputs:
             self._inputs = read_inputs(self._store)
         expected = self._inputs[shard]
-        source = self._bucket.open(expected.name)
-        if not source.info.is_still(expected.size_bytes, expected.etag):
-            source.close()
-            raise ChangedInputError(
-                f"input shard {expected.name} changed while the job ran",
-                hint="start the job again once nothing writes to its inputs",
-            )
+        source = open_input(self._bucket, expected.name, expected.size_bytes, expected.etag)
         view = source.mapping()
         if view is None:
             source.close()

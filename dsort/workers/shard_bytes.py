@@ -14,7 +14,6 @@ import numpy as np
 from dsort.core.columns import Int64s
 from dsort.core.members import MemberTable
 from dsort.core.record_index import Segments
-from dsort.errors import ChangedInputError
 from dsort.formats.tar import TarScanner, scan
 from dsort.storage.base import ReadObject
 from dsort.workers.scratch import Scratch
@@ -84,14 +83,6 @@ class ShardBytes:
         self.whole = None
         if isinstance(self._source, Spool):
             self._source.close()
-
-    def check_unchanged(self, size_bytes: int, etag: str) -> None:
-        """``ChangedInputError`` unless the shard is what the job resolved."""
-        if not self._info.is_still(size_bytes, etag):
-            raise ChangedInputError(
-                f"input shard {self.name} changed while the job ran",
-                hint="start the job again once nothing writes to its inputs",
-            )
 
     def members(self) -> MemberTable:
         """The members of the shard; ``CorruptShardError`` if it cannot be read whole."""

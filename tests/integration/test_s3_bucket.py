@@ -165,7 +165,8 @@ def test_all_pages_are_listed(bucket: S3Bucket) -> None:
     assert made == ["ListObjectsV2"] * 2
     del made[:]
     assert bucket.stat_many([*names, "train/shard-x"]).keys() == set(names)
-    assert set(made) == {"ListObjectsV2"}
+    assert made.count("HeadObject") == 1  # train/shard-x: a listing may lack what is there
+    assert set(made) == {"ListObjectsV2", "HeadObject"}
     bucket.discard(".dsort/")
 
 

@@ -89,7 +89,5 @@ def test_one_rule_closes_all_shards(asked: dict[str, int], rule: CutRule) -> Non
 
 def test_without_any_payload_shards_still_have_a_size() -> None:
     names = OutputNames.of(["o-{0..2}"], ".tar")
-    rule = names.cut_rule(
-        size_bytes=None, records=None, count=None, bytes_total=0, records_total=5
-    )
+    rule = names.cut_rule(size_bytes=None, records=None, count=None, bytes_total=0, records_total=5)
     assert rule.size_bytes == 1

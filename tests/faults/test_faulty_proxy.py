@@ -1,0 +1,212 @@
+"""S3 behind a proxy that cuts, delays, drops, or answers in the store's place: whatever comes, it
+is a ``StorageError``, or it was tried again and the outcome is right."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from dsort.core.bucket_ref import BucketRef
+from dsort.errors import StorageError
+from dsort.storage.base import Bucket
+from dsort.storage.retrying import RetryingBucket, RetryPolicy
+from dsort.storage.s3_bucket import S3Bucket
+from dsort.storage.store_limits import StoreLimits
+from dsort.workers.inputs import open_input
+from tests.support.faulty_proxy import KINDS, FaultyProxy, faulty_proxy
+from tests.support.object_stores import MIB, count_requests
+from tests.support.seaweedfs import S3Server
+
+TOKEN = ".dsort/job1/staged/0"
+TRIES_MAX = 12
+LIMITS = StoreLimits(
+    requests_in_flight_max=4, part_bytes=5 * MIB, range_bytes=4 * MIB, request_seconds_max=1.0
+)
+DATA = random.Random(5).randbytes(6 * MIB)
+NAMES = [f"many/{number:03}" for number in range(120)]
+
+
+@pytest.fixture(scope="module")
+def stored(s3_server: S3Server) -> str:
+    """A bucket with objects to find and to read."""
+    name, client = s3_server.new_bucket_name(), s3_server.client()
+    client.create_bucket(Bucket=name)
+    for each in [*NAMES[::2], "small"]:
+        client.put_object(Bucket=name, Key=each, Body=each.encode())
+    client.put_object(Bucket=name, Key="large", Body=DATA)
+    return name
+
+
+@pytest.fixture(scope="module")
+def shared_proxy(s3_server: S3Server) -> Iterator[FaultyProxy]:
+    with faulty_proxy(s3_server.endpoint_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxy(shared_proxy: FaultyProxy) -> Iterator[FaultyProxy]:
+    yield shared_proxy
+    shared_proxy.heal()
+
+
+def bucket_behind(proxy: FaultyProxy, name: str, tries_max: int = TRIES_MAX) -> Bucket:
+    retry = RetryPolicy(tries_max=tries_max, delay_s_min=0.0, delay_s_max=0.0)
+    ref = BucketRef("s3", name, endpoint_url=proxy.endpoint_url)
+    return RetryingBucket(S3Bucket(ref, LIMITS, retry=retry), retry)
+
+
+def read_large(bucket: Bucket) -> None:
+    with bucket.open("large") as opened:
+        assert opened.info.size_bytes == len(DATA)
+        buffer = bytearray(len(DATA))
+        opened.read_into(memoryview(buffer), 0)
+        assert buffer == DATA
+        opened.read_into(memoryview(buffer)[:1000], 3_000_000)
+        assert buffer[:1000] == DATA[3_000_000:3_001_000]
+
+
+def write_new(bucket: Bucket) -> None:
+    assert bucket.write_new("new", b"mine")
+    assert not bucket.write_new("new", b"yours")
+    assert bucket.read("new") == b"mine"
+    bucket.delete("new")
+    assert not bucket.stat_many(["new"])
+
+
+def stage(bucket: Bucket, data: bytes) -> str:
+    with bucket.stage(TOKEN, name="out", size_bytes=len(data)) as staged:
+        for at in range(0, len(data), MIB):
+            staged.write_at(at, [memoryview(data)[at : at + MIB]])
+        return staged.finish()
+
+
+def publish(bucket: Bucket) -> None:
+    for overwrite in (False, True):
+        receipt = stage(bucket, DATA)
+        assert bucket.still_staged({TOKEN: ("out", receipt)}) == {TOKEN}
+        bucket.publish(TOKEN, "out", overwrite=overwrite, receipt=receipt)
+        assert bucket.stat("out").size_bytes == len(DATA)
+        assert bucket.read("out") == DATA
+        assert bucket.still_staged({TOKEN: ("out", receipt)}) == {TOKEN}
+
+
+def abort(bucket: Bucket) -> None:
+    receipt = stage(bucket, b"abc")
+    bucket.write(".dsort/job1/a", b"a")
+    bucket.write(".dsort/job1/b", b"b")
+    bucket.discard(".dsort/job1/", names=["out"])
+    assert bucket.still_staged({TOKEN: ("out", receipt)}) == set()
+    assert list(bucket.list(".dsort/")) == []
+
+
+def look(bucket: Bucket) -> None:
+    assert bucket.exists()
+    bucket.create()
+    assert [info.name for info in bucket.list("many/")] == NAMES[::2]
+    assert bucket.stat("small").size_bytes == 5
+    assert bucket.read("small") == b"small"
+
+
+def stat_many(bucket: Bucket) -> None:
+    assert sorted(bucket.stat_many(NAMES)) == NAMES[::2]
+    assert sorted(bucket.stat_many(NAMES[:20])) == NAMES[:20:2]
+
+
+USES: dict[str, Callable[[Bucket], None]] = {
+    "look": look,
+    "stat many": stat_many,
+    "read": read_large,
+    "write new": write_new,
+    "publish": publish,
+    "abort": abort,
+}
+
+
+def clean(server: S3Server, bucket: str) -> None:
+    client = server.client()
+    for key in ("out", "new", ".dsort/job1/a", ".dsort/job1/b"):
+        client.delete_object(Bucket=bucket, Key=key)
+    for upload in client.list_multipart_uploads(Bucket=bucket).get("Uploads", []):
+        client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "short"])
+@pytest.mark.parametrize("use", USES)
+def test_what_passes_changes_nothing(
+    use: str, kind: str, s3: S3Server, stored: str, proxy: FaultyProxy
+) -> None:
+    rate = 0.1 if kind == "delayed" else 0.3
+    seed = f"{use} {kind}"
+    print(f"seed {seed!r}")
+    try:
+        proxy.begin(kind, seed=seed, rate=rate, times_max=25)
+        USES[use](bucket_behind(proxy, stored))
+        assert proxy.heal()
+    finally:
+        proxy.heal()
+        clean(s3, stored)
+
+
+ALONE: dict[str, Callable[[Bucket], object]] = {
+    "exists": lambda bucket: bucket.exists(),
+    "list": lambda bucket: list(bucket.list("many/")),
+    "stat": lambda bucket: bucket.stat("small"),
+    "stat many": lambda bucket: bucket.stat_many(NAMES),
+    "open": lambda bucket: bucket.open("small"),
+    "read": lambda bucket: bucket.read("large"),
+    "write": lambda bucket: bucket.write("new", b"x"),
+    "write new": lambda bucket: bucket.write_new("new", b"x"),
+    "delete": lambda bucket: bucket.delete("new"),
+    "stage": lambda bucket: stage(bucket, b"abc"),
+    "discard": lambda bucket: bucket.discard(".dsort/", names=["out"]),
+}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("short", "delayed")])
+def test_what_stays_is_a_storage_error(
+    kind: str, s3: S3Server, stored: str, proxy: FaultyProxy
+) -> None:
+    try:
+        silent = []
+        for use, action in ALONE.items():
+            proxy.begin(kind, seed=f"{use} {kind}")
+            with contextlib.suppress(StorageError):
+                action(bucket_behind(proxy, stored, tries_max=2))
+                silent.append(use)
+            assert proxy.heal()
+        # Nothing was to be said: an empty 200 is what some stores answer then.
+        bare = ["exists", "delete"] if kind.startswith("nothing in 200") else []
+        headless = ["exists"] if "200" in kind else []  # the reply to HEAD has no body to look at
+        assert kind == "cut" or silent == (bare or headless)
+    finally:
+        proxy.heal()
+        clean(s3, stored)
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_short_answer_is_tried_again_and_never_a_changed_input(
+    stored: str, proxy: FaultyProxy
+) -> None:
+    bucket = bucket_behind(proxy, stored)
+    known = bucket.stat("large")
+    proxy.begin("short", times_max=2)
+    with open_input(bucket, "large", known.size_bytes, known.etag) as opened:
+        assert opened.info == known
+    assert proxy.heal() == 2
+    proxy.begin("short")
+    with pytest.raises(StorageError, match=r"gives 3,145,728 of its 6,291,456 bytes"):
+        open_input(bucket, "large", known.size_bytes, known.etag)
+
+
+@pytest.mark.usefixtures("s3")
+def test_only_what_was_not_answered_is_asked_for_again(stored: str, proxy: FaultyProxy) -> None:
+    inner = S3Bucket(BucketRef("s3", stored, endpoint_url=proxy.endpoint_url), LIMITS)
+    made = count_requests(inner)
+    retry = RetryPolicy(tries_max=TRIES_MAX, delay_s_min=0.0, delay_s_max=0.0)
+    proxy.begin("dropped", times_max=3)
+    assert len(RetryingBucket(inner, retry).stat_many(NAMES[:20])) == 10
+    assert proxy.heal() == 3
+    assert made == ["HeadObject"] * 23
