@@ -37,6 +37,7 @@ from dsort.resuming import (
     note_plan,
     report_bytes,
 )
+from dsort.stale import look_for_stale, remove_stale
 from dsort.starting import resolve
 
 __all__ = ["plan_job", "planned", "run_job"]
@@ -65,6 +66,7 @@ def run_job(job: Job, tally: Tally) -> JobReport:
     finally:
         if not committed:  # whatever it was, a bug of ours included
             _abort(job, sys.exception())
+    remove_stale(job)
     _clean(job)
     return _report(job, plan, state="finished", manifest=manifest)
 
@@ -72,15 +74,18 @@ def run_job(job: Job, tally: Tally) -> JobReport:
 def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
     """Extract, plan and create, as far as no earlier attempt has done it."""
     created = Created()
+    look_for_stale(job, None)
     learn_created(job)
     plan = finished_plan(job, created)
     if plan is not None:
+        look_for_stale(job, plan)
         return plan, created, None
     with job.phase("extract"):
         extraction = extract(job, known=known_shards(job))
     with job.phase("plan"):
         plan, ordering = make_plan(job, extraction)
         _refuse_outputs(job, plan, overwrite=job.overwrite)
+        look_for_stale(job, plan)
         note_plan(job, plan, created)
     with job.phase("create", shards=len(plan.shards), bytes_total=plan.stored_bytes):
         create(job, plan, ordering, created)

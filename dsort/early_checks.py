@@ -55,10 +55,10 @@ def refuse_taken_early(job: Job, *, dry: bool) -> None:
         existing = [name for name in existing if (job.names.number_of(0, name) or 0) < count]
     if not existing:
         return
-    many = f"{len(existing):,} objects have" if len(existing) > 1 else "1 object has"
+    many = f"{len(existing):,} objects have names" if len(existing) > 1 else "1 object has a name"
     text = (
-        f"output names are taken in {job.outputs_bucket.uri}: {many} names that the output "
-        f"template makes: {some_of(existing)}"
+        f"output names are taken in {job.outputs_bucket.uri}: {many} that the output template "
+        f"makes: {some_of(existing)}"
     )
     if dry:
         job.warn("names_taken", text)

@@ -88,7 +88,8 @@ class Job:
     ``lease`` and ``journal``: None in a dry run. ``before``: what the journal told of earlier
     attempts, None in a first one. ``resolved``: what was found besides the inputs, for later
     attempts. ``planned_names``: of the output shards, once they are known. ``naming``: what may
-    have its name by now, (name, receipt) by token. ``mixing``: once there is a plan.
+    have its name by now, (name, receipt) by token. ``stale``: what is to be removed after the
+    commit (see ``stale.py``). ``mixing``: once there is a plan.
     """
 
     job_id: str
@@ -113,6 +114,7 @@ class Job:
     resolved: dict[str, Any] = field(default_factory=dict)
     planned_names: list[str] = field(default_factory=list)
     naming: dict[str, tuple[str, str]] = field(default_factory=dict)
+    stale: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     input_records: dict[int, int] = field(default_factory=dict)
     mixing: Mixing | None = None

@@ -23,6 +23,7 @@ LAYERS = (
     {"__init__"},
     {"api"},
     {"coordinator", "garbage", "verify"},
+    {"stale"},
     {"starting", "verification"},
     {"resuming"},
     {"commit", "early_checks"},

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,14 +49,22 @@ class RunArguments:
 
 
 def read_spec(
-    source: str, src: str | None, dst: str | None, *, warn: Callable[[str], None]
+    source: str,
+    src: str | None,
+    dst: str | None,
+    *,
+    warn: Callable[[str], None],
+    flags: Mapping[str, bool] | None = None,
 ) -> JobSpec:
     """The spec from ``source`` (a path, ``-`` or text) with its buckets replaced by ``src`` and
-    ``dst``; ``warn`` is told its warnings."""
+    ``dst``, and those of ``flags`` set that are true; ``warn`` is told its warnings."""
     from dsort.spec.load import load_spec
 
     given = {"input_bck": src, "output_bck": dst}
-    overrides = {field: bucket_uri(text) for field, text in given.items() if text}
+    overrides: dict[str, object] = {
+        field: bucket_uri(text) for field, text in given.items() if text
+    }
+    overrides |= {field: True for field, is_set in (flags or {}).items() if is_set}
     ais_is_there = user_settings().ais_is_there
     loaded = load_spec(source, stdin=sys.stdin, overrides=overrides, ais_is_there=ais_is_there)
     for warning in loaded.warnings:
@@ -65,7 +73,12 @@ def read_spec(
 
 
 def read_fields(
-    source: str, src: str | None, dst: str | None, *, overwrite: bool = False
+    source: str,
+    src: str | None,
+    dst: str | None,
+    *,
+    overwrite: bool = False,
+    remove_stale: bool = False,
 ) -> dict[str, Any]:
     """The spec from ``source`` as it is written, for a service to read: its buckets replaced by
     ``src`` and ``dst``."""
@@ -78,7 +91,8 @@ def read_fields(
     kept = {
         name: value for name, value in fields.items() if OLDER_NAMES.get(name, name) not in replaced
     }
-    return {**kept, **replaced} | ({"overwrite": True} if overwrite else {})
+    flags = {"overwrite": overwrite, "remove_stale": remove_stale}
+    return {**kept, **replaced, **{name: True for name, is_set in flags.items() if is_set}}
 
 
 def show_spec(spec: JobSpec) -> None:

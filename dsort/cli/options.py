@@ -35,6 +35,7 @@ __all__ = [
     "RayResources",
     "RemoteJob",
     "RemoteJobs",
+    "RemoveStale",
     "Root",
     "Scratch",
     "Server",
@@ -157,6 +158,14 @@ RayLabels = Annotated[
 ]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace shards that exist under output names.")
+]
+RemoveStale = Annotated[
+    bool,
+    typer.Option(
+        "--remove-stale",
+        help="With --overwrite: remove shards with higher numbers that are left of the replaced "
+        "result, once the new one is there.",
+    ),
 ]
 ProgressOption = Annotated[
     ProgressStyle,

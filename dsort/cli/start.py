@@ -28,6 +28,7 @@ def start(
     root: options.Root = None,
     dry_run: DryRun = False,
     overwrite: options.Overwrite = False,
+    remove_stale: options.RemoveStale = False,
     workers: options.Workers = None,
     memory_max: options.MemoryMax = None,
     bandwidth_max: options.BandwidthMax = None,
@@ -48,8 +49,7 @@ def start(
     local: options.Local = False,
     debug: options.Debug = False,
 ) -> None:
-    """Run a job: shuffle, sort or reshard what is in a bucket. With a service: put it into the
-    service's queue, and print its id.
+    """Run a job: shuffle, sort or reshard a bucket. With a service: queue it, and print its id.
 
     \b
     Examples:
@@ -58,9 +58,9 @@ def start(
       cat spec.json | dsort start -f -
       dsort start -f spec.json --server http://127.0.0.1:8080 --wait
     """
+    flags = {"overwrite": overwrite, "remove_stale": remove_stale}
     if there(context):
-        fields = read_fields(spec, src, dst, overwrite=overwrite)
-        asked = Submission(fields, priority, labels or (), dry_run)
+        asked = Submission(read_fields(spec, src, dst, **flags), priority, labels or (), dry_run)
         submit(context, asked, wait=wait, progress=progress, as_json=as_json, verbose=verbose)
         return
     run = run_options(
@@ -79,7 +79,7 @@ def start(
         )
     )
     with make_reporter(progress) as reporter:
-        job = read_spec(spec, src, dst, warn=reporter.warn)
+        job = read_spec(spec, src, dst, warn=reporter.warn, flags=flags)
         if verbose:
             show_spec(job)
         if dry_run or job.dry_run:

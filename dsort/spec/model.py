@@ -361,7 +361,12 @@ class JobSpec(_Part):
     overwrite: bool = Field(
         default=False,
         description="Replace objects that have an output's name. False: refuse to start if there "
-        "is one. Inputs are never replaced.",
+        "is one. Inputs never are; the rest is kept until the manifest is written.",
+    )
+    remove_stale: bool = Field(
+        default=False,
+        description="With overwrite: once the result is committed, remove what is left of results "
+        "that it replaces: shards that their manifest lists, and whose names output_format makes.",
     )
     on_success: Hook | None = Field(
         default=None,

@@ -76,6 +76,16 @@ def _outputs_go_where_one_can_write(spec: JobSpec) -> Iterator[SpecProblem]:
         yield SpecProblem("output_bck", "is required: the input bucket can only be read", hint)
 
 
+@_rule("overwrite", "remove_stale")
+def _only_what_is_replaced_gets_stale(spec: JobSpec) -> Iterator[SpecProblem]:
+    if spec.remove_stale and not spec.overwrite:
+        yield SpecProblem(
+            "remove_stale",
+            "needs overwrite: without it no result is replaced",
+            "set overwrite: true, too (--overwrite)",
+        )
+
+
 @_rule("input_bck", "input_format")
 def _inputs_of_the_web_are_named(spec: JobSpec) -> Iterator[SpecProblem]:
     inputs = spec.input_format
