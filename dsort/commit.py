@@ -151,11 +151,10 @@ def _publish(job: Job, named: list[_Named], last: _Named) -> None:
     bucket = job.outputs_bucket
 
     def give(each: _Named) -> None:
-        if not each.replaces:  # else what it replaced would be gone as well
-            job.stop.raise_if_requested()
+        job.stop.raise_if_requested()  # what was replaced is kept, and put back
         bucket.publish(each.token, each.name, overwrite=each.replaces, receipt=each.receipt)
 
-    each_at_once(bucket, named, give, between=lambda: None)
+    each_at_once(bucket, named, give)
     bucket.settle()
     give(last)
     bucket.settle()
@@ -180,7 +179,7 @@ def take_back(job: Job) -> PutBack:
         return done  # no name was given yet
     given = [job.naming[token][0] for token in bucket.published(job.naming)]
     new = [name for name in given if name not in done.kept]
-    each_at_once(bucket, new, bucket.delete, between=lambda: None)
+    each_at_once(bucket, new, bucket.delete)
     if job.spec.index == "wids":
         bucket.delete(index_name(job.job_id))
     return done

@@ -79,11 +79,12 @@ class PutBack:
         self.lost[name], self.places[name] = why, place
 
     def words(self, uri: str) -> str:
-        """For the user; "" if nothing was kept."""
+        """For the user; "" if nothing was replaced."""
         told = []
-        if self.names:
-            count = "1 object" if len(self.names) == 1 else f"{len(self.names):,} objects"
-            told.append(f"{count} that it was to replace are as before in {uri}")
+        if self.names and self.was_noted:
+            several = f"{len(self.names):,} objects that it was to replace are"
+            one = "1 object that it was to replace is"
+            told.append(f"{several if len(self.names) > 1 else one} as before in {uri}")
         for name, why in list(self.lost.items())[:_SHOWN_MAX]:
             told.append(f"what {name} was is kept as {self.places[name]} in {uri}: {why}")
         if len(self.lost) > _SHOWN_MAX:
@@ -96,21 +97,15 @@ def replaced_prefix(job_id: str) -> str:
     return f".dsort/{job_id}/replaced/"
 
 
-def each_at_once(
-    bucket: Bucket, things: Sequence[T], do: Callable[[T], None], *, between: Callable[[], None]
-) -> None:
-    """``do`` each: several at once in an object store, one after the other in a directory.
-    ``between`` is called now and then."""
+def each_at_once(bucket: Bucket, things: Sequence[T], do: Callable[[T], None]) -> None:
+    """``do`` each: several at once in an object store, one after the other in a directory."""
     if not bucket.seals_on_finish:
-        for at, each in enumerate(things):
-            if at % A_TURN == 0:
-                between()
+        for each in things:
             do(each)
         return
     with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
         # Some at a time: what waits for a thread takes a kilobyte.
         for at in range(0, len(things), A_TURN):
-            between()
             for _ in threads.map(do, things[at : at + A_TURN]):
                 pass
 
@@ -124,7 +119,7 @@ def keep_replaced(
     """Keep whatever has a name of ``outputs``; the names that may be replaced now.
 
     Where an earlier attempt has begun to give names, what it kept is kept on, and what it published
-    is not kept. ``between``: called now and then, to end it.
+    is not kept. ``between``: called before each object, to end it.
     """
     noted = read_kept(bucket, job_id)
     rows = {row.number: row for row in _known(bucket, job_id, noted, _names(outputs))}
@@ -138,10 +133,11 @@ def keep_replaced(
     receipts: dict[int, str] = {}
 
     def keep(number: int) -> None:
+        between()
         token = f"{replaced_prefix(job_id)}{number}"
         receipts[number] = bucket.keep_aside(outputs[number].name, token)
 
-    each_at_once(bucket, waiting, keep, between=between)
+    each_at_once(bucket, waiting, keep)
     kept = [number for number in waiting if receipts[number]]
     infos = bucket.stat_many([outputs[number].name for number in kept])
     for number in kept:
@@ -209,7 +205,7 @@ def put_back(bucket: Bucket, job_id: str, names: Sequence[str]) -> PutBack:
         else:
             done.names.append(row.name)
 
-    each_at_once(bucket, rows, give, between=lambda: None)
+    each_at_once(bucket, rows, give)
     bucket.settle()
     return done
 

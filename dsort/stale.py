@@ -105,7 +105,7 @@ def remove_stale(job: Job) -> None:
         done.append(name)
 
     try:
-        each_at_once(job.outputs_bucket, job.stale, remove, between=lambda: None)
+        each_at_once(job.outputs_bucket, job.stale, remove)
     except StorageError as error:
         job.warn("stale_outputs", f"not all is removed of the results that were replaced: {error}")
     if done:

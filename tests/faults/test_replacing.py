@@ -158,18 +158,24 @@ def test_old_shards_of_the_same_bytes_are_not_taken_for_the_jobs_own(
         assert set(tree_of(root / "out")) == set(expected.shards)
 
 
-@pytest.mark.parametrize("fault", [PointFault("keep:end", 2, "terminate")], ids=named)
-def test_a_job_that_is_stopped_while_it_keeps_what_it_replaces(
-    fault: PointFault, begun: Coordinators, base: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    "fault",
+    [
+        PointFault("keep:end", 2, "terminate"),
+        PointFault("publish:end", 4, "terminate", about=".tar"),
+    ],
+    ids=named,
+)
+def test_a_job_that_is_stopped_while_it_replaces_puts_all_back(
+    fault: PointFault, begun: Coordinators, tmp_path: Path
 ) -> None:
     prepare(tmp_path, CASES[CASE])
     points = arm(tmp_path / "points", fault)
     ended = begun.run(tmp_path, *start_arguments(CASES[CASE]), points=points)
     assert struck(points) == [fault.point]
-    if ended.code == 0:  # it was too far: then all of it is there
-        assert_whole(tmp_path / "out", undisturbed(CASE, base))
-        return
     assert ended.code == 143, ended.err
+    told = "2 objects that it was to replace are as before" in ended.err
+    assert told == fault.point.startswith("publish")
     assert files_of(tmp_path / "out") == CASES[CASE].old
     only_a_report(tmp_path / "out", CASES[CASE].old)
 
