@@ -124,6 +124,7 @@ def plan_job(job: Job, tally: Tally) -> PlanReport:
         reactions=job.reactions(),
         warnings=tuple(job.warnings),
         mixing=job.mixing,
+        algorithm=job.spec.algorithm.in_words,
     )
 
 
@@ -148,6 +149,7 @@ def planned(plan: PlanReport, output_uri: str) -> JobReport:
         warnings=plan.warnings,
         error=None,
         mixing=plan.mixing,
+        algorithm=plan.algorithm,
     )
 
 
@@ -248,4 +250,5 @@ def _report(job: Job, plan: Plan | None, *, state: str, manifest: str | None) ->
         error=None,
         mixing=job.mixing,
         timeline=job.timeline.samples(),
+        algorithm=job.spec.algorithm.in_words,
     )

@@ -133,6 +133,7 @@ class JobReport:
     error: str | None
     mixing: Mixing | None = None  # None where there was no plan, or no records
     timeline: tuple[Sample, ...] = ()  # of this attempt
+    algorithm: str = ""  # in words
 
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types."""
@@ -169,6 +170,7 @@ class PlanReport:
     reactions: tuple[ReactionCount, ...]
     warnings: tuple[str, ...]
     mixing: Mixing | None = None  # None where there are no records
+    algorithm: str = ""  # in words
 
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types."""

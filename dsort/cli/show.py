@@ -134,7 +134,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
             ("what", output.printable(spec.get("description") or "")),
             ("from", output.printable(_bucket(spec["input_bck"]))),
             ("to", output.printable(output.place(found.bucket.uri))),
-            ("algorithm", algorithm["kind"] + (", decreasing" * bool(algorithm["decreasing"]))),
+            ("algorithm", _in_words(algorithm)),
             ("seed", str(algorithm.get("seed") or "")),
             ("shards", shards),
             ("records", records_line(totals["records"], totals["members"])),
@@ -146,6 +146,12 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
             *reaction_lines(_reactions(manifest["reactions"])),
         ]
     )
+
+
+def _in_words(algorithm: Mapping[str, Any]) -> str:
+    kind = str(algorithm["kind"])
+    by_name = ": sorted by name" * (kind == "alphanumeric")  # who forgot to name one may wonder
+    return output.printable(kind) + by_name + ", decreasing" * bool(algorithm["decreasing"])
 
 
 def _bucket(value: str | Mapping[str, str]) -> str:

@@ -149,6 +149,23 @@ class Algorithm(_Part):
         description="Of alphanumeric: runs of digits compare as numbers, so a9 comes before a10.",
     )
 
+    @property
+    def in_words(self) -> str:
+        """What a summary says of it: whoever forgot to name one should notice."""
+        words = {
+            "none": "none: as the records come in",
+            "alphanumeric": "alphanumeric: sorted by name",
+            "shuffle": "shuffle",
+            "md5": "md5: sorted by the digest of the name",
+            "content": f"content: sorted by {self.extension}, as {self.content_key_type}",
+        }[self.kind]
+        if self.json_field is not None:
+            words += f", field {self.json_field}"
+        words += ", numbers as numbers" * self.natural + ", decreasing" * self.decreasing
+        if "kind" not in self.model_fields_set:
+            words += " (the spec names none; to shuffle: algorithm: {kind: shuffle})"
+        return words
+
 
 class JobConfig(_Part):
     """How the job reacts to what it meets, and limits. Their place is the top level of a spec;

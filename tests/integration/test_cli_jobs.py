@@ -98,6 +98,21 @@ def test_start_shuffles_and_says_where_the_result_is(cli: CommandLine, tmp_path:
 
 
 @pytest.mark.usefixtures("shards")
+def test_a_forgotten_algorithm_is_named_by_plan_start_and_show(cli: CommandLine) -> None:
+    """It sorts by name: who meant to shuffle should notice."""
+    forgotten = json.dumps({name: SPEC[name] for name in SPEC if name != "algorithm"})
+    line = "sorted by name (the spec names none; to shuffle: algorithm: {kind: shuffle})"
+    for verb in ("plan", "start"):
+        said = cli(verb, "-f", forgotten).out.splitlines()
+        (told,) = [each for each in said if each.startswith("algorithm")]
+        assert told.endswith(f"alphanumeric: {line}")
+    assert "alphanumeric: sorted by name\n" in cli("show", "shuffled").out
+    named = cli("start", "images", "other", "-f", json.dumps(SPEC)).out
+    assert "algorithm  shuffle\n" in named
+    assert "the spec names none" not in named
+
+
+@pytest.mark.usefixtures("shards")
 def test_the_spec_may_be_a_file_stdin_or_text_with_the_same_result(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +121,7 @@ def test_the_spec_may_be_a_file_stdin_or_text_with_the_same_result(
     lines = [f"{name}: {json.dumps(value)}" for name, value in SPEC.items()]
     (tmp_path / "spec.yaml").write_text("\n".join(lines))
     results = []
-    for number, source in enumerate(["spec.json", "spec.yaml", "-", text]):
+    for number, source in enumerate(["spec.json", "spec.yaml", "-", text, "\n".join(lines)]):
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
         assert cli("start", "images", f"out{number}", "-f", source).code == 0
         results.append(result(tmp_path / f"out{number}"))

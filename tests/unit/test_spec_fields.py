@@ -268,3 +268,22 @@ def test_the_given_mapping_stays_as_it_is() -> None:
     before = pickle.dumps(given)
     parse_spec(given)
     assert pickle.dumps(given) == before
+
+
+FORGOTTEN = " (the spec names none; to shuffle: algorithm: {kind: shuffle})"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        ({}, f"alphanumeric: sorted by name{FORGOTTEN}"),
+        ({"natural": True}, f"alphanumeric: sorted by name, numbers as numbers{FORGOTTEN}"),
+        ({"kind": "alphanumeric", "decreasing": True}, "alphanumeric: sorted by name, decreasing"),
+        ({"kind": "shuffle"}, "shuffle"),
+        ({**CONTENT, "json_field": "a.b"}, "content: sorted by .cls, as int, field a.b"),
+    ],
+)
+def test_an_algorithm_is_named_in_words_and_a_forgotten_one_is_told(
+    algorithm: dict[str, Any], words: str
+) -> None:
+    assert spec_of(algorithm=algorithm).algorithm.in_words == words

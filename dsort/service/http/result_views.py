@@ -146,6 +146,7 @@ class RunReportView(_View):
     error: str | None
     mixing: MixingView | None = None
     timeline: list[Sample] = Field(default_factory=list, description=TIMELINE)
+    algorithm: str = Field(default="", description="In words.")
 
 
 class PlannedShardView(_View):
@@ -177,6 +178,7 @@ class PlanReportView(_View):
     reactions: list[ReactionView]
     warnings: list[str]
     mixing: MixingView | None = None
+    algorithm: str = Field(default="", description="In words.")
 
 
 class PageInputsView(_View):

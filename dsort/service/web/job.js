@@ -353,6 +353,7 @@
         row("Attempt", job.attempt > 1 ? dsort.number(job.attempt) : null),
         row("Host", job.host),
         row("Workers", result.workers),
+        row("Algorithm", result.algorithm || (job.spec && job.spec.algorithm && job.spec.algorithm.kind)),
         row("Seed", result.seed && el("code", null, result.seed)),
         row("Manifest", result.manifest_name && el("code", null, result.manifest_name)),
         row("Exit code", job.exit_code),
