@@ -131,6 +131,9 @@ class ArithmeticRuntime:
     def nodes(self) -> int:
         return self.scale.nodes
 
+    def where(self) -> str:
+        return ""
+
     def start(self, setup: WorkerSetup, workers: int) -> None:
         """Nobody has to come; records are dealt out to the buckets of the job."""
         self._bucket_records = self.scale.records_of_buckets(setup.buckets)

@@ -60,12 +60,10 @@ def serve(
     from dsort.service.config import ServiceConfig
     from dsort.service.running import run_service
 
-    given = RunArguments(
-        root, scratch, memory_max, move, workers, ray, ray_address, False, bandwidth_max
-    )
+    run = (root, scratch, memory_max, move, workers, ray, ray_address, False, bandwidth_max)
     config = ServiceConfig(
         **_places(state_dir, database),
-        **_of_run(given),
+        **_of_run(RunArguments(*run)),
         host=host,
         port=port,
         ssl_certfile=ssl_certfile,
