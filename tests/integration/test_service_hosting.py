@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from dsort.service.hosting.logs import log_path, read_logs
 from dsort.stopping import StopFlag
 from dsort.storage.local import LocalBucket
 from tests.support.fault_points import PointFault, arm
-from tests.support.hosted_jobs import Hosting, hosting
+from tests.support.hosted_jobs import WAIT_S, Hosting, hosting
 from tests.support.postgres import PostgresServer
 from tests.support.service_process import await_that
 from tests.support.surviving import (
@@ -313,4 +314,25 @@ def test_a_job_that_takes_too_long_is_stopped_and_says_why(
         assert "ran longer than a job may here, 1 s (--max-job-time)" in row.error["detail"]
         assert row.stop_reason is not None
         assert "--max-job-time" in row.stop_reason
-        only_a_report(hosted.root / "out")
+        assert list((hosted.root / "out").glob("*.tar")) == []
+
+
+def test_a_job_that_waits_for_its_key_map_stops_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A server that takes connections and never answers.
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/keys.json"
+        allowed = {"ekm_allow_hosts": ("127.0.0.1:*",), "ekm_allow_private": True}
+        with hosting(tmp_path, monkeypatch, **allowed) as hosted:
+            case = Case("map", {**KEY_MAP, "ekm": None, "ekm_default": None, "ekm_file": url})
+            job_id = hosted.submit(case, claims=None)
+            server.settimeout(WAIT_S)
+            connection, _ = server.accept()
+            with connection:
+                hosted.store.ask_stop(job_id, "never mind")
+                row = hosted.ended(job_id)
+            assert (row.state, row.exit_code, row.attempt) == ("stopped", 143, 1)
+            assert row.error is not None
+            assert "never mind" in row.error["detail"]
+            assert list((hosted.root / "out").iterdir()) == []

@@ -243,9 +243,7 @@ class Dispatcher(Closing):
         most_s, begun_at = self._job_time_max_s, row.begun_at or row.started_at
         if most_s is None or begun_at is None or time.time() - begun_at <= most_s:
             return
-        reason = (
-            f"it ran longer than {_words_of(most_s)}, as long as a job may here (--max-job-time)"
-        )
+        reason = f"it ran longer than a job may here, {_words_of(most_s)} (--max-job-time)"
         log.warning("job %s is asked to stop: %s", row.job_id, reason)
         with contextlib.suppress(NotFoundError):
             self._store.ask_stop(row.job_id, reason)

@@ -185,7 +185,8 @@ def _discard(bucket: Bucket, job_id: str) -> None:
 
 def claims_of_keymap(job: Doing) -> list[tuple[str, str]]:
     """The names that a job may write, where its key map says so: (bucket URI, template)."""
-    keymap = load_keymap(job.spec, Tally(), fetch=job.options.fetch)
+    # Nothing is begun yet: a stop need not wait for a server that says nothing.
+    keymap = job.stop.wait_for(lambda: load_keymap(job.spec, Tally(), fetch=job.options.fetch))
     names = output_names(job.spec, keymap)
     return [
         (job.row.output_uri, final)

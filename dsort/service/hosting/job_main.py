@@ -131,7 +131,6 @@ def _do(
     if row.kind == "plan":
         return _shortened(job.plan().to_dict())
     if row.claims is None:
-        stop.raise_if_requested()  # nothing was begun: it takes as long as its key map may take
         claims = claims_of_keymap(job)
         if not patiently(lambda: claim_outputs(database, row.job_id, attempt, claims)):
             raise JobConflictError(f"attempt {attempt} of job {row.job_id} is not the last one")
