@@ -57,6 +57,8 @@ WARNING_TEXTS = {
     "incomplete_shards": "{count} shards may not be whole; what could be read was taken: {names}",
     "concatenated_shards": "{count} shards are several tars one after the other; all were read, "
     "but many readers stop where the first one ends: {names}",
+    "replaced_inputs": "{count} input shards are newer than the manifest of the job that wrote "
+    "them, and have another size: {names}",
     "unusual_padding": "{count} shards end in zeros as only tar -b and tar -A leave them; if these "
     "did not write them, members may be missing: {names}",
     "lone_zero_blocks": "{count} lone blocks of zeros stand between members, where some readers "

@@ -34,6 +34,7 @@ from dsort.job_setup import (
     with_part_sizes,
 )
 from dsort.journal import Journal
+from dsort.known_outputs import compare_sizes, known_outputs
 from dsort.lease import Lease
 from dsort.reports import JobStarted
 from dsort.resolve import refuse_early_collisions, resolve_inputs
@@ -83,6 +84,9 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     job.inputs = job.stop.wait_for(
         lambda: resolve_inputs(job.spec, job.inputs_bucket, tally, check=check)
     )
+    names = [shard.name for shard in job.inputs]
+    known = job.stop.wait_for(lambda: known_outputs(job.inputs_bucket, names))
+    compare_sizes(job.inputs, known, job.spec.config.incomplete_shards, tally)
     job.note(tally)
     if job.keymap is None:
         source, target = job.places

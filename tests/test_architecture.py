@@ -37,6 +37,7 @@ LAYERS = (
         "inspection",
         "journal",
         "keymap_source",
+        "known_outputs",
         "resolve",
         "runtime",
         "stores",

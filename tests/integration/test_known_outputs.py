@@ -1,0 +1,84 @@
+"""An input that an earlier job wrote has to be as long as that job says, unless it is newer."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from dsort.errors import ShardEndError
+from dsort.reports import JobReport
+from tests.support.datasets import files_of, small_dataset, write_shards
+from tests.support.engine import count_of, plan_local, refused, run_local, spec_of
+
+SECOND_NS = 1_000_000_000
+
+
+def written_by_a_job(root: Path) -> tuple[JobReport, Path]:
+    """The outputs of a job as the bucket ``in``; the first of them."""
+    (root / "raw").mkdir()
+    write_shards(root / "raw", small_dataset("known", shards=2, records=20))
+    report = run_local(root, spec_of(input_bck="raw", output_bck="in", output_format="in-%d"))
+    return report, root / "in" / "in-0.tar"
+
+
+def lengthen(shard: Path, *, aged_ns: int) -> None:
+    """A whole tar still, but one that its job did not write; older than the manifest, or newer."""
+    before = shard.stat().st_mtime_ns
+    second = shard.with_name("in-1.tar").read_bytes()
+    shard.write_bytes(second[: 2 * len(second)] + second)
+    os.utime(shard, ns=(before + aged_ns, before + aged_ns))
+
+
+CONFIG = {"duplicate_keys": "ignore"}
+
+
+def test_an_input_of_another_size_than_its_job_wrote_aborts(tmp_path: Path) -> None:
+    report, shard = written_by_a_job(tmp_path)
+    lengthen(shard, aged_ns=0)
+    words = ("in-0.tar", "may not be whole", report.job_id, "incomplete_shards: warn")
+    with refused(tmp_path, ShardEndError, *words):
+        run_local(tmp_path, spec_of(Config=CONFIG))
+    with pytest.raises(ShardEndError, match=report.job_id):
+        plan_local(tmp_path, spec_of(Config=CONFIG))
+    taken = run_local(tmp_path, spec_of(Config={**CONFIG, "incomplete_shards": "warn"}))
+    assert report.job_id in count_of(taken, "incomplete_shards")[1][0]
+
+
+def test_an_input_that_was_replaced_since_is_a_warning(tmp_path: Path) -> None:
+    report, shard = written_by_a_job(tmp_path)
+    lengthen(shard, aged_ns=100 * SECOND_NS)
+    taken = run_local(tmp_path, spec_of(Config=CONFIG))
+    assert count_of(taken, "replaced_inputs")[0] == 1
+    assert any(report.job_id in text and "newer" in text for text in taken.warnings)
+
+
+def test_of_several_manifests_the_newest_counts(tmp_path: Path) -> None:
+    written_by_a_job(tmp_path)
+    spec = spec_of(input_bck="raw", output_bck="in", output_format="in-%d", overwrite=True)
+    run_local(tmp_path, {**spec, "output_shard_records": 7})
+    taken = run_local(tmp_path, spec_of(input_format={"template": "in-{0..5}"}))
+    assert count_of(taken, "incomplete_shards")[0] == 0
+    assert taken.records == 40
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[1]",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        json.dumps({"outputs": [1, {}, {"name": 2, "file_bytes": "x"}]}).encode(),
+        json.dumps({"outputs": {"name": "in-0.tar"}}).encode(),
+    ],
+    ids=range(6),
+)
+def test_what_is_no_manifest_says_nothing(content: bytes, tmp_path: Path) -> None:
+    report, _ = written_by_a_job(tmp_path)
+    (tmp_path / "in" / ".dsort" / report.job_id / "manifest.json").write_bytes(content)
+    taken = run_local(tmp_path, spec_of())
+    assert taken.records == 40
+    assert len(files_of(tmp_path / "out")) == 8
