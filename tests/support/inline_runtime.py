@@ -20,7 +20,7 @@ from dsort.core.movement import Movement
 from dsort.core.tally import Tally
 from dsort.errors import ScratchLostError
 from dsort.job import Job
-from dsort.job_setup import load_keymap, new_job_id, output_names, with_seed
+from dsort.job_setup import job_memory, load_keymap, new_job_id, output_names, with_seed
 from dsort.reports import Event, JobReport, PlanReport, RunOptions
 from dsort.spec.load import parse_spec
 from dsort.stopping import StopFlag
@@ -245,6 +245,7 @@ def _job(
         stop=stop,
         on_event=(lambda event: None) if events is None else events.append,
         names=output_names(parsed, keymap),
+        memory=job_memory(parsed, options),
         keymap=keymap,
     )
     return job, tally
