@@ -184,10 +184,8 @@ def put_back(bucket: Bucket, job_id: str, names: Sequence[str]) -> PutBack:
     prefix = replaced_prefix(job_id)
     kept = {info.name: info for info in bucket.list(prefix)}
     infos = bucket.stat_many([row.name for row in rows])
-    published = {
-        f"{staged(job_id)}{row.number}": (row.name, row.published) for row in rows if row.published
-    }
-    ours = bucket.published(published) if published else set()
+    published = {f"{staged(job_id)}{row.number}": (row.name, row.published) for row in rows}
+    ours = bucket.published(published) if noted is not None else set()
 
     def give(row: Kept) -> None:
         info, token = infos.get(row.name), f"{prefix}{row.number}"

@@ -210,6 +210,9 @@ class MemoryBucket:
         kept = self._get(token)[1]
         self._put(encoded_name(name), kept)
         del self._objects[encoded_token(token)]
+        replaced = [token for token, at in self._published.items() if at == encoded_name(name)]
+        for each in replaced:
+            del self._published[each]
 
     def settle(self) -> None:
         """Memory never survives."""
