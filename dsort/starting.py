@@ -247,7 +247,7 @@ def _start_workers(job: Job, *, dry: bool) -> None:
 
 def _check_room(job: Job, total: int, *, dry: bool) -> None:
     """Room for scratch and for the outputs, which are about as large as the inputs."""
-    if job.before is not None:
+    if job.before is not None and (job.before.extracted or job.before.created):
         return  # part of it is taken by what is there already
     scratch_bytes = job.moving.scratch_bytes
     rooms = [job.runtime.ask(home, FreeBytes()) for home in job.runtime.homes()]

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import dsort
 from dsort.errors import StorageError, StorageFullError
-from dsort.reports import Event, JobStarted, PhaseDone
+from dsort.reports import Event, JobStarted, PhaseDone, RunOptions
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import left_in, run_local, spec_of
 
@@ -142,6 +143,35 @@ def test_too_little_room_is_told_before_any_work(which: str, tmp_path: Path, sma
         run_local(tmp_path, spec_into(directory), scratch=scratch, move="spill", on_event=listen)
     assert phases == []
     assert only_a_report(left_in(directory / "out"))
+
+
+@pytest.mark.parametrize("which", ["output", "scratch"])
+def test_too_little_room_is_told_before_a_job_is_begun_again(
+    which: str, tmp_path: Path, small: Path
+) -> None:
+    write_shards(tmp_path / "in", DATASET)
+    elsewhere = tmp_path / "elsewhere"
+    directory, scratch = (small, elsewhere) if which == "output" else (tmp_path, small)
+
+    def fail(event: Event) -> None:
+        if isinstance(event, PhaseDone) and event.phase == "extract":
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_local(tmp_path, spec_into(directory), scratch=scratch, move="spill", on_event=fail)
+    ((job,),) = ([path.name for path in (directory / "out" / ".dsort").iterdir()],)
+    fill(small, 500_000)
+    phases: list[str] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, PhaseDone):
+            phases.append(event.phase)
+
+    options = RunOptions(root=tmp_path, scratch=scratch, move="spill", workers=1)
+    bucket = (directory / "out").as_uri()
+    with pytest.raises(StorageFullError, match="free, the job needs about"):
+        dsort.resume(job, bucket, options=options, on_event=listen)
+    assert phases == []
 
 
 def test_a_bucket_that_may_only_be_read_can_be_an_input(tmp_path: Path) -> None:
