@@ -185,11 +185,13 @@ def _abort(job: Job, error: BaseException | None) -> None:
             job.lease.check()  # says so: whatever the error was, it came of that
         return
     # The error that ended the job is the one to tell, not that its report found no room.
-    with contextlib.suppress(StorageError):
+    try:
         done = take_back(job)
         _tell_put_back(job, error, done)
         if not done.lost:  # else it stays as it is, for `dsort resume` or `dsort gc`
             discard_run(job.outputs_bucket, job.job_id, lease=job.lease)
+    except StorageError as problem:
+        job.warn("unfinished", f"not all of it could be undone: {problem.message}; {_later(job)}")
     job.lease.close()
     told = one_sentence(str(error)) or type(error).__name__  # the bucket is read by many
     report = replace(_report(job, None, state="aborted", manifest=None), error=told)
@@ -205,10 +207,13 @@ def _tell_put_back(job: Job, error: BaseException | None, done: PutBack) -> None
     elif told:
         job.warn("replaced", told)
     if done.lost and isinstance(error, DsortError):
-        again = (
-            f"`dsort resume {job.job_id}`, or `dsort gc --remove`, puts it back once that can be"
-        )
-        error.hint = f"{error.hint}; {again}" if error.hint else again
+        error.hint = f"{error.hint}; {_later(job)}" if error.hint else _later(job)
+
+
+def _later(job: Job) -> str:
+    """What helps once the bucket can be written to again."""
+    uri = job.outputs_bucket.uri
+    return f"`dsort resume {job.job_id}` goes on, `dsort gc {uri} --remove` puts all back"
 
 
 def _is_lost(job: Job, lease: Lease) -> bool:
@@ -217,7 +222,8 @@ def _is_lost(job: Job, lease: Lease) -> bool:
     try:
         return lease.is_lost()
     except StorageError:
-        job.warn("unfinished", "the bucket cannot be reached: what is in it is left as it is")
+        text = "the bucket cannot be reached: what is in it is left as it is"
+        job.warn("unfinished", f"{text}; {_later(job)}" if job.naming else text)
         return True
 
 

@@ -16,6 +16,7 @@ from tests.support.coordinators import Coordinators
 from tests.support.datasets import files_of, small_dataset, tree_of, write_shards
 from tests.support.engine import left_in, run_local, spec_of
 from tests.support.fault_points import PointFault, arm, struck
+from tests.support.faulty_store import StoreFaults, arm_store
 from tests.support.surviving import (
     CASES,
     assert_whole,
@@ -178,6 +179,36 @@ def test_a_job_that_is_stopped_while_it_replaces_puts_all_back(
     assert told == fault.point.startswith("publish")
     assert files_of(tmp_path / "out") == CASES[CASE].old
     only_a_report(tmp_path / "out", CASES[CASE].old)
+
+
+@pytest.mark.parametrize("how", ["denied", "down"])
+def test_a_store_that_fails_while_all_is_put_back(
+    how: str, begun: Coordinators, tmp_path: Path
+) -> None:
+    prepare(tmp_path, CASES[CASE])
+    faults = [PointFault("publish:end", 5, "terminate", about=".tar")]
+    script: list[dict[str, object]] = []
+    if how == "denied":
+        script = [{"operation": "put_back", "kind": "denied", "times": 9}]
+    else:
+        faults.append(PointFault("put back:end", 1, "store down"))
+    points = arm(tmp_path / "points", *faults)
+    arm_store(points, StoreFaults(about="out", script=script))
+    ended = begun.run(tmp_path, *start_arguments(CASES[CASE]), points=points)
+    assert ended.code == 143, ended.err
+    assert struck(points) == sorted(fault.point for fault in faults)
+    job = job_in(tmp_path / "out")
+    if how == "denied":
+        assert f"what out-3.tar was is kept as .dsort/{job}/replaced/3" in ended.err
+    else:
+        assert "not all of it could be undone" in ended.err
+    assert f"`dsort resume {job}` goes on" in ended.err
+    assert begun.run(tmp_path, *GC).code == 0
+    assert files_of(tmp_path / "out") == CASES[CASE].old
+    assert [name for name in left_in(tmp_path / "out") if name not in CASES[CASE].old] in (
+        [],
+        [".dsort/JOB/report.json"],
+    )
 
 
 # -- names that cannot be used -------------------------------------------------------------------

@@ -95,7 +95,7 @@ CASES = {
     "key map": Case("spill", {**KEY_MAP, "Config": {"ekm_missing_key": "ignore"}}),
     "replacing": Case(
         "map",
-        {**SHUFFLE, "overwrite": True, "index": "wids"},
+        {**SHUFFLE, "overwrite": True, "index": "wids", "duplicate_keys": "drop"},
         {"out-0.tar": b"an old shard", "out-3.tar": b"another"},
     ),
 }
