@@ -176,7 +176,7 @@ def test_a_field_of_a_json_member_is_a_content_key(tmp_path: Path) -> None:
     assert records_out(tmp_path) == ["b.json", "a.json", "c.json"]
     with refused(tmp_path, ContentKeyError, "record c", "no field m.x", ".json"):
         del algorithm["content_key_missing"]
-        run_local(tmp_path, spec_of(algorithm=algorithm))
+        run_local(tmp_path, spec_of(algorithm=algorithm, overwrite=True))
 
 
 @pytest.mark.parametrize(("strip", "order"), [(True, ["a", "b", "c"]), (False, ["c", "b", "a"])])
