@@ -238,6 +238,7 @@ def test_a_running_job_is_stopped_from_the_list(place: Place, page: Page) -> Non
     page.get_by_role("button", name="Show all").click()
     row.get_by_role("link", name="Not wanted any more").click()
     await_text(page, ".facts", "too <b>slow</b>")
+    await_text(page, ".facts", "Algorithm")
     page.get_by_role("button", name="Remove").click()
     page.get_by_role("button", name="Remove it").click()
     page.wait_for_url(re.compile("#/jobs$"))
