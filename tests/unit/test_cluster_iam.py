@@ -18,6 +18,7 @@ INPUT, OUTPUT = "arn:aws:s3:::INPUT-BUCKET", "arn:aws:s3:::OUTPUT-BUCKET"
 RIGHTS = {
     "abort_multipart_upload": "s3:AbortMultipartUpload",
     "complete_multipart_upload": "s3:PutObject",
+    "copy_object": "s3:PutObject",  # and to read what is copied, as all reading does
     "create_multipart_upload": "s3:PutObject",
     "delete_object": "s3:DeleteObject",
     "delete_objects": "s3:DeleteObject",
@@ -30,6 +31,7 @@ RIGHTS = {
     "list_parts": "s3:ListMultipartUploadParts",
     "put_object": "s3:PutObject",
     "upload_part": "s3:PutObject",
+    "upload_part_copy": "s3:PutObject",
 }
 """The right that each call to S3 takes (AWS Service Authorization Reference, Amazon S3)."""
 
