@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import socket
 import threading
@@ -12,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from dsort.core.lease import (
+    ATTEMPTS_MAX,
     Holder,
     LeaseRecord,
     Standing,
@@ -28,6 +30,7 @@ from dsort.core.lease import (
 )
 from dsort.errors import JobConflictError, JobStoppedError, ObjectNotFoundError, StorageError
 from dsort.storage.base import Bucket
+from dsort.storage.small_objects import read_small
 
 __all__ = ["JobHold", "Lease", "Machine", "last_attempt", "read_hold", "stop_job"]
 
@@ -37,8 +40,14 @@ take it."""
 AGAIN_SHARE = 1 / 4
 """After a renewal that failed, the next one comes after this share of the usual time."""
 POLL_S = 0.5
+WATCH_EACH_S = 2.0
+WATCH_S_MAX = 120.0
+CLOCK_GRAIN_S = 2.0
+"""Stores tell times in seconds."""
 STOP_WAIT_S = 600.0
 STOP_REQUEST = b"stop\n"
+LEASE_BYTES_MAX = 1 << 16
+_ATTEMPT: Final = re.compile(r"[0-9]{4,9}")
 
 
 class Machine:
@@ -104,8 +113,13 @@ def last_attempt(bucket: Bucket, job_id: str) -> int:
     begun = 0
     for found in bucket.list(f".dsort/{job_id}/attempts/"):
         number = found.name.rpartition("/")[2]
-        if number.isdecimal():
+        if _ATTEMPT.fullmatch(number):
             begun = max(begun, int(number))
+    if begun >= ATTEMPTS_MAX:
+        raise StorageError(
+            f"job {job_id} in {bucket.uri} is said to have had {begun:,} attempts",
+            hint="dsort did not write that: look who may write to the bucket",
+        )
     return begun
 
 
@@ -118,6 +132,50 @@ def read_hold(bucket: Bucket, job_id: str, *, machine: Machine | None = None) ->
     return JobHold(record, standing)
 
 
+def _settled(
+    bucket: Bucket, job_id: str, machine: Machine, waiting: Callable[[str], None]
+) -> JobHold:
+    """Who has the job, whatever clocks say: ours and the holder's may be hours apart.
+
+    Times that the store has put on objects are of one clock. Where they and the lease do not tell
+    the same, the lease is watched: one that is renewed is live, and one that is not renewed for as
+    long as it lasts has lapsed.
+    """
+    hold = read_hold(bucket, job_id, machine=machine)
+    record = hold.record
+    if record is None or hold.standing not in (Standing.LIVE, Standing.LAPSED):
+        return hold
+    age_s = _age_in_store_s(bucket, job_id, record.attempt)
+    fresh = -CLOCK_GRAIN_S <= age_s <= record.lapses_s
+    if hold.live is fresh and (fresh or age_s > 0):
+        return hold
+    lasts_s = min(record.lapses_s, WATCH_S_MAX)
+    began_s = looked_s = machine.elapsed_s()
+    while machine.elapsed_s() - began_s <= lasts_s:
+        waiting(f"clocks do not agree: watching for {lasts_s:.0f} s whether job {job_id} lives")
+        machine.pause(POLL_S)
+        if machine.elapsed_s() - looked_s >= WATCH_EACH_S:
+            looked_s = machine.elapsed_s()
+            now = read_hold(bucket, job_id, machine=machine)
+            if now.record != record or now.standing not in (Standing.LIVE, Standing.LAPSED):
+                ended = now.standing in (Standing.ABSENT, Standing.RELEASED, Standing.DEAD)
+                return now if ended else JobHold(now.record, Standing.LIVE)
+    return JobHold(record, Standing.LAPSED)
+
+
+def _age_in_store_s(bucket: Bucket, job_id: str, attempt: int) -> float:
+    """How long ago the newest lease or claim was stored, by the clock of the store alone."""
+    probe = f".dsort/{job_id}/attempts/clock"
+    bucket.write(probe, secrets.token_hex(8).encode())
+    try:
+        now_ns = bucket.stat(probe).mtime_ns
+    finally:
+        bucket.delete(probe)
+    names = (lease_name(job_id), attempt_name(job_id, attempt))
+    stored = bucket.stat_many(names).values()
+    return (now_ns - max((each.mtime_ns for each in stored), default=now_ns)) / 1e9
+
+
 def _newest(bucket: Bucket, job_id: str, attempt: int) -> LeaseRecord | None:
     """The lease; or the newest claim, if its maker has not come to write the lease yet."""
     lease = _record(bucket, lease_name(job_id))
@@ -128,9 +186,14 @@ def _newest(bucket: Bucket, job_id: str, attempt: int) -> LeaseRecord | None:
 
 def _record(bucket: Bucket, name: str) -> LeaseRecord | None:
     try:
-        return decode_lease(bucket.read(name))
+        data = read_small(bucket, name, bytes_max=LEASE_BYTES_MAX)
     except ObjectNotFoundError:
         return None
+    try:
+        return decode_lease(data)
+    except StorageError as error:
+        hint = "if nobody runs the job, remove that file"
+        raise StorageError(f"{name} in {bucket.uri}: {error.message}", hint=hint) from None
 
 
 def _is_there(bucket: Bucket, name: str) -> bool:
@@ -177,14 +240,16 @@ class Lease:
         lapses_s: float = 60.0,
         renew_s: float = 5.0,
         machine: Machine | None = None,
+        waiting: Callable[[str], None] = lambda why: None,
     ) -> Lease:
         """Begin attempt number ``attempt`` (from 1; ``last_attempt`` + 1) of a job.
 
         ``JobConflictError`` if somebody runs the job, or began this attempt first. An older request
-        to stop is void from here on.
+        to stop is void from here on. ``waiting(why)`` is called again and again while the lease is
+        watched, which clocks that do not agree make necessary; it may raise.
         """
         machine = machine or Machine()
-        hold = read_hold(bucket, job_id, machine=machine)
+        hold = _settled(bucket, job_id, machine, waiting)
         if hold.live and hold.record is not None:
             raise refusal(job_id, hold.record, now_s=machine.now_s())
         # So that a claim tells whose it is, to whoever has to ask again because no answer came.
@@ -316,7 +381,7 @@ def stop_job(
     ``live`` if ``wait_s`` were not enough. ``JobConflictError`` if nobody runs the job.
     """
     machine = machine or Machine()
-    hold = read_hold(bucket, job_id, machine=machine)
+    hold = _settled(bucket, job_id, machine, lambda why: None)
     if not hold.live:
         raise JobConflictError(
             f"nobody runs job {job_id}",
@@ -324,10 +389,17 @@ def stop_job(
         )
     asked_attempt = hold.record.attempt if hold.record is not None else 0
     bucket.write(stop_name(job_id), STOP_REQUEST)
-    until_s = machine.elapsed_s() + wait_s
-    while hold.live and machine.elapsed_s() < until_s:
+    began_s = renewed_s = machine.elapsed_s()
+    record = hold.record
+    while hold.live and machine.elapsed_s() < began_s + wait_s:
         machine.pause(POLL_S)
         hold = read_hold(bucket, job_id, machine=machine)
+        if hold.record != record:
+            record, renewed_s = hold.record, machine.elapsed_s()
+        elif hold.standing in (Standing.LIVE, Standing.LAPSED) and hold.record is not None:
+            # By what was seen, not by what clocks say: they may be hours apart.
+            silent = machine.elapsed_s() - renewed_s > hold.record.lapses_s
+            hold = JobHold(hold.record, Standing.LAPSED if silent else Standing.LIVE)
         if hold.record is not None and hold.record.attempt != asked_attempt:
             break  # that one ended, and somebody has resumed the job since
     return hold

@@ -8,13 +8,16 @@ claim than its own has lost the job.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from typing import Any, Final
 
 from dsort.errors import JobConflictError, StorageError
 
 __all__ = [
+    "ATTEMPTS_MAX",
     "Holder",
     "LeaseRecord",
     "Standing",
@@ -26,6 +29,11 @@ __all__ = [
     "refusal",
     "stop_name",
 ]
+
+ATTEMPTS_MAX: Final = 1_000_000
+LAPSES_S_MAX: Final = 3600.0
+PID_MAX: Final = (1 << 31) - 1
+TEXT_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,22 +135,40 @@ def encode_lease(record: LeaseRecord) -> bytes:
 
 
 def decode_lease(data: bytes) -> LeaseRecord:
-    """What ``encode_lease`` wrote; ``StorageError`` for anything else."""
+    """What ``encode_lease`` wrote; ``StorageError`` for anything else. Others may write to the
+    bucket: a process number is one, and no lease holds for ever."""
     try:
         content = json.loads(data)
         holder = Holder(
-            str(content["host"]),
-            str(content["boot_id"]),
-            int(content["pid"]),
-            int(content["pid_start"]),
+            _text(content, "host"),
+            _text(content, "boot_id"),
+            _number(content, "pid", 1, PID_MAX),
+            _number(content, "pid_start", 0, 1 << 62),
         )
+        lapses_s = float(content["lapses_s"])
+        if not 0 <= lapses_s <= LAPSES_S_MAX:
+            raise ValueError(f"lapses_s is not between 0 and {LAPSES_S_MAX:g}")
         return LeaseRecord(
-            attempt=int(content["attempt"]),
+            attempt=_number(content, "attempt", 1, ATTEMPTS_MAX),
             holder=holder,
-            token=str(content["token"]),
+            token=_text(content, "token"),
             renewed_at_s=datetime.fromisoformat(content["renewed_at"]).timestamp(),
-            lapses_s=float(content["lapses_s"]),
-            released=bool(content["released"]),
+            lapses_s=lapses_s,
+            released=content["released"] is True,
         )
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise StorageError(f"a job's lease is damaged: {error}") from None
+
+
+def _text(content: Mapping[str, Any], name: str) -> str:
+    value = content[name]
+    if not isinstance(value, str) or len(value) > TEXT_MAX or not value.isprintable():
+        raise ValueError(f"{name} is no short text")
+    return value
+
+
+def _number(content: Mapping[str, Any], name: str, low: int, high: int) -> int:
+    value = content[name]
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{name} is no number from {low} to {high}")
+    return value

@@ -109,7 +109,14 @@ def test_a_dead_job_is_found_and_removed_and_a_running_one_is_not(
     bucket: UploadBucket, machine: FakeMachine
 ) -> None:
     leave_job(bucket, DEAD, machine, names=["a.tar"], ago_s=30 * HOUR_S)
-    leave_job(bucket, LIVE, machine, names=["a.tar"], ago_s=10)
+    live = leave_job(bucket, LIVE, machine, names=["a.tar"], ago_s=10)
+
+    def run_on() -> None:
+        live._machine.pause(0.5)
+        live.renew()
+
+    # The machine's clock is not the store's here, so a lease is watched before it is taken.
+    machine.on_pause = run_on
     before = [name for name in names_of(bucket) if LIVE in name]
     (found,) = find_garbage(bucket, machine=machine)
     assert (found.kind, found.job_id, found.where) == ("job", DEAD, f".dsort/{DEAD}/")

@@ -152,7 +152,12 @@ class Doing:
         if hold is not None and hold.live and hold.record is not None:
             holder = hold.record.holder
             log.warning("waiting for %s, process %d, which has the job", holder.host, holder.pid)
+        seen, seen_s = hold and hold.record, time.monotonic()
         while hold is not None and hold.live:
+            if hold.record != seen:
+                seen, seen_s = hold.record, time.monotonic()
+            elif seen is not None and time.monotonic() - seen_s > seen.lapses_s:
+                return  # its clock or ours is wrong: nobody renews it, which taking it finds out
             if self.stop.requested:
                 with contextlib.suppress(JobConflictError):  # it has just ended by itself
                     stop_job(bucket, self.row.job_id)

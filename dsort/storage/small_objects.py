@@ -1,0 +1,41 @@
+"""Small objects that dsort keeps in buckets, read back as if somebody else had written them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dsort.errors import StorageError
+from dsort.storage.base import Bucket
+
+__all__ = ["parse_json", "read_json", "read_small"]
+
+
+def read_small(bucket: Bucket, name: str, *, bytes_max: int) -> bytes:
+    """An object whole. ``StorageError`` if it has more than ``bytes_max``: before a byte of it is
+    read, for a file may say that it has terabytes. ``ObjectNotFoundError`` if there is none."""
+    with bucket.open(name) as opened:
+        size_bytes = opened.info.size_bytes
+        if size_bytes > bytes_max:
+            raise StorageError(
+                f"{name} in {bucket.uri} has {size_bytes:,} bytes, and is to have {bytes_max:,} at "
+                "most",
+                hint="dsort did not write it so: look who may write to the bucket",
+            )
+        data = bytearray(size_bytes)
+        opened.read_into(memoryview(data), 0)
+    return bytes(data)
+
+
+def read_json(bucket: Bucket, name: str, *, bytes_max: int) -> Any:
+    """The JSON in a small object; ``StorageError`` if it is none."""
+    return parse_json(read_small(bucket, name, bytes_max=bytes_max), f"{name} in {bucket.uri}")
+
+
+def parse_json(data: bytes, what: str) -> Any:
+    """The JSON in ``data``; ``StorageError`` that names ``what`` if it is none."""
+    try:
+        return json.loads(data.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise StorageError(f"{what} is damaged: it is no JSON ({reason})") from None
