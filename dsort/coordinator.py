@@ -38,7 +38,7 @@ from dsort.resuming import (
     report_bytes,
 )
 from dsort.stale import look_for_stale, remove_stale
-from dsort.starting import resolve
+from dsort.starting import check_output_room, resolve
 
 __all__ = ["plan_job", "planned", "run_job"]
 
@@ -86,6 +86,7 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
         plan, ordering = make_plan(job, extraction)
         _refuse_outputs(job, plan, overwrite=job.overwrite)
         look_for_stale(job, plan)
+        check_output_room(job, sum(file_bytes(shard.stored_bytes) for shard in plan.shards))
         note_plan(job, plan, created)
     with job.phase("create", shards=len(plan.shards), bytes_total=plan.stored_bytes):
         create(job, plan, ordering, created)

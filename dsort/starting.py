@@ -44,7 +44,7 @@ from dsort.workers.inputs import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.workers.requests import FreeBytes
 from dsort.workers.tasks import WorkerSetup
 
-__all__ = ["begin_attempt", "resolve"]
+__all__ = ["begin_attempt", "check_output_room", "resolve"]
 
 WORKERS_A_ATTEMPT = 1_000_000
 SCRATCH_SHARE = 8
@@ -54,7 +54,15 @@ kernel begins to write it by itself when a tenth of what is free is dirty, or af
 
 def begin_attempt(job: Job, attempt: int) -> None:
     """Take the job: from here on it is ours to run, and to clean up after."""
-    job.lease = Lease.take(job.outputs_bucket, job.job_id, attempt=attempt)
+    told: list[str] = []
+
+    def waiting(why: str) -> None:
+        job.stop.raise_if_requested()
+        if not told:
+            told.append(why)
+            job.warn("clocks", why)
+
+    job.lease = Lease.take(job.outputs_bucket, job.job_id, attempt=attempt, waiting=waiting)
     job.lease.keep(
         on_lost=lambda why: job.stop_for(f"the loss of its lease: {why}"),
         on_stop=lambda: job.stop_for("`dsort stop`"),
@@ -257,14 +265,32 @@ def _check_room(job: Job, total: int, *, dry: bool) -> None:
         _need(scratch_free, scratch_bytes, "scratch")
         return
     output_free = job.outputs_bucket.free_bytes()
-    output = job.outputs_bucket.local_path("x")
-    device = output.parent.stat().st_dev if output is not None else None
-    together = len(rooms) == 1 and rooms[0][1] == device
+    together = _is_beside(job)
     if output_free is not None:
         needed = total + (scratch_bytes if together else 0)
         _need(output_free, needed, f"the output bucket {job.outputs_bucket.uri}")
     if not together:
         _need(scratch_free, scratch_bytes, "scratch")
+
+
+def check_output_room(job: Job, total: int) -> None:
+    """``StorageFullError`` unless there is room for ``total`` bytes of outputs, as planned: hard
+    links that are resolved make them larger than the inputs that room was checked for."""
+    if job.before is not None:
+        return
+    free = job.outputs_bucket.free_bytes()
+    expected = sum(shard.size_bytes for shard in job.inputs)
+    if free is not None and total > expected:
+        spilled = job.moving.scratch_bytes if _is_beside(job) else 0  # goes as outputs come
+        _need(free + spilled, total, f"the output bucket {job.outputs_bucket.uri}")
+
+
+def _is_beside(job: Job) -> bool:
+    """Whether scratch is on the file system of the outputs."""
+    rooms = [job.runtime.ask(home, FreeBytes()) for home in job.runtime.homes()]
+    output = job.outputs_bucket.local_path("x")
+    device = output.parent.stat().st_dev if output is not None else None
+    return len(rooms) == 1 and rooms[0][1] == device
 
 
 def _need(free: int, needed: int, where: str) -> None:

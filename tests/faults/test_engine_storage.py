@@ -13,8 +13,8 @@ import pytest
 
 import dsort
 from dsort.errors import StorageError, StorageFullError
-from dsort.reports import Event, JobStarted, PhaseDone, RunOptions
-from tests.support.datasets import files_of, small_dataset, write_shards
+from dsort.reports import Event, JobStarted, PhaseDone, Progress, RunOptions
+from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
 from tests.support.engine import left_in, run_local, spec_of
 
 DATASET = small_dataset("storage", shards=4, records=30, payload_bytes_max=30_000)
@@ -189,3 +189,23 @@ def test_a_bucket_that_may_only_be_read_can_be_an_input(tmp_path: Path) -> None:
         assert len(left_in(sealed)) == len(DATASET)
     finally:
         subprocess.run(["umount", str(sealed)], check=True)
+
+
+def test_what_hard_links_expand_to_is_counted_before_it_is_written(
+    tmp_path: Path, small: Path
+) -> None:
+    linked = [Member(f"{n}.bin", kind="hardlink", target="0.bin") for n in range(1, 11)]
+    shard = Shard((Member("0.bin", b"7" * (1 << 20)), *linked))
+    write_shards(tmp_path / "in", {f"in-{number}.tar": shard for number in range(3)})
+    phases = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Progress):
+            phases.append(event.phase)
+
+    fields = spec_of(output_bck=(small / "out").as_uri(), config={"duplicate_keys": "warn"})
+    with pytest.raises(StorageFullError, match="the job needs about 33"):
+        run_local(tmp_path, fields, scratch=tmp_path / "s", move="map", on_event=listen)
+    assert "plan" in phases
+    assert "create" not in phases
+    assert only_a_report(left_in(small / "out"))
