@@ -30,7 +30,7 @@ def exit_table() -> list[tuple[str, str]]:
     """All exit codes with their meanings, read off the error tree."""
     rows = {"0": "done"}
     for kind in sorted(DsortError.__subclasses__(), key=lambda kind: kind.exit_code):
-        code = "130, 143" if kind is JobStoppedError else str(kind.exit_code)
+        code = "129, 130, 143" if kind is JobStoppedError else str(kind.exit_code)
         meaning = " ".join((kind.__doc__ or kind.__name__).split()).partition(". ")[0].rstrip(".")
         meaning = meaning[0].lower() + meaning[1:]
         rows[code] = f"{rows[code]}; or {meaning}" if code in rows else meaning

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -169,20 +170,35 @@ def _mapping(
 
 @contextmanager
 def stoppable() -> Iterator[StopFlag]:
-    """A flag that Ctrl-C and SIGTERM raise. The first one is told what happens now; those after it
-    change nothing: what is half done is being removed."""
+    """A flag that Ctrl-C, SIGTERM and SIGHUP raise (not SIGHUP under ``nohup``). The first one is
+    told what happens now; those after it change nothing: what is half done is being removed."""
     with StopFlag() as flag:
 
         def stop(signal_number: int, frame: FrameType | None) -> None:
+            if signal_number == signal.SIGHUP:
+                _leave_terminal()
             first = flag.request(signal_number)
             # Not through sys.stderr: the signal may have come in the middle of a write to it.
-            os.write(2, STOPPING if first else STOPPING_ALREADY)
+            with suppress(OSError):  # nobody is there to read it
+                os.write(2, STOPPING if first else STOPPING_ALREADY)
 
-        previous = {
-            number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        previous = {number: signal.signal(number, stop) for number in numbers}
         try:
             yield flag
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+
+def _leave_terminal() -> None:
+    """The terminal is gone: what is written to it would fail, and end the job before it has
+    cleaned up."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (1, 2):
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(fd).st_mode):
+                os.dup2(null, fd)
+    os.close(null)

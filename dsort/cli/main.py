@@ -46,7 +46,7 @@ def _help_epilog() -> str:
     lines = []
     for code, meaning in exits.exit_table():
         first, *rest = textwrap.wrap(meaning, 60)
-        lines += [f"  {code:<9} {first}", *(f"  {'':<9} {line}" for line in rest)]
+        lines += [f"  {code:<13}  {first}", *(f"  {'':<13}  {line}" for line in rest)]
     return "\b\nExit codes:\n" + "\n".join(lines)
 
 

@@ -106,8 +106,9 @@ PLACES = [
     ("CreateTask", "middle", "map", signal.SIGTERM),
     ("CreateTask", "middle", "spill", signal.SIGINT),
     ("SealTask", "after", "map", signal.SIGTERM),
+    ("CreateTask", "middle", "spill", signal.SIGHUP),
 ]
-CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
 @pytest.mark.parametrize(("task", "at", "move", "number"), PLACES)
