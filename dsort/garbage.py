@@ -6,7 +6,9 @@ Nothing of a job that runs is garbage, nor are manifests and the reports of abor
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,13 +25,22 @@ from dsort.replacing import put_back
 from dsort.runtime.ray_directory import rays_left, remove_ray_directory
 from dsort.storage.base import INTERNAL_PREFIX, Bucket
 
-__all__ = ["OWNER_FILE", "Garbage", "KeepsUploads", "Upload", "find_garbage", "remove_garbage"]
+__all__ = [
+    "OWNER_FILE",
+    "Garbage",
+    "KeepsUploads",
+    "Upload",
+    "find_garbage",
+    "remove_garbage",
+    "tidy_finished",
+]
 
 OWNER_FILE: Final = "owner.json"
 """In each scratch directory: ``job_id``, ``output_uri`` and ``created`` of the job that has it."""
 
 _SCRATCH_DIRECTORIES = "dsort-*"
 READ_BYTES = 8 << 20
+OWNER_BYTES_MAX = 1 << 16
 
 
 class Upload(Protocol):
@@ -113,6 +124,28 @@ def remove_garbage(bucket: Bucket, garbage: Garbage, *, machine: Machine | None 
             return
         except OSError as error:
             raise StorageError(f"cannot remove {garbage.where}: {error.strerror}") from None
+
+
+def tidy_finished(
+    bucket: Bucket,
+    job_id: str,
+    *,
+    scratch_bases: Sequence[Path] = (),
+    machine: Machine | None = None,
+) -> list[Garbage]:
+    """Remove what a job left that died after its manifest was written; what that was. Nothing while
+    its coordinator lives: it is about to do the same."""
+    machine = machine or Machine()
+    search = _Search(bucket, machine, list_job_directories(bucket, job_id))
+    if not any(each.has_manifest and each.objects for each in search.directories):
+        left = []
+    else:
+        left = [*(each for each in search.uploads() if each.job_id == job_id), *search.jobs()]
+    scratch = (found for base in scratch_bases for found in search.scratch(base))
+    left += [each for each in scratch if each.job_id == job_id]
+    for each in left:
+        remove_garbage(bucket, each, machine=machine)
+    return left
 
 
 def _remove_job(bucket: Bucket, job_id: str, machine: Machine) -> None:
@@ -290,7 +323,9 @@ def _journal(bucket: Bucket, directory: JobDirectory) -> JournalState | None:
     if not directory.has_journal:
         return None
     try:
-        return read_journal(bucket, directory.job_id)
+        state = read_journal(bucket, directory.job_id)
+        state.check()
+        return state
     except (InvariantError, JobConflictError, StorageError):
         return None  # a damaged journal must not keep us from clearing up the rest
 
@@ -322,10 +357,21 @@ def _scratch_owner(path: Path, output_uri: str) -> str:
     try:
         # On a cluster each node has a directory of its own in it, which says the same.
         files = (path / OWNER_FILE, *path.glob(f"*/{OWNER_FILE}"))
-        owner = json.loads(next(file for file in files if file.exists()).read_bytes())
+        owner = json.loads(_own_bytes(next(file for file in files if file.exists())))
         return str(owner["job_id"]) if owner["output_uri"] == output_uri else ""
-    except (OSError, ValueError, LookupError, TypeError, StopIteration):
+    except (OSError, RecursionError, ValueError, LookupError, TypeError, StopIteration):
         return ""  # not one of ours
+
+
+def _own_bytes(path: Path) -> bytes:
+    """A small file of this user; ``ValueError`` for anything else: everybody may make directories
+    in the temporary one, and pipes in them."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            raise ValueError(f"{path} is no file of ours")
+        return file.read(OWNER_BYTES_MAX)
 
 
 def _measure(directory: Path) -> tuple[int, int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ __all__ = [
     "object_in",
     "open_argument",
     "open_existing",
+    "scratch_bases",
     "user_settings",
 ]
 
@@ -83,3 +85,12 @@ def open_existing(text: str, *, root: Path | None) -> Bucket:
             hint=hint if bucket.uri.startswith("file:") else "",
         )
     return bucket
+
+
+def scratch_bases() -> list[Path]:
+    """Where this user's jobs have their scratch, and those of a service of theirs."""
+    from dsort.service.config import scratch_dir_of, state_dir_of
+
+    own = user_settings().scratch
+    bases = [Path(tempfile.gettempdir()), scratch_dir_of(state_dir_of(None))]
+    return bases if own is None else [own, *bases]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.buckets import open_existing, user_settings
+from dsort.cli.buckets import open_existing, scratch_bases
 from dsort.cli.spans import span_s
 from dsort.errors import DsortError
 
@@ -66,7 +65,7 @@ def gc(
     from dsort.runtime.ray_directory import ray_places
 
     opened = open_existing(bucket, root=root)
-    bases = [scratch] if scratch else _scratch_bases()
+    bases = [scratch] if scratch else scratch_bases()
     found = find_garbage(opened, scratch_bases=bases, ray_bases=ray_places())
     old = [each for each in found if each.age_s >= older_than_s]
     doomed = [each for each in old if all_uploads or each.kind != "upload" or each.job_id]
@@ -89,15 +88,6 @@ def gc(
         output.warn(error.message)
     if errors:
         raise errors[0]
-
-
-def _scratch_bases() -> list[Path]:
-    """Where this user's jobs have their scratch, and those of a service of theirs."""
-    from dsort.service.config import scratch_dir_of, state_dir_of
-
-    own = user_settings().scratch
-    bases = [Path(tempfile.gettempdir()), scratch_dir_of(state_dir_of(None))]
-    return bases if own is None else [own, *bases]
 
 
 def _remove(bucket: Bucket, doomed: Sequence[Garbage]) -> tuple[list[Garbage], list[DsortError]]:

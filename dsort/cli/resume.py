@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.find_job import find_job
+from dsort.cli.buckets import scratch_bases
+from dsort.cli.find_job import FoundJob, find_job
 from dsort.cli.jobs import RunArguments, run_options, stoppable
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import connected, found_jobs, there
@@ -52,6 +55,8 @@ def resume(
     found = find_job(job, bucket=bucket, root=root)
     if found.finished:
         output.inform(f"job {found.job_id} has finished already")
+        if found.in_place:
+            _tidy(found, scratch)
         show_finished(found, as_json=as_json)
         return
     run = run_options(
@@ -76,3 +81,13 @@ def resume(
             found.job_id, found.bucket_uri, options=run, on_event=reporter, stop=stop
         )
     tell_report(report, as_json=as_json)
+
+
+def _tidy(found: FoundJob, scratch: Path | None) -> None:
+    """Remove what a job left that died between its manifest and its end."""
+    from dsort.garbage import tidy_finished
+
+    bases = [scratch] if scratch else scratch_bases()
+    left = tidy_finished(found.bucket, found.job_id, scratch_bases=bases)
+    if left:
+        output.inform(f"removed what it had left: {', '.join(each.where for each in left)}")

@@ -240,6 +240,8 @@ def let_lapse(bucket: Path) -> None:
     held = LocalBucket(bucket)
     record = decode_lease(held.read(name))
     held.write(name, encode_lease(replace(record, renewed_at_s=record.renewed_at_s - 1000)))
+    for path in (bucket / name, *(bucket / name).parent.glob("attempts/*")):
+        os.utime(path, (record.renewed_at_s - 1000,) * 2)
 
 
 def assert_results(bucket: Path, expected: object) -> None:
@@ -380,8 +382,6 @@ def test_dying_after_the_commit_is_a_finished_job(
     die(begun, tmp_path, "spilled", fault)
     ended = begun.run(tmp_path, "resume", job_in(tmp_path / "out"), "--bucket", "out")
     assert (ended.code, "has finished already" in ended.err) == (0, True)
-    removed = begun.run(tmp_path, "gc", "out", "--remove", "--older-than", "0s")
-    assert removed.code == 0, removed.err
     assert_whole(tmp_path / "out", undisturbed("spilled", base))
 
 
