@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -160,6 +161,8 @@ def resume(
     known = state_of(held, job_id, report_name(job_id))
     assert known.accepted is not None
     spec = parse_spec(dict(known.accepted.spec)).spec
+    named = _open(resolve_ref(spec.output_bck, options.settings), options, stop)
+    _refuse_another_place(job_id, held, named)
     if expected is not None and spec != expected:
         raise JobConflictError(
             f"what is left of job {job_id} in {held.uri} is of another spec than the job's",
@@ -170,6 +173,17 @@ def resume(
         begin_attempt(job, last_attempt(held, job_id) + 1)
         job.before = _state_now(job, held)
         return run_job(job, tally)
+
+
+def _refuse_another_place(job_id: str, held: Bucket, named: Bucket) -> None:
+    """Whoever can write to a bucket can leave a job in it whose outputs go to another one."""
+    places = [bucket.local_path("x") for bucket in (held, named)]
+    here, there = (place and os.path.realpath(place) for place in places)
+    if held.uri != named.uri and (here is None or here != there):
+        raise JobConflictError(
+            f"what is left of job {job_id} in {held.uri} is of a job that writes to {named.uri}",
+            hint="name the data root that the job was started with: --root",
+        )
 
 
 def _state_now(job: Job, held: Bucket) -> JournalState:

@@ -15,6 +15,7 @@ from dsort.job import Job
 from dsort.journal import staged
 from dsort.ordering import Ordering
 from dsort.planning import Plan
+from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import (
     CreateDone,
     CreatedShard,
@@ -215,11 +216,14 @@ def _sealed_before(job: Job, created: Created) -> dict[int, str]:
     data = job.kept(SEALED_FILE)
     if data is None:
         return {}
-    return {
-        ordinal: md5
-        for ordinal, receipt, md5 in json.loads(data)
-        if ordinal in created.rechecked and created.shards[ordinal].receipt == receipt
-    }
+    rows = parse_json(data, f"{SEALED_FILE} of job {job.job_id}")
+    found: dict[int, str] = {}
+    for row in rows if isinstance(rows, list) else ():
+        match row:  # what is told otherwise is sealed again
+            case [int(ordinal), str(receipt), str(md5)] if ordinal in created.rechecked:
+                if created.shards[ordinal].receipt == receipt:
+                    found[ordinal] = md5
+    return found
 
 
 def _bucket_homes(

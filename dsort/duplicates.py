@@ -18,7 +18,7 @@ from dsort.workers.column_file import columns_bytes
 from dsort.workers.requests import DistinctKeyHashes, Positions, PositionsOf
 from dsort.workers.tasks import DuplicatesDone, DuplicatesTask, Task
 
-__all__ = ["Dropped", "Renamed", "rename_duplicates", "settle_duplicates"]
+__all__ = ["RENAME_FILE", "Dropped", "Renamed", "rename_duplicates", "settle_duplicates"]
 
 DROP_FILE, RENAME_FILE = "drop.col", "rename.col"
 PART_BYTES = 16 << 20

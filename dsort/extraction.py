@@ -20,7 +20,14 @@ from dsort.workers.index_store import splitters_bytes
 from dsort.workers.requests import Indexed, Sample, Sampled
 from dsort.workers.tasks import ExtractDone, ExtractTask, HomeLost, Task, TaskDone
 
-__all__ = ["Extraction", "Restaged", "answers", "pick_bucket_splitters", "steadily"]
+__all__ = [
+    "SPLITTERS_FILE",
+    "Extraction",
+    "Restaged",
+    "answers",
+    "pick_bucket_splitters",
+    "steadily",
+]
 
 HOMES_LOST_MAX = 16
 """Homes that may be lost in one attempt before it is given up."""

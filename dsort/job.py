@@ -27,10 +27,12 @@ from dsort.runtime.base import Runtime
 from dsort.spec.model import JobSpec
 from dsort.stopping import StopFlag
 from dsort.storage.base import Bucket
+from dsort.storage.small_objects import read_small
 from dsort.workers.inputs import InputShard
 
 __all__ = ["Job", "shared_prefix"]
 
+KEPT_BYTES_MAX = 4 << 30
 QUIET_KINDS = frozenset(
     {
         "global_headers_dropped",
@@ -187,7 +189,8 @@ class Job:
         if self.before is None:
             return None
         try:
-            return self.outputs_bucket.read(f"{shared_prefix(self.job_id)}{name}")
+            place = f"{shared_prefix(self.job_id)}{name}"
+            return read_small(self.outputs_bucket, place, bytes_max=KEPT_BYTES_MAX)
         except ObjectNotFoundError:
             return None
 

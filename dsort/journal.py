@@ -8,13 +8,15 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from dsort.core.journal import JournalEvent, JournalState, decode_segment, encode_segment
 from dsort.core.manifest import manifest_name, report_name
-from dsort.errors import JobConflictError, ObjectNotFoundError, StorageError
+from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.lease import Lease, last_attempt
 from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
+from dsort.storage.small_objects import read_small
 
 __all__ = [
     "JobDirectory",
@@ -29,7 +31,8 @@ __all__ = [
 FLUSH_S = 1.0
 EVENTS_MAX = 1000
 READS_AT_ONCE = 16
-_SEGMENT: Final = re.compile(r"(\d{4,})-(\d{6,})\.json")
+SEGMENT_BYTES_MAX = 1 << 30
+_SEGMENT: Final = re.compile(r"([0-9]{4,9})-([0-9]{6,9})\.json")
 _BULK_PARTS: Final = ("staged/", "scratch/", "write-", "replaced/", "journal/")
 _HOLD_PARTS: Final = ("stop", "lease.json", "attempts/")
 """What is in a job's directory while it runs; what says whose it is goes last."""
@@ -102,13 +105,14 @@ def read_journal(bucket: Bucket, job_id: str) -> JournalState:
             hint="start it again",
         )
     with ThreadPoolExecutor(min(READS_AT_ONCE, len(segments))) as pool:
-        texts = pool.map(bucket.read, (name for _, name in segments))
+        read = partial(read_small, bucket, bytes_max=SEGMENT_BYTES_MAX)
+        texts = pool.map(read, (name for _, name in segments))
         for (attempt, name), text in zip(segments, texts, strict=True):
             state.begin_attempt(attempt)
             try:
                 for event in decode_segment(text):
                     state.apply(event)
-            except StorageError as error:
+            except (InvariantError, StorageError) as error:
                 raise StorageError(f"{name}: {error.message}", hint=error.hint) from None
     state.begin_attempt(last_attempt(bucket, job_id))
     return state
@@ -125,10 +129,10 @@ def _segments(bucket: Bucket, job_id: str) -> list[tuple[int, str]]:
     except ObjectNotFoundError:
         return []  # there is not even a bucket
     for attempt, names in by_attempt.items():
-        missing = set(range(max(names) + 1)) - names.keys()
-        if missing:
+        if len(names) <= max(names):
+            missing = next(at for at in range(len(names) + 1) if at not in names)
             raise StorageError(
-                f"segment {min(missing)} of attempt {attempt} is missing in the journal of job "
+                f"segment {missing} of attempt {attempt} is missing in the journal of job "
                 f"{job_id} in {bucket.uri}",
                 hint="the job cannot be resumed; start it again",
             )

@@ -6,7 +6,7 @@ Nothing here looks at payload; what workers answer are counts and positions.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import xxhash
@@ -16,12 +16,26 @@ from dsort.core.mixing_verdict import judge_mixing
 from dsort.core.outputs import TemplateExhaustedError
 from dsort.core.plan import CutRule, OpenShard, OutputShard, Piece, merge_pieces
 from dsort.core.sizes import format_bytes
-from dsort.core.tally import tally_of, tally_rows
-from dsort.duplicates import Dropped, Renamed, rename_duplicates, settle_duplicates
-from dsort.errors import InvariantError, SpecError, SpecProblem
-from dsort.extraction import Extraction, answers, pick_bucket_splitters, steadily
+from dsort.core.tally import Tally, tally_rows, tally_told
+from dsort.duplicates import (
+    RENAME_FILE,
+    Dropped,
+    Renamed,
+    rename_duplicates,
+    settle_duplicates,
+)
+from dsort.errors import InvariantError, SpecError, SpecProblem, StorageError
+from dsort.extraction import (
+    SPLITTERS_FILE,
+    Extraction,
+    answers,
+    pick_bucket_splitters,
+    steadily,
+)
 from dsort.job import Job
 from dsort.ordering import Ordering
+from dsort.storage.small_objects import parse_json
+from dsort.workers.index_store import check_renames, check_splitters
 from dsort.workers.tasks import CutDone, CutTask, ExtractDone
 
 __all__ = ["Plan", "extract", "make_plan"]
@@ -88,14 +102,15 @@ def _survey(job: Job, *, even: bool) -> tuple[str, str]:
     marker = f"survey-{job.moving.buckets}.json"
     kept = job.kept(marker)
     if kept is not None:
-        known = json.loads(kept)
-        shared = {name: job.kept(name) for name in filter(None, known["files"])}
+        splitters, renames, tally = _survey_told(kept, f"{marker} of job {job.job_id}")
+        shared = {name: job.kept(name) for name in filter(None, (splitters, renames))}
         if None not in shared.values():
+            _check_shared(job, shared)
             for name, data in shared.items():
                 job.runtime.share(name, data or b"")
             _expect(job, passes=1)
-            job.note(tally_of(known["tally"]))
-            return known["files"][0], known["files"][1]
+            job.note(tally)
+            return splitters, renames
     _expect(job, passes=2)
     survey = Extraction(job, "survey")
     renamed, splitters = Renamed(), ""
@@ -107,6 +122,32 @@ def _survey(job: Job, *, even: bool) -> tuple[str, str]:
     found = {"files": [splitters, renamed.file], "tally": tally_rows(renamed.tally)}
     job.keep(marker, json.dumps(found).encode())
     return splitters, renamed.file
+
+
+def _check_shared(job: Job, shared: Mapping[str, bytes | None]) -> None:
+    """``StorageError`` for files that workers could make nothing of."""
+    shards, decreasing = len(job.inputs), job.spec.algorithm.decreasing
+    for name, data in shared.items():
+        what = f"{name} of job {job.job_id}"
+        if name == SPLITTERS_FILE:
+            check_splitters(data or b"", what, shards=shards, decreasing=decreasing)
+        else:
+            check_renames(data or b"", what, shards=shards)
+
+
+def _survey_told(data: bytes, what: str) -> tuple[str, str, Tally]:
+    """(file of splitters, file of new keys, what was counted). Others may have written it: they do
+    not choose under which names files come to homes."""
+    told = parse_json(data, what)
+    try:
+        splitters, renames = told["files"]
+        tally = tally_told(told["tally"])
+        if splitters not in ("", SPLITTERS_FILE) or renames not in ("", RENAME_FILE):
+            raise ValueError("it names other files than a survey makes")
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        hint = "the job cannot be resumed; start it again"
+        raise StorageError(f"{what} is damaged: {error}", hint=hint) from None
+    return splitters, renames, tally
 
 
 def _expect(job: Job, *, passes: int) -> None:

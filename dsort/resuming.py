@@ -6,30 +6,34 @@ staged) or pinned (inputs by their etags, the plan by its digest).
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from dsort.core.journal import (
-    InputRow,
-    JobAccepted,
+    INTEGER_MAX,
     JournalState,
     Planned,
     PlannedRow,
     ShardCreated,
+    accepted_told,
+    counted,
+    inputs_told,
 )
 from dsort.core.json_rows import Rows, json_bytes
 from dsort.core.manifest import report_name
 from dsort.core.mixing_verdict import mixing_of
 from dsort.core.plan import OutputShard
-from dsort.core.tally import tally_of, tally_rows
+from dsort.core.tally import tally_rows, tally_told
 from dsort.creation import Created, staged
-from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError
+from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.job import Job
 from dsort.journal import read_journal
 from dsort.planning import Plan
 from dsort.reports import JobReport
 from dsort.storage.base import Bucket
+from dsort.storage.small_objects import parse_json, read_json
 from dsort.workers.requests import CreatedHere
 from dsort.workers.tasks import CreatedShard, ExtractDone
 
@@ -46,6 +50,7 @@ __all__ = [
 
 PLANNED_FILE = "planned.json"
 RESOLVED_FILE = "resolved.json"
+KEPT_BYTES_MAX = 1 << 30
 
 
 def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
@@ -56,29 +61,59 @@ def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
     try:
         known = read_journal(bucket, job_id)
         if known.accepted is not None and known.inputs is not None:
+            known.check()
             return known
     except JobConflictError:
         known = JournalState()
-    try:
-        told = json.loads(bucket.read(report))
-        accepted, inputs = told["resume"]["accepted"], told["resume"]["inputs"]
-    except (ObjectNotFoundError, KeyError):
+    told = _resume_told(bucket, report)
+    if told is None:
         raise JobConflictError(
             f"of job {job_id} there is too little left in {bucket.uri} to go on with it",
             hint="start it again",
-        ) from None
-    known.accepted = JobAccepted(**accepted)
-    known.inputs = tuple(InputRow(*row) for row in inputs)
+        )
+    with _told_in(f"{report} in {bucket.uri}"):
+        known.accepted = accepted_told(told["accepted"])
+        known.inputs = inputs_told(told["inputs"])
+        known.check()
     return known
+
+
+def _resume_told(bucket: Bucket, report: str) -> dict[str, Any] | None:
+    """What a report says for those who go on with the job; None if it says nothing."""
+    try:
+        told = read_json(bucket, report, bytes_max=KEPT_BYTES_MAX)
+    except ObjectNotFoundError:
+        return None
+    resume = told.get("resume") if isinstance(told, dict) else None
+    return resume if isinstance(resume, dict) else None
+
+
+@contextlib.contextmanager
+def _told_in(what: str) -> Iterator[None]:
+    """The body takes ``what`` apart, which others may have written; ``StorageError`` if it is not
+    as dsort writes it."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise StorageError(
+            f"{what} is damaged: {reason}", hint="the job cannot be resumed; start it again"
+        ) from None
 
 
 def resolved_before(job: Job) -> dict[str, Any]:
     """What an earlier attempt found besides the inputs, by what it kept or by its report."""
     kept = job.kept(RESOLVED_FILE)
+    what = f"{RESOLVED_FILE} of job {job.job_id}"
     if kept is None:
-        told = json.loads(job.outputs_bucket.read(report_name(job.job_id)))
-        return dict(told["resume"]["resolved"])
-    return dict(json.loads(kept))
+        resume = _resume_told(job.outputs_bucket, report_name(job.job_id)) or {}
+        found: Any = resume.get("resolved")
+    else:
+        found = parse_json(kept, what)
+    with _told_in(what):
+        if not isinstance(found["keymap"], str):
+            raise TypeError("keymap is no text")
+        return {"tally": tally_rows(tally_told(found["tally"])), "keymap": found["keymap"]}
 
 
 def report_bytes(job: Job, report: JobReport) -> bytes:
@@ -188,11 +223,15 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     if len(created.shards) < len(plan.shards):
         created.shards.clear()
         return None
-    facts = json.loads(data)
-    job.state.tally = tally_of(facts["tally"])
-    job.input_records = {int(shard): count for shard, count in facts["records"].items()}
-    if mixing := facts.get("mixing"):  # older versions did not count
-        job.mixing = mixing_of(mixing, order=job.order)
+    what = f"{PLANNED_FILE} of job {job.job_id}"
+    facts = parse_json(data, what)
+    with _told_in(what):
+        job.state.tally = tally_told(facts["tally"])
+        job.input_records = {
+            int(shard): counted(count, INTEGER_MAX) for shard, count in facts["records"].items()
+        }
+        if mixing := facts.get("mixing"):  # older versions did not count
+            job.mixing = mixing_of(mixing, order=job.order)
     return plan
 
 

@@ -65,7 +65,7 @@ def write(text: str) -> None:
     """Put ``text`` and a line end on stdout. ``StorageError`` if there is no room, and so on;
     ``BrokenPipeError`` if nobody reads it."""
     try:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write("\n".join(map(_line, text.split("\n"))) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -88,7 +88,7 @@ def inform(text: str) -> None:
     """Put a message on stderr. That nobody reads it is no reason to fail."""
     columns = _columns(sys.stderr)
     with contextlib.suppress(BrokenPipeError):
-        for line in text.split("\n"):
+        for line in map(_line, text.split("\n")):
             beside = _LEAD.match(line)
             sys.stderr.write(fitted(line, columns, " " * (beside.end() if beside else 0)) + "\n")
         sys.stderr.flush()
@@ -155,6 +155,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or "\udc80" <= c <= "\udcff" else _escape(c) for c in text)
+
+
+def _line(text: str) -> str:
+    """A line of output, whoever has made what is in it."""
+    return "\t".join(map(printable, text.split("\t")))
 
 
 def _escape(character: str) -> str:

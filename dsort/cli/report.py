@@ -71,7 +71,7 @@ def _page(found: FoundJob) -> dict[str, Any]:
     where = f"{found.document} in bucket {found.bucket.uri}"
     try:
         told = json.loads(found.bucket.read(found.document))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is no JSON document: {error}") from error
     uri = found.bucket.uri if found.in_place else ""
     try:

@@ -105,7 +105,7 @@ def _show_aborted(found: FoundJob, *, as_json: bool) -> None:
 def _refusing_strangers(found: FoundJob) -> Iterator[None]:
     try:
         yield
-    except (KeyError, TypeError, AttributeError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(
             f"{_where(found)} is no manifest of a dsort job: {error} is missing or of another type",
             hint="`dsort show --json` prints it as it is",
@@ -115,7 +115,7 @@ def _refusing_strangers(found: FoundJob) -> Iterator[None]:
 def _parsed(found: FoundJob) -> Any:
     try:
         return json.loads(found.bucket.read(found.document))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{_where(found)} is no JSON document: {error}") from error
 
 

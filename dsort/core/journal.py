@@ -12,12 +12,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import groupby
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
-from dsort.core.tally import Tally
+from dsort.core.names import check_object_name
+from dsort.core.tally import Tally, tally_told
 from dsort.errors import InvariantError, JobConflictError, StorageError
 
 __all__ = [
+    "INTEGER_MAX",
     "JOURNAL_VERSION",
     "Committing",
     "HomeLost",
@@ -31,11 +33,19 @@ __all__ = [
     "PlannedRow",
     "ShardCreated",
     "ShardExtracted",
+    "accepted_told",
+    "counted",
     "decode_segment",
     "encode_segment",
+    "inputs_told",
 ]
 
 JOURNAL_VERSION = 1
+BUCKETS_MAX = 1 << 24
+EVENTS_MAX = 1_000_000
+"""In one segment."""
+INTEGER_MAX = (1 << 63) - 1
+ROWS_MAX = 20_000_000
 INDEX_STAGE: Final = "index"
 """The stage of extraction whose facts are needed to go on (see ``ExtractTask.stage``)."""
 
@@ -160,6 +170,8 @@ _KINDS: Final[Mapping[str, type[JournalEvent]]] = {
         Committing,
     )
 }
+_SIGNED: Final = frozenset({"mtime_ns"})
+"""Numbers that may be negative: there were files before 1970."""
 _TABLES: Final[Mapping[str, type[InputRow] | type[PlannedRow]]] = {
     "inputs": InputRow,
     "shards": PlannedRow,
@@ -212,6 +224,27 @@ class JournalState:
             case Committing():
                 self.committing = True
 
+    def check(self) -> None:
+        """``StorageError`` unless what is told fits together. For whoever acts on it: who can write
+        to the bucket can have written it, and it decides which names are read and written."""
+        shards = len(self.inputs or ())
+        outputs = len(self.planned.shards) if self.planned is not None else 0
+        if any(at >= shards for at in self.extracted):
+            raise _damaged("it tells of an input shard that there is not")
+        if any(at >= outputs for at in self.created):
+            raise _damaged("it tells of an output shard that there is not")
+        moved = self.movement
+        if moved is not None and not (
+            moved.way in ("map", "spill") and 1 <= moved.buckets <= BUCKETS_MAX
+        ):
+            raise _damaged("it moves payload in a way that there is not")
+        rows: tuple[InputRow | PlannedRow, ...] = self.inputs or ()
+        for row in (*rows, *(self.planned.shards if self.planned is not None else ())):
+            try:
+                check_object_name(row.name)
+            except ValueError as error:
+                raise _damaged(str(error)) from None
+
     def _move(self, event: MovementChosen) -> None:
         known = self.movement
         if known is not None and (known.way, known.buckets) != (event.way, event.buckets):
@@ -245,12 +278,23 @@ def decode_segment(data: bytes) -> list[JournalEvent]:
         version = content["journal"]
         if not isinstance(version, int) or version > JOURNAL_VERSION:
             raise _newer(f"its format is {version}, this dsort knows {JOURNAL_VERSION}")
-        return [event for entry in content["events"] for event in _events(entry)]
+        events: list[JournalEvent] = []
+        for entry in content["events"]:
+            if counted(entry["count"], EVENTS_MAX) + len(events) > EVENTS_MAX:
+                raise ValueError(f"it has more than {EVENTS_MAX:,} events")
+            events += _events(entry)
+        return events
+    except RecursionError:
+        raise _damaged("it is nested too deep") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise StorageError(
-            f"a part of the job's journal is damaged: {error}",
-            hint="the job cannot be resumed; start it again",
-        ) from None
+        raise _damaged(str(error)) from None
+
+
+def _damaged(reason: str) -> StorageError:
+    return StorageError(
+        f"a part of the job's journal is damaged: {reason}",
+        hint="the job cannot be resumed; start it again",
+    )
 
 
 def _newer(what: str) -> JobConflictError:
@@ -275,7 +319,11 @@ def _events(entry: Mapping[str, Any]) -> list[JournalEvent]:
     known = [each.name for each in fields(kind)]
     if unknown := entry.keys() - {"kind", "count", *known}:
         raise _newer(f"{name} has {', '.join(sorted(unknown))}")
-    columns = [_read_column(entry[field_name], count, field_name) for field_name in known]
+    types = get_type_hints(kind)
+    columns = [
+        _read_column(entry[field_name], count, field_name, types[field_name])
+        for field_name in known
+    ]
     rows = zip(*columns, strict=True) if columns else [()] * count
     return [kind(*row) for row in rows]
 
@@ -302,35 +350,79 @@ def _column(values: Sequence[Any]) -> Any:
     return list(values)
 
 
-def _read_column(column: Any, count: int, name: str) -> list[Any]:
+def _read_column(column: Any, count: int, name: str, kind: object) -> list[Any]:
+    """``count`` values of the type ``kind``."""
     if isinstance(column, list):
-        values = column
+        distinct, values = column, column
     elif "all" in column:
-        values = [column["all"]] * count
+        distinct, values = [column["all"]], [column["all"]] * count
     else:
-        values = [column["of"][at] for at in column["at"]]
+        distinct = column["of"]
+        values = [distinct[at] for at in column["at"]]
     if len(values) != count:
         raise ValueError(f"{name} has {len(values)} values, not {count}")
-    if name == "tally":
-        return [_read_tally(value) for value in values]
+    if kind is Tally:
+        return [_tally(value) for value in values]
     if name in _TABLES:
         return [_read_table(_TABLES[name], value) for value in values]
+    _check_values(distinct, name, kind)
     return values
 
 
-def _read_tally(value: Any) -> Tally:
-    return Tally() if value is None else Tally(value["counts"], value["samples"])
+def _check_values(values: Sequence[Any], name: str, kind: object) -> None:
+    if kind is int:
+        least = -INTEGER_MAX if name in _SIGNED else 0
+        fits = all(type(value) is int and least <= value <= INTEGER_MAX for value in values)
+    else:
+        wanted = str if kind is str else dict
+        fits = all(type(value) is wanted for value in values)
+    if not fits:
+        raise ValueError(f"{name} has values of another kind")
+
+
+def _tally(value: Any) -> Tally:
+    if value is None:
+        return Tally()
+    counts, samples = value["counts"], value["samples"]
+    return tally_told((kind, count, samples.get(kind, ())) for kind, count in counts.items())
+
+
+def accepted_told(told: Mapping[str, Any]) -> JobAccepted:
+    """The job in a report; ``ValueError`` and the like for anything else."""
+    accepted = JobAccepted(told["job_id"], told["dsort_version"], told["spec"], told["created"])
+    texts = (accepted.job_id, accepted.dsort_version, accepted.created)
+    if not all(type(text) is str for text in texts) or type(accepted.spec) is not dict:
+        raise ValueError("it tells of no job")
+    return accepted
+
+
+def inputs_told(rows: Iterable[Sequence[Any]]) -> tuple[InputRow, ...]:
+    """The inputs in a report, row by row; ``ValueError`` and the like for anything else."""
+    table = tuple(InputRow(*row) for row in rows)
+    types = get_type_hints(InputRow)
+    for name, column in zip(InputRow._fields, zip(*table, strict=True), strict=False):
+        _check_values(column, name, types[name])
+    return table
+
+
+def counted(value: Any, most: int) -> int:
+    """A number of things; ``ValueError`` for anything else. Few bytes may claim many rows, so what
+    one number stands for is bounded."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{value!r} is no number of things")
+    return value
 
 
 def _read_table(row: type[InputRow] | type[PlannedRow], value: Any) -> tuple[Any, ...]:
-    count = value["rows"]
+    count = counted(value["rows"], ROWS_MAX)
     if not count:
         return ()
     known = row._fields
     if len(value["columns"]) > len(known):
         raise _newer(f"{row.__name__} has {len(value['columns'])} columns")
+    types = get_type_hints(row)
     columns = [
-        _read_column(column, count, f"{row.__name__} column {at}")
-        for at, column in enumerate(value["columns"])
+        _read_column(column, count, name, types[name])
+        for name, column in zip(known, value["columns"], strict=False)
     ]
     return tuple(map(row._make, zip(*columns, strict=True)))

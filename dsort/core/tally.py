@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
-__all__ = ["SAMPLES_MAX", "Tally", "tally_of", "tally_rows"]
+__all__ = ["SAMPLES_MAX", "Tally", "tally_of", "tally_rows", "tally_told"]
 
 SAMPLES_MAX = 10
 
@@ -41,6 +42,19 @@ class Tally:
 def tally_rows(tally: Tally) -> list[tuple[str, int, tuple[str, ...]]]:
     """A tally in JSON types."""
     return list(tally)
+
+
+def tally_told(rows: Iterable[Any]) -> Tally:
+    """``tally_of`` what may be told by others; ``ValueError`` and the like if it is no tally."""
+    tally = Tally()
+    for kind, count, samples in rows:
+        names = list(samples)
+        if type(count) is not int or not 0 < count < 1 << 63:
+            raise ValueError("a tally has a count that is none")
+        if not all(type(text) is str for text in (kind, *names)):
+            raise ValueError("a tally has a name that is no text")
+        tally.add(kind, count, names)
+    return tally
 
 
 def tally_of(rows: Iterable[tuple[str, int, Iterable[str]]]) -> Tally:

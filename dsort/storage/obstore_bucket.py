@@ -234,6 +234,9 @@ class ObstoreStagedObject(Closing):
 def _parsed(receipt: str) -> tuple[int, int]:
     try:
         fields = json.loads(receipt)
-        return fields["size_bytes"], fields["stored_ns"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise InvariantError(f"not a receipt: {receipt[:100]!r}") from error
+        size_bytes, stored_ns = fields["size_bytes"], fields["stored_ns"]
+        if type(size_bytes) is not int or type(stored_ns) is not int:
+            raise TypeError("a number is none")
+        return size_bytes, stored_ns
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise StorageError(f"not a receipt: {receipt[:100]!r}") from error

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dsort.errors import InvariantError, StorageError
+from dsort.errors import StorageError
 
 __all__ = ["ETAGS_KEPT_MAX", "Part", "Receipt"]
 
@@ -88,12 +88,19 @@ class Receipt(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Receipt:
-        """The inverse of :meth:`text`; ``InvariantError`` for anything else."""
+        """The inverse of :meth:`text`; ``StorageError`` for anything else."""
         try:
             receipt = cls(*json.loads(text))
-            return receipt._replace(etags=tuple(receipt.etags))
-        except (ValueError, TypeError) as error:
-            raise InvariantError(f"not a receipt of an upload: {text[:100]!r}") from error
+            receipt = receipt._replace(etags=tuple(receipt.etags))
+            texts = (receipt.name, receipt.upload_id, receipt.digest, receipt.checksums)
+            numbers = (receipt.size_bytes, receipt.began_s, receipt.part_count)
+            if not all(isinstance(each, str) for each in (*texts, *receipt.etags)):
+                raise TypeError("a text is none")
+            if not all(type(each) is int and each >= 0 for each in numbers):
+                raise TypeError("a number is none")
+            return receipt
+        except (ValueError, TypeError, RecursionError) as error:
+            raise StorageError(f"not a receipt of an upload: {text[:100]!r}") from error
 
 
 def _bare(etag: str) -> str:

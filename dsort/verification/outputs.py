@@ -182,7 +182,7 @@ def check_index(
     try:
         listed = json.loads(data)["shardlist"]
         rows = [(row["url"], row["nsamples"], row["filesize"], row["md5sum"]) for row in listed]
-    except (ValueError, KeyError, TypeError):
+    except (RecursionError, ValueError, KeyError, TypeError):
         findings.problem("index", name, "", "is no wids index")
         return
     known = {row[0]: row for row in rows}

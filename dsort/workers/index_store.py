@@ -19,11 +19,21 @@ from numpy.typing import NDArray
 
 from dsort.core.buckets import Splitters
 from dsort.core.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.core.order import order_rows
 from dsort.core.record_index import RecordIndex, Segments, SortKeys
+from dsort.errors import StorageError
 from dsort.workers.column_file import ColumnFile, columns_bytes, write_columns
 from dsort.workers.scratch import Scratch
 
-__all__ = ["BucketRows", "IndexStore", "OrderedRows", "ShardRows", "splitters_bytes"]
+__all__ = [
+    "BucketRows",
+    "IndexStore",
+    "OrderedRows",
+    "ShardRows",
+    "check_renames",
+    "check_splitters",
+    "splitters_bytes",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -278,10 +288,7 @@ class IndexStore:
 
     def splitters(self, name: str) -> Splitters:
         """The splitters that the coordinator shared."""
-        file = self.columns(name)
-        count = file.count("shard")
-        ordinal = file.array("ordinal", 0, count)
-        return Splitters(_sort_keys(file, 0, count), file.array("shard"), ordinal)
+        return _splitters(self.columns(name))
 
 
 def splitters_bytes(splitters: Splitters) -> bytes:
@@ -297,6 +304,58 @@ def splitters_bytes(splitters: Splitters) -> bytes:
             "text": keys.text,
         }
     )
+
+
+def check_splitters(data: bytes, what: str, *, shards: int, decreasing: bool) -> None:
+    """``StorageError`` unless ``data`` is a file of splitters among the records of so many shards,
+    in output order: it comes back from a bucket."""
+    file = ColumnFile(data, what)
+    found = _splitters(file)
+    _check_positions(file, what, shards)
+    text = found.keys.text
+    kinds = {"group": np.int32, "rank": np.uint8, "words": np.uint64}
+    for name, kind in kinds.items():
+        column = getattr(found.keys, name)
+        if column is not None and column.dtype != kind:
+            raise _damaged(what, f"{name} has numbers of another kind")
+    if text is not None and (np.diff(text.offsets) < 0).any():
+        raise _damaged(what, "texts end before they begin")
+    by_position = np.lexsort((found.ordinal, found.shard))
+    order = by_position[order_rows(found.keys.take(by_position), decreasing=decreasing)]
+    if not np.array_equal(order, np.arange(len(order))):
+        raise _damaged(what, "splitters are not in order")
+
+
+def check_renames(data: bytes, what: str, *, shards: int) -> None:
+    """``StorageError`` unless ``data`` is a file of new keys for records of so many shards."""
+    file = ColumnFile(data, what)
+    _check_positions(file, what, shards)
+    shard, ordinal = file.array("shard"), file.array("ordinal")
+    keys = file.bytes_column("keys", 0, len(shard))
+    order = np.lexsort((ordinal, shard))
+    if not np.array_equal(order, np.arange(len(order))) or (np.diff(keys.offsets) <= 0).any():
+        raise _damaged(what, "new keys are not in order")
+
+
+def _check_positions(file: ColumnFile, what: str, shards: int) -> None:
+    shard = file.array("shard")
+    ordinal = file.array("ordinal", 0, len(shard))
+    if shard.dtype != np.int64 or ordinal.dtype != np.int64:
+        raise _damaged(what, "positions are numbers of another kind")
+    if len(shard) and not (0 <= shard.min() <= shard.max() < shards and ordinal.min() >= 0):
+        raise _damaged(what, "positions are outside the inputs")
+
+
+def _damaged(what: str, reason: str) -> StorageError:
+    return StorageError(
+        f"{what} is damaged: {reason}", hint="the job cannot be resumed; start it again"
+    )
+
+
+def _splitters(file: ColumnFile) -> Splitters:
+    count = file.count("shard")
+    ordinal = file.array("ordinal", 0, count)
+    return Splitters(_sort_keys(file, 0, count), file.array("shard"), ordinal)
 
 
 def _optional(file: ColumnFile, name: str, start: int, stop: int) -> NDArray[Any] | None:

@@ -13,6 +13,7 @@ import numpy as np
 from dsort.core.columns import BytesColumn
 from dsort.core.members import MemberTable
 from dsort.core.records import FormedRecords
+from dsort.errors import StorageError
 from dsort.formats.tar import renamed
 from dsort.workers.index_store import IndexStore
 from dsort.workers.safe_names import with_new_headers
@@ -39,6 +40,8 @@ def rename_records(
     new_headers: dict[int, bytes] = {}
     key_bytes = records.key_bytes.tolist()
     ordinals = positions.array("ordinal", start, stop).tolist()
+    if max(ordinals) >= len(records.member_offsets) - 1:
+        raise StorageError(f"{task.renames} has new keys for records that {task.name} has not")
     new_keys = positions.bytes_column("keys", start, stop).tolist()
     keys_of = dict(zip(ordinals, new_keys, strict=True))
     for ordinal, new_key in keys_of.items():

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dsort.core.columns import Int64s
-from dsort.errors import InvariantError
+from dsort.errors import StorageError
 from dsort.storage.base import Buffer
 from dsort.storage.local_objects import LocalStagedObject
 from dsort.storage.os_errors import StorageErrors
@@ -125,7 +125,7 @@ def _fill(file: int, name: str, start: int, buffer: memoryview) -> None:
     while done < len(buffer):
         got = os.preadv(file, [buffer[done:]], start + done)
         if got == 0:
-            raise InvariantError(f"{name} ends at byte {start + done}")
+            raise StorageError(f"{name} in scratch ends at byte {start + done:,}")
         done += got
 
 
