@@ -47,6 +47,7 @@ from dsort.reports import Event, RunOptions, VerifyReport
 from dsort.resolve import resolve_inputs
 from dsort.stopping import StopFlag
 from dsort.storage.base import Bucket
+from dsort.storage.small_objects import read_small
 from dsort.stores import default_options, open_with_settings
 from dsort.verification.comparing import Comparison, check_unique_keys
 from dsort.verification.cuts import check_cuts, find_strangers, place_outputs
@@ -58,6 +59,8 @@ from dsort.verification.outputs import OutputReader, OutputTable, check_index
 from dsort.verification.reading import ShardReader
 
 __all__ = ["verify_result"]
+
+INDEX_BYTES_MAX = 4 << 30
 
 BUFFER_BYTES_MAX = 128 << 20
 BUFFER_BYTES_MIN = 1 << 20
@@ -243,7 +246,7 @@ class _Verification:
         if name is None:
             return
         try:
-            data = self._outputs_bucket.read(name)
+            data = read_small(self._outputs_bucket, name, bytes_max=INDEX_BYTES_MAX)
         except ObjectNotFoundError:
             self._findings.problem("index", name, "", "is not there")
             return

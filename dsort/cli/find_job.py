@@ -28,6 +28,7 @@ INTERNAL = ".dsort"
 MANIFEST = "manifest.json"
 REPORT = "report.json"
 JOBS_NAMED = 5
+DOCUMENT_BYTES_MAX = 4 << 30
 OF_A_JOB = re.compile(rf"(.+)/{re.escape(INTERNAL)}/([^/]+)(?:/(manifest\.json|report\.json))?/*")
 
 
@@ -46,6 +47,12 @@ class FoundJob:
     def finished(self) -> bool:
         """Whether there is a manifest: whether there is a result."""
         return bool(self.document) and not self.document.endswith(REPORT)
+
+    def read(self) -> bytes:
+        """Its document. ``StorageError`` if that is larger than any that dsort writes."""
+        from dsort.storage.small_objects import read_small
+
+        return read_small(self.bucket, self.document, bytes_max=DOCUMENT_BYTES_MAX)
 
     @property
     def bucket_uri(self) -> str:

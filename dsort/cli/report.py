@@ -70,7 +70,7 @@ def _page(found: FoundJob) -> dict[str, Any]:
         )
     where = f"{found.document} in bucket {found.bucket.uri}"
     try:
-        told = json.loads(found.bucket.read(found.document))
+        told = json.loads(found.read())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is no JSON document: {error}") from error
     uri = found.bucket.uri if found.in_place else ""

@@ -114,7 +114,7 @@ def _refusing_strangers(found: FoundJob) -> Iterator[None]:
 
 def _parsed(found: FoundJob) -> Any:
     try:
-        return json.loads(found.bucket.read(found.document))
+        return json.loads(found.read())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{_where(found)} is no JSON document: {error}") from error
 

@@ -37,7 +37,7 @@ def verify(
     run = RunOptions(root=data_root(root, settings), settings=settings)
     with stoppable() as stop, make_reporter(progress) as reporter:
         report = api.verify(
-            found.bucket.read(found.document),
+            found.read(),
             output_uri=found.bucket.uri if found.in_place else None,
             options=run,
             on_event=reporter,

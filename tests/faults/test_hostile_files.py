@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from dsort.core.lease import attempt_name, lease_name
+from dsort.core.manifest import manifest_name
 from dsort.storage.local import LocalBucket
 from tests.support.commands import CommandLine
 from tests.support.coordinators import Coordinators
@@ -222,6 +223,20 @@ def test_what_is_no_small_file_is_not_read(
         strange(path)
         assert cli("show", job, "--bucket", "out").code in CODES
         assert cli("resume", job, "--bucket", "out", "--progress", "none").code in {3, 4}
+
+
+def test_a_manifest_or_an_index_of_terabytes_is_not_read(
+    remains: Callable[[str, Path], None], cli: CommandLine, tmp_path: Path
+) -> None:
+    remains("finished", tmp_path)
+    job = job_in(tmp_path / "out")
+    _terabytes(tmp_path / "out" / f"{job}-index.json")
+    assert cli("verify", job, "--bucket", "out").code == 4
+    _terabytes(tmp_path / "out" / manifest_name(job))
+    for verb in (["show"], ["verify"], ["resume"], ["report", "-o", "page.html"]):
+        ended = cli(*verb[:1], job, "--bucket", "out", *verb[1:])
+        assert ended.code == 4, (verb, ended.err)
+        assert "1,099,511,627,776" in ended.err
 
 
 def _of_another_place(accepted: dict[str, Any]) -> None:

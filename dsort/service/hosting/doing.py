@@ -36,11 +36,13 @@ from dsort.spec.model import JobSpec
 from dsort.stopping import StopFlag
 from dsort.storage.addresses import open_bucket
 from dsort.storage.base import Bucket
+from dsort.storage.small_objects import read_small
 from dsort.verification.manifest_file import parse_manifest
 
 __all__ = ["Doing", "claims_of_keymap", "report_of_manifest"]
 
 LOOK_S = 1.0
+MANIFEST_BYTES_MAX = 4 << 30
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +131,7 @@ class Doing:
         """The report by the manifest, if that is there; what else is left of the job is removed."""
         job_id = self.row.job_id
         try:
-            data = bucket.read(manifest_name(job_id))
+            data = read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)
         except ObjectNotFoundError:
             return None
         stored = parse_manifest(data)

@@ -28,9 +28,11 @@ from dsort.service.schedules.places import names_prefix
 from dsort.service.schedules.results import Opener, Result, ScheduleResults
 from dsort.spec.buckets import parse_bucket
 from dsort.storage.base import Bucket, ObjectInfo
+from dsort.storage.small_objects import read_small
 
 __all__ = ["move_pointer", "pointer_content"]
 
+POINTER_BYTES_MAX = 1 << 20
 _OURS = ("schedule", "job_id", "run_id", "manifest")
 
 
@@ -99,7 +101,7 @@ def _newest(
 
 def _read(bucket: Bucket, name: str) -> Mapping[str, Any] | None:
     try:
-        data = bucket.read(name)
+        data = read_small(bucket, name, bytes_max=POINTER_BYTES_MAX)
     except ObjectNotFoundError:
         return None
     try:

@@ -24,10 +24,12 @@ from dsort.errors import DsortError, ObjectNotFoundError
 from dsort.service.schedules.results import Opener, Result, ScheduleResults
 from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.local_removal import remove_if_empty
+from dsort.storage.small_objects import read_small
 from dsort.verification.manifest_file import StoredManifest, parse_manifest
 
 __all__ = ["apply_retention", "places_of"]
 
+MANIFEST_BYTES_MAX = 4 << 30
 REMOVED_AT_ONCE_MAX = 16
 STORE_CLOCK_NS = 2_000_000_000
 """Stores tell times in whole seconds, some of them when an upload began."""
@@ -150,7 +152,7 @@ def _load(result: Result, open_bucket: Opener) -> _Stored | None:
     name = manifest_name(result.job_id)
     try:
         info = bucket.stat(name)
-        manifest = parse_manifest(bucket.read(name))
+        manifest = parse_manifest(read_small(bucket, name, bytes_max=MANIFEST_BYTES_MAX))
     except ObjectNotFoundError:
         return None
     return _Stored(
