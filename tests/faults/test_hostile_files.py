@@ -26,6 +26,7 @@ CODES = {0, 2, 3, 4, 5}
 """What these verbs may end with: 1 is a bug."""
 JSON_ROUNDS = 30
 RESUMES = 8
+ENDS = {"died": "kill parent", "aborted": "terminate parent"}
 VICTIM = "victim"
 OUR_DATA = ("index-", "ordered-", "spill-", "survey-")
 """Nobody else can write to scratch, and what these say is checked by what a plan has to add up to:
@@ -66,14 +67,10 @@ def remains(
     def make(how: str) -> Path:
         root, case = tmp_path_factory.mktemp(how), CASES["renamed"]
         prepare(root, case)
-        faults = [PointFault("create:finish", 3, "kill parent")] if how == "died" else []
+        faults = [PointFault("create:finish", 3, ENDS[how])] if how in ENDS else []
         points = arm(root / "points", *faults)
-        if how == "aborted":  # for its names are taken
-            (root / "out" / "out-0.tar").write_bytes(b"mine")
         ended = begun.run(root, *start_arguments(case), points=points, flush_s=0)
         assert (ended.code == 0) is (how == "finished"), ended.err
-        if how == "aborted":
-            (root / "out" / "out-0.tar").unlink()
         return root
 
     def copy(how: str, to: Path) -> None:
