@@ -303,6 +303,7 @@ def _need(free: int, needed: int, where: str) -> None:
 
 def _check_directories(job: Job, *, dry: bool) -> None:
     """``StorageError`` if some node does not see what its workers need, each known by a file."""
+    lost: dict[str, None] = {}
     buckets = [("input", job.inputs_bucket, shard.name) for shard in job.inputs[:1]]
     token = f"{staged(job.job_id)}here"
     if not dry and job.output_bck.is_directory:
@@ -313,8 +314,12 @@ def _check_directories(job: Job, *, dry: bool) -> None:
         if path is None:
             continue
         try:
-            job.runtime.check_directory(str(path).removesuffix(f"/{name}"), name)
+            lost |= dict.fromkeys(
+                job.runtime.check_directory(str(path).removesuffix(f"/{name}"), name)
+            )
         except StorageError as error:
             raise StorageError(
                 f"the {role} bucket {bucket.uri}: {error.message}", hint=error.hint
             ) from None
+    for node in lost:
+        job.warn("node_lost", f"node {node} is lost: the job begins without it")

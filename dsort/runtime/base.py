@@ -68,9 +68,9 @@ class Runtime(Protocol):
         A task with a ``home`` is given to a worker there, if one is free.
         """
 
-    def check_directory(self, path: str, token: str) -> None:
+    def check_directory(self, path: str, token: str) -> tuple[str, ...]:
         """``StorageError`` naming the node if some node does not see ``path`` with a file ``token``
-        in it."""
+        in it. The nodes that turned out to be lost, in words."""
 
     def close(self, *, keep_scratch: bool = False) -> None:
         """Stop all workers at once, release what they hold, and remove their homes unless

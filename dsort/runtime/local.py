@@ -123,8 +123,9 @@ class LocalRuntime:
         with contextlib.suppress(DsortError):
             self.ask(home, request)
 
-    def check_directory(self, path: str, token: str) -> None:
+    def check_directory(self, path: str, token: str) -> tuple[str, ...]:
         """One machine: what the coordinator sees, its workers see."""
+        return ()
 
     def run(
         self, tasks: Iterable[Task], *, workers_max: int | None = None

@@ -15,7 +15,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ from ray.exceptions import (
     RayActorError,
     RayError,
     RayTaskError,
+    TaskUnschedulableError,
     WorkerCrashedError,
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -226,25 +227,26 @@ class RayRuntime:
         with self._on_ray():
             self._homes.tell(home, request)
 
-    def check_directory(self, path: str, token: str) -> None:
+    def check_directory(self, path: str, token: str) -> tuple[str, ...]:
         """See :class:`~dsort.runtime.base.Runtime`. Only nodes that can host workers are asked."""
         with self._on_ray():
             if self._is_own:
-                return  # one machine: what the coordinator sees, its workers see
+                return ()  # one machine: what the coordinator sees, its workers see
             # A lambda travels whole: that a node lacks dsort is for its first worker to tell.
             look = ray.remote(num_cpus=0, max_retries=1)(lambda file: os.access(file, os.R_OK))
-            asked = {}
-            for node in self._needs.hosts(ray.nodes()):
+
+            def ask(node: Mapping[str, Any]) -> Any:
                 pinned = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                reference = look.options(scheduling_strategy=pinned).remote(f"{path}/{token}")
-                asked[reference] = words_of(node)
-            blind = self._blind(asked)
+                return look.options(scheduling_strategy=pinned).remote(f"{path}/{token}")
+
+            blind, gone = self._look(ask)
         if blind:
             raise StorageError(
                 f"{path} is not to be seen from node {listed(blind)}",
                 hint="all nodes need the same directories under the same paths: use a file system "
                 "that they share",
             )
+        return gone
 
     def run(
         self, tasks: Iterable[Task], *, workers_max: int | None = None
@@ -342,9 +344,11 @@ class RayRuntime:
             hint=f"a worker takes {self._needs}: wait until others are done, or add nodes",
         )
 
-    def _blind(self, asked: dict[Any, str]) -> list[str]:
-        """The nodes that answer no."""
-        blind = []
+    def _look(self, ask: Callable[[Mapping[str, Any]], Any]) -> tuple[list[str], tuple[str, ...]]:
+        """The nodes that answer no, and those that turned out to be lost: Ray believes that one is
+        there for up to 40 seconds after it died, and fails what was to run on it."""
+        asked = {ask(node): node for node in self._needs.hosts(ray.nodes())}
+        blind, gone = [], []
         end_s = time.monotonic() + LOOK_SECONDS_MAX
         while asked:
             self._stop.raise_if_requested()
@@ -353,16 +357,26 @@ class RayRuntime:
                 node = asked.pop(reference)
                 try:
                     if not ray.get(reference):
-                        blind.append(node)
+                        blind.append(words_of(node))
+                except (TaskUnschedulableError, *LOST):
+                    if _is_alive(node):  # it lost a process only, or comes back
+                        asked[ask(node)] = node
+                    else:
+                        gone.append(words_of(node))
                 except RayTaskError as raised:
-                    raise bug(raised, f"node {node}") from raised
+                    raise bug(raised, f"node {words_of(node)}") from raised
             if time.monotonic() > end_s:
                 raise WorkerLostError(
                     f"no answer within {LOOK_SECONDS_MAX} seconds from node "
-                    f"{listed(list(asked.values()))}",
+                    f"{listed([words_of(node) for node in asked.values()])}",
                     hint="is it overloaded?",
                 )
-        return blind
+        return blind, tuple(gone)
+
+
+def _is_alive(node: Mapping[str, Any]) -> bool:
+    """Whether Ray believes so now."""
+    return any(each["NodeID"] == node["NodeID"] and each["Alive"] for each in ray.nodes())
 
 
 def _begin(address: str | None, cpus: int, needs: Needs) -> RayStay | None:

@@ -130,6 +130,21 @@ def test_a_job_that_loses_a_node_gives_the_same_bytes(
     assert list((root / "scratch").rglob("*")) == []
 
 
+def test_a_job_that_begins_just_after_a_node_died_does_without_it(nodes: Nodes, root: Path) -> None:
+    dead = nodes.ids[0]
+    nodes.silence(dead)
+    heard: list[Event] = []
+    try:
+        assert nodes.believed(dead), "so that the job asks it"
+        run(root, "begun-after-a-loss", "map", SHUFFLE, on_event=heard.append)
+        assert not nodes.believed(dead)
+    finally:
+        nodes.lose(dead, root / "scratch")
+    told = [each for each in heard if isinstance(each, JobWarning) and each.kind == "node_lost"]
+    assert [dead in each.text for each in told] == [True]
+    assert files_of(root / "begun-after-a-loss") == expected(root, "begun-before", SHUFFLE)
+
+
 def test_a_job_larger_than_all_object_stores_needs_no_more_of_them(
     nodes: Nodes, tmp_path: Path
 ) -> None:

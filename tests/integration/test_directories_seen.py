@@ -23,11 +23,12 @@ def blind_for(monkeypatch: pytest.MonkeyPatch, directory: Path) -> list[str]:
     """Have a node not see what is in ``directory``; the directories that were asked for."""
     asked: list[str] = []
 
-    def check(self: InlineRuntime, path: str, token: str) -> None:
+    def check(self: InlineRuntime, path: str, token: str) -> tuple[str, ...]:
         assert (Path(path) / token).is_file()
         asked.append(path)
         if Path(path) == directory or directory in Path(path).parents:
             raise StorageError("not to be seen from node n1", hint="share it")
+        return ()
 
     monkeypatch.setattr(InlineRuntime, "check_directory", check)
     return asked

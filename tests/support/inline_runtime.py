@@ -143,8 +143,9 @@ class InlineRuntime:
         with contextlib.suppress(ScratchLostError):
             self.ask(home, request)
 
-    def check_directory(self, path: str, token: str) -> None:
+    def check_directory(self, path: str, token: str) -> tuple[str, ...]:
         assert (Path(path) / token).exists()
+        return ()
 
     def run(
         self, tasks: Iterable[Task], *, workers_max: int | None = None

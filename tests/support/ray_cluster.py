@@ -74,6 +74,18 @@ class Nodes:
                 )
         self._cluster.wait_for_nodes()
 
+    def believed(self, node_id: str) -> bool:
+        """Whether Ray takes a node to be there."""
+        import ray
+
+        return any(each["NodeID"] == node_id and each["Alive"] for each in ray.nodes())
+
+    def silence(self, node_id: str) -> None:
+        """Have a node answer nothing more, as behind a broken network. Ray takes it to be there
+        until its health checks have failed for long enough; ``lose`` it in the end."""
+        (node,) = [node for node in self._by_zone.values() if node.node_id == node_id]
+        _raylet(node).suspend()
+
     def lose(self, node_id: str, scratch: Path) -> None:
         """End a node as a power cut does, with all of its processes and its part of ``scratch``."""
         (zone,) = [zone for zone, node in self._by_zone.items() if node.node_id == node_id]
