@@ -34,6 +34,7 @@ from dsort.cli import (
 )
 from dsort.cli import validate as validate_verb
 from dsort.cli import verify as verify_verb
+from dsort.cli.overseer import is_for_ray, run_overseen
 from dsort.errors import DsortError, JobStoppedError
 
 __all__ = ["app", "main"]
@@ -148,11 +149,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         # NumPy would start threads for algebra that is not done here, and they spin for a while.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.excepthook = exits.report_bug
+        if is_for_ray(argv):
+            return _told(argv, lambda: run_overseen(lambda: _told(argv, lambda: _run(argv))))
+    return _told(argv, lambda: _run(argv))
+
+
+def _told(argv: Sequence[str], work: Callable[[], int]) -> int:
+    """Do ``work``, and tell what it raised; the exit code."""
     output.prepare_streams()
     # An error may come before any option is parsed, so these two are looked up by hand.
     as_json, debug = "--json" in argv, "--debug" in argv
     try:
-        return _run(argv)
+        return work()
     except typer.TyperException as mistake:
         context = getattr(mistake, "ctx", None)
         command = context.command_path if context else "dsort"

@@ -240,3 +240,30 @@ def has_below(driver: psutil.Process, word: str) -> bool | None:
             if any(word in argument for argument in process.cmdline()):
                 return True
     return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["resolve", "extract"])
+def test_a_job_whose_ray_dies_says_so(begin: BeginJob, moment: str) -> None:
+    """Ray ends the driver then, with exit code 1 and words of its own."""
+    job = begin(40)
+    driver = psutil.Process(job.pid)
+    if moment == "extract":
+        job.hear(moment)
+    raylet = await_that(lambda: found_below(driver, "raylet"), why="there was no raylet")
+    raylet.kill()
+    code, out, err = job.end()
+    assert code == 5
+    assert json.loads(out)["error"]["kind"] == "WorkerLostError"
+    assert any(line.startswith("error: Ray ") for line in err)
+    await_that(lambda: job.processes() == [], SURVIVE_SECONDS_MAX, why="some live on")
+    assert [*job.directory.glob("dsort-ray-*")] == []
+
+
+def found_below(driver: psutil.Process, name: str) -> psutil.Process | None:
+    """The process below ``driver`` of that name."""
+    for process in driver.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.name() == name:
+                return process
+    return None

@@ -1,0 +1,93 @@
+"""A command on Ray, in a child of its own.
+
+Where its node on this machine is lost, Ray ends the process that uses it from within, with code 1
+and without a word that a user understands. Nothing in that process can keep it from that, so this
+one waits for it, and tells.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from dsort.errors import WorkerLostError
+
+__all__ = ["is_for_ray", "run_overseen"]
+
+VERBS: Final = ("start", "resume", "plan")
+PR_SET_PDEATHSIG = 1
+STOPS: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+AWAITED: Final = STOPS | {signal.SIGTSTP, signal.SIGCHLD}
+IN_ORDER = b"."
+
+
+def is_for_ray(argv: Sequence[str]) -> bool:
+    """Whether a command line is one that may use Ray in this process. Not if it reads its spec from
+    a terminal: that is for one process at a time."""
+    asks = any(each == "--ray" or each.startswith("--ray-address") for each in argv)
+    typed = "-" in argv and os.isatty(0)
+    return bool(argv) and argv[0] in VERBS and asks and not typed
+
+
+def run_overseen(work: Callable[[], int]) -> int:
+    """Do ``work`` in a child, which is asked to stop where this process is, and ends with it: the
+    exit code that it came to. ``WorkerLostError`` if Ray ended it."""
+    parent = os.getpid()
+    ends, told = os.pipe()
+    # Pending from now on, so that none is lost; the child is asked once, whoever else was.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
+    child = os.fork()
+    if child == 0:
+        os.close(ends)
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # it may write to the terminal all the same
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            return work()
+        finally:
+            os.write(told, IN_ORDER)
+    os.close(told)
+    status = _wait(child)
+    in_order = os.read(ends, 1) == IN_ORDER
+    os.close(ends)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    code = os.waitstatus_to_exitcode(status)
+    if in_order and code >= 0:
+        return code
+    if code in (1, -signal.SIGABRT):
+        raise WorkerLostError(
+            "Ray ended the job's process, as it does when its node on this machine is lost",
+            hint="look at Ray's own logs and at the memory there is; `dsort resume` goes on with "
+            "the job",
+        )
+    if code < 0:  # end as it did
+        sys.stdout.flush()
+        signal.signal(-code, signal.SIG_DFL) if -code not in UNCHANGEABLE else None
+        os.kill(parent, -code)
+    return code
+
+
+UNCHANGEABLE: Final = frozenset({signal.SIGKILL, signal.SIGSTOP})
+
+
+def _wait(child: int) -> int:
+    """Hand on what this process is told until ``child`` is over: its status."""
+    while True:
+        number = signal.sigwait(AWAITED)
+        if number in STOPS:
+            os.kill(child, number)
+        elif number == signal.SIGTSTP:
+            os.kill(child, signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.kill(child, signal.SIGCONT)
+        else:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                return status
