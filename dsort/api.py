@@ -261,7 +261,7 @@ def _job(
         memory = job_memory(spec, options)
         runtime = _runtime(options, flag, memory)
         stack.callback(runtime.close)
-        tally = Tally()
+        tally = Tally(named={})
         keymap = flag.wait_for(lambda: load_keymap(spec, tally, fetch=options.fetch))
         input_bck = resolve_ref(spec.input_bck, options.settings)
         output_bck = resolve_ref(spec.output_bck, options.settings)

@@ -18,6 +18,7 @@ from dsort.core.manifest import (
     index_name,
     manifest_bytes,
     manifest_name,
+    reactions_name,
     wids_index_bytes,
 )
 from dsort.creation import Created, file_bytes, keep_sealed, staged
@@ -162,7 +163,8 @@ def _publish(job: Job, named: list[_Named], last: _Named) -> None:
 
 def names_stored(job: Job) -> list[str]:
     """All names that something is stored under, or was to be."""
-    return [*job.planned_names, index_name(job.job_id), manifest_name(job.job_id)]
+    own = (index_name(job.job_id), reactions_name(job.job_id), manifest_name(job.job_id))
+    return [*job.planned_names, *own]
 
 
 def take_back(job: Job) -> PutBack:
@@ -174,6 +176,7 @@ def take_back(job: Job) -> PutBack:
         # It may be there, though nobody said so; and it must not stand for what is gone.
         bucket.delete(manifest_name(job.job_id))
     bucket.discard(staged(job.job_id), names=names_stored(job))
+    bucket.delete(reactions_name(job.job_id))
     done = put_back(bucket, job.job_id, job.planned_names)
     if not job.naming or (job.overwrite and not done.was_noted):
         return done  # no name was given yet
@@ -224,6 +227,7 @@ def _manifest(job: Job, outputs: list[ManifestOutput], index: str | None) -> byt
         phase_seconds=job.state.seconds(),
         reactions=[asdict(reaction) for reaction in job.reactions()],
         index=index,
+        reactions_file=job.reactions_file,
         timeline=job.timeline.samples(),
         mixing=None if job.mixing is None else job.mixing.stored(),
     )

@@ -29,11 +29,13 @@ HASH_BYTES = 40
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What is to be left out: so many records, named in the shared file ``file`` ("" if none)."""
+    """What is to be left out: so many records, named in the shared file ``file`` ("" if none).
+    ``found``: (part, home) of the parts of the search that found any, left out or not."""
 
     count: int = 0
     file: str = ""
     tally: Tally = field(default_factory=Tally)
+    found: tuple[tuple[int, str], ...] = ()
 
 
 def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
@@ -44,7 +46,9 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
         return Dropped()
     if reaction == "ignore" and not indexed:
         return Dropped()
-    found = _find_duplicates(job, extraction, want_rows=reaction == "drop")
+    kind = "duplicate_keys_dropped" if reaction == "drop" else "duplicate_keys"
+    told = "" if reaction == "abort" or job.journal is None else kind
+    found = _find_duplicates(job, extraction, want_rows=reaction == "drop", told=told)
     count = sum(part.count for part in found)
     if count == 0:
         return Dropped()
@@ -62,13 +66,14 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
             hint="duplicate_keys: rename or drop settles them; or leave out index: wids",
         )
     tally = Tally()
-    tally.add("duplicate_keys_dropped" if reaction == "drop" else "duplicate_keys", count, samples)
+    tally.add(kind, count, samples)
+    parts = tuple((part.part, part.home) for part in found if part.count)
     if reaction != "drop":
-        return Dropped(tally=tally)
+        return Dropped(tally=tally, found=parts)
     rows = _positions(job, found)
     order = np.lexsort((rows.ordinal, rows.shard))
     _share(job, DROP_FILE, rows.shard[order], rows.ordinal[order], rows.nth[order], None)
-    return Dropped(count, DROP_FILE, tally)
+    return Dropped(count, DROP_FILE, tally, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,9 @@ def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
     return Renamed(RENAME_FILE, tally)
 
 
-def _find_duplicates(job: Job, extraction: Extraction, *, want_rows: bool) -> list[DuplicatesDone]:
+def _find_duplicates(
+    job: Job, extraction: Extraction, *, want_rows: bool, told: str = ""
+) -> list[DuplicatesDone]:
     """Search by ranges of the key hash, each small enough for one worker's memory."""
     records = sum(facts.records for facts in extraction.done.values())
     if not records:
@@ -119,6 +126,7 @@ def _find_duplicates(job: Job, extraction: Extraction, *, want_rows: bool) -> li
             extraction.where,
             extraction.stage,
             want_rows,
+            told,
         )
         for part in range(parts)
     )

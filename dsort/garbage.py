@@ -17,7 +17,7 @@ from typing import Final, Protocol, runtime_checkable
 import xxhash
 
 from dsort.core.journal import JournalState
-from dsort.core.manifest import index_name
+from dsort.core.manifest import index_name, reactions_name
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.journal import JobDirectory, discard_run, list_job_directories, read_journal
 from dsort.lease import JobHold, Lease, Machine, last_attempt, read_hold
@@ -161,6 +161,7 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine) -> None:
                 raise JobConflictError(f"there is the result of a job in {directory.job_id}")
             if not directory.has_manifest:
                 _remove_named(bucket, directory)
+                bucket.delete(reactions_name(job_id))
         lease.check()
         discard_run(bucket, job_id, lease=lease)
         if not kept:

@@ -93,7 +93,7 @@ class Job:
     attempts, None in a first one. ``resolved``: what was found besides the inputs, for later
     attempts. ``planned_names``: of the output shards, once they are known. ``naming``: what may
     have its name by now, (name, receipt) by token. ``stale``: what is to be removed after the
-    commit (see ``stale.py``). ``mixing``: once there is a plan.
+    commit (see ``stale.py``). ``mixing``, ``reactions_file``: once there is a plan.
     """
 
     job_id: str
@@ -122,6 +122,7 @@ class Job:
     warnings: list[str] = field(default_factory=list)
     input_records: dict[int, int] = field(default_factory=dict)
     mixing: Mixing | None = None
+    reactions_file: str | None = None
     timeline: Timeline = field(default_factory=Timeline)
     _began_s: float = field(default_factory=time.monotonic)
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from dsort.core.journal import JournalEvent, JournalState, decode_segment, encode_segment
-from dsort.core.manifest import manifest_name, report_name
+from dsort.core.manifest import manifest_name, reactions_name, report_name
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.lease import Lease, last_attempt
 from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
@@ -176,6 +176,8 @@ def list_job_directories(bucket: Bucket, job_id: str = "") -> list[JobDirectory]
 def _directory(job_id: str, objects: Iterable[ObjectInfo]) -> JobDirectory:
     kept_names = {manifest_name(job_id), report_name(job_id)}
     names = {each.name for each in objects}
+    if manifest_name(job_id) in names:
+        kept_names.add(reactions_name(job_id))
     run = [each for each in objects if each.name not in kept_names]
     inside = {each.name.removeprefix(f"{INTERNAL_PREFIX}{job_id}/") for each in run}
     parts = frozenset(name.partition("/")[0] for name in inside)

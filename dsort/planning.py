@@ -34,6 +34,7 @@ from dsort.extraction import (
 )
 from dsort.job import Job
 from dsort.ordering import Ordering
+from dsort.reactions import store_reactions
 from dsort.storage.small_objects import parse_json
 from dsort.workers.index_store import check_renames, check_splitters
 from dsort.workers.tasks import CutDone, CutTask, ExtractDone
@@ -157,7 +158,13 @@ def _expect(job: Job, *, passes: int) -> None:
 
 def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     """Order all buckets and cut them into output shards; check that nothing is lost."""
-    dropped = steadily(extraction, lambda: settle_duplicates(job, extraction))
+
+    def settle() -> Dropped:
+        dropped = settle_duplicates(job, extraction)
+        store_reactions(job, extraction, dropped.found)
+        return dropped
+
+    dropped = steadily(extraction, settle)
     job.note(dropped.tally)
     ordering = Ordering(job, extraction, dropped.file)
     steadily(ordering, lambda: None)

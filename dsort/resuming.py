@@ -22,7 +22,7 @@ from dsort.core.journal import (
     inputs_told,
 )
 from dsort.core.json_rows import Rows, json_bytes
-from dsort.core.manifest import report_name
+from dsort.core.manifest import reactions_name, report_name
 from dsort.core.mixing_verdict import mixing_of
 from dsort.core.plan import OutputShard
 from dsort.core.tally import tally_rows, tally_told
@@ -168,6 +168,7 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
         "tally": tally_rows(job.state.tally),
         "records": job.input_records,
         "mixing": None if job.mixing is None else job.mixing.stored(),
+        "reactions_file": job.reactions_file,
     }
     job.keep(PLANNED_FILE, json.dumps(facts).encode("utf-8", "backslashreplace"))
     job.record(planned)
@@ -230,6 +231,8 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
         job.input_records = {
             int(shard): counted(count, INTEGER_MAX) for shard, count in facts["records"].items()
         }
+        if facts.get("reactions_file"):  # its name is the job's, whatever is said there
+            job.reactions_file = reactions_name(job.job_id)
         if mixing := facts.get("mixing"):  # older versions did not count
             job.mixing = mixing_of(mixing, order=job.order)
     return plan

@@ -107,7 +107,11 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     job.stop.wait_for(job.outputs_bucket.create)
     begin_attempt(job, attempt=1)
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    job.resolved = {"tally": tally_rows(tally), "keymap": _keymap_digest(job)}
+    job.resolved = {
+        "tally": tally_rows(tally),
+        "keymap": _keymap_digest(job),
+        "named": tally.named or {},
+    }
     _record_inputs(job, JobAccepted(job.job_id, dsort_version(), job.spec.canonical(), created))
     _record_movement(job)
 

@@ -29,7 +29,7 @@ LAYERS = (
     {"commit", "early_checks"},
     {"creation"},
     {"planning"},
-    {"duplicates", "ordering"},
+    {"duplicates", "ordering", "reactions"},
     {"extraction"},
     {"job", "job_setup", "replacing"},
     {

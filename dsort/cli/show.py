@@ -142,6 +142,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
             ("moved by", str(move.get("way", ""))),
             ("took", ", ".join(f"{name} {output.duration(s)}" for name, s in phases.items())),
             ("index", manifest.get("index") or ""),
+            ("names of reactions", manifest.get("reactions_file") or ""),
             ("mixing", mixing(spec, manifest.get("mixing"))),
             *reaction_lines(_reactions(manifest["reactions"])),
         ]

@@ -16,6 +16,8 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
 ``move``           how payload moved, and why
 ``phase_seconds``  seconds of each phase up to the manifest
 ``reactions``      kind, count and samples of all that was dropped, kept, renamed or odd
+``reactions_file`` name of the object with all names of these reactions, one a line; null if there
+                   are none, absent in manifests of the first releases
 ``index``          name of the wids index, if one was asked for
 ``mixing``         how records were mixed: counts (of each input bin, how many came to each
                    output bin), input_shards, output_shards, input_bins, output_bins,
@@ -44,6 +46,7 @@ __all__ = [
     "index_name",
     "manifest_bytes",
     "manifest_name",
+    "reactions_name",
     "report_name",
     "wids_index_bytes",
 ]
@@ -84,6 +87,11 @@ def index_name(job_id: str) -> str:
     return f"{job_id}-index.json"
 
 
+def reactions_name(job_id: str) -> str:
+    """Where the names are of all that a job's reactions dropped, kept or renamed."""
+    return f".dsort/{job_id}/reactions.jsonl"
+
+
 def report_name(job_id: str) -> str:
     """Where the report of an aborted job is, in its output bucket."""
     return f".dsort/{job_id}/report.json"
@@ -101,6 +109,7 @@ def manifest_bytes(
     phase_seconds: Mapping[str, float],
     reactions: Sequence[Mapping[str, Any]],
     index: str | None,
+    reactions_file: str | None = None,
     timeline: Sequence[Sequence[object]] = (),
     mixing: Mapping[str, object] | None = None,
 ) -> bytes:
@@ -122,6 +131,7 @@ def manifest_bytes(
         "move": dict(move),
         "phase_seconds": dict(phase_seconds),
         "reactions": list(reactions),
+        "reactions_file": reactions_file,
         "index": index,
         "mixing": mixing if mixing is None else _mixing(mixing),
         "timeline": Rows(timeline),

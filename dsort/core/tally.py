@@ -17,6 +17,7 @@ class Tally:
 
     counts: dict[str, int] = field(default_factory=dict)
     samples: dict[str, list[str]] = field(default_factory=dict)
+    named: dict[str, list[str]] | None = None  # all names by kind, where somebody wants them
 
     def add(self, kind: str, count: int = 1, names: Iterable[str] = ()) -> None:
         """Count ``count`` more of ``kind``; the first names of each kind are kept."""
@@ -24,6 +25,9 @@ class Tally:
             return
         self.counts[kind] = self.counts.get(kind, 0) + count
         kept = self.samples.setdefault(kind, [])
+        if self.named is not None:
+            names = list(names)
+            self.named.setdefault(kind, []).extend(names)
         for name in names:
             if len(kept) >= SAMPLES_MAX:
                 break

@@ -13,7 +13,7 @@ from dsort.core.members import MemberKind, MemberTable
 from dsort.core.record_index import RecordIndex, Segments
 from dsort.core.records import FormedRecords, form_records
 from dsort.core.shard_ends import refusal
-from dsort.core.tally import SAMPLES_MAX, Tally
+from dsort.core.tally import Tally
 from dsort.errors import (
     CorruptShardError,
     DuplicateError,
@@ -25,6 +25,7 @@ from dsort.errors import (
 from dsort.storage.base import Bucket
 from dsort.workers.homes import Homes
 from dsort.workers.inputs import open_input
+from dsort.workers.reaction_log import LineWriter, ReactionLog, lines_file
 from dsort.workers.renaming import rename_records
 from dsort.workers.safe_names import find_unsafe, shown_changes, with_safe_names
 from dsort.workers.shard_bytes import PayloadBuffer, ShardBytes, Window
@@ -78,10 +79,13 @@ class Extractor:
             if self._setup.reactions.corrupt_shards != "skip":
                 raise
             members, skipped = _no_members(), error.message
-        done = self._extract_members(task, shard, members)
+        names = None
+        if task.stage == "index":
+            names = LineWriter(self._store.scratch, lines_file(task.stage, task.shard))
+        log = ReactionLog(task.name, names)
         if skipped:
-            done.tally.add("corrupt_shards", 1, [skipped])
-        return done
+            log.add("corrupt_shards", 1, [skipped])
+        return self._extract_members(task, shard, members, log)
 
     def close(self) -> None:
         """Close the spill files."""
@@ -89,23 +93,26 @@ class Extractor:
             self._spill.close()
 
     def _extract_members(
-        self, task: ExtractTask, shard: ShardBytes, members: MemberTable
+        self, task: ExtractTask, shard: ShardBytes, members: MemberTable, tally: ReactionLog
     ) -> ExtractDone:
         reactions = self._setup.reactions
         refused = refusal(members.notes, reactions.incomplete_shards, reactions.concatenated_shards)
         if refused:
             raise ShardEndError(f"shard {shard.name} {refused[0]}", hint=refused[1])
-        tally = _note_oddities(shard.name, members)
+        _note_oddities(shard.name, members, tally)
         members = self._settle_unsafe_names(shard, members, tally)
         policy = reactions.stray_members
         records = form_records(members, policy)
         self._react(shard.name, members, records, tally)
         group = self._groups(shard.name, members, records, tally)  # the key map knows no new names
         if task.renames:
-            members, records = rename_records(self._store, task, shard, members, records)
+            told: list[str] = []
+            members, records = rename_records(self._store, task, shard, members, records, told)
+            tally.tell("duplicate_keys_renamed", told, len(told))
         index = self._index(shard, members, records, group)
         if group is not None and (group < 0).any():
             index = index.take(np.flatnonzero(group >= 0))
+        counted = tally.close()  # first: where there is an index, there are its names
         self._store_index(task, shard, index)
         return ExtractDone(
             shard=task.shard,
@@ -115,7 +122,7 @@ class Extractor:
             members=int(index.members.sum()),
             payload_bytes=int(index.payload_bytes.sum()),
             stored_bytes=int(index.stored_bytes.sum()),
-            tally=tally,
+            tally=counted,
         )
 
     def _settle_unsafe_names(
@@ -189,7 +196,7 @@ class Extractor:
         unplaced = np.flatnonzero(match.missing | match.ambiguous)
         if len(unplaced) == 0:
             return match.groups
-        shown = [f"{shard}: {_shown(records.keys[row])}" for row in unplaced[:SAMPLES_MAX].tolist()]
+        shown = [f"{shard}: {_shown(records.keys[row])}" for row in unplaced.tolist()]
         if self._setup.reactions.ekm_missing_key == "abort":
             many = bool(match.ambiguous[unplaced[0]])
             raise KeyMapError(
@@ -309,8 +316,8 @@ def _content_hash(shard: ShardBytes, segments: Segments) -> UInt64s:
     return hashes
 
 
-def _note_oddities(shard: str, members: MemberTable) -> Tally:
-    notes, tally = members.notes, Tally()
+def _note_oddities(shard: str, members: MemberTable, tally: Tally) -> None:
+    notes = members.notes
     if notes.shortfall:
         tally.add("incomplete_shards", 1, [f"{shard} ({notes.shortfall})"])
     tally.add("concatenated_shards", int(notes.concatenated > 0), [shard])
@@ -325,7 +332,6 @@ def _note_oddities(shard: str, members: MemberTable) -> Tally:
         ("long_names_repeated", notes.long_names_repeated),
     ):
         tally.add(kind, len(rows), _names(shard, members, rows))
-    return tally
 
 
 def _names(shard: str, members: MemberTable, rows: Iterable[int]) -> Iterable[str]:

@@ -21,6 +21,8 @@ from dsort.core.tally import SAMPLES_MAX
 from dsort.errors import InvariantError
 from dsort.workers.homes import Homes, Where
 from dsort.workers.index_store import BucketRows, OrderedRows
+from dsort.workers.inputs import read_inputs
+from dsort.workers.reaction_log import LineWriter, lines_file, reaction_line
 from dsort.workers.requests import BucketRowsOf, KeyHashes, KeyRows, KeysOf, OrderedRowsOf
 from dsort.workers.tasks import (
     CutDone,
@@ -73,9 +75,27 @@ class Orderer:
                 found.nth,
                 keys.take(found.rows),
             )
+        if task.told:
+            by_hash = np.lexsort(
+                (found.rows, key_hash[found.rows])
+            )  # as the parts follow each other
+            self._tell(task, shards, keys, found.rows[by_hash])
         first = found.rows[:SAMPLES_MAX].tolist()
         samples = tuple((int(shards[at]), int(ordinals[at]), keys[at]) for at in first)
         return DuplicatesDone(task.part, self._homes.home, len(found), samples)
+
+    def _tell(self, task: DuplicatesTask, shards: Int64s, keys: BytesColumn, rows: Int64s) -> None:
+        names = [shard.name for shard in read_inputs(self._store)]
+        writer = LineWriter(self._store.scratch, lines_file("duplicates", task.part))
+        writer.write(
+            reaction_line(
+                task.told,
+                shard=names[int(shards[row])],
+                name=keys[row].decode("utf-8", "backslashreplace"),
+            )
+            for row in rows.tolist()
+        )
+        writer.close()
 
     def _keys(self, where: Where, stage: str, shards: Int64s, rows: Int64s) -> BytesColumn:
         """The keys of rows that are sorted by shard."""

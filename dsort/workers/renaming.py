@@ -29,9 +29,10 @@ def rename_records(
     shard: ShardBytes,
     members: MemberTable,
     records: FormedRecords,
+    told: list[str],
 ) -> tuple[MemberTable, FormedRecords]:
     """The member table with the new names, and literals with the headers that say so; and the same
-    records with their new keys."""
+    records with their new keys. ``told`` gets a text for each of these."""
     positions = store.positions(task.renames)
     start, stop = np.searchsorted(positions.array("shard"), [task.shard, task.shard + 1]).tolist()
     if start == stop:
@@ -45,6 +46,7 @@ def rename_records(
     new_keys = positions.bytes_column("keys", start, stop).tolist()
     keys_of = dict(zip(ordinals, new_keys, strict=True))
     for ordinal, new_key in keys_of.items():
+        told.append(f"{task.name}: {_shown(records.keys[ordinal])} → {_shown(new_key)}")
         first, last = records.member_offsets[ordinal : ordinal + 2].tolist()
         for row in records.member_rows[first:last].tolist():
             names[row] = new_key + names[row][key_bytes[row] :]
@@ -53,3 +55,7 @@ def rename_records(
             new_headers[row] = renamed(members.literals.get(row, b"") + headers, names[row])
     named = with_new_headers(replace(members, names=BytesColumn.of(names)), new_headers)
     return named, records.with_keys(keys_of, named)
+
+
+def _shown(key: bytes) -> str:
+    return key.decode("utf-8", "backslashreplace")

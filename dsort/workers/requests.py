@@ -27,6 +27,8 @@ __all__ = [
     "KeyHashes",
     "KeyRows",
     "KeysOf",
+    "LineFiles",
+    "LinesOf",
     "OrderedRowsOf",
     "Positions",
     "PositionsOf",
@@ -220,6 +222,36 @@ class CreatedHere:
 
     def answer(self, store: IndexStore) -> list[CreatedShard]:
         return read_created_logs(store.scratch)
+
+
+@dataclass(frozen=True, slots=True)
+class LineFiles:
+    """Size in bytes by number of the files of lines (see ``reaction_log``) of one stage."""
+
+    stage: str
+
+    def answer(self, store: IndexStore) -> dict[int, int]:
+        start, end, found = f"{self.stage}-", ".jsonl", {}
+        for name in store.scratch.names():
+            number = name.removeprefix(start).removesuffix(end)
+            if name == f"{start}{number}{end}" and number.isdecimal():
+                found[int(number)] = store.scratch.size_bytes(name)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class LinesOf:
+    """Ranges of files of lines, one after the other: (file, from byte, bytes)."""
+
+    ranges: tuple[tuple[str, int, int], ...]
+
+    def answer(self, store: IndexStore) -> bytes:
+        pieces = []
+        for name, start, length in self.ranges:
+            with open(store.scratch.open_to_read(name), "rb") as file:
+                file.seek(start)
+                pieces.append(file.read(length))
+        return b"".join(pieces)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,11 @@ class Scratch(Closing):
         with StorageErrors(f"find {name}", self._where):
             return os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mtime_ns
 
+    def size_bytes(self, name: str) -> int:
+        """How long a file is."""
+        with StorageErrors(f"find {name}", self._where):
+            return os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size
+
     def names(self) -> list[str]:
         """All that is in it, in order."""
         with (

@@ -123,7 +123,8 @@ class DuplicatesTask:
     """Find duplicate keys among the hashes ``low <= hash < high`` (high 0: no upper end).
 
     ``where``: the shared file that says where each shard's index is. ``want_rows``: write the later
-    records' positions to scratch as ``duplicates-<part>``.
+    records' positions to scratch as ``duplicates-<part>``. ``told``: the kind under which their
+    names are written there, too; "": they are not.
     """
 
     part: int
@@ -132,6 +133,7 @@ class DuplicatesTask:
     where: str
     stage: str
     want_rows: bool
+    told: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,11 +126,13 @@ def start_arguments(case: Case, *more: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is the same whenever a job is done. ``told``: what its manifest says."""
+    """What is the same whenever a job is done. ``told``: what its manifest says; ``names``: its
+    file of all that reactions were about ("" if there is none)."""
 
     shards: Mapping[str, bytes]
     index: Mapping[str, Any]
     told: Mapping[str, Any]
+    names: str
 
 
 def facts_of(bucket: Path) -> Facts:
@@ -140,7 +142,9 @@ def facts_of(bucket: Path) -> Facts:
     told = {name: manifest[name] for name in ("outputs", "totals", "reactions", "mixing")}
     told["inputs"] = [(each["name"], each["records"]) for each in manifest["inputs"]]
     index = json.loads((bucket / manifest["index"]).read_bytes()) if manifest["index"] else {}
-    return Facts(files_of(bucket), {**index, "name": ""}, told)
+    names = manifest["reactions_file"]
+    lines = (bucket / names).read_text() if names else ""
+    return Facts(files_of(bucket), {**index, "name": ""}, told, lines)
 
 
 @cache
@@ -170,7 +174,8 @@ def assert_whole(bucket: Path, expected: Facts, *, report: bool = False) -> None
     assert facts_of(bucket) == expected
     job = f".dsort/{job_in(bucket)}"
     index = {f"{job_in(bucket)}-index.json"} if len(expected.index) > 1 else set()
-    allowed = {".dsort/", f"{job}/", f"{job}/manifest.json", *expected.shards, *index}
+    names = {f"{job}/reactions.jsonl"} if expected.names else set()
+    allowed = {".dsort/", f"{job}/", f"{job}/manifest.json", *expected.shards, *index, *names}
     assert set(tree_of(bucket)) == allowed | ({f"{job}/report.json"} if report else set())
 
 

@@ -1,0 +1,95 @@
+"""``reactions.jsonl``: the names of all that reactions dropped, kept or renamed, one a line.
+
+Workers write them beside the index. Once the plan stands they are put together, block by block:
+what was found before anything was read, then the shards in their order, then duplicate keys by
+the hash of the key. That order does not depend on workers, memory or attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dsort.core.manifest import reactions_name
+from dsort.extraction import Extraction
+from dsort.job import Job
+from dsort.journal import staged
+from dsort.workers.reaction_log import lines_file, reaction_line
+from dsort.workers.requests import LineFiles, LinesOf
+
+__all__ = ["store_reactions"]
+
+BLOCK_BYTES = 4 << 20
+LINES_AT_ONCE = 10_000
+
+Place = tuple[str, str, int]
+"""(home, file in it, its size in bytes)"""
+
+
+def store_reactions(
+    job: Job, extraction: Extraction, duplicates: Sequence[tuple[int, str]]
+) -> None:
+    """Store the file, if there is anything to say. ``duplicates``: (part, home) of those parts of
+    the search for duplicate keys that found some. Nothing in a dry run."""
+    if job.journal is None:
+        return
+    shards = {shard: facts.home for shard, facts in extraction.done.items()}
+    places = [
+        *_places(job, "index", sorted(shards.items())),
+        *_places(job, "duplicates", sorted(duplicates)),
+    ]
+    own = job.resolved.get("named", {})
+    size_bytes = sum(map(len, _own_lines(own))) + sum(size for *_, size in places)
+    job.reactions_file = None
+    if not size_bytes:
+        return
+    bucket, name = job.outputs_bucket, reactions_name(job.job_id)
+    token = f"{staged(job.job_id)}reactions"
+    bucket.discard(token, names=[name])  # an earlier attempt's may be longer
+    with bucket.stage(token, name=name, size_bytes=size_bytes) as held:
+        offset = 0
+        for block in _blocks(job, own, places):
+            held.write_at(offset, [block])
+            offset += len(block)
+        receipt = held.finish()
+        if not bucket.seals_on_finish:
+            held.sync()
+    bucket.publish(token, name, overwrite=True, receipt=receipt)
+    job.reactions_file = name
+
+
+def _places(job: Job, stage: str, homes: Sequence[tuple[int, str]]) -> Iterator[Place]:
+    """The files of ``stage`` that there are, of those numbered in ``homes``, in that order."""
+    sizes: dict[str, Mapping[int, int]] = {}
+    for number, home in homes:
+        if home not in sizes:
+            sizes[home] = job.runtime.ask(home, LineFiles(stage))
+        if size_bytes := sizes[home].get(number, 0):
+            yield home, lines_file(stage, number), size_bytes
+
+
+def _blocks(job: Job, own: Mapping[str, Sequence[str]], places: Sequence[Place]) -> Iterator[bytes]:
+    """The whole file in blocks of about ``BLOCK_BYTES`` at most; small files come together."""
+    yield from _own_lines(own)
+    asked: list[tuple[str, int, int]] = []  # file, from byte, bytes
+    room, asked_home = BLOCK_BYTES, ""
+    for home, file, size_bytes in places:
+        at = 0
+        while at < size_bytes:
+            if asked and (home != asked_home or not room):
+                yield job.runtime.ask(asked_home, LinesOf(tuple(asked)))
+                asked, room = [], BLOCK_BYTES
+            length = min(size_bytes - at, room)
+            asked.append((file, at, length))
+            asked_home, at, room = home, at + length, room - length
+    if asked:
+        yield job.runtime.ask(asked_home, LinesOf(tuple(asked)))
+
+
+def _own_lines(named: Mapping[str, Sequence[str]]) -> Iterator[bytes]:
+    """What was named before anything was read, in blocks."""
+    for kind in sorted(named):
+        names = named[kind]
+        for at in range(0, len(names), LINES_AT_ONCE):
+            yield b"".join(
+                reaction_line(kind, name=name) for name in names[at : at + LINES_AT_ONCE]
+            )

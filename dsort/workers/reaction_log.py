@@ -1,0 +1,107 @@
+"""What reactions did in one shard: counts for everybody, and each name in a file of its own.
+
+A line is JSON: ``kind``, ``shard``, ``name`` (of a member or record; absent where the line is about
+the shard) and ``count`` (absent where it is 1). The files stay where they were written until the
+coordinator puts them together, so that names take nobody's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from json.encoder import encode_basestring_ascii
+
+from dsort.core.tally import Tally
+from dsort.storage.os_errors import StorageErrors
+from dsort.workers.scratch import Scratch
+
+__all__ = ["LineWriter", "ReactionLog", "lines_file", "reaction_line"]
+
+LINES_AT_ONCE = 10_000
+
+
+def lines_file(stage: str, number: int) -> str:
+    """The file of the lines of one shard (stage ``index``) or part (stage ``duplicates``)."""
+    return f"{stage}-{number}.jsonl"
+
+
+def reaction_line(kind: str, *, shard: str = "", name: str = "", count: int = 1) -> bytes:
+    """One line."""
+    parts = [f'{{"kind": "{kind}"']
+    if shard:
+        parts.append(f'"shard": {encode_basestring_ascii(shard)}')
+    if name:
+        parts.append(f'"name": {encode_basestring_ascii(name)}')
+    if count != 1:
+        parts.append(f'"count": {count}')
+    return (", ".join(parts) + "}\n").encode("ascii")
+
+
+class LineWriter:
+    """Writes lines to a file of ``scratch``, which appears once it is whole; none, no file."""
+
+    def __init__(self, scratch: Scratch, name: str) -> None:
+        self._scratch = scratch
+        self._name = name
+        self._is_begun = False
+
+    def write(self, lines: Iterable[bytes]) -> None:
+        """Add ``lines``."""
+        rest = iter(lines)
+        while block := b"".join(islice(rest, LINES_AT_ONCE)):
+            if not self._is_begun:
+                self._scratch.unlink(f"{self._name}.part")  # of a worker that died
+                self._is_begun = True
+            self._scratch.append(f"{self._name}.part", block)
+
+    def close(self) -> None:
+        """The file appears."""
+        with StorageErrors(f"write {self._name}", str(self._scratch)):
+            if self._is_begun:
+                self._scratch.rename(f"{self._name}.part", self._name)
+            else:
+                self._scratch.unlink(self._name)
+
+
+class ReactionLog(Tally):
+    """A tally of the shard ``shard`` that has ``writer`` write all names (None: nobody).
+
+    Names are ``<shard>`` or ``<shard>: <member or record>``, as they are in the samples.
+    """
+
+    __slots__ = ("_shard", "_writer")
+
+    def __init__(self, shard: str, writer: LineWriter | None) -> None:
+        super().__init__()
+        self._shard = shard
+        self._writer = writer
+
+    def add(self, kind: str, count: int = 1, names: Iterable[str] = ()) -> None:
+        """Count ``count`` more of ``kind``, and write all of ``names``."""
+        if count <= 0:
+            return
+        told = list(names)
+        super().add(kind, count, told)
+        self.tell(kind, told, count)
+
+    def tell(self, kind: str, names: Sequence[str], count: int) -> None:
+        """Write ``names`` without counting them: others do. The last line has what ``count`` says
+        beyond their number."""
+        if self._writer is None:
+            return
+        start, more = f"{self._shard}: ", max(count - len(names), 0)
+        self._writer.write(
+            reaction_line(
+                kind,
+                shard=self._shard,
+                name=text.removeprefix(start) if text.startswith(start) else "",
+                count=1 + more if at == len(names) else 1,
+            )
+            for at, text in enumerate(names, 1)
+        )
+
+    def close(self) -> Tally:
+        """The file of names appears; the counts are returned."""
+        if self._writer is not None:
+            self._writer.close()
+        return Tally(self.counts, self.samples)
