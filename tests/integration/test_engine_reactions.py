@@ -94,7 +94,7 @@ def test_an_empty_job_is_done_if_missing_shards_are_no_matter(tmp_path: Path) ->
     spec = spec_of(input_format={"template": "x-{0..9}"}, Config={"missing_shards": "ignore"})
     report = run_local(tmp_path, spec)
     assert (report.input_shards, report.output_shards, report.records) == (0, 0, 0)
-    assert left_in(tmp_path / "out") == [".dsort/JOB/manifest.json"]
+    assert left_in(tmp_path / "out") == [".dsort/JOB/manifest.json", ".dsort/JOB/reactions.jsonl"]
 
 
 # --- duplicated_records --------------------------------------------------------------------------
