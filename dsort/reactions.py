@@ -37,8 +37,9 @@ def store_reactions(
         *_places(job, "index", sorted(shards.items())),
         *_places(job, "duplicates", sorted(duplicates)),
     ]
-    own = job.resolved.get("named", {})
-    size_bytes = sum(map(len, _own_lines(own))) + sum(size for *_, size in places)
+    counts = {kind: count for kind, count, _ in job.resolved["tally"]}
+    own = list(_own_lines(job.resolved.get("named", {}), counts))
+    size_bytes = sum(map(len, own)) + sum(size for *_, size in places)
     job.reactions_file = None
     if not size_bytes:
         return
@@ -67,9 +68,9 @@ def _places(job: Job, stage: str, homes: Sequence[tuple[int, str]]) -> Iterator[
             yield home, lines_file(stage, number), size_bytes
 
 
-def _blocks(job: Job, own: Mapping[str, Sequence[str]], places: Sequence[Place]) -> Iterator[bytes]:
+def _blocks(job: Job, own: Sequence[bytes], places: Sequence[Place]) -> Iterator[bytes]:
     """The whole file in blocks of about ``BLOCK_BYTES`` at most; small files come together."""
-    yield from _own_lines(own)
+    yield from own
     asked: list[tuple[str, int, int]] = []  # file, from byte, bytes
     room, asked_home = BLOCK_BYTES, ""
     for home, file, size_bytes in places:
@@ -85,11 +86,14 @@ def _blocks(job: Job, own: Mapping[str, Sequence[str]], places: Sequence[Place])
         yield job.runtime.ask(asked_home, LinesOf(tuple(asked)))
 
 
-def _own_lines(named: Mapping[str, Sequence[str]]) -> Iterator[bytes]:
-    """What was named before anything was read, in blocks."""
+def _own_lines(named: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> Iterator[bytes]:
+    """What was named before anything was read, in blocks; one line counts what is beyond the names
+    that resolve keeps."""
     for kind in sorted(named):
         names = named[kind]
         for at in range(0, len(names), LINES_AT_ONCE):
             yield b"".join(
                 reaction_line(kind, name=name) for name in names[at : at + LINES_AT_ONCE]
             )
+        if counts.get(kind, 0) > len(names):
+            yield reaction_line(kind, count=counts[kind] - len(names))

@@ -12,7 +12,7 @@ from dsort.core.globs import glob_prefix, glob_regex
 from dsort.core.input_templates import expand_inputs
 from dsort.core.names import archive_extension, is_internal
 from dsort.core.outputs import OutputNames
-from dsort.core.tally import SAMPLES_MAX, Tally
+from dsort.core.tally import Tally
 from dsort.errors import InputError, MissingShardError, SpecError, SpecProblem, StorageError
 from dsort.spec.model import JobSpec
 from dsort.storage.base import Bucket, ObjectInfo
@@ -28,6 +28,10 @@ that ends at a round number begin alike, which a store can list them by."""
 NAMES_CHECKED_EARLY_MAX = 10_000
 """So many names of an output template are compared with the inputs before anything is read; the
 names that are really used are compared, all of them, before anything is written."""
+
+
+NAMES_KEPT_MAX = 100_000
+"""Of names that are missing or passed over: those beyond are counted. A template may have 10**7."""
 
 
 def resolve_inputs(
@@ -95,7 +99,7 @@ class _SomeNames:
 
     def add(self, name: str) -> None:
         self.count += 1
-        if len(self.first) < SAMPLES_MAX:
+        if len(self.first) < NAMES_KEPT_MAX:
             self.first.append(name)
 
     def some(self) -> str:
