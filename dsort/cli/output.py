@@ -47,8 +47,12 @@ _COMMAND = re.compile(r"`[^`]*`")
 
 def prepare_streams() -> None:
     """Let names that are not UTF-8 pass through to stdout and stderr as the bytes they are; what
-    no encoding takes is an escape there."""
+    no encoding takes is an escape there. What was closed when the process began leads nowhere."""
     codecs.register_error(_ANY_TEXT, _bytes_or_escapes)
+    _open_closed_descriptors()
+    sys.stdin = sys.stdin or os.fdopen(0, "r", encoding="utf-8")
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ANY_TEXT)
@@ -59,6 +63,16 @@ def _bytes_or_escapes(error: UnicodeError) -> tuple[str | bytes, int]:
         with contextlib.suppress(UnicodeError):
             return codecs.lookup_error(name)(error)
     raise error
+
+
+def _open_closed_descriptors() -> None:
+    """Or the next file that is opened, an output shard perhaps, would get one of these numbers, and
+    the messages that go there."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free
 
 
 def write(text: str) -> None:
