@@ -20,13 +20,13 @@ from dsort.errors import DsortError, JobConflictError, JobStoppedError, SpecErro
 from dsort.hooks import call_hook, job_notice, unknown_commands
 from dsort.job import Job
 from dsort.job_setup import (
-    cores,
     job_memory,
     load_keymap,
     new_job_id,
     output_names,
     store_limits,
     with_seed,
+    workers_here,
 )
 from dsort.journal import discard_run
 from dsort.lease import last_attempt
@@ -50,6 +50,7 @@ from dsort.starting import begin_attempt
 from dsort.stopping import StopFlag
 from dsort.storage.addresses import open_bucket, parse_address
 from dsort.storage.base import Bucket
+from dsort.storage.process_limits import told_limits
 from dsort.stores import default_options
 from dsort.verify import verify_result
 
@@ -256,7 +257,7 @@ def _job(
     before: JournalState | None = None,
 ) -> Iterator[tuple[Job, Tally]]:
     options = options or default_options()
-    with contextlib.ExitStack() as stack:
+    with told_limits(), contextlib.ExitStack() as stack:
         flag = stop if stop is not None else stack.enter_context(StopFlag())
         memory = job_memory(spec, options)
         runtime = _runtime(options, flag, memory)
@@ -297,7 +298,7 @@ def _open(ref: BucketRef, options: RunOptions, stop: StopFlag | None) -> Bucket:
 def _runtime(options: RunOptions, stop: StopFlag, memory: JobMemory) -> Runtime:
     if options.runtime == "local":
         # Workers begin before it is known how many are needed: no more than there is room for.
-        workers = workers_that_fit(memory.wanted_bytes, options.workers or cores())
+        workers = workers_that_fit(memory.wanted_bytes, workers_here(options.workers))
         return LocalRuntime(workers, stop)
     if options.runtime == "ray":
         from dsort.runtime.on_ray import RayRuntime  # takes seconds to import; only where used

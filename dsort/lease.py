@@ -281,8 +281,9 @@ class Lease:
         the job to stop.
         """
         self._on_lost, self._on_stop = on_lost, on_stop
-        self._thread = threading.Thread(target=self._run, name="dsort-lease", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="dsort-lease", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def renew(self) -> bool:
         """Renew once, in three small requests; False if it failed and is worth another try.

@@ -196,7 +196,10 @@ def _movement(job: Job) -> Movement:
             upload_bytes=uploads,
         )
     except TooLittleMemoryError as problem:
-        hint = "no way to move records takes less: give the job more (--memory-max), or make room"
+        hint = (
+            "no way to move records takes less: give the job more (--memory-max, ulimit -v), or "
+            "make room"
+        )
         raise SpecError([SpecProblem("max_mem_usage", str(problem), hint)]) from None
     except NotMappableError as problem:
         raise SpecError([SpecProblem("", str(problem), "use --move spill")]) from None

@@ -36,6 +36,7 @@ from dsort.cli import validate as validate_verb
 from dsort.cli import verify as verify_verb
 from dsort.cli.overseer import is_for_ray, run_overseen
 from dsort.errors import DsortError, JobStoppedError
+from dsort.storage.process_limits import told_limits
 
 __all__ = ["app", "main"]
 
@@ -160,7 +161,8 @@ def _told(argv: Sequence[str], work: Callable[[], int]) -> int:
     # An error may come before any option is parsed, so these two are looked up by hand.
     as_json, debug = "--json" in argv, "--debug" in argv
     try:
-        return work()
+        with told_limits():
+            return work()
     except typer.TyperException as mistake:
         context = getattr(mistake, "ctx", None)
         command = context.command_path if context else "dsort"

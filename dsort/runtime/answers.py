@@ -7,7 +7,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from dsort.errors import DsortError, InvariantError, ScratchLostError, StorageFullError
+from dsort.errors import (
+    DsortError,
+    InvariantError,
+    ScratchLostError,
+    StorageFullError,
+    WorkerLostError,
+)
+from dsort.storage.process_limits import PROCESSES_HINT, is_no_thread
 from dsort.workers.tasks import HomeLost
 
 if TYPE_CHECKING:
@@ -31,7 +38,9 @@ def answer(worker: Worker, task: Task) -> tuple[TaskDone | None, DsortError | No
         return None, StorageFullError(
             "a worker ran out of memory", hint="give --memory-max, or fewer --workers"
         )
-    except Exception:  # noqa: BLE001 - a bug: it goes to the coordinator whole, and ends the job
+    except Exception as error:  # noqa: BLE001 - a bug: it goes to the coordinator whole
+        if isinstance(error, RuntimeError) and is_no_thread(error):
+            return None, WorkerLostError("a worker can start no thread", hint=PROCESSES_HINT)
         return None, InvariantError(f"a worker failed:\n{traceback.format_exc()}")
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, describe
 from dsort.stopping import StopFlag
+from dsort.storage.process_limits import PROCESSES_HINT
 from dsort.workers.homes import Request, home_owner, make_home, open_home
 from dsort.workers.index_store import IndexStore
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
@@ -73,7 +74,12 @@ class LocalRuntime:
         self._lost = 0
         self._tickets = 0
         for _ in range(workers):
-            self._hosts.append(self._launch())
+            try:
+                self._hosts.append(self._launch())
+            except WorkerLostError:
+                if not self._hosts:
+                    raise
+                break  # fewer do as well
 
     def workers_max(self) -> int:
         """As many as were asked for."""
@@ -174,14 +180,21 @@ class LocalRuntime:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-c", BOOTSTRAP, json.dumps(sys.path)]
         with theirs:
-            process = subprocess.Popen(
-                [*command, str(theirs.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is the coordinator's to handle
-                env={**os.environ, "OMP_NUM_THREADS": "1"},  # no threads for algebra we do not do
-            )
+            try:
+                process = subprocess.Popen(
+                    [*command, str(theirs.fileno()), str(os.getpid())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # Ctrl-C is the coordinator's to handle
+                    # No threads for algebra that we do not do.
+                    env={**os.environ, "OMP_NUM_THREADS": "1"},
+                )
+            except OSError as error:
+                ours.close()
+                raise WorkerLostError(
+                    f"no worker can be started: {error.strerror}", hint=PROCESSES_HINT
+                ) from error
         number = self._started
         self._started += 1
         return _Host(process, Connection(ours.detach()), number)

@@ -12,6 +12,7 @@ import xxhash
 from dsort.core.columns import Int64s
 from dsort.errors import InvariantError, StorageError
 from dsort.storage.base import Bucket, StagedObject
+from dsort.storage.process_limits import is_no_thread
 from dsort.workers.homes import Homes
 from dsort.workers.requests import OrderedRowsOf
 from dsort.workers.shard_bytes import PayloadBuffer
@@ -52,9 +53,15 @@ class Sealer:
                     md5[shard.ordinal] = self._md5(staged, shard)
                 if shard.pieces:
                     self._check_content(shard, staged, homes)
-            with ThreadPoolExecutor(SYNCS_AT_ONCE_MAX) as threads:
-                for _ in threads.map(_sync, opened):
-                    pass
+            try:
+                with ThreadPoolExecutor(SYNCS_AT_ONCE_MAX) as threads:
+                    for _ in threads.map(_sync, opened):
+                        pass
+            except RuntimeError as error:
+                if not is_no_thread(error):
+                    raise
+                for each in opened:  # one after the other does as well; some were synced by now
+                    _sync(each)
         return SealDone(md5)
 
     def _md5(self, staged: StagedObject, shard: StagedShard) -> str:

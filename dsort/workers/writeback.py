@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from dsort.storage.base import StagedObject
+from dsort.storage.process_limits import is_no_thread
 
 __all__ = ["Writeback"]
 
@@ -22,6 +23,7 @@ class Writeback:
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
+        self._is_alone = False
         self._pending: deque[Future[str]] = deque()
 
     def start(self, staged: StagedObject, offset: int, size_bytes: int) -> None:
@@ -58,13 +60,27 @@ class Writeback:
         offset: int,
         size_bytes: int,
     ) -> Future[str]:
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="writeback")
         while len(self._pending) >= PENDING_MAX:
             self._pending.popleft().result()
+        if self._thread is None and not self._is_alone:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="writeback")
+            try:
+                self._thread.submit(_nothing).result()
+            except RuntimeError as error:
+                if not is_no_thread(error):
+                    raise
+                self._is_alone, self._thread = True, None
+        if self._thread is None:  # there can be no more threads: whoever asks does it
+            future: Future[str] = Future()
+            future.set_result(work(staged, offset, size_bytes))
+            return future
         future = self._thread.submit(work, staged, offset, size_bytes)
         self._pending.append(future)
         return future
+
+
+def _nothing() -> None:
+    """What only tells whether there is a thread."""
 
 
 def _start(staged: StagedObject, offset: int, size_bytes: int) -> str:

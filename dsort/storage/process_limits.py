@@ -1,0 +1,98 @@
+"""What else may be scarce: address space (``ulimit -v``), and processes and threads (``ulimit -u``,
+the ``pids`` control group)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+from dsort.errors import StorageFullError, WorkerLostError
+
+__all__ = ["PROCESSES_HINT", "address_space_bytes", "free_processes", "is_no_thread", "told_limits"]
+
+PROCESSES_HINT = "raise what limits processes and threads (ulimit -u, pids.max), or --workers 1"
+_OWN_ADDRESSES_BYTES = 240 << 20
+"""Of libraries, stacks and what else a worker has mapped before it holds any data (measured: 205
+MB with NumPy and no store)."""
+
+
+def address_space_bytes() -> int | None:
+    """How much a process may map besides what it is made of; None without a limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else max(soft - _OWN_ADDRESSES_BYTES, 0)
+
+
+def free_processes(
+    proc_root: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")
+) -> int | None:
+    """How many processes and threads may be begun now; None without a limit. The two directories
+    are parameters for tests."""
+    found = [*_left_in_groups(proc_root, cgroup_root)]
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if soft != resource.RLIM_INFINITY and os.geteuid():  # it does not bind root
+        found.append(soft - _threads_of_user(proc_root))
+    return max(min(found), 0) if found else None
+
+
+@contextlib.contextmanager
+def told_limits() -> Iterator[None]:
+    """A context in which no memory and no more threads are errors in words."""
+    try:
+        yield
+    except MemoryError:
+        raise StorageFullError(
+            "dsort ran out of memory: it may have no more of it",
+            hint="raise the limit (ulimit -v), or give --memory-max and fewer --workers",
+        ) from None
+    except RuntimeError as error:
+        if not is_no_thread(error):
+            raise
+        raise WorkerLostError("no thread can be started", hint=PROCESSES_HINT) from None
+
+
+def is_no_thread(error: RuntimeError) -> bool:
+    """Whether ``error`` says that there can be no more threads; Python has no class for it."""
+    return "start new thread" in str(error)
+
+
+def _left_in_groups(proc_root: Path, cgroup_root: Path) -> Iterator[int]:
+    for line in _text_of(proc_root / "self" / "cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if "pids" in controllers.split(","):
+            top = cgroup_root / "pids"
+        elif number == "0" and not controllers:
+            top = cgroup_root
+        else:
+            continue
+        inside = path.strip("/")
+        group = top / inside if ".." not in inside.split("/") else top
+        while True:
+            limit = _text_of(group / "pids.max").strip()
+            used = _text_of(group / "pids.current").strip()
+            if limit.isdecimal() and used.isdecimal():
+                yield int(limit) - int(used)
+            if group == top:
+                break
+            group = group.parent
+
+
+def _threads_of_user(proc_root: Path) -> int:
+    """All threads of this user, which are what the limit counts."""
+    mine, threads = str(os.getuid()), 0
+    for each in proc_root.iterdir():
+        if each.name.isdecimal():
+            told = dict(line.partition(":")[::2] for line in _text_of(each / "status").splitlines())
+            if told.get("Uid", "").split()[:1] == [mine]:
+                threads += int(told.get("Threads", "1"))
+    return threads
+
+
+def _text_of(file: Path) -> str:
+    """The text of ``file``, empty if it cannot be read."""
+    with contextlib.suppress(OSError):
+        return file.read_text(errors="surrogateescape")
+    return ""
