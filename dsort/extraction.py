@@ -146,6 +146,7 @@ class Extraction:
 
     def _task(self, ordinal: int) -> Task:
         shard = self.job.inputs[ordinal]
+        xxh3, written_by = self.job.input_checksums.get(ordinal, ("", ""))
         return ExtractTask(
             shard=ordinal,
             name=shard.name,
@@ -156,6 +157,8 @@ class Extraction:
             buckets=self.buckets,
             splitters=self.splitters,
             renames=self.renames,
+            xxh3=xxh3 if self.stage == "index" else "",
+            written_by=written_by,
         )
 
     def _take(self, facts: ExtractDone, *, again: bool = False) -> None:

@@ -94,6 +94,8 @@ class Job:
     attempts. ``planned_names``: of the output shards, once they are known. ``naming``: what may
     have its name by now, (name, receipt) by token. ``stale``: what is to be removed after the
     commit (see ``stale.py``). ``mixing``, ``reactions_file``: once there is a plan.
+    ``input_checksums``: (XXH3, the job that wrote it) by ordinal of the input, where content is to
+    be verified.
     """
 
     job_id: str
@@ -121,6 +123,7 @@ class Job:
     stale: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     input_records: dict[int, int] = field(default_factory=dict)
+    input_checksums: dict[int, tuple[str, str]] = field(default_factory=dict)
     mixing: Mixing | None = None
     reactions_file: str | None = None
     timeline: Timeline = field(default_factory=Timeline)

@@ -17,7 +17,7 @@ from dsort.errors import ShardEndError, StorageError
 from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.workers.inputs import InputShard
 
-__all__ = ["KnownOutput", "compare_sizes", "known_outputs"]
+__all__ = ["KnownOutput", "checksums", "compare_sizes", "known_outputs"]
 
 MANIFESTS_MAX = 16
 MANIFEST_BYTES_MAX = 16 << 20
@@ -30,6 +30,7 @@ class KnownOutput:
 
     job_id: str
     file_bytes: int
+    xxh3: str
     written_ns: int
 
 
@@ -42,9 +43,9 @@ def known_outputs(bucket: Bucket, names: Iterable[str]) -> dict[str, KnownOutput
             if not wanted:
                 break
             job_id = info.name.split("/")[1]
-            for name, file_bytes in _outputs(bucket.read(info.name)):
+            for name, file_bytes, xxh3 in _outputs(bucket.read(info.name)):
                 if name in wanted:
-                    found[name] = KnownOutput(job_id, file_bytes, info.mtime_ns)
+                    found[name] = KnownOutput(job_id, file_bytes, xxh3, info.mtime_ns)
                     wanted.discard(name)
     except StorageError:
         return found
@@ -62,8 +63,8 @@ def _newest_manifests(bucket: Bucket) -> Sequence[ObjectInfo]:
     return sorted(manifests, key=lambda info: info.mtime_ns, reverse=True)[:MANIFESTS_MAX]
 
 
-def _outputs(data: bytes) -> Iterator[tuple[str, int]]:
-    """(name, file_bytes) of what a manifest lists, as far as it is one."""
+def _outputs(data: bytes) -> Iterator[tuple[str, int, str]]:
+    """(name, file_bytes, xxh3) of what a manifest lists, as far as it is one."""
     try:
         content = json.loads(data.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
@@ -72,8 +73,21 @@ def _outputs(data: bytes) -> Iterator[tuple[str, int]]:
     for row in rows if isinstance(rows, list) else []:
         if isinstance(row, dict):
             name, file_bytes = row.get("name"), row.get("file_bytes")
-            if isinstance(name, str) and type(file_bytes) is int:
-                yield name, file_bytes
+            xxh3 = row.get("xxh3")
+            if isinstance(name, str) and type(file_bytes) is int and isinstance(xxh3, str):
+                yield name, file_bytes, xxh3
+
+
+def checksums(
+    inputs: Sequence[InputShard], known: Mapping[str, KnownOutput]
+) -> dict[int, tuple[str, str]]:
+    """By ordinal: the XXH3 of each input that a job wrote and nobody since, and that job."""
+    found = {}
+    for ordinal, shard in enumerate(inputs):
+        wrote = known.get(shard.name)
+        if wrote and wrote.file_bytes == shard.size_bytes and shard.mtime_ns <= wrote.written_ns:
+            found[ordinal] = (wrote.xxh3, wrote.job_id)
+    return found
 
 
 def compare_sizes(

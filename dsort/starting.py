@@ -34,7 +34,7 @@ from dsort.job_setup import (
     with_part_sizes,
 )
 from dsort.journal import Journal
-from dsort.known_outputs import compare_sizes, known_outputs
+from dsort.known_outputs import checksums, compare_sizes, known_outputs
 from dsort.lease import Lease
 from dsort.reports import JobStarted
 from dsort.resolve import refuse_early_collisions, resolve_inputs
@@ -92,9 +92,7 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     job.inputs = job.stop.wait_for(
         lambda: resolve_inputs(job.spec, job.inputs_bucket, tally, check=check)
     )
-    names = [shard.name for shard in job.inputs]
-    known = job.stop.wait_for(lambda: known_outputs(job.inputs_bucket, names))
-    compare_sizes(job.inputs, known, job.spec.config.incomplete_shards, tally)
+    _compare_with_manifests(job, tally)
     job.note(tally)
     if job.keymap is None:
         source, target = job.places
@@ -114,6 +112,15 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     }
     _record_inputs(job, JobAccepted(job.job_id, dsort_version(), job.spec.canonical(), created))
     _record_movement(job)
+
+
+def _compare_with_manifests(job: Job, tally: Tally) -> None:
+    """What the jobs that wrote the inputs say of them."""
+    names = [shard.name for shard in job.inputs]
+    known = job.stop.wait_for(lambda: known_outputs(job.inputs_bucket, names))
+    compare_sizes(job.inputs, known, job.spec.config.incomplete_shards, tally)
+    if job.spec.verify == "content":
+        job.input_checksums = checksums(job.inputs, known)
 
 
 def _record_inputs(job: Job, accepted: JobAccepted) -> None:
@@ -137,6 +144,7 @@ def _resolve_again(job: Job) -> None:
             f"the external key map {job.spec.ekm_file} changed since the job began",
             hint="put it back, or start the job again",
         )
+    _compare_with_manifests(job, Tally())  # what it says was noted by the first attempt
     job.note(tally_of(job.resolved["tally"]))
     job.movement = chosen = _movement(job)
     known = job.before.movement

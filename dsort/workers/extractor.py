@@ -79,13 +79,34 @@ class Extractor:
             if self._setup.reactions.corrupt_shards != "skip":
                 raise
             members, skipped = _no_members(), error.message
+        changed = "" if skipped else self._changed_since(task, shard)
         names = None
         if task.stage == "index":
             names = LineWriter(self._store.scratch, lines_file(task.stage, task.shard))
         log = ReactionLog(task.name, names)
         if skipped:
             log.add("corrupt_shards", 1, [skipped])
+        if changed:
+            log.add("incomplete_shards", 1, [f"{shard.name} ({changed})"])
         return self._extract_members(task, shard, members, log)
+
+    def _changed_since(self, task: ExtractTask, shard: ShardBytes) -> str:
+        """What is wrong with a shard that an earlier job wrote, by its checksum; "" if nothing."""
+        if not task.xxh3:
+            return ""
+        state = xxhash.xxh3_64()
+        for piece in shard.pieces():
+            state.update(piece)
+        found = state.hexdigest()
+        if found == task.xxh3:
+            return ""
+        text = f"its XXH3 is {found}, but job {task.written_by} wrote {task.xxh3}"
+        if self._setup.reactions.incomplete_shards == "abort":
+            raise ShardEndError(
+                f"shard {shard.name} may not be whole: {text}",
+                hint="fetch or make it again; incomplete_shards: warn takes what can be read of it",
+            )
+        return text
 
     def close(self) -> None:
         """Close the spill files."""

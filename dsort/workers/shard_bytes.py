@@ -109,6 +109,16 @@ class ShardBytes:
         self._source.read_into(memoryview(data), start)
         return bytes(data)
 
+    def pieces(self) -> Iterator[memoryview]:
+        """All bytes of the shard, in order, a buffer at a time."""
+        if self.whole is not None:
+            yield self.whole
+            return
+        for at in range(0, self.size_bytes, self._window_bytes):
+            window = self._buffer.view(min(self._window_bytes, self.size_bytes - at))
+            self._source.read_into(window, at)
+            yield window
+
     def windows(self, segments: Segments) -> Iterator[Window]:
         """Views that between them hold every record of ``segments``, in row order. Each is valid
         until the next. A record too large for the buffer comes as a window without rows and is to

@@ -89,7 +89,8 @@ class ExtractTask:
     """Read one input shard: write its record index and, with ``spill``, its payload, to scratch.
 
     ``stage`` names the index files: ``survey`` (one bucket, no payload) or ``index``. ``renames``:
-    a column file with the new keys of this job's records, or "" (see ``index_store``).
+    a column file with the new keys of this job's records, or "" (see ``index_store``). ``xxh3``:
+    of the shard, as the job ``written_by`` has it in its manifest; "" if it is not to be checked.
     """
 
     shard: int  # ordinal of the input
@@ -101,6 +102,8 @@ class ExtractTask:
     buckets: int
     splitters: str = ""  # name of a shared file; "": hashes, split evenly
     renames: str = ""
+    xxh3: str = ""
+    written_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

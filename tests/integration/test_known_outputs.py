@@ -12,6 +12,7 @@ from dsort.errors import ShardEndError
 from dsort.reports import JobReport
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import count_of, plan_local, refused, run_local, spec_of
+from tests.support.inline_runtime import Moved, run_inline
 
 SECOND_NS = 1_000_000_000
 
@@ -82,3 +83,25 @@ def test_what_is_no_manifest_says_nothing(content: bytes, tmp_path: Path) -> Non
     taken = run_local(tmp_path, spec_of())
     assert taken.records == 40
     assert len(files_of(tmp_path / "out")) == 8
+
+
+@pytest.mark.parametrize("moved", [Moved("map"), Moved("spill", buffer_bytes=4096, buckets=2)])
+def test_an_input_whose_bytes_are_not_those_that_its_job_wrote_aborts(
+    moved: Moved, tmp_path: Path
+) -> None:
+    report, shard = written_by_a_job(tmp_path)
+    spec = spec_of(verify="content", Config=CONFIG)
+    assert run_inline(spec, tmp_path, moved).records == 40
+    before = shard.stat().st_mtime_ns
+    data = bytearray(shard.read_bytes())
+    data[600] ^= 1  # in the payload of the first member
+    shard.write_bytes(data)
+    os.utime(shard, ns=(before, before))
+    with pytest.raises(ShardEndError, match=f"in-0.tar may not be whole.*{report.job_id}"):
+        run_inline(spec, tmp_path, moved, overwrite=True)
+    warned = {**spec, "Config": {**CONFIG, "incomplete_shards": "warn"}}
+    taken = run_inline(warned, tmp_path, moved, overwrite=True)
+    assert report.job_id in count_of(taken, "incomplete_shards")[1][0]
+    os.utime(shard, ns=(before + 100 * SECOND_NS, before + 100 * SECOND_NS))
+    taken = run_inline(spec, tmp_path, moved, overwrite=True)  # written since
+    assert count_of(taken, "incomplete_shards")[0] == 0
