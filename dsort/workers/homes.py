@@ -77,7 +77,11 @@ def _refuse_others(scratch: Scratch, job_id: str) -> None:
     names = scratch.names()
     told = _stored(scratch, OWNER_FILE) if OWNER_FILE in names else {}
     whose = str(told.get("job_id", job_id))
-    stray = [name for name in names if not name.startswith(f"{OWNER_FILE}.")]
+    stray = [
+        name
+        for name in names
+        if not name.startswith(f"{OWNER_FILE}.") and not _is_home_of(scratch, name, job_id)
+    ]
     if whose == job_id and (OWNER_FILE in names or not stray):
         return
     of = f"of job {whose}" if whose != job_id else f"that are not dsort's, as {stray[0]}"
@@ -85,6 +89,15 @@ def _refuse_others(scratch: Scratch, job_id: str) -> None:
         f"scratch directory {scratch} has files {of}",
         hint="remove it, or have scratch somewhere else: --scratch",
     )
+
+
+def _is_home_of(scratch: Scratch, name: str, job_id: str) -> bool:
+    """Whether ``name`` is the home of a node, as the job had where it ran on a cluster before."""
+    try:
+        with Scratch(Path(str(scratch)) / name) as below:
+            return bool(job_id) and _stored(below, OWNER_FILE).get("job_id") == job_id
+    except StorageError:
+        return False
 
 
 def _known_home(scratch: Scratch, boot: str) -> str:
