@@ -59,10 +59,11 @@ def prepare_streams() -> None:
 
 
 def _bytes_or_escapes(error: UnicodeError) -> tuple[str | bytes, int]:
-    for name in ("surrogateescape", "backslashreplace"):
-        with contextlib.suppress(UnicodeError):
-            return codecs.lookup_error(name)(error)
-    raise error
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    code = ord(error.object[error.start])  # one at a time: of two, one may be a byte
+    is_byte = 0xDC80 <= code <= 0xDCFF
+    return bytes([code - 0xDC00]) if is_byte else _escape(chr(code)), error.start + 1
 
 
 def _open_closed_descriptors() -> None:

@@ -98,7 +98,7 @@ def test_what_is_missing_is_not_to_be_fetched_by_name(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("caf\udce9", b"caf\xe9"), ("\ud83d", b"\\ud83d"), ("\udce9\ud83d", b"\\udce9\\ud83d")],
+    [("caf\udce9", b"caf\xe9"), ("\ud83d", b"\\ud83d"), ("\udce9\ud83d", b"\xe9\\ud83d")],
 )
 def test_any_name_can_be_put_out(monkeypatch: pytest.MonkeyPatch, text: str, shown: bytes) -> None:
     for name in ("stdout", "stderr"):
