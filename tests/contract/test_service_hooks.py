@@ -19,7 +19,7 @@ from dsort.service.database.tables import notices
 from dsort.service.hosting.notifier import Notifier
 from dsort.service.jobs.notices import FIRST_PAUSE_S, HELD_S, TRIES_MAX, NoticeStore
 from dsort.service.jobs.queue import Ending, Limits, claim_next, finish
-from dsort.service.jobs.rows import NewJob
+from dsort.service.jobs.rows import JobRow, NewJob
 from dsort.service.jobs.store import JobStore
 from dsort.service.schedules.views import schedule_view
 from dsort.settings import Settings
@@ -55,6 +55,12 @@ def server() -> Iterator[HookServer]:
 
 def end_job(database: Database, ending: Ending, now_s: float, **hooks: dict[str, str]) -> None:
     """A job with these hooks, from the queue to its end."""
+    row = begin_job(database, now_s, **hooks)
+    assert finish(database, "one", row.attempt, ending, now_s=now_s)
+
+
+def begin_job(database: Database, now_s: float, **hooks: dict[str, str]) -> JobRow:
+    """A job with these hooks that runs."""
     store = JobStore(database)
     more = {"input_uri": "file:///in", "output_uri": "file:///out", "claims": []}
     new = NewJob(job_id="one", kind="run", owner="ann", spec={}, hooks=hooks or None, **more)
@@ -62,7 +68,7 @@ def end_job(database: Database, ending: Ending, now_s: float, **hooks: dict[str,
     room = Limits(running_jobs_max=1, running_plans_max=1)
     row = claim_next(database, host="h", replica="r", limits=room, now_s=now_s)
     assert row is not None
-    assert finish(database, "one", row.attempt, ending, now_s=now_s)
+    return row
 
 
 def left(database: Database) -> int:
@@ -105,6 +111,21 @@ def test_only_a_failure_is_told_to_the_hook_of_failures(
 ) -> None:
     end_job(database, Ending(state, 0), clock.now(), on_failure={"command": "page"})
     assert left(database) == 0
+
+
+@pytest.mark.parametrize("as_failure", [False, True])
+def test_a_stop_by_a_limit_is_told_to_the_hook_of_failures(
+    database: Database, clock: FakeClock, as_failure: bool
+) -> None:
+    row = begin_job(database, clock.now(), on_failure={"command": "page"})
+    JobStore(database).ask_stop("one", "it ran longer than a job may", as_failure=as_failure)
+    ending = Ending("stopped", 143, error={"detail": "it ran longer than a job may"})
+    assert finish(database, "one", row.attempt, ending, now_s=clock.now())
+    notice = NoticeStore(database, clock=clock.now).take()
+    assert (notice is not None) == as_failure
+    if notice is not None:
+        assert notice.document["event"] == "job.stopped"
+        assert "it ran longer than a job may" in notice.document["text"]
 
 
 def test_a_hook_that_cannot_be_told_is_tried_again_and_then_the_job_is_warned(

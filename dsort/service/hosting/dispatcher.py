@@ -246,7 +246,7 @@ class Dispatcher(Closing):
         reason = f"it ran longer than a job may here, {_words_of(most_s)} (--max-job-time)"
         log.warning("job %s is asked to stop: %s", row.job_id, reason)
         with contextlib.suppress(NotFoundError):
-            self._store.ask_stop(row.job_id, reason)
+            self._store.ask_stop(row.job_id, reason, as_failure=True)
 
     def _stop_by_force(self, row: JobRow) -> None:
         """Kill who was asked to stop and has not in a long while. The next attempt cleans up, and

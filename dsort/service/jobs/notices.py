@@ -26,7 +26,8 @@ HELD_S: Final = 120.0
 """Longer than any try takes: what was not given by then is tried again, by whoever comes first."""
 FIRST_PAUSE_S: Final = 5.0
 PAUSE_GROWTH: Final = 4.0
-_HOOK_OF: Final = {"finished": "on_success", "failed": "on_failure"}
+_HOOK_OF: Final = {"finished": "on_success", "failed": "on_failure", "stopped": "on_stop"}
+"""``on_stop``: of a job that was stopped by a limit, see ``JobStore.ask_stop``."""
 
 
 @dataclass(frozen=True, slots=True)

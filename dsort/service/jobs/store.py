@@ -262,9 +262,9 @@ class JobStore:
         with self._database.reading() as connection:
             return connection.execute(select(func.max(events.c.number))).scalar_one() or 0
 
-    def ask_stop(self, job_id: str, reason: str = "") -> JobRow:
+    def ask_stop(self, job_id: str, reason: str = "", *, as_failure: bool = False) -> JobRow:
         """A queued job is stopped at once, a running one is asked to; an ended one is left alone.
-        ``NotFoundError``."""
+        ``as_failure``: nobody wanted that, so its ``on_failure`` is told. ``NotFoundError``."""
         with self._database.writing() as connection:
             now_s = self._clock()
             asked = {"stop_asked_at": func.coalesce(jobs.c.stop_asked_at, now_s)}
@@ -276,6 +276,10 @@ class JobStore:
             if changed.rowcount:
                 told = {"state": "stopped", "attempt": 0, "reason": reason}
                 add_event(connection, job_id, "state", told, now_s=now_s)
+            row = _one(connection, job_id)
+            hooks = dict(row.hooks or {})
+            if as_failure and "on_failure" in hooks:
+                hooks["on_stop"] = hooks["on_failure"]
             connection.execute(
                 update(jobs)
                 .where(
@@ -283,7 +287,7 @@ class JobStore:
                     jobs.c.state == "running",
                     jobs.c.stop_asked_at.is_(None),
                 )
-                .values(**asked, stop_reason=reason)
+                .values(**asked, stop_reason=reason, hooks=hooks or None)
             )
             return _one(connection, job_id)
 
