@@ -22,6 +22,7 @@ from dsort.service.http.app import create_app
 from dsort.service.http.connections import HurriedProtocol
 from dsort.service.http.origin import is_loopback
 from dsort.service.security.redacting import TokenFilter
+from dsort.service.security.roots import host_problems
 from dsort.service.service import Service
 
 __all__ = ["run_service"]
@@ -115,6 +116,9 @@ def _refuse_unsafe(config: ServiceConfig) -> None:
             f"the data root {config.root} is no directory",
             hint="make it, or name another one with --root",
         )
+    problems = host_problems("webhook_allow_host", config.webhook_allow_hosts)
+    if problems:
+        raise SpecError(problems)
     if (config.ssl_certfile is None) != (config.ssl_keyfile is None):
         raise SpecError("--ssl-certfile and --ssl-keyfile go together")
 

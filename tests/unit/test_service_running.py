@@ -47,6 +47,11 @@ def test_a_certificate_wants_its_key(tmp_path: Path) -> None:
     assert "--ssl-keyfile" in refusal(tmp_path, SpecError, ssl_certfile=certificate)
 
 
+@pytest.mark.parametrize("host", ["https://hooks.example.com/", "hooks.example.com:", "me@host"])
+def test_what_names_no_host_is_none_for_webhooks(tmp_path: Path, host: str) -> None:
+    assert host in refusal(tmp_path, SpecError, webhook_allow_hosts=(host,))
+
+
 def test_the_data_root_has_to_be_there(tmp_path: Path) -> None:
     assert "no directory" in refusal(tmp_path, SpecError, root=tmp_path / "nowhere")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -15,7 +16,7 @@ from dsort.core.wildcards import has_wildcard, wildcard_match
 from dsort.errors import SpecError, SpecProblem
 from dsort.settings import Settings
 
-__all__ = ["Operated", "SpecPolicy", "policy_of"]
+__all__ = ["Operated", "SpecPolicy", "host_problems", "policy_of"]
 
 _FILE: Final = "file"
 
@@ -52,12 +53,7 @@ class SpecPolicy:
             elif written[0] in WEB and has_wildcard(written[1].partition("/")[0]):
                 hint = "a web server may send its readers on to anywhere: name those that you trust"
                 problems.append(SpecProblem("allow", f'"{pattern}" names no host', hint))
-        for host in self.ekm_allow_hosts:
-            try:
-                check_host_pattern(host)
-            except ValueError as error:
-                hint = 'e.g. "maps.example.com", "maps.example.com:8443" or "*.example.com:*"'
-                problems.append(SpecProblem("ekm_allow_host", f'"{host}" {error}', hint))
+        problems += host_problems("ekm_allow_host", self.ekm_allow_hosts)
         if os.path.realpath(self.root) in map(os.path.realpath, self.denied):
             hint = "give those a directory of their own: --state-dir, --scratch"
             text = "is where the service keeps its state, or the scratch of its jobs"
@@ -89,6 +85,18 @@ class SpecPolicy:
     def allows_store(self, ref: BucketRef) -> bool:
         """Whether a bucket that is no directory is under one of the patterns."""
         return any(_is_under(pattern, ref) for pattern in self.allow)
+
+
+def host_problems(field: str, hosts: Iterable[str]) -> list[SpecProblem]:
+    """What is wrong with patterns of web servers; see ``FetchPolicy.hosts``."""
+    problems = []
+    for host in hosts:
+        try:
+            check_host_pattern(host)
+        except ValueError as error:
+            hint = 'e.g. "maps.example.com", "maps.example.com:8443" or "*.example.com:*"'
+            problems.append(SpecProblem(field, f'"{host}" {error}', hint))
+    return problems
 
 
 class Operated(Protocol):
