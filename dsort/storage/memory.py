@@ -18,7 +18,7 @@ from dsort.errors import (
 from dsort.storage.base import COPY, INTERNAL_PREFIX, Buffer, ObjectInfo
 from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
 
-__all__ = ["MemoryBucket"]
+__all__ = ["MemoryBucket", "MemoryReadObject"]
 
 
 class _Memory(Closing):
@@ -42,7 +42,9 @@ class _Memory(Closing):
         buffer[:] = piece
 
 
-class _MemoryReadObject(_Memory):
+class MemoryReadObject(_Memory):
+    """Bytes as an object opened for reading; see :class:`~dsort.storage.base.ReadObject`."""
+
     rereads_cheaply = True
 
     def __init__(self, info: ObjectInfo, data: bytes, bucket: str) -> None:
@@ -143,8 +145,8 @@ class MemoryBucket:
         encoded = {name: encoded_name(name) for name in names}
         return {name: self._get(name)[0] for name, at in encoded.items() if at in self._objects}
 
-    def open(self, name: str) -> _MemoryReadObject:
-        return _MemoryReadObject(*self._get(name), self.uri)
+    def open(self, name: str) -> MemoryReadObject:
+        return MemoryReadObject(*self._get(name), self.uri)
 
     def read(self, name: str) -> bytes:
         return self._get(name)[1]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,11 @@ def spec_of(**hooks: object) -> dsort.JobSpec:
 
 def with_commands(options: RunOptions, **commands: tuple[str, ...]) -> RunOptions:
     return dataclasses.replace(options, settings=Settings(commands=tuple(commands.items())))
+
+
+def hook_warnings(events: Iterable[object]) -> list[str]:
+    found = [each for each in events if isinstance(each, JobWarning)]
+    return [each.text for each in found if each.kind == "hook"]
 
 
 def test_a_webhook_is_told_of_success_and_no_manifest_has_its_url(
@@ -85,7 +90,7 @@ def test_a_webhook_that_cannot_be_called_is_a_warning_without_its_secret(
     spec = spec_of(on_success={"webhook": url + SECRET})
     report = dsort.run(spec, options=options, on_event=events.append)
     assert report.state == "finished"
-    warnings = [each.text for each in events if isinstance(each, JobWarning)]
+    warnings = hook_warnings(events)
     assert [words in text for text in warnings] == [True]
     assert SECRET not in warnings[0]
     assert server.paths == ([SECRET] if status else [])
@@ -98,7 +103,7 @@ def test_a_command_that_fails_is_a_warning_with_its_last_word(
     events: list[object] = []
     spec = spec_of(on_success={"command": "page"})
     dsort.run(spec, options=with_commands(options, page=program), on_event=events.append)
-    warnings = [each.text for each in events if isinstance(each, JobWarning)]
+    warnings = hook_warnings(events)
     assert warnings == ["the command page ended with 3: no page today"]
 
 

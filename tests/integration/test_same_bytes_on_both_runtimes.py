@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dsort import api
+from dsort.core.manifest import reactions_name
 from dsort.reports import JobReport, RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
@@ -39,7 +40,12 @@ JOBS: dict[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "by content": (
         "spill",
-        {"algorithm": BY_CLASS, "index": "wids", "output_shard_count": 3},
+        {
+            "algorithm": BY_CLASS,
+            "index": "wids",
+            "output_shard_count": 3,
+            "duplicate_keys": "drop",  # an index takes no two records of one key
+        },
     ),
     "by key map": ("spill", {"algorithm": {"kind": "md5"}, **KEY_MAP}),
     "renamed": (
@@ -90,5 +96,10 @@ def test_ray_gives_the_bytes_that_processes_give(root: Path, ray: Any, name: str
     assert files_of(root / there) == files_of(root / here)
     assert outputs(root, there, on_ray) == outputs(root, here, local)
     assert on_ray.reactions == local.reactions
+    named, also_named = (
+        (root / bucket / reactions_name(report.job_id)).read_bytes()
+        for bucket, report in ((here, local), (there, on_ray))
+    )
+    assert named == also_named
     kept = {path.name for path in (root / there).rglob("*") if path.is_file()}
-    assert {name for name in kept if not name.endswith((".tar", ".json"))} == set()
+    assert {name for name in kept if not name.endswith((".tar", ".json", ".jsonl"))} == set()

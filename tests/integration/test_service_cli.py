@@ -100,7 +100,7 @@ def test_a_job_is_submitted_waited_for_and_shown(place: Place, there: CommandLin
     job_id = started.out.removesuffix("\n")
     waited = there("wait", job_id[:-1])
     assert waited.code == 0
-    assert waited.out.startswith(f"job       {job_id} finished in ")
+    assert waited.out.startswith(f"job        {job_id} finished in ")
     assert "result    /" in waited.out
     assert "create: done, " in waited.err
     # Over already: the same again, at once.
@@ -150,7 +150,7 @@ def test_a_plan_is_made_by_the_service(place: Place, there: CommandLine) -> None
     spec = place.spec()
     planned = there("plan", "-f", spec, "-v")
     assert planned.code == 0
-    assert planned.out.startswith("plan     nothing was written\n")
+    assert planned.out.startswith("plan       nothing was written\n")
     assert "out-0.tar" in planned.out
     assert '"output_shard_records": 7' in planned.err
     job_id = there("start", "-f", spec, "--dry-run").out.strip()
