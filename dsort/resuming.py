@@ -25,7 +25,7 @@ from dsort.core.json_rows import Rows, json_bytes
 from dsort.core.manifest import reactions_name, report_name
 from dsort.core.mixing_verdict import mixing_of
 from dsort.core.plan import OutputShard
-from dsort.core.tally import tally_rows, tally_told
+from dsort.core.tally import names_told, tally_rows, tally_told
 from dsort.creation import Created, staged
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.job import Job
@@ -113,7 +113,11 @@ def resolved_before(job: Job) -> dict[str, Any]:
     with _told_in(what):
         if not isinstance(found["keymap"], str):
             raise TypeError("keymap is no text")
-        return {"tally": tally_rows(tally_told(found["tally"])), "keymap": found["keymap"]}
+        return {
+            "tally": tally_rows(tally_told(found["tally"])),
+            "keymap": found["keymap"],
+            "named": names_told(found.get("named", {})),  # older versions kept none
+        }
 
 
 def report_bytes(job: Job, report: JobReport) -> bytes:

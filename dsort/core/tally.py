@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["SAMPLES_MAX", "Tally", "tally_of", "tally_rows", "tally_told"]
+__all__ = ["SAMPLES_MAX", "Tally", "names_told", "tally_of", "tally_rows", "tally_told"]
 
 SAMPLES_MAX = 10
 
@@ -59,6 +59,16 @@ def tally_told(rows: Iterable[Any]) -> Tally:
             raise ValueError("a tally has a name that is no text")
         tally.add(kind, count, names)
     return tally
+
+
+def names_told(named: Any) -> dict[str, list[str]]:
+    """``Tally.named`` as it may be told by others; ``ValueError`` and the like if it is not."""
+    found = {}
+    for kind, names in named.items():
+        if not all(type(text) is str for text in (kind, *names)):
+            raise ValueError("names of a tally are no texts")
+        found[kind] = list(names)
+    return found
 
 
 def tally_of(rows: Iterable[tuple[str, int, Iterable[str]]]) -> Tally:
