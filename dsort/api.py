@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,20 +124,35 @@ def run(
         raise
     except DsortError as error:
         if not spec.dry_run:
-            _tell(spec.on_failure, job_notice(spec, job_id, error=error), options, listener)
+            _tell(spec.on_failure, job_notice(spec, job_id, error=error), options, listener, stop)
         raise
-    _tell(spec.on_success, job_notice(spec, job_id, report=report), options, listener)
+    _tell(spec.on_success, job_notice(spec, job_id, report=report), options, listener, stop)
     return report
 
 
 def _tell(
-    hook: Hook | None, notice: Mapping[str, Any], options: RunOptions, listener: Listener
+    hook: Hook | None,
+    notice: Mapping[str, Any],
+    options: RunOptions,
+    listener: Listener,
+    stop: StopFlag | None,
 ) -> None:
-    """Call a hook. That it cannot be called changes nothing about the job."""
+    """Call a hook. That it cannot be called, or that a stop comes meanwhile, changes nothing about
+    the job."""
     if hook is None:
         return
-    commands = dict(options.settings.commands)
-    for failure in call_hook(hook.called, notice, commands=commands, policy=options.fetch):
+    call = partial(
+        call_hook,
+        hook.called,
+        notice,
+        commands=dict(options.settings.commands),
+        policy=options.fetch,
+    )
+    try:
+        failures = call() if stop is None else stop.wait_for(call)
+    except JobStoppedError:
+        failures = ["a hook may not have been told: it was not waited for"]
+    for failure in failures:
         listener(JobWarning(str(notice["job_id"]), "hook", failure))
 
 

@@ -7,9 +7,11 @@ the socket has, each hop of a redirection.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 import ssl
+import threading
 import urllib.request
 from typing import Any
 
@@ -23,12 +25,13 @@ class RefusedConnectionError(Exception):
 
 
 def web_opener(
-    policy: FetchPolicy | None, *, redirects: bool = True
+    policy: FetchPolicy | None, *, redirects: bool = True, seconds_max: float | None = None
 ) -> urllib.request.OpenerDirector:
     """HTTP and nothing else: the usual opener follows redirections to ftp, too.
 
     Without a ``policy`` proxies are those of the environment; with one there are none, and whatever
     it forbids is a ``RefusedConnectionError``. ``redirects``: whether they are followed.
+    ``seconds_max``: under a policy, a connection is cut then, however often a byte comes.
     """
     handlers: list[urllib.request.BaseHandler] = (
         [
@@ -37,7 +40,7 @@ def web_opener(
             urllib.request.HTTPSHandler(),
         ]
         if policy is None
-        else [_GuardedHandler(policy)]
+        else [_GuardedHandler(policy, seconds_max)]
     )
     if redirects:
         handlers.append(urllib.request.HTTPRedirectHandler())
@@ -58,13 +61,28 @@ class _GuardedConnection(http.client.HTTPConnection):
 
     scheme = "http"
 
-    def __init__(self, host: str, timeout: float | None, policy: FetchPolicy) -> None:
+    def __init__(
+        self,
+        host: str,
+        timeout: float | None,
+        policy: FetchPolicy,
+        seconds_max: float | None = None,
+    ) -> None:
         super().__init__(host, timeout=timeout)
         self._policy = policy
+        self._seconds_max = seconds_max
 
     def connect(self) -> None:
         """Resolve the name once, and connect to one of the addresses that may be reached."""
         self.sock = self._connected()
+        self._bound(self.sock)
+
+    def _bound(self, sock: socket.socket) -> None:
+        """Cut the connection at its time: a time-out is of each read, and a server may drip."""
+        if self._seconds_max is not None:
+            cut = threading.Timer(self._seconds_max, _cut, (sock,))
+            cut.daemon = True
+            cut.start()
 
     def _connected(self) -> socket.socket:
         shown = f"{self.host}:{self.port}"
@@ -97,6 +115,11 @@ class _GuardedConnection(http.client.HTTPConnection):
         raise RefusedConnectionError(f"{shown} here: {'; '.join(refusals)}")
 
 
+def _cut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it is closed already, as a rule
+        sock.shutdown(socket.SHUT_RDWR)
+
+
 class _GuardedTlsConnection(_GuardedConnection):
     """The same over TLS; the certificate has to be the host's."""
 
@@ -108,7 +131,9 @@ class _GuardedTlsConnection(_GuardedConnection):
         sock = self._connected()
         try:
             context = ssl.create_default_context()
+            self._bound(sock)  # also while hands are shaken
             self.sock = context.wrap_socket(sock, server_hostname=self.host)
+            self._bound(self.sock)
         except (OSError, ValueError):
             sock.close()
             raise
@@ -117,9 +142,10 @@ class _GuardedTlsConnection(_GuardedConnection):
 class _GuardedHandler(urllib.request.AbstractHTTPHandler):
     """Asks the policy before each hop."""
 
-    def __init__(self, policy: FetchPolicy) -> None:
+    def __init__(self, policy: FetchPolicy, seconds_max: float | None = None) -> None:
         super().__init__()
         self._policy = policy
+        self._seconds_max = seconds_max
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
         """Ask a server over HTTP."""
@@ -130,7 +156,7 @@ class _GuardedHandler(urllib.request.AbstractHTTPHandler):
         return self.do_open(self._maker(_GuardedTlsConnection), request)
 
     def _maker(self, connection: type[_GuardedConnection]) -> Any:
-        return lambda host, *, timeout: connection(host, timeout, self._policy)
+        return lambda host, *, timeout: connection(host, timeout, self._policy, self._seconds_max)
 
     http_request = urllib.request.AbstractHTTPHandler.do_request_
     https_request = urllib.request.AbstractHTTPHandler.do_request_

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,8 @@ __all__ = [
     "unknown_commands",
 ]
 
-WEBHOOK_ANSWER_S_MAX = 10.0
+WEBHOOK_ANSWER_S_MAX = 10.0  # of each read
+WEBHOOK_S_MAX = 20.0
 COMMAND_S_MAX = 60.0
 ERROR_BYTES_SHOWN = 300
 TEXT_CHARS_MAX = 1000
@@ -114,14 +116,33 @@ def call_hook(
     return [failure for failure in failures if failure]
 
 
-def call_webhook(url: str, notice: Mapping[str, Any], *, policy: FetchPolicy | None = None) -> str:
+def call_webhook(
+    url: str,
+    notice: Mapping[str, Any],
+    *,
+    policy: FetchPolicy | None = None,
+    seconds_max: float = WEBHOOK_S_MAX,
+) -> str:
     """POST ``notice`` as JSON to ``url``. Why that failed; "" if it did not. Redirections are not
     followed: what the hook leads to is for whoever wrote it to say."""
+    answers: list[str] = []
+    # In a thread, for a server that drips is never too slow for a time-out of each read.
+    thread = threading.Thread(
+        target=lambda: answers.append(_post(url, notice, policy, seconds_max)), daemon=True
+    )
+    thread.start()
+    thread.join(seconds_max)
+    return answers[0] if answers else f"{shown_webhook(url)} took longer than {seconds_max:g} s"
+
+
+def _post(
+    url: str, notice: Mapping[str, Any], policy: FetchPolicy | None, seconds_max: float
+) -> str:
     body = json.dumps(notice).encode()
     headers = {"Content-Type": "application/json"}
     try:
         request = urllib.request.Request(url, data=body, headers=headers, method="POST")
-        opener = web_opener(policy, redirects=False)
+        opener = web_opener(policy, redirects=False, seconds_max=seconds_max)
         with opener.open(request, timeout=WEBHOOK_ANSWER_S_MAX):
             return ""
     except urllib.error.HTTPError as error:

@@ -32,6 +32,7 @@ from tests.support.service_process import await_that
 
 WAIT_S = 60
 SECRET = "/T000/very-secret"
+ROOM = Limits(running_jobs_max=1, running_plans_max=1)
 HERE = FetchPolicy(hosts=("127.0.0.1:*",), allow_private=True)
 FAILED = Ending("failed", 3, error={"detail": "no input shard was found", "hint": "look"})
 
@@ -65,8 +66,7 @@ def begin_job(database: Database, now_s: float, **hooks: dict[str, str]) -> JobR
     more = {"input_uri": "file:///in", "output_uri": "file:///out", "claims": []}
     new = NewJob(job_id="one", kind="run", owner="ann", spec={}, hooks=hooks or None, **more)
     store.submit(new)
-    room = Limits(running_jobs_max=1, running_plans_max=1)
-    row = claim_next(database, host="h", replica="r", limits=room, now_s=now_s)
+    row = claim_next(database, host="h", replica="r", limits=ROOM, now_s=now_s)
     assert row is not None
     return row
 
@@ -126,6 +126,20 @@ def test_a_stop_by_a_limit_is_told_to_the_hook_of_failures(
     if notice is not None:
         assert notice.document["event"] == "job.stopped"
         assert "it ran longer than a job may" in notice.document["text"]
+
+
+def test_a_limit_of_an_earlier_run_is_forgotten(database: Database, clock: FakeClock) -> None:
+    store = JobStore(database)
+    row = begin_job(database, clock.now(), on_failure={"command": "page"})
+    store.ask_stop("one", "it ran longer than a job may", as_failure=True)
+    assert finish(database, "one", row.attempt, Ending("stopped", 143), now_s=clock.now())
+    assert left(database) == 1
+    store.requeue("one")
+    again = claim_next(database, host="h", replica="r", limits=ROOM, now_s=clock.now())
+    assert again is not None
+    store.ask_stop("one", "somebody wants it")
+    assert finish(database, "one", again.attempt, Ending("stopped", 143), now_s=clock.now())
+    assert left(database) == 1
 
 
 def test_a_hook_that_cannot_be_told_is_tried_again_and_then_the_job_is_warned(

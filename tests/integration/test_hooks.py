@@ -6,20 +6,22 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import json
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 import dsort
+from dsort.core.egress import FetchPolicy
 from dsort.errors import MissingShardError, SpecError
-from dsort.hooks import call_command
+from dsort.hooks import call_command, call_webhook
 from dsort.reports import JobWarning, RunOptions
 from dsort.settings import Settings
 from dsort.stopping import StopFlag
 from tests.support.datasets import write_shards
 from tests.support.engine import shard_of
-from tests.support.hook_server import HookServer, hook_program, hook_server
+from tests.support.hook_server import DRIP, HookServer, hook_program, hook_server
 
 SECRET = "/T000/B000/very-secret"
 
@@ -105,6 +107,34 @@ def test_a_command_that_fails_is_a_warning_with_its_last_word(
     dsort.run(spec, options=with_commands(options, page=program), on_event=events.append)
     warnings = hook_warnings(events)
     assert warnings == ["the command page ended with 3: no page today"]
+
+
+def test_a_server_that_drips_is_given_up_and_cut_off(server: HookServer) -> None:
+    server.statuses.append(DRIP)
+    policy = FetchPolicy(hosts=("127.0.0.1:*",), allow_private=True)
+    failure = call_webhook(server.url + SECRET, {}, policy=policy, seconds_max=0.3)
+    assert failure == f"{server.url}/… took longer than 0.3 s"
+    assert server.cut.wait(30)
+
+
+def test_a_stop_ends_the_wait_for_a_hook_and_not_the_job(
+    server: HookServer, options: RunOptions
+) -> None:
+    server.statuses.append(DRIP)
+    events: list[object] = []
+    with StopFlag() as stop:
+
+        def stop_once_called() -> None:
+            server.told.get(timeout=60)
+            stop.request(15, "a test")
+
+        stopper = threading.Thread(target=stop_once_called)
+        stopper.start()
+        spec = spec_of(on_success={"webhook": server.url})
+        report = dsort.run(spec, options=options, stop=stop, on_event=events.append)
+        stopper.join()
+    assert report.state == "finished"
+    assert hook_warnings(events) == ["a hook may not have been told: it was not waited for"]
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HookServer", "hook_program", "hook_server"]
+__all__ = ["DRIP", "HookServer", "hook_program", "hook_server"]
 
 BODY_BYTES_MAX = 1 << 20
+DRIP = -1
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -24,18 +25,31 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.told.put(json.loads(self.rfile.read(size_bytes)))
         self.server.paths.append(self.path)
         status = self.server.statuses.pop(0) if self.server.statuses else 204
+        if status == DRIP:
+            self._drip()
+            return
         self.send_response(status)
         if 300 <= status < 400:
             self.send_header("Location", f"{self.server.url}/elsewhere")
         self.send_header("Content-Length", "0")
         self.end_headers()
 
+    def _drip(self) -> None:
+        """Answer with a header line now and then, for ever, as far as whoever asked can tell."""
+        try:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+            while not self.server.ended.wait(0.02):
+                self.wfile.write(b"X-More: to come\r\n")
+        except OSError:
+            self.server.cut.set()
+
     def log_message(self, format: str, *args: object) -> None:
         """Nobody reads it."""
 
 
 class HookServer(ThreadingHTTPServer):
-    """``told``: the documents of all requests; ``statuses``: the next answers, then 204."""
+    """``told``: the documents of all requests; ``statuses``: the next answers, then 204. ``cut``:
+    whether somebody had enough of an answer that drips (``DRIP``)."""
 
     daemon_threads = True
 
@@ -44,6 +58,7 @@ class HookServer(ThreadingHTTPServer):
         self.told: queue.Queue[dict[str, Any]] = queue.Queue()
         self.paths: list[str] = []
         self.statuses: list[int] = []
+        self.cut, self.ended = threading.Event(), threading.Event()
 
     @property
     def url(self) -> str:
@@ -60,6 +75,7 @@ def hook_server() -> Iterator[HookServer]:
         try:
             yield server
         finally:
+            server.ended.set()
             server.shutdown()
             thread.join()
 

@@ -20,7 +20,7 @@ from dsort.service.http.dependencies import Caller, Submitting, address_of
 from dsort.service.http.responses import JobList, WholeJobView, body_like, problems, shown
 from dsort.service.http.spec_body import SPEC_BODY
 from dsort.service.jobs.rows import JobRow, NewJob
-from dsort.service.jobs.store import JobFilter
+from dsort.service.jobs.store import JobFilter, spec_hooks
 from dsort.service.jobs.submitting import Asked, allowed_priority
 from dsort.service.jobs.views import job_view
 from dsort.service.security.identity import visible
@@ -276,7 +276,7 @@ def _add_ends(routes: APIRouter, service: Service) -> None:
             labels=row.labels,
             description=row.description,
             dry_run=row.kind == "plan",
-            hooks=row.hooks,
+            hooks=spec_hooks(row.hooks),
             more={**of_schedule, "after_commit": row.after_commit},
         )
         spec = service.submitter.check(row.spec).spec

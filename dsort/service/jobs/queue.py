@@ -188,6 +188,8 @@ def release(database: Database, job_id: str, attempt: int, *, now_s: float, reas
             if changed.rowcount:
                 told = {"state": state, "attempt": attempt, "reason": reason}
                 add_event(connection, job_id, "state", told, now_s=now_s)
+                if state == "stopped":
+                    add_job_notices(connection, job_id, state, {"detail": reason}, now_s=now_s)
                 return True
     return False
 

@@ -30,7 +30,16 @@ from dsort.service.database.together import Together
 from dsort.service.jobs.rows import ENDED, EventRow, JobRow, NewJob
 from dsort.service.jobs.turns import queue_places
 
-__all__ = ["Beside", "JobFilter", "JobPageOf", "JobStore", "add_event", "insert_job", "job_rows"]
+__all__ = [
+    "Beside",
+    "JobFilter",
+    "JobPageOf",
+    "JobStore",
+    "add_event",
+    "insert_job",
+    "job_rows",
+    "spec_hooks",
+]
 
 Beside = Callable[[Connection, NewJob], None]
 EVENTS_PAGE = 500
@@ -277,7 +286,7 @@ class JobStore:
                 told = {"state": "stopped", "attempt": 0, "reason": reason}
                 add_event(connection, job_id, "state", told, now_s=now_s)
             row = _one(connection, job_id)
-            hooks = dict(row.hooks or {})
+            hooks = spec_hooks(row.hooks)
             if as_failure and "on_failure" in hooks:
                 hooks["on_stop"] = hooks["on_failure"]
             connection.execute(
@@ -308,6 +317,7 @@ class JobStore:
                 .values(
                     state="queued",
                     deaths=0,
+                    hooks=spec_hooks(row.hooks) or None,
                     **dict.fromkeys(
                         (
                             "stop_asked_at",
@@ -341,6 +351,11 @@ class JobStore:
                 raise ConflictError(
                     f"job {job_id} is {row.state}", hint="stop it first, or wait until it has ended"
                 )
+
+
+def spec_hooks(hooks: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The hooks that a spec says, without what a limit added (see ``JobStore.ask_stop``)."""
+    return {name: hook for name, hook in (hooks or {}).items() if name != "on_stop"}
 
 
 def _one(connection: Connection, job_id: str) -> JobRow:
