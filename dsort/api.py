@@ -69,10 +69,13 @@ def load_spec(source: str | Path | Mapping[str, Any]) -> JobSpec:
     return _spec(source, default_options())
 
 
-def _spec(source: JobSpec | str | Path | Mapping[str, Any], options: RunOptions) -> JobSpec:
+def _spec(source: object, options: RunOptions) -> JobSpec:
     """``source`` as a spec; warnings are told to whoever called the function that called this."""
     if isinstance(source, JobSpec):
         return source
+    if not isinstance(source, (Mapping, str, Path)):
+        kind = type(source).__name__
+        raise SpecError(f"a spec is a JobSpec, a mapping, a path or a text, not {kind}")
     ais_is_there = options.settings.ais_is_there
     if isinstance(source, Mapping):
         loaded = parse_spec(source, ais_is_there=ais_is_there)

@@ -49,7 +49,8 @@ WARNING_TEXTS = {
     "extension: {names}",
     "duplicated_records": "{count} members occur again in their record; the last one was kept: "
     "{names}",
-    "duplicate_keys": "{count} records have the key of an earlier record: {names}",
+    "duplicate_keys": "{count} records have the key of an earlier record (webdataset reads "
+    "neighbours of one key as one sample; duplicate_keys: rename or drop mends that): {names}",
     "duplicate_keys_dropped": "{count} records were dropped, an earlier one has their key: {names}",
     "duplicate_keys_renamed": "{count} records were renamed, an earlier one has their key: {names}",
     "corrupt_shards": "{count} corrupt shards were left out: {names}",
@@ -75,7 +76,8 @@ WARNING_TEXTS = {
     "these were written anew: {names}",
     "long_names_repeated": "{count} members have several long names, of which the last one counts: "
     "{names}",
-    "ekm_missing_key": "{count} records have no place in the external key map: {names}",
+    "ekm_missing_key": "{count} records have no place in the external key map, or several; "
+    "they went to ekm_default if there is one, else they were dropped: {names}",
     "ekm_malformed_line": "{count} lines of the external key map are malformed: {names}",
 }
 

@@ -100,9 +100,10 @@ def write_json(value: object) -> None:
 
 
 def inform(text: str) -> None:
-    """Put a message on stderr. That nobody reads it is no reason to fail."""
+    """Put a message on stderr. That nobody reads it, or that there is no room for it, is no reason
+    to fail."""
     columns = _columns(sys.stderr)
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError):
         for line in map(_line, text.split("\n")):
             beside = _LEAD.match(line)
             sys.stderr.write(fitted(line, columns, " " * (beside.end() if beside else 0)) + "\n")

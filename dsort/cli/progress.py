@@ -57,11 +57,11 @@ class Reporter(Closing):
             return
         try:
             self.show(event)
-        except BrokenPipeError:
+        except OSError:
             self._reader_gone = True
 
     def show(self, event: Event) -> None:
-        """Show ``event``; ``BrokenPipeError`` may escape."""
+        """Show ``event``; ``OSError`` may escape: nobody reads it, or there is no room."""
         if isinstance(event, JobWarning):
             self._warnings[event.kind] += 1
             if self._warnings[event.kind] <= WARNINGS_OF_A_KIND_MAX:
@@ -81,7 +81,7 @@ class Reporter(Closing):
         for kind, seen in sorted(self._warnings.items()):
             if seen > WARNINGS_OF_A_KIND_MAX and not self._reader_gone:
                 more = output.count(seen - WARNINGS_OF_A_KIND_MAX, "more warning")
-                with contextlib.suppress(BrokenPipeError):
+                with contextlib.suppress(OSError):
                     self.line(f"warning: {more} of {kind}; the report has them all")
         self._warnings.clear()
 
@@ -162,7 +162,7 @@ class BarReporter(Reporter):
     def close(self) -> None:
         super().close()
         if self._bars is not None:
-            with contextlib.suppress(BrokenPipeError):
+            with contextlib.suppress(OSError):
                 self._bars.close()
             self._bars = None
 

@@ -112,7 +112,10 @@ def _reactions(given: list[str]) -> dict[str, str]:
     try:
         parse_spec({"input_bck": "x", "output_format": "x-{0..9}"}, reactions=reactions)
     except SpecError as error:
-        problems += [replace(each, path=f"--reaction {each.path}") for each in error.problems]
+        problems += [
+            replace(each, path=f"--reaction {each.path.removeprefix('Config.')}")
+            for each in error.problems
+        ]
     if problems:
         raise SpecError(problems)
     return reactions

@@ -19,7 +19,7 @@ from dsort.errors import SpecError, SpecProblem
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import closest, describe, path_of, plain_problems
 from dsort.spec.model import Algorithm, Draft, Hook, InputFormat, JobConfig, JobSpec
-from dsort.spec.syntax import parse_json, parse_yaml
+from dsort.spec.syntax import looks_like_json, parse_json, parse_yaml
 
 __all__ = ["SPEC_BYTES_MAX", "LoadedSpec", "load_spec", "parse_spec", "read_fields"]
 
@@ -147,9 +147,7 @@ def _check_size(size_bytes: int, name: str) -> None:
 
 
 def _parse_text(text: str, name: str, suffix: str) -> Any:
-    is_json = suffix == ".json" or (
-        suffix not in (".yaml", ".yml") and text.lstrip().startswith(("{", "["))
-    )
+    is_json = suffix == ".json" or (suffix not in (".yaml", ".yml") and looks_like_json(text))
     return parse_json(text, name) if is_json else parse_yaml(text, name)
 
 

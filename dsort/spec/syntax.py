@@ -17,13 +17,21 @@ import yaml
 from dsort.core.names import shortened
 from dsort.errors import SpecError
 
-__all__ = ["parse_json", "parse_yaml"]
+__all__ = ["looks_like_json", "parse_json", "parse_yaml"]
 
 _DIGITS_MAX: Final = 40
 _DEPTH_MAX: Final = 32
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = "<<"
 _DEPTH_HINT = "a spec has four levels"
+
+_JSON_BEGINS = re.compile(r'\s*(\[|\{\s*("|\}|$))')
+
+
+def looks_like_json(text: str) -> bool:
+    """Whether ``text`` is to be read as JSON. What else begins with a brace is YAML:
+    ``{input_bck: images}``."""
+    return _JSON_BEGINS.match(text) is not None
 
 
 def parse_json(text: str, source: str) -> Any:

@@ -49,3 +49,14 @@ def test_a_job_runs_and_nothing_gets_into_its_files(closed: str, tmp_path: Path)
 )
 def test_an_error_is_that_error(args: list[str], code: int, closed: str, tmp_path: Path) -> None:
     assert run(tmp_path, closed, *args).returncode == code
+
+
+def test_no_room_for_messages_is_no_reason_to_fail(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", small_dataset("full"))
+    for number, progress in enumerate(("plain", "json", "none")):
+        spec = json.dumps(spec_of(output_bck=f"out-{number}"))
+        args = ("start", "-f", spec, "--workers", "1", "--progress", progress)
+        ended = run(tmp_path, "2>/dev/full", *args)
+        assert ended.returncode == 0, ended.stdout
+        assert len(files_of(tmp_path / f"out-{number}")) == 8
+    assert run(tmp_path, "2>/dev/full", "verify", "nowhere").returncode != 1

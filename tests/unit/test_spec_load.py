@@ -54,6 +54,14 @@ def test_a_text_in_yaml_is_the_spec_itself(text: str) -> None:
     assert load_spec(text) == LoadedSpec(spec_of(), ())
 
 
+def test_yaml_in_braces_is_a_spec_too() -> None:
+    text = "{input_bck: images, output_format: x-%03d, output_shard_size: 1MB}"
+    spec = load_spec(text).spec
+    assert (spec.input_bck.uri, spec.output_format) == ("images", "x-%03d")
+    with pytest.raises(SpecError, match="not valid JSON"):
+        load_spec('{"input_bck": images}')
+
+
 def test_one_line_of_yaml_is_a_spec_and_not_a_file() -> None:
     with pytest.raises(SpecError) as error:
         load_spec("output_bck: x")

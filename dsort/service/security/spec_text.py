@@ -16,7 +16,7 @@ from dsort.core.sizes import format_bytes
 from dsort.core.total_json import encodable, is_encodable
 from dsort.errors import SpecError, SpecProblem, TooLargeError
 from dsort.spec.hints import describe, path_of
-from dsort.spec.syntax import parse_json, parse_yaml
+from dsort.spec.syntax import looks_like_json, parse_json, parse_yaml
 
 __all__ = [
     "TextLimits",
@@ -66,7 +66,7 @@ def parse_text(body: bytes, limits: TextLimits | None = None) -> Mapping[str, An
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SpecError(f"the spec is not UTF-8 at byte {error.start}") from None
-    if text.lstrip().startswith(("{", "[")):
+    if looks_like_json(text):
         value = parse_json(text, "spec")
     elif len(body) > limits.yaml_bytes_max:
         raise TooLargeError(
