@@ -75,6 +75,7 @@ class Store:
         found, job = self.objects(), self.job()
         manifest = json.loads(found.pop(f".dsort/{job}/manifest.json"))
         index = json.loads(found.pop(f"{job}-index.json"))
+        assert found.pop(manifest["reactions_file"]).decode() == expected.names
         assert found == expected.shards
         assert {**index, "name": ""} == expected.index
         assert manifest["outputs"] == expected.told["outputs"]

@@ -230,7 +230,7 @@ def _job(
     events: list[Event] | None,
 ) -> tuple[Job, Tally]:
     parsed = parse_spec(spec).spec
-    tally = Tally()
+    tally = Tally(named={})
     keymap = load_keymap(parsed, tally)
     job = object.__new__(_MovedJob)
     job.moved = moved
