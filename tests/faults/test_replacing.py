@@ -51,7 +51,7 @@ BEFORE_ITS_MANIFEST = [
 FEWER = [BEFORE_ITS_MANIFEST[at] for at in (0, 2, 3, 7, 12)]
 AFTER_IT = [
     PointFault("publish:end", about="manifest"),
-    PointFault("discard", 3, about="/staged/"),  # the first two are of the index and the manifest
+    PointFault("discard", 4, about="/staged/"),  # before: names of reactions, index, manifest
     PointFault("discard", about="/replaced/"),
     PointFault("discard", about="/journal/"),
 ]
