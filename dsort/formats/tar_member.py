@@ -180,13 +180,14 @@ def _assemble(
         _check_sparse_records(window, at, name, said, bodiless=kind is not None)
     if kind is not None:
         member = TarMember(name, kind, at, at + BLOCK_BYTES, 0, at + BLOCK_BYTES)
+        if kind in (MemberKind.HARDLINK, MemberKind.SYMLINK):
+            long, pax = extensions.long_target, said.get(b"linkpath")
+            target = _one_text(window, at, long, pax, header.link_target, "link target")
         if kind == MemberKind.HARDLINK:
             if name[-1:] == b"/":
                 reason = "a hard link to a directory (its name ends in '/')"
                 raise CorruptShardError(window.shard, at, reason)
-            member.link_target = _one_text(
-                window, at, extensions.long_target, said.get(b"linkpath"), header.link_target
-            )
+            member.link_target = target
         return member
     size_bytes, pax_size = header.size_bytes, said.get(b"size")
     if pax_size is not None:
@@ -217,13 +218,21 @@ def _file(window: Window, at: int, header: Header, name: bytes, size_bytes: int)
     return TarMember(name, kind, at, payload_start, size_bytes, end)
 
 
-def _one_text(window: Window, at: int, gnu: bytes | None, pax: bytes | None, short: bytes) -> bytes:
+def _one_text(
+    window: Window,
+    at: int,
+    gnu: bytes | None,
+    pax: bytes | None,
+    short: bytes,
+    what: str = "name",
+) -> bytes:
     """A name or link target: from a long-name header, a pax record, or the main header."""
     if pax is not None and (not pax or 0 in pax):
-        reason = "a pax header gives an empty name" if not pax else "a name holds a NUL byte"
+        reason = f"a {what} holds a NUL byte" if pax else f"a pax header gives an empty {what}"
         raise CorruptShardError(window.shard, at, reason)
     if gnu is not None and pax is not None and gnu != pax:
-        raise CorruptShardError(window.shard, at, "two different long names for one member")
+        long = "long names" if what == "name" else "link targets"
+        raise CorruptShardError(window.shard, at, f"two different {long} for one member")
     return gnu or pax or short
 
 

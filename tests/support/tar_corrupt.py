@@ -105,6 +105,8 @@ def _headers() -> list[CorruptCase]:
 
 def _extensions() -> list[CorruptCase]:
     x, name, file = pax({b"path": b"p.jpg"}), gnu_long(b"n.jpg"), member(b"b.jpg", b"b") + END
+    target, far = gnu_long(b"near.jpg", b"K"), pax({b"linkpath": b"far.jpg"})
+    link = header(b"l.jpg", 0, b"2", link=b"short") + END
     broken = {
         "no length": b"path=p.jpg\n",
         "a length too long": b"99 path=p.jpg\n",
@@ -127,6 +129,10 @@ def _extensions() -> list[CorruptCase]:
         _bad("two pax headers", x + x + file, "two pax headers", 1024),
         _bad("an empty long name", gnu_long(b"") + file, "an empty long name"),
         _bad("names that differ", x + name + file, "two different long names", 2048),
+        _bad("targets that differ", target + far + link, "two different link targets", 2048),
+        _bad("so turned round", far + target + link, "two different link targets", 2048),
+        _bad("pax: an empty target", pax({b"linkpath": b""}) + link, "empty link target", 1024),
+        _bad("pax: NUL in a target", pax({b"linkpath": b"a\0b"}) + link, "link target h", 1024),
         _bad("pax, then the end", x + END, "has no member", 1024),
         _bad("a long name, then the end", name + END, "has no member", 1024),
         _bad("pax, then global", x + pax({b"uname": b"u"}, b"g") + file, "a global pax", 1024),
