@@ -39,6 +39,7 @@ class ScanNotes:
     lone_zero_blocks: int = 0  # single zero blocks before further members, which were read
     mended: tuple[int, ...] = ()  # rows whose headers had numbers that some reader stops at
     long_names_repeated: tuple[int, ...] = ()  # rows with several long names, of which one was kept
+    unsafe_prefixes: tuple[int, ...] = ()  # rows that some readers unpack elsewhere than named
 
     @property
     def shortfall(self) -> str:

@@ -19,7 +19,7 @@ from dsort.formats.tar_ends import END_BYTES, EndWatch
 from dsort.formats.tar_globals import GlobalRecords
 from dsort.formats.tar_headers import BLOCK_BYTES, padded_bytes, parse_header
 from dsort.formats.tar_member import TarMember, read_member, read_records
-from dsort.formats.tar_rewrite import link_target, renamed, retargeted
+from dsort.formats.tar_rewrite import link_target, other_name, renamed, retargeted
 from dsort.formats.tar_rows import RowGatherer
 from dsort.formats.tar_vector import (
     Blocks,
@@ -30,7 +30,15 @@ from dsort.formats.tar_vector import (
 )
 from dsort.formats.tar_window import Window, WindowEndError
 
-__all__ = ["END_OF_ARCHIVE", "TarScanner", "link_target", "renamed", "retargeted", "scan"]
+__all__ = [
+    "END_OF_ARCHIVE",
+    "TarScanner",
+    "link_target",
+    "other_name",
+    "renamed",
+    "retargeted",
+    "scan",
+]
 
 END_OF_ARCHIVE = bytes(END_BYTES)
 """What ends an output shard: two zero blocks, and nothing after them."""
@@ -142,6 +150,7 @@ class TarScanner:
                 lone_zero_blocks=self._lone_zero_blocks,
                 mended=tuple(self._rows.mended),
                 long_names_repeated=tuple(self._rows.long_names_repeated),
+                unsafe_prefixes=tuple(self._rows.unsafe_prefixes),
             )
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 from dsort.core.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
 from dsort.formats.tar_headers import BLOCK_BYTES, POSIX_MAGIC
 
-__all__ = ["names", "plain_numbers", "sizes"]
+__all__ = ["names", "plain_numbers", "sizes", "suspect_prefixes"]
 
 NAME_BYTES = 100
 _PREFIX_AT, _PREFIX_BYTES = 345, 155
@@ -140,8 +140,7 @@ def names(raw: UInt8s) -> BytesColumn:
     lengths = _until_nul(field)
     prefixed = raw[:, _PREFIX_AT] != 0
     if prefixed.any():
-        for at, byte in enumerate(POSIX_MAGIC):  # other tars keep other things there
-            prefixed &= raw[:, 257 + at] == byte
+        prefixed &= _posix(raw)  # other tars keep other things there
         if prefixed.any():
             return _prefixed_names(raw, field, lengths, prefixed)
     offsets = np.zeros(len(raw) + 1, np.int64)
@@ -151,6 +150,28 @@ def names(raw: UInt8s) -> BytesColumn:
         return BytesColumn(offsets, field[:, :longest].flatten())
     inside = np.arange(longest, dtype=np.uint8) < lengths.astype(np.uint8)[:, np.newaxis]
     return BytesColumn(offsets, field[:, :longest][inside])
+
+
+def suspect_prefixes(raw: UInt8s) -> Bools | None:
+    """Which headers ``raw`` may have a prefix that is unsafe and is not read (``unsafe_prefix``):
+    an absolute one, or one with two dots. Shape ``(n,)``; None if no header has any prefix."""
+    stray: Bools = raw[:, _PREFIX_AT] != 0
+    if not stray.any():
+        return None
+    stray &= ~_posix(raw)
+    rows = np.flatnonzero(stray)
+    prefix = raw[rows, _PREFIX_AT : _PREFIX_AT + _PREFIX_BYTES]
+    dots = prefix == ord(".")
+    stray[rows] = (prefix[:, 0] == ord("/")) | (dots[:, :-1] & dots[:, 1:]).any(axis=1)
+    return stray
+
+
+def _posix(raw: UInt8s) -> Bools:
+    """Which headers are of the POSIX kind, with a prefix field."""
+    posix: Bools = np.ones(len(raw), np.bool_)
+    for at, byte in enumerate(POSIX_MAGIC):
+        posix &= raw[:, 257 + at] == byte
+    return posix
 
 
 def _until_nul(field: UInt8s) -> Int64s:

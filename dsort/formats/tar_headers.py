@@ -28,6 +28,8 @@ __all__ = [
     "pax_payload",
     "shown",
     "size_field",
+    "stray_prefix",
+    "unsafe_prefix",
     "until_nul",
 ]
 
@@ -43,6 +45,7 @@ _SIZE = slice(124, 136)
 _CHECKSUM = slice(148, 156)
 _MAGIC = slice(257, 263)
 _PREFIX = slice(345, 500)
+_PREFIXLESS = b"LKS"  # for tarfile, too: names of names, and sparse maps
 _OCTAL_DIGITS = b"01234567"
 _SHOWN_MAX = 300
 _COMPRESSIONS = (
@@ -103,6 +106,24 @@ def parse_header(shard: str, at: int, block: bytes) -> Header:
         raise CorruptShardError(shard, at, f"the size of {shown(name)} is {problem}") from None
     link_target = until_nul(block[157:257]) if block[157] else b""
     return Header(block[156:157], name, link_target, size_bytes, block)
+
+
+def stray_prefix(block: bytes) -> bytes:
+    """The text in the prefix field of a header that is not of the POSIX kind, or b"".
+
+    GNU tar, Go and dsort do not read it: old GNU headers have times there. ``tarfile`` and
+    libarchive put it before the name.
+    """
+    if not block[345] or block[_MAGIC] == POSIX_MAGIC or block[156] in _PREFIXLESS:
+        return b""
+    return until_nul(block[_PREFIX])
+
+
+def unsafe_prefix(block: bytes) -> bool:
+    """Whether the header has a stray prefix with which a safe name leads out of where it is
+    unpacked."""
+    prefix = stray_prefix(block)
+    return prefix[:1] == b"/" or b".." in prefix.split(b"/")
 
 
 def _checksum_holds(block: bytes) -> bool:

@@ -15,6 +15,7 @@ from dsort.formats.tar_headers import (
     parse_header,
     parse_pax,
     shown,
+    unsafe_prefix,
     until_nul,
 )
 from dsort.formats.tar_numbers import odd_number, odd_numbers
@@ -62,6 +63,7 @@ class TarMember:
     sparse: bool = False
     mended: bool = False  # some number in its headers was odd
     long_name_repeated: bool = False
+    unsafe_prefix: bool = False  # some readers put a prefix before the name that leads out
     link_target: bytes = b""
     link_headers: bytes = b""  # all header blocks of a hard link, with ``literal`` in front
 
@@ -86,7 +88,7 @@ def read_member(window: Window, at: int, block: bytes, governing: GlobalRecords)
     """
     header = parse_header(window.shard, at, block)
     odd = odd_numbers(block)
-    if header.typeflag in _PLAIN_FILES and not governing and not odd:
+    if header.typeflag in _PLAIN_FILES and not (governing or odd or unsafe_prefix(block)):
         return _file(window, at, header, header.name, header.size_bytes)
     extensions, cursor = _Extensions([], odd_numbers=odd), at
     while header.typeflag in _EXTENSIONS:
@@ -106,6 +108,7 @@ def read_member(window: Window, at: int, block: bytes, governing: GlobalRecords)
         records = governing.fold(records, but=but)
     member = _assemble(window, cursor, header, extensions, dict(records))
     member.range_start = at
+    member.unsafe_prefix = member.name == header.name and unsafe_prefix(block)
     if len(records) != len(extensions.records):
         _fold(window, member, at, cursor, governing, extensions, records)
     if extensions.odd_numbers or extensions.long_name_repeated:

@@ -18,11 +18,20 @@ from dsort.formats.tar_headers import (
     parse_pax,
     pax_payload,
     size_field,
+    stray_prefix,
+    unsafe_prefix,
     until_nul,
 )
 from dsort.formats.tar_numbers import with_plain_numbers
 
-__all__ = ["link_target", "mended", "regular_file_headers", "renamed", "retargeted"]
+__all__ = [
+    "link_target",
+    "mended",
+    "other_name",
+    "regular_file_headers",
+    "renamed",
+    "retargeted",
+]
 
 _NAME_BYTES, _PREFIX_BYTES = 100, 155
 _NAMES = (b"path", b"GNU.sparse.name")
@@ -109,7 +118,19 @@ def renamed(headers: bytes, new_name: bytes) -> bytes:
     parts.set_main(0, name, _NAME_BYTES)
     if parts.posix:  # other tars keep other things there
         parts.set_main(345, prefix, _PREFIX_BYTES)
+    elif unsafe_prefix(parts.main):
+        parts.set_main(345, b"", _PREFIX_BYTES)
     return parts.blocks()
+
+
+def other_name(headers: bytes) -> bytes:
+    """The name that some readers see in the header blocks ``headers``, with a prefix that dsort
+    does not read (``stray_prefix``); b"" if all see the same."""
+    parts = _Headers(headers)
+    prefix = stray_prefix(parts.main)
+    if not prefix or parts.long_name or any(keyword in _NAMES for keyword, _ in parts.records):
+        return b""
+    return prefix + b"/" + until_nul(parts.main[:_NAME_BYTES])
 
 
 def link_target(headers: bytes) -> bytes:

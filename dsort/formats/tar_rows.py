@@ -36,6 +36,7 @@ class RowGatherer:
         self._sparse: set[int] = set()
         self.mended: list[int] = []
         self.long_names_repeated: list[int] = []
+        self.unsafe_prefixes: list[int] = []
 
     def add(self, member: TarMember) -> None:
         """One more member."""
@@ -122,6 +123,8 @@ class RowGatherer:
             self.mended.append(row)
         if member.long_name_repeated:
             self.long_names_repeated.append(row)
+        if member.unsafe_prefix:
+            self.unsafe_prefixes.append(row)
 
     def _append(self, names: BytesColumn, kind: UInt8s, numbers: Int64s) -> None:
         self._names.append(names)

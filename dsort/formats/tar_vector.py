@@ -18,7 +18,7 @@ import numpy as np
 from dsort.core.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
 from dsort.core.members import MemberKind
 from dsort.formats.tar_extensions import gnu_names, pax_names, with_long_names
-from dsort.formats.tar_fields import names, plain_numbers, sizes
+from dsort.formats.tar_fields import names, plain_numbers, sizes, suspect_prefixes
 from dsort.formats.tar_headers import BLOCK_BYTES
 
 __all__ = ["Blocks", "HeaderRun", "find_by_hopping", "find_by_magic", "read_headers"]
@@ -119,7 +119,9 @@ def read_headers(blocks: Blocks, found: Int64s, blocks_max: int) -> HeaderRun | 
     code: UInt8s = _CODES.take(raw[:, 156])
     odd = bool(code.any())
     size_bytes, plain = sizes(words)
-    numbers_odd = ~plain_numbers(words)
+    apart = ~plain_numbers(words)
+    if (suspect := suspect_prefixes(raw)) is not None:
+        apart |= suspect
     if odd:
         size_bytes[(code > 0) & (code <= MemberKind.HARDLINK)] = 0
         plain &= code != _OTHER
@@ -129,8 +131,8 @@ def read_headers(blocks: Blocks, found: Int64s, blocks_max: int) -> HeaderRun | 
     count = len(plain) if plain.all() else int(plain.argmin())
     if odd:
         run = _grouped(blocks, raw[:count], code[:count], found[:count], size_bytes, after)
-        if run is not None and numbers_odd[:count].any():
-            of_member = np.searchsorted(run.main, found[:count][numbers_odd[:count]])
+        if run is not None and apart[:count].any():
+            of_member = np.searchsorted(run.main, found[:count][apart[:count]])
             run.special[of_member[of_member < len(run.special)]] = True
         return run
     if count == 0:
@@ -142,7 +144,7 @@ def read_headers(blocks: Blocks, found: Int64s, blocks_max: int) -> HeaderRun | 
         found[:count],
         after[:count],
         size_bytes[:count],
-        numbers_odd[:count],
+        apart[:count],
     )
     return _directories_apart(run)
 
