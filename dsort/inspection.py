@@ -12,7 +12,7 @@ import numpy as np
 from dsort.core.members import MemberKind, MemberTable, ScanNotes
 from dsort.core.record_keys import split_name
 from dsort.core.records import FormedRecords, form_records
-from dsort.core.safe_names import safe_name, target_escapes, unsafe_rows
+from dsort.core.safe_names import new_safe_names, unsafe_links, unsafe_rows
 
 if TYPE_CHECKING:
     from dsort.storage.base import Bucket
@@ -176,11 +176,13 @@ def _unsafe_oddities(
     if unsafe:
         text = "members with absolute names, or '..' in them"
         yield Oddity("unsafe_names", len(unsafe), text, _samples(names, unsafe))
-    escaping = [
-        row
-        for row, target in targets.items()
-        if target_escapes(safe_name(members.names[row]), target)
-    ]
+    if prefixed := members.notes.unsafe_prefixes:
+        text = "members that some readers unpack elsewhere, by a prefix that others do not read"
+        yield Oddity("unsafe_prefixes", len(prefixed), text, _samples(names, prefixed))
+    safe = new_safe_names(members.names, unsafe) if targets else {}
+    escaping = unsafe_links(
+        [(row, safe.get(row, members.names[row]), target) for row, target in targets.items()]
+    )
     if escaping:
         text = "symbolic links that lead out of the archive"
         yield Oddity("unsafe_links", len(escaping), text, _samples(names, escaping))

@@ -1,19 +1,19 @@
 """Member names that leave the directory that an archive is unpacked in, and safe ones for them.
 
 Unsafe are absolute names and names with a component ``..``; so is the target of a symbolic link
-that leads out of that directory.
+that leads out of that directory, or that may do so by way of another link of the archive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from dsort.core.columns import BytesColumn
 from dsort.core.record_keys import split_name
 
-__all__ = ["new_safe_names", "safe_name", "target_escapes", "unsafe_rows"]
+__all__ = ["new_safe_names", "safe_name", "target_escapes", "unsafe_links", "unsafe_rows"]
 
 _NAMELESS = b"_"
 _SLASH, _DOT = 0x2F, 0x2E
@@ -54,12 +54,62 @@ def target_escapes(name: bytes, target: bytes) -> bool:
     return False
 
 
+def unsafe_links(links: Sequence[tuple[int, bytes, bytes]]) -> list[int]:
+    """The rows of the unsafe ones among ``links``, all symbolic links of one archive as (row, safe
+    name, target); ascending. A row may be there with several names.
+
+    Unsafe is a target that leads out as it is written, and one with a ``..`` behind another link of
+    the archive, in its own directory's path or in the target: where ``..`` leads from there depends
+    on that link, and on when it is unpacked. All others stay inside, for each link that they pass
+    through does. Takes time as the names and targets are long.
+    """
+    places = {_places(_parts(name))[-1] for _, name, _ in links}
+    return sorted(
+        {
+            row
+            for row, name, target in links
+            if target_escapes(name, target) or _climbs_behind_a_link(name, target, places)
+        }
+    )
+
+
+def _parts(path: bytes) -> list[bytes]:
+    return [part for part in path.split(b"/") if part not in (b"", b".")]
+
+
+def _places(parts: Sequence[bytes]) -> list[int]:
+    """What stands for the root and for each directory on the way that ``parts`` name. A hash, for
+    to join the parts anew at each step would take a square of time."""
+    places = [0]
+    for part in parts:
+        places.append(hash((places[-1], part)))
+    return places
+
+
+def _climbs_behind_a_link(name: bytes, target: bytes, links: set[int]) -> bool:
+    if b".." not in target:
+        return False
+    places = _places(_parts(name)[:-1])
+    behind = not links.isdisjoint(places)
+    for part in _parts(target):
+        if part != b"..":
+            places.append(hash((places[-1], part)))
+            behind |= places[-1] in links
+        elif behind:
+            return True
+        elif len(places) > 1:
+            places.pop()
+    return False
+
+
 def new_safe_names(names: BytesColumn, rows: list[int]) -> Mapping[int, bytes]:
     """Row → safe name, for the ``rows`` of one shard's members that are unsafe.
 
     Members of one record stay one record. A record whose safe key another record of the shard has
     gets ``key-1``, or the next number that is free.
     """
+    if not rows:
+        return {}
     unsafe = set(rows)
     taken = {split_name(name)[0] for row, name in enumerate(names.tolist()) if row not in unsafe}
     keys: dict[bytes, bytes] = {}

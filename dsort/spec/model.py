@@ -219,8 +219,8 @@ class JobConfig(_Part):
     unsafe_names: Literal["warn", "rename", "abort"] = Field(
         default="warn",
         description="Members with an absolute name or a '..' in it, and symbolic links that lead "
-        "out of the archive. rename strips leading slashes and '..' and makes keys that then "
-        "collide in their shard key-1, key-2, ...",
+        "out of the archive, also by way of other links of their shard. rename strips leading "
+        "slashes and '..' and makes keys that then collide in their shard key-1, key-2, ...",
     )
     default_max_mem_usage: MemoryAmount = Field(
         default="80%", description="Used where max_mem_usage is not set."

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dsort.core.columns import BytesColumn
 from dsort.core.members import MemberKind, MemberTable
-from dsort.core.safe_names import new_safe_names, safe_name, target_escapes, unsafe_rows
-from dsort.formats.tar import link_target, renamed, retargeted
+from dsort.core.safe_names import new_safe_names, safe_name, unsafe_links, unsafe_rows
+from dsort.formats.tar import link_target, other_name, renamed, retargeted
 from dsort.workers.shard_bytes import ShardBytes
 
 __all__ = ["UnsafeNames", "find_unsafe", "shown_changes", "with_new_headers", "with_safe_names"]
@@ -19,23 +19,45 @@ __all__ = ["UnsafeNames", "find_unsafe", "shown_changes", "with_new_headers", "w
 @dataclass(frozen=True, slots=True)
 class UnsafeNames:
     """What is unsafe in one shard: ``rows`` by their names, ``targets`` (row → target) by where
-    their symbolic links lead."""
+    their symbolic links lead, ``others`` (row → name) by the names that some readers see."""
 
     rows: list[int]
     targets: dict[int, bytes]
+    others: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def all_rows(self) -> list[int]:
+        """All of them, ascending."""
+        return sorted({*self.rows, *self.targets, *self.others})
 
     def __len__(self) -> int:
-        return len({*self.rows, *self.targets})
+        return len(self.all_rows)
 
 
 def find_unsafe(shard: ShardBytes, members: MemberTable) -> UnsafeNames:
     """What is unsafe among ``members``."""
-    targets = {}
-    for row in np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist():
-        target = link_target(_headers(shard, members, row))
-        if target_escapes(safe_name(members.names[row]), target):
-            targets[row] = target
-    return UnsafeNames(unsafe_rows(members.names), targets)
+    rows = unsafe_rows(members.names)
+    others = {}
+    for row in members.notes.unsafe_prefixes:
+        if name := other_name(_headers(shard, members, row)):
+            others[row] = name
+    return UnsafeNames(rows, _unsafe_targets(shard, members, rows), others)
+
+
+def _unsafe_targets(shard: ShardBytes, members: MemberTable, rows: list[int]) -> dict[int, bytes]:
+    """Row → target of the unsafe links, if ``rows`` get safe names."""
+    symlinks = np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist()
+    if not symlinks:
+        return {}
+    new_names = new_safe_names(members.names, rows)
+    targets, links = {}, []
+    for row in symlinks:
+        headers = _headers(shard, members, row)
+        targets[row] = link_target(headers)
+        links.append((row, new_names.get(row, members.names[row]), targets[row]))
+        if other := other_name(headers):
+            links.append((row, safe_name(other), targets[row]))
+    return {row: targets[row] for row in unsafe_links(links)}
 
 
 def with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames) -> MemberTable:
@@ -44,11 +66,13 @@ def with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames)
         return members
     names = new_safe_names(members.names, found.rows)
     headers = {}
-    for row in sorted({*names, *found.targets}):
+    for row in found.all_rows:
         blocks = _headers(shard, members, row)
         if row in found.targets:
             blocks = retargeted(blocks, safe_name(found.targets[row]))
-        headers[row] = renamed(blocks, names[row]) if row in names else blocks
+        if row in names or row in found.others:  # the latter keep what all others read
+            blocks = renamed(blocks, names.get(row, members.names[row]))
+        headers[row] = blocks
     all_names = members.names
     if names:
         texts = all_names.tolist()
@@ -60,9 +84,11 @@ def with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames)
 
 def shown_changes(before: MemberTable, after: MemberTable, found: UnsafeNames) -> Iterator[str]:
     """What was ``found``, one text each: the name, its target, and the new name if it has one."""
-    for row in sorted({*found.rows, *found.targets}):
+    for row in found.all_rows:
         old, new = before.names[row], after.names[row]
         text = _shown(old)
+        if row in found.others:
+            text += f" ({_shown(found.others[row])} for some readers)"
         if row in found.targets:
             text += f" (a link to {_shown(found.targets[row])})"
         yield text if old == new else f"{text} → {_shown(new)}"

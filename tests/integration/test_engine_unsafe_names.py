@@ -15,7 +15,7 @@ from dsort.reports import RunOptions
 from dsort.storage.local import LocalBucket
 from tests.support.datasets import files_of
 from tests.support.engine import count_of, refused, run_local, spec_of
-from tests.support.tar_builder import END, gnu_long, header, member, pax
+from tests.support.tar_builder import END, checksum, gnu_long, header, member, pax
 
 FAR = b"../" * 60 + b"etc/passwd"
 SHARD = (
@@ -97,3 +97,104 @@ def test_inspect_calls_them_odd(root: Path) -> None:
     summary = inspect_object(LocalBucket(root / "in"), "in.tar")
     odd = {each.kind: each.count for each in summary.oddities}
     assert (odd["unsafe_names"], odd["unsafe_links"]) == (4, 3)
+
+
+def with_prefix(blocks: bytes, magic: bytes) -> bytes:
+    """``blocks`` with a prefix that leads out, in a header of another kind than POSIX."""
+    prefix = b"../..".ljust(155, b"\0") + bytes(12)
+    return checksum(blocks[:257] + magic + blocks[265:345] + prefix) + blocks[512:]
+
+
+@pytest.mark.parametrize("magic", [b"ustar  \0", bytes(8)])
+class TestPrefixes:
+    """tarfile and libarchive put a prefix before the name that dsort and GNU tar do not read."""
+
+    @pytest.fixture
+    def root(self, tmp_path: Path, magic: bytes) -> Path:
+        (tmp_path / "in").mkdir()
+        shard = with_prefix(member(b"m.jpg", b"m"), magic) + member(b"m.cls", b"c")
+        long = gnu_long(b"long/" * 30 + b"z.jpg") + with_prefix(member(b"z", b"z"), magic)
+        (tmp_path / "in" / "in.tar").write_bytes(shard + long + END)
+        return tmp_path
+
+    def test_they_are_told(self, root: Path) -> None:
+        count, names = count_of(run_local(root, spec_of()), "unsafe_names")
+        assert (count, names[0]) == (1, "in.tar: m.jpg (../../m.jpg for some readers)")
+        assert next(name for name, _, _ in members_out(root)) == "../../m.jpg"
+
+    def test_they_are_taken_out(self, root: Path) -> None:
+        report = run_local(root, spec_of(unsafe_names="rename", verify="content"))
+        assert count_of(report, "unsafe_names_renamed")[0] == 1
+        names = [name for name, _, _ in members_out(root)]
+        assert names == ["m.jpg", "m.cls", "long/" * 30 + "z.jpg"]
+
+    def test_they_are_refused(self, root: Path) -> None:
+        with refused(root, UnsafeNameError, "in.tar", "1 members", "../../m.jpg"):
+            run_local(root, spec_of(Config={"unsafe_names": "abort"}))
+
+    def test_inspect_calls_them_odd(self, root: Path) -> None:
+        summary = inspect_object(LocalBucket(root / "in"), "in.tar")
+        assert {each.kind: each.count for each in summary.oddities}["unsafe_prefixes"] == 1
+
+
+LINKS = {
+    "straight": [(b"d", b"."), (b"d/e/f.jpg", b"../../x")],
+    "further down": [(b"a/b/c", b".."), (b"a/b/c/x.jpg", b"../../y")],
+    "backwards": [(b"d/e/f.jpg", b"../../x"), (b"d", b".")],
+    "in the target": [(b"d", b"."), (b"f.jpg", b"d/../x")],
+    "after a new name": [(b"../d", b"."), (b"d/e/f.jpg", b"../../x")],
+    "after another new name": [(b"d", b"x"), (b"/d", b"."), (b"d-1/e/f.jpg", b"../../x")],
+}
+
+
+@pytest.mark.parametrize("case", LINKS)
+class TestLinksThroughLinks:
+    """Each link stays inside as it is written; together they lead out."""
+
+    @pytest.fixture
+    def root(self, tmp_path: Path, case: str) -> Path:
+        (tmp_path / "in").mkdir()
+        links = [header(name, 0, b"2", link=target) for name, target in LINKS[case]]
+        shard = b"".join(links) + member(b"d/ok.jpg", b"x")
+        (tmp_path / "in" / "in.tar").write_bytes(shard + END)
+        return tmp_path
+
+    def test_they_are_told(self, root: Path) -> None:
+        _, names = count_of(run_local(root, spec_of()), "unsafe_names")
+        assert any("jpg (a link to " in name for name in names)
+
+    def test_they_are_mended(self, root: Path, case: str) -> None:
+        run_local(root, spec_of(unsafe_names="rename", verify="content"))
+        targets = {name: link for name, link, _ in members_out(root)}
+        (found,) = [
+            link for name, link in targets.items() if link[-1:] in ("x", "y") and "." in name
+        ]
+        assert ".." not in found.split("/")
+        assert not {*targets.values()} & {"../../x", "../../y"}
+
+    def test_they_are_refused(self, root: Path) -> None:
+        with refused(root, UnsafeNameError, "in.tar"):
+            run_local(root, spec_of(Config={"unsafe_names": "abort"}))
+
+    def test_inspect_calls_them_odd(self, root: Path) -> None:
+        summary = inspect_object(LocalBucket(root / "in"), "in.tar")
+        assert {each.kind: each.count for each in summary.oddities}["unsafe_links"] == 1
+
+
+def test_a_prefix_counts_for_links_through_links(tmp_path: Path) -> None:
+    """For tarfile the second link is ``p/c/f.jpg``, and goes through the first."""
+    (tmp_path / "in").mkdir()
+    second = header(b"c/f.jpg", 0, b"2", link=b"../x", style="gnu", prefix=b"p")
+    shard = header(b"p/c", 0, b"2", link=b"..") + second + member(b"z.jpg", b"z") + END
+    (tmp_path / "in" / "in.tar").write_bytes(shard)
+    count, names = count_of(run_local(tmp_path, spec_of()), "unsafe_names")
+    assert (count, names) == (1, ("in.tar: c/f.jpg (a link to ../x)",))
+
+
+def test_ordinary_links_are_not_told(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    links = [(b"latest", b"v2"), (b"v1/a.jpg", b"../v2/a.jpg"), (b"b.jpg", b"latest/a.jpg")]
+    shard = b"".join(header(name, 0, b"2", link=target) for name, target in links)
+    (tmp_path / "in" / "in.tar").write_bytes(shard + member(b"v2/a.jpg", b"a") + END)
+    report = run_local(tmp_path, spec_of())
+    assert report.warnings == () or not any("unsafe" in text for text in report.warnings)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from dsort.core.columns import BytesColumn
-from dsort.core.safe_names import new_safe_names, safe_name, target_escapes, unsafe_rows
+from dsort.core.safe_names import (
+    new_safe_names,
+    safe_name,
+    target_escapes,
+    unsafe_links,
+    unsafe_rows,
+)
 
 UNSAFE = {
     b"/abs.jpg": b"abs.jpg",
@@ -100,3 +107,63 @@ def test_very_many_of_one_name_take_no_square_of_time() -> None:
 )
 def test_a_link_is_followed_on_paper(name: bytes, target: bytes, escapes: bool) -> None:
     assert target_escapes(name, target) is escapes
+
+
+@pytest.mark.parametrize(
+    ("links", "unsafe"),
+    [
+        ({b"d": b".", b"d/e/f.jpg": b"../../x"}, [b"d/e/f.jpg"]),
+        ({b"a/b/c": b"..", b"a/b/c/x.jpg": b"../../y"}, [b"a/b/c/x.jpg"]),
+        ({b"a/b/c": b"..", b"./a//b/./c/d/x": b"../y"}, [b"./a//b/./c/d/x"]),
+        ({b"a/b/c/": b"..", b"a/b/c/x": b"../y"}, [b"a/b/c/x"]),
+        ({b"d": b".", b"x": b"d/../y"}, [b"x"]),
+        ({b"d": b".", b"x": b"./d/e/../../y"}, [b"x"]),
+        ({b"a/d": b".", b"a/b/x": b"../d/../y"}, [b"a/b/x"]),
+        ({b"d": b".", b"x": b"e/../d/f"}, []),
+        ({b"d": b".", b"d/x": b"d/y", b"z": b"d/x"}, []),
+        ({b"d": b".", b"dd/x": b"../y", b"d2": b"dd/../d"}, []),
+        ({b"a.jpg": b"dir/a.jpg", b"dir/b.jpg": b"../a.jpg", b"dir/c.jpg": b"b.jpg"}, []),
+        ({b"x": b"../out", b"y": b"/abs"}, [b"x", b"y"]),
+    ],
+)
+def test_a_link_is_followed_through_others(links: dict[bytes, bytes], unsafe: list[bytes]) -> None:
+    items = list(links.items())
+    for order in (items, items[::-1]):
+        found = unsafe_links([(row, *item) for row, item in enumerate(order)])
+        assert sorted(order[row][0] for row in found) == sorted(unsafe)
+
+
+def test_no_link_leads_out_where_none_is_called_unsafe(rng: random.Random, tmp_path: Path) -> None:
+    """Random links, made on a real file system: what resolves to without is called unsafe."""
+    seen = 0
+    for number in range(400):
+        root = tmp_path / str(number) / "in" / "in" / "in"
+        root.mkdir(parents=True)
+        links = []
+        for _ in range(rng.randint(2, 5)):
+            name = "/".join(rng.choices("abc", k=rng.randint(1, 3)))
+            target = "/".join(rng.choices(["a", "b", "c", ".", ".."], k=rng.randint(1, 4)))
+            try:
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).symlink_to(target)
+            except OSError:
+                continue
+            links.append((name, target))
+        found = unsafe_links([(i, a.encode(), b.encode()) for i, (a, b) in enumerate(links)])
+        out = [i for i, (name, _) in enumerate(links) if not _is_inside(root / name, root)]
+        assert found or not out, links
+        seen += bool(out)
+    assert seen > 20
+
+
+def _is_inside(path: Path, root: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(root)
+    except (OSError, RuntimeError):  # a loop
+        return True
+
+
+def test_very_long_targets_through_links_take_no_square_of_time() -> None:
+    deep = b"a/" * 100_000
+    links = [(0, deep + b"l", b"."), (1, deep + b"x", b"a/../" * 200_000 + b"y")]
+    assert unsafe_links(links) == []
