@@ -26,7 +26,7 @@ from dsort.resolve import Place
 from dsort.runtime.base import Runtime
 from dsort.spec.model import JobSpec
 from dsort.stopping import StopFlag
-from dsort.storage.base import Bucket
+from dsort.storage.base import Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small
 from dsort.workers.inputs import InputShard
 
@@ -95,9 +95,9 @@ class Job:
     attempts, None in a first one. ``resolved``: what was found besides the inputs, for later
     attempts. ``planned_names``: of the output shards, once they are known. ``naming``: what may
     have its name by now, (name, receipt) by token. ``stale``: what is to be removed after the
-    commit (see ``stale.py``). ``mixing``, ``reactions_file``: once there is a plan.
-    ``input_checksums``: (XXH3, the job that wrote it) by ordinal of the input, where content is to
-    be verified.
+    commit, as it was when it was looked for (see ``stale.py``). ``mixing``, ``reactions_file``:
+    once there is a plan. ``input_checksums``: (XXH3, the job that wrote it) by ordinal of the
+    input, where content is to be verified.
     """
 
     job_id: str
@@ -122,7 +122,7 @@ class Job:
     resolved: dict[str, Any] = field(default_factory=dict)
     planned_names: list[str] = field(default_factory=list)
     naming: dict[str, tuple[str, str]] = field(default_factory=dict)
-    stale: list[str] = field(default_factory=list)
+    stale: list[ObjectInfo] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     input_records: dict[int, int] = field(default_factory=dict)
     input_checksums: dict[int, tuple[str, str]] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from dsort.errors import ShardEndError, StorageError
 from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.workers.inputs import InputShard
 
-__all__ = ["KnownOutput", "checksums", "compare_sizes", "known_outputs"]
+__all__ = ["KnownOutput", "checksums", "compare_sizes", "known_outputs", "listed_outputs"]
 
 MANIFESTS_MAX = 16
 MANIFEST_BYTES_MAX = 16 << 20
@@ -43,7 +43,7 @@ def known_outputs(bucket: Bucket, names: Iterable[str]) -> dict[str, KnownOutput
             if not wanted:
                 break
             job_id = info.name.split("/")[1]
-            for name, file_bytes, xxh3 in _outputs(bucket.read(info.name)):
+            for name, file_bytes, xxh3 in listed_outputs(bucket.read(info.name)):
                 if name in wanted:
                     found[name] = KnownOutput(job_id, file_bytes, xxh3, info.mtime_ns)
                     wanted.discard(name)
@@ -63,7 +63,7 @@ def _newest_manifests(bucket: Bucket) -> Sequence[ObjectInfo]:
     return sorted(manifests, key=lambda info: info.mtime_ns, reverse=True)[:MANIFESTS_MAX]
 
 
-def _outputs(data: bytes) -> Iterator[tuple[str, int, str]]:
+def listed_outputs(data: bytes) -> Iterator[tuple[str, int, str]]:
     """(name, file_bytes, xxh3) of what a manifest lists, as far as it is one."""
     try:
         content = json.loads(data.decode("utf-8", "surrogateescape"))

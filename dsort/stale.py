@@ -13,10 +13,12 @@ from dsort.core.manifest import manifest_name
 from dsort.early_checks import existing_names, some_of
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
 from dsort.job import Job
+from dsort.known_outputs import listed_outputs
 from dsort.planning import Plan
 from dsort.replacing import each_at_once
 from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
-from dsort.verification.manifest_file import StoredManifest, parse_manifest
+from dsort.storage.small_objects import read_small
+from dsort.verification.manifest_file import parse_manifest
 
 __all__ = ["look_for_stale", "remove_stale"]
 
@@ -30,7 +32,20 @@ class _Stale:
     that are the rest of results which the job replaces."""
 
     names: list[str]
-    ours: list[str]
+    ours: list[ObjectInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """An object as a manifest lists it that was written at ``written_ns``, in ns since 1970."""
+
+    file_bytes: int
+    written_ns: int
+
+    def speaks_of(self, info: ObjectInfo) -> bool:
+        """Whether that is the object. Outputs are written before their manifest: what is newer is
+        somebody else's."""
+        return info.size_bytes == self.file_bytes and info.mtime_ns <= self.written_ns
 
 
 def look_for_stale(job: Job, plan: Plan | None) -> None:
@@ -56,32 +71,37 @@ def look_for_stale(job: Job, plan: Plan | None) -> None:
 
 def _find(job: Job, written: set[str], used: list[int]) -> _Stale:
     """What is left beside what is ``written``, of whose templates ``used`` names are. Never an
-    input.
-
-    Ours is what a manifest in the bucket lists, with the size that it says, if the same manifest
-    lists a name that is written, too: else it is of another result, which nobody replaces.
-    """
+    input."""
     names = {name for name in existing_names(job, used) if name not in written}
-    listed = {
-        shard.name: shard.file_bytes
-        for manifest in _manifests(job.outputs_bucket)
-        if any(shard.name in written for shard in manifest.outputs)
-        for shard in manifest.outputs
-        if shard.name not in written
-    }
+    listed = _of_replaced(job.outputs_bucket, written)
     there = job.outputs_bucket.stat_many(job.names.made(listed, used))
     source, target = job.places
     inputs = {source.identity(shard.name) for shard in job.inputs} if there else set()
-    ours = [
-        name
+    ours = {
+        name: info
         for name, info in there.items()
-        if info.size_bytes == listed[name] and target.identity(name) not in inputs
-    ]
-    return _Stale(sorted(names.union(ours)), sorted(ours))
+        if listed[name].speaks_of(info) and target.identity(name) not in inputs
+    }
+    return _Stale(sorted(names.union(ours)), [ours[name] for name in sorted(ours)])
+
+
+def _of_replaced(bucket: Bucket, written: set[str]) -> dict[str, _Listed]:
+    """The rest of the results that a job replaces which writes ``written``, by name.
+
+    A name belongs to the newest manifest that lists it. The result of that one is replaced if it
+    lists a name that is written, too; else nobody replaces it.
+    """
+    newest: dict[str, _Listed | None] = dict.fromkeys(written)
+    for info in _manifests(bucket):
+        sizes, is_known = _outputs(bucket, info)
+        is_replaced = is_known and not written.isdisjoint(sizes)
+        for name, size_bytes in sizes.items():
+            newest.setdefault(name, _Listed(size_bytes, info.mtime_ns) if is_replaced else None)
+    return {name: listed for name, listed in newest.items() if listed is not None}
 
 
 def _warn(job: Job, stale: _Stale) -> None:
-    removed = set(job.stale)
+    removed = {info.name for info in job.stale}
     left = [name for name in stale.names if name not in removed]
     if not left:
         return
@@ -96,33 +116,60 @@ def _warn(job: Job, stale: _Stale) -> None:
 
 
 def remove_stale(job: Job) -> None:
-    """Remove the rest of the results that were replaced. For after the commit: what cannot be
-    removed is told, and is no failure of the job."""
-    done: list[str] = []
+    """Remove the rest of the results that were replaced, but for what is not as it was when it was
+    looked for. For after the commit: what cannot be removed is told, and is no failure of the
+    job."""
+    bucket, done, changed = job.outputs_bucket, list[str](), list[str]()
 
-    def remove(name: str) -> None:
-        job.outputs_bucket.delete(name)
-        done.append(name)
+    def remove(noted: ObjectInfo) -> None:
+        try:
+            now = bucket.stat(noted.name)
+        except ObjectNotFoundError:
+            return
+        # The same bytes, written again, have the same etag in an object store.
+        if now.mtime_ns != noted.mtime_ns or not now.is_still(noted.size_bytes, noted.etag):
+            changed.append(noted.name)
+            return
+        bucket.delete(noted.name)
+        done.append(noted.name)
 
     try:
-        each_at_once(job.outputs_bucket, job.stale, remove)
+        each_at_once(bucket, job.stale, remove)
     except StorageError as error:
         job.warn("stale_outputs", f"not all is removed of the results that were replaced: {error}")
+    if changed:
+        text = f"{_objects(changed)} of results that were replaced changed while the job ran, and "
+        job.warn("stale_outputs", f"{text}will be left in {bucket.uri}: {some_of(sorted(changed))}")
     if done:
-        objects = f"{len(done):,} object{'s' * (len(done) > 1)}"
-        text = f"removed {objects} of results that were replaced: {some_of(sorted(done))}"
+        text = f"removed {_objects(done)} of results that were replaced: {some_of(sorted(done))}"
         job.warn("stale_outputs_removed", text)
 
 
-def _manifests(bucket: Bucket) -> Iterator[StoredManifest]:
-    """The newest manifests in the bucket, one at a time; what is none is passed over."""
-    for info in sorted(_infos(bucket), key=lambda info: info.name)[: -MANIFESTS_READ_MAX - 1 : -1]:
+def _objects(names: list[str]) -> str:
+    return f"{len(names):,} object{'s' * (len(names) > 1)}"
+
+
+def _manifests(bucket: Bucket) -> Iterator[ObjectInfo]:
+    """The newest manifests in the bucket, newest first. None that is older than one too large to
+    be read: nobody knows which of their names that one lists, too."""
+    newest = sorted(_infos(bucket), key=lambda info: (info.mtime_ns, info.name), reverse=True)
+    for info in newest[:MANIFESTS_READ_MAX]:
         if info.size_bytes > MANIFEST_BYTES_MAX:
-            continue
-        try:
-            yield parse_manifest(bucket.read(info.name))
-        except (InputError, ObjectNotFoundError):
-            continue
+            return
+        yield info
+
+
+def _outputs(bucket: Bucket, info: ObjectInfo) -> tuple[dict[str, int], bool]:
+    """Sizes by name of the outputs that a manifest lists, and whether it is one that we know: only
+    by such a one is anything removed. What others list is theirs all the same."""
+    try:
+        data = read_small(bucket, info.name, bytes_max=MANIFEST_BYTES_MAX)
+    except ObjectNotFoundError:
+        return {}, False
+    try:
+        return {shard.name: shard.file_bytes for shard in parse_manifest(data).outputs}, True
+    except InputError:
+        return {name: size_bytes for name, size_bytes, _ in listed_outputs(data)}, False
 
 
 def _infos(bucket: Bucket) -> Iterator[ObjectInfo]:

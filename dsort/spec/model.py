@@ -383,7 +383,8 @@ class JobSpec(_Part):
     remove_stale: bool = Field(
         default=False,
         description="With overwrite: once the result is committed, remove what is left of results "
-        "that it replaces: shards that their manifest lists, and whose names output_format makes.",
+        "that it replaces: shards that their manifest lists, and no newer one, that nobody wrote "
+        "since, and whose names output_format makes.",
     )
     on_success: Hook | None = Field(
         default=None,

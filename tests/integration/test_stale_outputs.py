@@ -4,6 +4,7 @@ read if that can be known, and with ``remove_stale`` it is removed once the new 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from dsort.errors import CorruptShardError, SpecError
 from dsort.reports import Event, JobWarning, PhaseDone
 from dsort.spec.load import parse_spec
 from tests.support.datasets import files_of, small_dataset, write_shards
-from tests.support.engine import run_local, spec_of
+from tests.support.engine import run_local, shard_of, spec_of
+from tests.support.object_stores import new_s3_bucket
+from tests.support.seaweedfs import S3Server
 
 DATASET = small_dataset("stale", shards=2, records=12)
 FEWER = {"overwrite": True, "output_shard_records": 10}  # three shards, instead of six
@@ -88,6 +91,103 @@ def test_nothing_is_removed_that_is_not_of_a_replaced_result(tmp_path: Path) -> 
     told(tmp_path, spec_with(remove_stale=True, **FEWER))
     after = files_of(tmp_path / "out")
     assert set(before) - set(after) == {"out-3.tar", "out-5.tar"}
+
+
+def begin_two(root: Path) -> dict[str, bytes]:
+    """A result of ten shards, five of which another job has replaced by shards of the same sizes;
+    what is in the bucket then."""
+    same = {f"in-{at}.tar": shard_of(*(f"{at}{n}" for n in range(3))) for at in range(10)}
+    write_shards(root / "in", same)
+    ten = {"output_format": "out-{0..9}", "output_shard_records": 3}
+    run_local(root, spec_with(**ten))
+    shuffled = {"algorithm": {"kind": "shuffle", "seed": 7}, "input_format": "in-{0..4}"}
+    run_local(root, spec_with(**ten, **shuffled, overwrite=True) | {"output_format": "out-{5..9}"})
+    return files_of(root / "out")
+
+
+THREE = {"output_format": "out-{0..9}", "output_shard_records": 10, "overwrite": True}
+
+
+def test_newer_shards_of_another_result_stay_though_an_older_one_lists_their_names(
+    tmp_path: Path,
+) -> None:
+    before = begin_two(tmp_path)
+    left, removed = told(tmp_path, spec_with(**THREE, remove_stale=True))
+    after = files_of(tmp_path / "out")
+    assert set(after) == {f"out-{at}.tar" for at in (0, 1, 2, 5, 6, 7, 8, 9)}
+    assert {f"out-{at}.tar": before[f"out-{at}.tar"] for at in range(5, 10)} == {
+        name: after[name] for name in after if name >= "out-5"
+    }
+    assert "5 objects" in left
+    assert removed.endswith("that were replaced: out-3.tar, out-4.tar")
+
+
+def test_a_manifest_of_another_version_keeps_what_it_lists(tmp_path: Path) -> None:
+    begin_two(tmp_path)
+    newest = max((tmp_path / "out" / ".dsort").glob("*/manifest.json"), key=mtime_ns_of)
+    content = json.loads(newest.read_text())
+    newest.write_text(json.dumps({**content, "manifest": 99}))
+    told(tmp_path, spec_with(**THREE, remove_stale=True))
+    assert set(files_of(tmp_path / "out")) == {f"out-{at}.tar" for at in (0, 1, 2, 5, 6, 7, 8, 9)}
+
+
+def mtime_ns_of(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+def test_what_was_written_after_its_manifest_stays_though_its_size_is_the_same(
+    tmp_path: Path,
+) -> None:
+    begin(tmp_path)
+    mine = tmp_path / "out" / "out-4.tar"
+    mine.write_bytes(b"x" * mine.stat().st_size)
+    (manifest,) = (tmp_path / "out" / ".dsort").glob("*/manifest.json")
+    os.utime(mine, ns=(0, mtime_ns_of(manifest) + 1))
+    left, removed = told(tmp_path, spec_with(remove_stale=True, **FEWER))
+    assert set(mine.read_bytes()) == set(b"x")
+    assert "2 objects" in left
+    assert "removed 2 objects" in removed
+
+
+@pytest.mark.parametrize("fields", [FEWER, COUNTED])
+def test_what_is_written_while_the_job_runs_stays_and_is_told(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
+    begin(tmp_path)
+    out, events = tmp_path / "out", list[Event]()
+    data = b"y" * (out / "out-4.tar").stat().st_size
+
+    def listen(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, PhaseDone) and event.phase == "create":
+            (out / "out-4.tar").write_bytes(data)
+            (out / "out-5.tar").unlink()
+
+    run_local(tmp_path, spec_with(remove_stale=True, **fields), on_event=listen)
+    assert (out / "out-4.tar").read_bytes() == data
+    texts = [each.text for each in events if isinstance(each, JobWarning) and "stale" in each.kind]
+    assert [text for text in texts if "changed while the job ran" in text and "out-4.tar" in text]
+    assert texts[-1] == "removed 1 object of results that were replaced: out-3.tar"
+
+
+def test_in_an_object_store_what_is_written_while_the_job_runs_stays(
+    s3: S3Server, tmp_path: Path
+) -> None:
+    bucket = new_s3_bucket(s3)
+    place = {"output_bck": {"name": bucket.uri, "endpoint_url": s3.endpoint_url}}
+    write_shards(tmp_path / "in", DATASET)
+    run_local(tmp_path, spec_with(**place))
+    data = bytes(bucket.stat("out-4.tar").size_bytes)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, PhaseDone) and event.phase == "create":
+            bucket.write("out-4.tar", data)
+
+    spec = spec_with(**place, remove_stale=True, **FEWER)
+    run_local(tmp_path, spec, on_event=listen)
+    left = {info.name for info in bucket.list()}
+    assert left == {"out-0.tar", "out-1.tar", "out-2.tar", "out-4.tar"}
+    assert bucket.read("out-4.tar") == data
 
 
 def test_nothing_is_removed_if_the_job_fails(tmp_path: Path) -> None:
