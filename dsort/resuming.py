@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dsort.core.journal import (
@@ -202,21 +202,22 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     if known is None:
         return None
     data = job.kept(PLANNED_FILE)
-    if data is None or job.spec.verify == "content":
+    places = _places(job, [row.name for row in known.shards])
+    if data is None or places is None or job.spec.verify == "content":
         return None
     plan = Plan(
         shards=[
             OutputShard(
                 ordinal=ordinal,
-                group=0,
-                number=ordinal,
+                group=group,
+                number=number,
                 records=row.records,
                 members=row.members,
                 payload_bytes=row.payload_bytes,
                 stored_bytes=row.stored_bytes,
                 pieces=(),
             )
-            for ordinal, row in enumerate(known.shards)
+            for ordinal, (row, (group, number)) in enumerate(zip(known.shards, places, strict=True))
         ],
         names=[row.name for row in known.shards],
         records=sum(row.records for row in known.shards),
@@ -240,6 +241,23 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
         if mixing := facts.get("mixing"):  # older versions did not count
             job.mixing = mixing_of(mixing, order=job.order)
     return plan
+
+
+def _places(job: Job, names: Sequence[str]) -> list[tuple[int, int]] | None:
+    """(group, number) of the output shards with these names, in their order; None if the templates
+    do not make them so. Each group counts from 0."""
+    templates, places = job.names.templates, list[tuple[int, int]]()
+    due = {job.names.name(group, 0): (group, 0) for group in range(len(templates))}
+    for name in names:
+        place = due.pop(name, None)
+        if place is None:
+            return None
+        places.append(place)
+        group, after = place[0], place[1] + 1
+        count = templates[group].count
+        if count is None or after < count:
+            due[job.names.name(group, after)] = (group, after)
+    return places
 
 
 def note_names(job: Job) -> None:

@@ -1,0 +1,61 @@
+"""A job that was to remove the rest of what it replaced, and died before: whoever goes on with it
+removes the same."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.coordinators import Coordinators
+from tests.support.datasets import files_of
+from tests.support.engine import run_local
+from tests.support.fault_points import PointFault, arm, struck
+from tests.support.surviving import KEY_MAP, Case, prepare, start_arguments
+
+SEVERAL = {"output_format": "out-{0..9}-{0..3}"}
+QUIET = {"Config": {"ekm_missing_key": "ignore"}}
+CASES = {
+    "one template": {},
+    "several ranges": SEVERAL,
+    "key map": {**KEY_MAP, **QUIET},
+}
+REPLACING = {"overwrite": True, "remove_stale": True}
+
+
+def replaced(root: Path, fields: Mapping[str, Any]) -> set[str]:
+    """There is a result of many shards; the names of a job's that replaces it by fewer."""
+    fewer = root / "undisturbed"
+    prepare(fewer, Case("map", fields))
+    run_local(fewer, Case("map", fields).spec)
+    prepare(root, Case("map", fields))
+    run_local(root, Case("map", {**fields, "output_shard_records": 2}).spec)
+    assert set(files_of(root / "out")) > set(files_of(fewer / "out"))
+    return set(files_of(fewer / "out"))
+
+
+def die(begun: Coordinators, root: Path, fields: Mapping[str, Any], fault: PointFault) -> str:
+    """The job that replaces the result is killed by the fault; its id."""
+    before = set((root / "out" / ".dsort").iterdir())
+    points = arm(root / "points", fault)
+    arguments = start_arguments(Case("map", {**fields, **REPLACING}))
+    ended = begun.run(root, *arguments, points=points)
+    assert ended.code == -signal.SIGKILL, ended.err
+    assert struck(points) == [fault.point]
+    (directory,) = set((root / "out" / ".dsort").iterdir()) - before
+    return directory.name
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_job_that_only_had_to_commit_removes_the_same(
+    name: str, begun: Coordinators, tmp_path: Path
+) -> None:
+    expected = replaced(tmp_path, CASES[name])
+    fault = PointFault("journal:append", about="Committing")
+    job_id = die(begun, tmp_path, CASES[name], fault)
+    ended = begun.run(tmp_path, "resume", job_id, "--bucket", "out")
+    assert ended.code == 0, ended.err
+    assert set(files_of(tmp_path / "out")) == expected
