@@ -6,21 +6,22 @@ that fits the template reads old and new together. They are told, and with ``rem
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from dsort.core.manifest import manifest_name
 from dsort.early_checks import existing_names, some_of
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
 from dsort.job import Job
+from dsort.job_setup import output_names
 from dsort.known_outputs import listed_outputs
 from dsort.planning import Plan
 from dsort.replacing import each_at_once
 from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small
-from dsort.verification.manifest_file import parse_manifest
+from dsort.verification.manifest_file import StoredManifest, parse_manifest
 
-__all__ = ["look_for_stale", "remove_stale"]
+__all__ = ["left_of_replaced", "look_for_stale", "remove_stale"]
 
 MANIFESTS_READ_MAX = 100
 MANIFEST_BYTES_MAX = 256 << 20
@@ -69,6 +70,22 @@ def look_for_stale(job: Job, plan: Plan | None) -> None:
     _warn(job, stale)
 
 
+def left_of_replaced(bucket: Bucket, manifest: StoredManifest) -> list[str]:
+    """What a finished job with ``remove_stale`` has left of the results that it replaced, as one
+    does that died before it removed them. For those who look at it later. Sorted."""
+    spec = manifest.spec
+    if not spec.remove_stale:
+        return []
+    written = {shard.name for shard in manifest.outputs}
+    listed = _of_replaced(bucket, written, job_id=manifest.job_id)
+    names: Collection[str] = listed
+    if spec.output_format is not None:
+        names = output_names(spec, None).made(listed, [0])
+    read = {shard.name for shard in manifest.inputs if spec.input_bck == spec.output_bck}
+    there = bucket.stat_many([name for name in names if name not in read])
+    return sorted(name for name, info in there.items() if listed[name].speaks_of(info))
+
+
 def _find(job: Job, written: set[str], used: list[int]) -> _Stale:
     """What is left beside what is ``written``, of whose templates ``used`` names are. Never an
     input."""
@@ -85,16 +102,21 @@ def _find(job: Job, written: set[str], used: list[int]) -> _Stale:
     return _Stale(sorted(names.union(ours)), [ours[name] for name in sorted(ours)])
 
 
-def _of_replaced(bucket: Bucket, written: set[str]) -> dict[str, _Listed]:
+def _of_replaced(bucket: Bucket, written: set[str], *, job_id: str = "") -> dict[str, _Listed]:
     """The rest of the results that a job replaces which writes ``written``, by name.
 
     A name belongs to the newest manifest that lists it. The result of that one is replaced if it
-    lists a name that is written, too; else nobody replaces it.
+    lists a name that is written, too; else nobody replaces it. ``job_id``: of the job, if it has a
+    manifest; the job replaced no result that is newer.
     """
     newest: dict[str, _Listed | None] = dict.fromkeys(written)
+    is_older = not job_id
     for info in _manifests(bucket):
+        if info.name == manifest_name(job_id):
+            is_older = True
+            continue
         sizes, is_known = _outputs(bucket, info)
-        is_replaced = is_known and not written.isdisjoint(sizes)
+        is_replaced = is_older and is_known and not written.isdisjoint(sizes)
         for name, size_bytes in sizes.items():
             newest.setdefault(name, _Listed(size_bytes, info.mtime_ns) if is_replaced else None)
     return {name: listed for name, listed in newest.items() if listed is not None}

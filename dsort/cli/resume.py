@@ -57,6 +57,7 @@ def resume(
         output.inform(f"job {found.job_id} has finished already")
         if found.in_place:
             _tidy(found, scratch)
+            _tell_stale(found)
         show_finished(found, as_json=as_json)
         return
     run = run_options(
@@ -91,3 +92,23 @@ def _tidy(found: FoundJob, scratch: Path | None) -> None:
     left = tidy_finished(found.bucket, found.job_id, scratch_bases=bases)
     if left:
         output.inform(f"removed what it had left: {', '.join(each.where for each in left)}")
+
+
+def _tell_stale(found: FoundJob) -> None:
+    """Say what is left of replaced results that a job was to remove after its manifest."""
+    from dsort.early_checks import some_of
+    from dsort.errors import InputError
+    from dsort.stale import left_of_replaced
+    from dsort.verification.manifest_file import parse_manifest
+
+    try:
+        manifest = parse_manifest(found.read())
+    except InputError:
+        return  # of another version: nobody can tell
+    left = left_of_replaced(found.bucket, manifest)
+    if left:
+        are = "objects" if len(left) > 1 else "object"
+        output.warn(
+            f"{len(left):,} {are} of results that job {found.job_id} replaced, and was to remove, "
+            f"will be left in {output.place(found.bucket.uri)}: {some_of(left)}"
+        )

@@ -1,8 +1,9 @@
 """A job that was to remove the rest of what it replaced, and died before: whoever goes on with it
-removes the same."""
+removes the same, or tells what is left."""
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,3 +60,35 @@ def test_a_job_that_only_had_to_commit_removes_the_same(
     ended = begun.run(tmp_path, "resume", job_id, "--bucket", "out")
     assert ended.code == 0, ended.err
     assert set(files_of(tmp_path / "out")) == expected
+
+
+@pytest.mark.parametrize("name", ["one template", "key map"])
+def test_what_a_job_left_that_died_once_it_was_committed_is_told(
+    name: str, begun: Coordinators, tmp_path: Path
+) -> None:
+    expected = replaced(tmp_path, CASES[name])
+    fault = PointFault("publish:end", about="manifest")
+    job_id = die(begun, tmp_path, CASES[name], fault)
+    left = sorted(set(files_of(tmp_path / "out")) - expected)
+    ended = begun.run(tmp_path, "resume", job_id, "--bucket", "out")
+    assert ended.code == 0, ended.err
+    said = " ".join(ended.err.split())
+    assert f"warning: {len(left)} objects of results that job {job_id} replaced" in said
+    assert left[0] in said
+    assert set(files_of(tmp_path / "out")) - expected == set(left)
+    for shard in left:
+        (tmp_path / "out" / shard).unlink()
+    again = begun.run(tmp_path, "resume", job_id, "--bucket", "out")
+    assert (again.code, "warning" in again.err) == (0, False), again.err
+
+
+def test_what_is_told_is_not_what_newer_jobs_or_others_wrote(
+    begun: Coordinators, tmp_path: Path
+) -> None:
+    replaced(tmp_path, {})
+    job_id = die(begun, tmp_path, {}, PointFault("publish:end", about="manifest"))
+    manifest = json.loads((tmp_path / "out" / ".dsort" / job_id / "manifest.json").read_text())
+    run_local(tmp_path, Case("map", {"output_shard_records": 2, "overwrite": True}).spec)
+    assert len(files_of(tmp_path / "out")) > len(manifest["outputs"])
+    ended = begun.run(tmp_path, "resume", job_id, "--bucket", "out")
+    assert (ended.code, "warning" in ended.err) == (0, False), ended.err
