@@ -282,7 +282,10 @@ def _job(
         runtime = _runtime(options, flag, memory)
         stack.callback(runtime.close)
         tally = Tally(named={})
-        keymap = flag.wait_for(lambda: load_keymap(spec, tally, fetch=options.fetch))
+        load = partial(load_keymap, spec, tally, fetch=options.fetch)
+        # A job that is gone on with only to be stopped has to be taken first: something is left.
+        is_to_clean = before is not None and flag.requested
+        keymap = load() if is_to_clean else flag.wait_for(load)
         input_bck = resolve_ref(spec.input_bck, options.settings)
         output_bck = resolve_ref(spec.output_bck, options.settings)
         job = Job(
