@@ -24,7 +24,7 @@ from dsort.core.tally import Tally
 from dsort.errors import InvariantError
 from dsort.storage.s3_receipt import ETAGS_KEPT_MAX, Receipt
 from dsort.workers.homes import Request
-from dsort.workers.requests import FreeBytes
+from dsort.workers.requests import FreeBytes, LineFiles
 from dsort.workers.tasks import (
     CreateDone,
     CreatedShard,
@@ -148,6 +148,8 @@ class ArithmeticRuntime:
     def ask(self, home: str, request: Request) -> Any:
         if isinstance(request, FreeBytes):
             return FREE_BYTES, self.homes().index(home)
+        if isinstance(request, LineFiles):
+            return {}  # no reaction was needed
         raise InvariantError(f"{home} has nothing to answer {type(request).__name__} with")
 
     def tell(self, home: str, request: Request) -> None:
