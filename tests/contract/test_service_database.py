@@ -254,3 +254,17 @@ def test_a_connection_that_breaks_is_an_error_of_the_database_and_is_replaced(
                 connection.execute(names)
         with opened.reading() as connection:
             assert connection.execute(names).scalars().all()
+
+
+def test_several_who_open_a_new_file_at_once_all_find_it(tmp_path: Path) -> None:
+    def look(url: str, together: threading.Barrier) -> int:
+        together.wait(WAIT_S)
+        with open_database(url, migrate=False) as opened, opened.reading() as connection:
+            return int(connection.exec_driver_sql("select 1").scalar_one())
+
+    for number in range(60):  # one in twelve was refused
+        together = threading.Barrier(3)
+        url = f"sqlite:///{tmp_path / f'{number}.db'}"
+        with ThreadPoolExecutor(3) as threads:
+            found = list(threads.map(lambda _, u=url, b=together: look(u, b), range(3)))
+        assert found == [1, 1, 1]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +28,8 @@ __all__ = ["Database", "database_url", "open_database", "refuse_undone"]
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 BUSY_MS_MAX = 30_000
+WRITE_AHEAD_TRIES = 100
+WRITE_AHEAD_PAUSE_S = 0.05
 SILENCE_S_MAX = 60  # of a server: a connection that says nothing for longer is given up
 IDLE_MS_MAX = 30_000  # of a client in the middle of a transaction: its locks are everybody's
 _JSON: Final[Mapping[str, Any]] = {"json_serializer": to_json, "json_deserializer": from_json}
@@ -162,7 +166,7 @@ def _sqlite(url: URL) -> Engine:
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, record: Any) -> None:
         cursor = connection.cursor()
-        cursor.execute("PRAGMA journal_mode=WAL")
+        _write_ahead(cursor)
         cursor.execute("PRAGMA synchronous=FULL")  # what was accepted survives a power cut
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.execute(f"PRAGMA busy_timeout={BUSY_MS_MAX}")
@@ -175,6 +179,19 @@ def _sqlite(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _write_ahead(cursor: Any) -> None:
+    """Have the database write ahead. Of two who ask that of a new file at once, SQLite refuses one
+    without waiting, for they would wait for each other."""
+    for left in reversed(range(WRITE_AHEAD_TRIES)):
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError:
+            if not left:
+                raise
+            time.sleep(WRITE_AHEAD_PAUSE_S)
 
 
 def _server(url: URL, connections_max: int, silence_s_max: float) -> Engine:
