@@ -101,7 +101,7 @@ def test_a_job_is_submitted_waited_for_and_shown(place: Place, there: CommandLin
     waited = there("wait", job_id[:-1])
     assert waited.code == 0
     assert waited.out.startswith(f"job        {job_id} finished in ")
-    assert "result    /" in waited.out
+    assert "result     /" in waited.out
     assert "create: done, " in waited.err
     # Over already: the same again, at once.
     assert there("wait", job_id).out == waited.out
