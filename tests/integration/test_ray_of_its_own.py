@@ -130,8 +130,8 @@ def test_a_stopped_job_ends_its_ray(
     job = begin(40)  # enough to do, for as long as it takes to stop it
     job.hear(moment)
     # Before it is taken, a job that is stopped leaves nothing at all; Ray starts after that.
-    leases = tmp_path / "shuffled" / ".dsort"
-    await_that(lambda: [*leases.glob("*/lease.json")], why="the job was not taken")
+    kept = tmp_path / "shuffled" / ".dsort"
+    await_that(lambda: [*kept.rglob("*resolved.json")] or None, why="the job was not taken")
     job.interrupt(number)
     code, out, err = job.end()
     assert code == 128 + number
