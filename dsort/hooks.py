@@ -51,9 +51,7 @@ def hooks_of(on_success: Hook | None, on_failure: Hook | None) -> dict[str, dict
     return {name: hook.called for name, hook in given.items() if hook is not None}
 
 
-def unknown_commands(
-    spec: JobSpec, commands: Mapping[str, Sequence[str]], *, path: str = ""
-) -> list[SpecProblem]:
+def unknown_commands(spec: JobSpec, commands: Mapping[str, Sequence[str]]) -> list[SpecProblem]:
     """What is wrong with the hooks of a spec: commands that nobody defined here."""
     problems = []
     for name, hook in hooks_of(spec.on_success, spec.on_failure).items():
@@ -66,7 +64,7 @@ def unknown_commands(
             f'did you mean "{near}"?' if near else f"{known}; [commands] in the settings has them"
         )
         message = f'"{command}" is no command that may be called here'
-        problems.append(SpecProblem(f"{path}{name}.command", message, hint))
+        problems.append(SpecProblem(f"{name}.command", message, hint))
     return problems
 
 
