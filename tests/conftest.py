@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SEED_VARIABLE = "DSORT_TEST_SEED"
 SEED = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
+os.environ[SEED_VARIABLE] = str(SEED)  # all processes of pytest-xdist collect the same tests
 
 hypothesis.settings.register_profile("dsort", derandomize=False, print_blob=True, deadline=None)
 hypothesis.settings.load_profile("dsort")
@@ -34,6 +35,13 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all tests are collected
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(SEED)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process of pytest-xdist has all tests of Ray: two clusters at once are too many."""
+    for item in items:
+        if item.get_closest_marker("ray"):
+            item.add_marker(pytest.mark.xdist_group("ray"))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

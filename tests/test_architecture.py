@@ -309,6 +309,12 @@ def test_no_handler_swallows_everything() -> None:
     none_of(wrong)
 
 
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Pytest imports them by it, and stops at the second."""
+    names = [path.name for path in sources("tests") if path.name.startswith("test_")]
+    none_of(sorted({name for name in names if names.count(name) > 1}))
+
+
 def test_tests_never_sleep() -> None:
     wrong = []
     for path in sources("tests"):

@@ -127,7 +127,9 @@ def hosting(
     root: Path, monkeypatch: pytest.MonkeyPatch, *, points: Path | None = None, **config: Any
 ) -> Iterator[Hosting]:
     """A database and its first dispatcher. ``points``: the faults that job processes meet. In the
-    end all processes of jobs are killed."""
+    end all processes of jobs are killed, and none is left as a zombie: other tests of this process
+    count its children."""
+    before = set(psutil.Process().children())
     for name, value in points_environment(points).items():
         monkeypatch.setenv(name, value)
     if points is None:
@@ -151,3 +153,4 @@ def hosting(
                 if row.pid is not None:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(row.pid, signal.SIGKILL)
+            psutil.wait_procs(set(psutil.Process().children()) - before, timeout=WAIT_S)
