@@ -153,7 +153,7 @@ def test_what_still_runs_of_it_is_ended_first_and_no_reader_is(
 @pytest.mark.parametrize(
     "changes",
     [{"host": "another"}, {"boot_id": f"{Machine().holder().boot_id}1"}, {"pid": os.getpid()}],
-    ids=str,
+    ids=["host", "boot", "pid"],
 )
 def test_nobody_decides_for_another_machine_or_container(
     base: Path, changes: dict[str, str]
