@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.costs import parts_of
-from dsort.core.columns import Int64s
 from dsort.core.mixing_counts import MixingGrid, MixingPart, OutputRuns
 from dsort.core.plan import CutRule, OpenShard, Piece
-from dsort.core.tally import Tally
+from dsort.data.columns import Int64s
+from dsort.data.tally import Tally
 from dsort.errors import InvariantError
 from dsort.storage.s3_receipt import ETAGS_KEPT_MAX, Receipt
 from dsort.workers.homes import Request

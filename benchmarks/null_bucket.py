@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.storage.base import INTERNAL_PREFIX, Buffer, ObjectInfo, ReadObject
 from dsort.storage.memory import MemoryReadObject

@@ -21,7 +21,7 @@ from benchmarks.costs import Layout, costs_of, requests_of
 from benchmarks.null_bucket import NullBucket
 from dsort.coordinator import run_job
 from dsort.core.movement import JobMemory
-from dsort.core.tally import Tally
+from dsort.data.tally import Tally
 from dsort.job import Job
 from dsort.job_setup import output_names, with_seed
 from dsort.reports import Event, PhaseDone, RunOptions

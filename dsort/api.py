@@ -16,7 +16,7 @@ from dsort.core.bucket_ref import BucketRef
 from dsort.core.journal import JournalState
 from dsort.core.manifest import manifest_name, report_name
 from dsort.core.movement import JobMemory, workers_that_fit
-from dsort.core.tally import Tally
+from dsort.data.tally import Tally
 from dsort.errors import DsortError, JobConflictError, JobStoppedError, SpecError
 from dsort.hooks import call_hook, job_notice, unknown_commands
 from dsort.job import Job

@@ -18,9 +18,8 @@ from dsort.commit import (
     take_back,
 )
 from dsort.core.manifest import manifest_name, report_name
-from dsort.core.tally import Tally
-from dsort.core.tracebacks import one_sentence
 from dsort.creation import Created, create, file_bytes, seal
+from dsort.data.tally import Tally
 from dsort.errors import DsortError, StorageError
 from dsort.job import Job
 from dsort.journal import discard_run
@@ -39,6 +38,7 @@ from dsort.resuming import (
 )
 from dsort.stale import look_for_stale, remove_stale
 from dsort.starting import check_output_room, resolve
+from dsort.tracebacks import one_sentence
 
 __all__ = ["plan_job", "planned", "run_job"]
 

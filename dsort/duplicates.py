@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dsort.core.columns import BytesColumn, Int64s
 from dsort.core.duplicates import new_keys
-from dsort.core.tally import SAMPLES_MAX, Tally
+from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError
 from dsort.extraction import Extraction, answers
 from dsort.job import Job

@@ -11,8 +11,8 @@ import numpy as np
 from dsort.core.buckets import pick_splitters
 from dsort.core.journal import HomeLost as HomeGone
 from dsort.core.journal import ShardExtracted
-from dsort.core.record_index import SortKeys
-from dsort.core.tally import Tally
+from dsort.data.index import SortKeys
+from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError, WorkerLostError
 from dsort.job import Job
 from dsort.workers.homes import Where

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dsort.core.members import MemberKind, MemberTable, ScanNotes
-from dsort.core.record_keys import split_name
-from dsort.core.records import FormedRecords, form_records
 from dsort.core.safe_names import new_safe_names, unsafe_links, unsafe_rows
+from dsort.data.members import MemberKind, MemberTable, ScanNotes
+from dsort.data.record_keys import split_name
+from dsort.data.records import FormedRecords, form_records
 
 if TYPE_CHECKING:
     from dsort.storage.base import Bucket

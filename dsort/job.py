@@ -16,8 +16,8 @@ from dsort.core.keymap import KeyMap
 from dsort.core.mixing import Mixing
 from dsort.core.movement import JobMemory, Movement
 from dsort.core.outputs import OutputNames
-from dsort.core.tally import Tally
 from dsort.core.timeline import Timeline
+from dsort.data.tally import Tally
 from dsort.errors import ObjectNotFoundError
 from dsort.journal import Journal, journal_prefix
 from dsort.lease import Lease

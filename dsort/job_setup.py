@@ -12,12 +12,12 @@ from dsort.core.egress import FetchPolicy
 from dsort.core.keymap import KeyMap, entries_of_mapping, parse_keymap
 from dsort.core.movement import COORDINATOR_BYTES, JobMemory
 from dsort.core.outputs import OutputNames
-from dsort.core.sizes import Percent
 from dsort.core.sort_rule import SortRule
-from dsort.core.tally import SAMPLES_MAX, Tally
+from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError
 from dsort.keymap_source import read_keymap_text, shown_location
 from dsort.reports import RunOptions
+from dsort.sizes import Percent
 from dsort.spec.model import JobSpec
 from dsort.storage.memory_limits import process_memory_bytes, usable_memory_bytes
 from dsort.storage.process_limits import address_space_bytes, free_processes

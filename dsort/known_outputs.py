@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dsort.core.manifest import manifest_name
-from dsort.core.tally import Tally
+from dsort.data.tally import Tally
 from dsort.errors import ShardEndError, StorageError
 from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.workers.inputs import InputShard

@@ -15,8 +15,7 @@ from dsort.core.mixing_counts import MixingTally
 from dsort.core.mixing_verdict import judge_mixing
 from dsort.core.outputs import TemplateExhaustedError
 from dsort.core.plan import CutRule, OpenShard, OutputShard, Piece, merge_pieces
-from dsort.core.sizes import format_bytes
-from dsort.core.tally import Tally, tally_rows, tally_told
+from dsort.data.tally import Tally, tally_rows, tally_told
 from dsort.duplicates import (
     RENAME_FILE,
     Dropped,
@@ -35,6 +34,7 @@ from dsort.extraction import (
 from dsort.job import Job
 from dsort.ordering import Ordering
 from dsort.reactions import store_reactions
+from dsort.sizes import format_bytes
 from dsort.storage.small_objects import parse_json
 from dsort.workers.index_store import check_renames, check_splitters
 from dsort.workers.tasks import CutDone, CutTask, ExtractDone

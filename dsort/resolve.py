@@ -12,7 +12,7 @@ from dsort.core.globs import glob_prefix, glob_regex
 from dsort.core.input_templates import expand_inputs
 from dsort.core.names import archive_extension, is_internal
 from dsort.core.outputs import OutputNames
-from dsort.core.tally import Tally
+from dsort.data.tally import Tally
 from dsort.errors import InputError, MissingShardError, SpecError, SpecProblem, StorageError
 from dsort.spec.model import JobSpec
 from dsort.storage.base import Bucket, ObjectInfo

@@ -21,9 +21,8 @@ from dsort.core.movement import (
     choose_movement,
     least_memory_bytes,
 )
-from dsort.core.sizes import format_bytes
-from dsort.core.tally import Tally, tally_of, tally_rows
 from dsort.creation import staged
+from dsort.data.tally import Tally, tally_of, tally_rows
 from dsort.early_checks import refuse_taken_early, refuse_unreadable
 from dsort.errors import ChangedInputError, SpecError, SpecProblem, StorageError, StorageFullError
 from dsort.job import Job
@@ -39,6 +38,7 @@ from dsort.lease import Lease
 from dsort.reports import JobStarted
 from dsort.resolve import refuse_early_collisions, resolve_inputs
 from dsort.resuming import RESOLVED_FILE, note_names, resolved_before
+from dsort.sizes import format_bytes
 from dsort.storage.store_limits import StoreLimits
 from dsort.workers.inputs import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.workers.requests import FreeBytes

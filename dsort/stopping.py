@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.errors import JobStoppedError
 
 __all__ = ["StopFlag"]

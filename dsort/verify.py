@@ -40,7 +40,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dsort.core.tally import Tally
+from dsort.data.tally import Tally
 from dsort.errors import InputError, ObjectNotFoundError
 from dsort.job_setup import load_keymap, output_names, sort_rule
 from dsort.reports import Event, RunOptions, VerifyReport

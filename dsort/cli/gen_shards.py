@@ -10,8 +10,8 @@ import typer
 from dsort.cli import options, output
 from dsort.cli.buckets import open_argument
 from dsort.cli.progress import make_reporter
-from dsort.core.sizes import parse_size_bytes
 from dsort.errors import SpecError, SpecProblem
+from dsort.sizes import parse_size_bytes
 
 __all__ = ["gen_shards"]
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from typing import TextIO
 from urllib.parse import unquote
 
-from dsort.core.sizes import format_bytes
 from dsort.errors import StorageError
+from dsort.sizes import format_bytes
 
 __all__ = [
     "abandon_stdout",

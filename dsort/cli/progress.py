@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from dsort.cli import output
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.reports import Event, JobStarted, JobWarning, PhaseDone, Progress
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dsort.client.events import JobEvent, stream_events
 from dsort.client.schedules import Schedules
 from dsort.client.transport import Patience, Query, Transport
 from dsort.client.values import Identity, Job, Validation, report_of
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.errors import NotFoundError, ServiceError, SpecError
 from dsort.reports import JobReport, PlanReport
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from dsort.client.problems import error_of
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.errors import DsortError, ServiceError, SpecError, TooManyRequestsError
 
 __all__ = ["Patience", "Query", "Transport", "checked_url"]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.core.columns import Int32s, Int64s
 from dsort.core.order import order_rows
-from dsort.core.record_index import SortKeys
+from dsort.data.columns import Int32s, Int64s
+from dsort.data.index import SortKeys
 
 __all__ = ["Bucketing", "Splitters", "pick_splitters"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dsort.core.tally import Tally
+from dsort.data.tally import Tally
 from dsort.errors import InvariantError
 
 __all__ = ["PHASES", "Advanced", "JobState", "Noted", "PhaseBegan", "PhaseEnded", "PhaseTotals"]

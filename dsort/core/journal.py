@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
 from dsort.core.names import check_object_name
-from dsort.core.tally import Tally, tally_told
+from dsort.data.tally import Tally, tally_told
 from dsort.errors import InvariantError, JobConflictError, StorageError
 
 __all__ = [

@@ -10,7 +10,6 @@ from itertools import repeat
 
 import numpy as np
 
-from dsort.core.columns import Bools, BytesColumn, Int32s, Int64s
 from dsort.core.keymap_patterns import AMBIGUOUS, NONE, KeyPatterns, merged_groups
 from dsort.core.keymap_text import (
     KeyMapEntries,
@@ -18,6 +17,7 @@ from dsort.core.keymap_text import (
     entries_of_mapping,
     parse_keymap,
 )
+from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s
 from dsort.errors import InvariantError
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dsort.core.columns import Int32s
+from dsort.data.columns import Int32s
 from dsort.errors import InvariantError, KeyMapError
 
 __all__ = ["AMBIGUOUS", "NONE", "KeyPatterns", "merged_groups"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.core.columns import BytesColumn, Int32s
+from dsort.data.columns import BytesColumn, Int32s
 from dsort.errors import KeyMapError, SpecError, SpecProblem
 
 __all__ = ["KeyMapEntries", "MalformedLine", "entries_of_mapping", "parse_keymap"]

@@ -37,7 +37,7 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
-from dsort.core.json_rows import Rows, json_bytes
+from dsort.data.json_rows import Rows, json_bytes
 
 __all__ = [
     "MANIFEST_VERSION",

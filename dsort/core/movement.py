@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dsort.core.sizes import format_bytes
+from dsort.sizes import format_bytes
 
 __all__ = [
     "COORDINATOR_BYTES",

@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.core.columns import BytesColumn, Int64s, UInt64s
-from dsort.core.record_index import SortKeys
+from dsort.data.columns import BytesColumn, Int64s, UInt64s
+from dsort.data.index import SortKeys
 
 __all__ = [
     "big_int_words",

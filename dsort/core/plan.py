@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dsort.core.columns import Int32s, Int64s
+from dsort.data.columns import Int32s, Int64s
 
 __all__ = ["CutRule", "OpenShard", "OutputShard", "Piece", "cut_bucket", "merge_pieces"]
 

@@ -6,6 +6,6 @@ shard. It knows nothing of buckets, paths, records or jobs. New containers are n
 
 from __future__ import annotations
 
-from dsort.core.members import MemberKind, MemberTable, ScanNotes
+from dsort.data.members import MemberKind, MemberTable, ScanNotes
 
 __all__ = ["MemberKind", "MemberTable", "ScanNotes"]

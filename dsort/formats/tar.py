@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.core.columns import Int64s, UInt8s, UInt64s
-from dsort.core.members import MemberTable, ScanNotes
+from dsort.data.columns import Int64s, UInt8s, UInt64s
+from dsort.data.members import MemberTable, ScanNotes
 from dsort.errors import CorruptShardError
 from dsort.formats.tar_ends import END_BYTES, EndWatch
 from dsort.formats.tar_globals import GlobalRecords

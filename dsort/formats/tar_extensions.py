@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.core.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
 from dsort.formats.tar_headers import BLOCK_BYTES
 
 __all__ = ["LongNames", "gnu_names", "pax_names", "with_long_names"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dsort.core.members import MemberKind
+from dsort.data.members import MemberKind
 from dsort.errors import CorruptShardError
 from dsort.formats.tar_globals import GlobalRecords
 from dsort.formats.tar_headers import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.core.columns import BytesColumn, Int64s, UInt8s
-from dsort.core.members import MemberKind, MemberTable, ScanNotes
+from dsort.data.columns import BytesColumn, Int64s, UInt8s
+from dsort.data.members import MemberKind, MemberTable, ScanNotes
 from dsort.formats.tar_headers import BLOCK_BYTES, padded_bytes
 from dsort.formats.tar_links import resolve_links
 from dsort.formats.tar_member import TarMember

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.core.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
-from dsort.core.members import MemberKind
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
+from dsort.data.members import MemberKind
 from dsort.formats.tar_extensions import gnu_names, pax_names, with_long_names
 from dsort.formats.tar_fields import names, plain_numbers, sizes, suspect_prefixes
 from dsort.formats.tar_headers import BLOCK_BYTES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.core.columns import UInt8s
+from dsort.data.columns import UInt8s
 from dsort.errors import CorruptShardError
 from dsort.formats.tar_headers import BLOCK_BYTES, compression_of
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.runtime.answers import settle
 from dsort.service.jobs.rows import EventRow
 from dsort.service.jobs.store import JobStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database, open_database
 from dsort.service.feed import EventFeed

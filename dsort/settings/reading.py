@@ -21,9 +21,9 @@ from dsort.core.bucket_uri import (
     split_scheme,
 )
 from dsort.core.near_names import closest
-from dsort.core.sizes import format_bytes, parse_size_bytes
 from dsort.errors import SpecError, SpecProblem
 from dsort.settings.values import Settings, StoreSettings
+from dsort.sizes import format_bytes, parse_size_bytes
 
 __all__ = ["load_settings"]
 

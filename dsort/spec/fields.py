@@ -25,8 +25,8 @@ from dsort.core.names import (
     check_supported,
     normalize_extension,
 )
-from dsort.core.sizes import parse_quantity, parse_size_bytes
 from dsort.core.templates import parse_template
+from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket
 from dsort.spec.hints import FieldError, describe
 

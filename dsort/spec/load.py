@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dsort.core.names import shortened
-from dsort.core.sizes import format_bytes
 from dsort.errors import SpecError, SpecProblem
+from dsort.sizes import format_bytes
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import closest, describe, path_of, plain_problems
 from dsort.spec.model import Algorithm, Draft, Hook, InputFormat, JobConfig, JobSpec

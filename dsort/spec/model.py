@@ -10,8 +10,8 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from dsort.core.bucket_ref import BucketRef
-from dsort.core.sizes import Bytes, Percent, parse_quantity
 from dsort.errors import SpecError
+from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import rules
 from dsort.spec.fields import (
     ArchiveExtension,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.errors import InvariantError, TransientStorageError
 from dsort.storage.base import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
 from dsort.storage.retrying import ReadCutShortError

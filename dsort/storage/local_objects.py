@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Sequence
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
 from dsort.storage.base import Buffer, ObjectInfo
 from dsort.storage.linux import start_writeback

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.errors import (
     InvariantError,
     NamesTakenError,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Protocol
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.errors import StorageError, TransientStorageError
 from dsort.storage.base import ObjectInfo
 from dsort.storage.retrying import ReadCutShortError

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import obstore
 
+from dsort.closing import Closing
 from dsort.core.bucket_ref import BucketRef
-from dsort.core.closing import Closing
 from dsort.errors import (
     InvariantError,
     NamesTakenError,

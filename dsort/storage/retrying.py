@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.errors import (
     InvariantError,
     ObjectNotFoundError,

@@ -13,7 +13,7 @@ from typing import Any
 import botocore.exceptions as boto
 from awscrt.checksums import crc32c
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
 from dsort.storage.base import Buffer
 from dsort.storage.retrying import RetryPolicy

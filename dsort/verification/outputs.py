@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.core.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.core.manifest import ManifestOutput
-from dsort.core.members import MemberTable
+from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
+from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError, ObjectNotFoundError
 from dsort.storage.base import Bucket
 from dsort.verification.cuts import Place, ShardFacts

@@ -15,10 +15,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from dsort.core.closing import Closing
-from dsort.core.columns import Int64s, UInt64s
-from dsort.core.members import MemberTable
-from dsort.core.record_index import Segments
+from dsort.closing import Closing
+from dsort.data.columns import Int64s, UInt64s
+from dsort.data.index import Segments
+from dsort.data.members import MemberTable
 from dsort.stopping import StopFlag
 from dsort.storage.base import Bucket, ReadObject
 from dsort.workers.shard_bytes import PayloadBuffer, ShardBytes

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.core.columns import BytesColumn
+from dsort.data.columns import BytesColumn
 from dsort.errors import StorageError
 from dsort.storage.os_errors import StorageErrors
 from dsort.workers.scratch import Scratch

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dsort.core.columns import Int64s
+from dsort.data.columns import Int64s
 from dsort.storage.base import Bucket
 from dsort.workers.created_log import CreatedLog
 from dsort.workers.homes import Homes

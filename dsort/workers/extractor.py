@@ -8,12 +8,12 @@ import numpy as np
 import xxhash
 
 from dsort.core.buckets import Bucketing
-from dsort.core.columns import BytesColumn, Int32s, Int64s, UInt64s
-from dsort.core.members import MemberKind, MemberTable
-from dsort.core.record_index import RecordIndex, Segments
-from dsort.core.records import FormedRecords, form_records
-from dsort.core.shard_ends import refusal
-from dsort.core.tally import Tally
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.index import RecordIndex, Segments
+from dsort.data.members import MemberKind, MemberTable
+from dsort.data.records import FormedRecords, form_records
+from dsort.data.shard_ends import refusal
+from dsort.data.tally import Tally
 from dsort.errors import (
     CorruptShardError,
     DuplicateError,

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dsort.core.columns import BytesColumn, Int32s, Int64s
+from dsort.data.columns import BytesColumn, Int32s, Int64s
 from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.workers.column_file import ColumnFile, columns_bytes
 from dsort.workers.index_store import IndexStore

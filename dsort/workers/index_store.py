@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.core.buckets import Splitters
-from dsort.core.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.core.order import order_rows
-from dsort.core.record_index import RecordIndex, Segments, SortKeys
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.index import RecordIndex, Segments, SortKeys
 from dsort.errors import StorageError
 from dsort.workers.column_file import ColumnFile, columns_bytes, write_columns
 from dsort.workers.scratch import Scratch

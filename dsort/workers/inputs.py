@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.core.columns import BytesColumn
+from dsort.data.columns import BytesColumn
 from dsort.errors import ChangedInputError, StorageError
 from dsort.storage.base import Bucket, ReadObject
 from dsort.workers.column_file import columns_bytes

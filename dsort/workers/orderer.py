@@ -10,14 +10,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from dsort.core.columns import BytesColumn, Int64s
 from dsort.core.duplicates import find_duplicates, repeated_hashes
 from dsort.core.mixing_counts import count_part
 from dsort.core.order import order_rows
 from dsort.core.plan import cut_bucket
-from dsort.core.record_index import Segments, SortKeys
 from dsort.core.sort_rule import SortRule
-from dsort.core.tally import SAMPLES_MAX
+from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.index import Segments, SortKeys
+from dsort.data.tally import SAMPLES_MAX
 from dsort.errors import InvariantError
 from dsort.workers.homes import Homes, Where
 from dsort.workers.index_store import BucketRows, OrderedRows

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from json.encoder import encode_basestring_ascii
 
-from dsort.core.tally import Tally
+from dsort.data.tally import Tally
 from dsort.storage.os_errors import StorageErrors
 from dsort.workers.scratch import Scratch
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from dsort.core.columns import BytesColumn
-from dsort.core.members import MemberTable
-from dsort.core.records import FormedRecords
+from dsort.data.columns import BytesColumn
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
 from dsort.errors import StorageError
 from dsort.formats.tar import renamed
 from dsort.workers.index_store import IndexStore

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.core.columns import BytesColumn, Int64s, UInt64s
-from dsort.core.record_index import SortKeys
+from dsort.data.columns import BytesColumn, Int64s, UInt64s
+from dsort.data.index import SortKeys
 from dsort.workers.created_log import read_created_logs
 from dsort.workers.index_store import IndexStore, OrderedRows, ShardRows
 from dsort.workers.spill import read_spill, remove_spill

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dsort.core.columns import BytesColumn
-from dsort.core.members import MemberKind, MemberTable
 from dsort.core.safe_names import new_safe_names, safe_name, unsafe_links, unsafe_rows
+from dsort.data.columns import BytesColumn
+from dsort.data.members import MemberKind, MemberTable
 from dsort.formats.tar import link_target, other_name, renamed, retargeted
 from dsort.workers.shard_bytes import ShardBytes
 

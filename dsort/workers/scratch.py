@@ -15,7 +15,7 @@ import stat
 import weakref
 from pathlib import Path
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.errors import StorageAccessError, StorageError
 from dsort.storage.base import Buffer
 from dsort.storage.local_removal import remove_entries, remove_if_empty

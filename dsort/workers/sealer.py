@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import numpy as np
 import xxhash
 
-from dsort.core.columns import Int64s
+from dsort.data.columns import Int64s
 from dsort.errors import InvariantError, StorageError
 from dsort.storage.base import Bucket, StagedObject
 from dsort.storage.process_limits import is_no_thread

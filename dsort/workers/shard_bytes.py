@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.core.columns import Int64s
-from dsort.core.members import MemberTable
-from dsort.core.record_index import Segments
+from dsort.data.columns import Int64s
+from dsort.data.index import Segments
+from dsort.data.members import MemberTable
 from dsort.formats.tar import TarScanner, scan
 from dsort.storage.base import ReadObject
 from dsort.workers.scratch import Scratch

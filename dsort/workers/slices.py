@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xxhash
 
-from dsort.core.columns import Int32s, UInt64s
-from dsort.core.record_index import Segments
+from dsort.data.columns import Int32s, UInt64s
+from dsort.data.index import Segments
 
 __all__ = ["hash_records", "slices_of", "slices_of_sources"]
 

@@ -6,14 +6,14 @@ from typing import cast
 
 import numpy as np
 
-from dsort.core.columns import BytesColumn, Int32s, Int64s, UInt8s
 from dsort.core.content import ContentValueError, content_key
-from dsort.core.hashing import md5_digests, shard_seed, shuffle_words
-from dsort.core.members import MemberTable
 from dsort.core.order import big_int_words, float_words, natural_keys
-from dsort.core.record_index import SortKeys
-from dsort.core.records import FormedRecords
 from dsort.core.sort_rule import SortRule
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s
+from dsort.data.hashing import md5_digests, shard_seed, shuffle_words
+from dsort.data.index import SortKeys
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
 from dsort.errors import ContentKeyError
 from dsort.workers.shard_bytes import ShardBytes
 

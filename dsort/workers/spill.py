@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dsort.core.columns import Int64s
+from dsort.data.columns import Int64s
 from dsort.errors import StorageError
 from dsort.storage.base import Buffer
 from dsort.storage.local_objects import LocalStagedObject

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dsort.core.columns import Int64s
+from dsort.data.columns import Int64s
 from dsort.errors import ObjectNotFoundError, ScratchLostError
 from dsort.workers.homes import Homes, Where
 from dsort.workers.index_store import OrderedRows

@@ -13,7 +13,7 @@ from dsort.core.keymap import KeyMap
 from dsort.core.mixing_counts import MixingGrid, MixingPart
 from dsort.core.plan import CutRule, OpenShard, Piece
 from dsort.core.sort_rule import SortRule
-from dsort.core.tally import Tally
+from dsort.data.tally import Tally
 from dsort.storage.store_limits import StoreLimits
 
 __all__ = [

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import webdataset
 
-from dsort.core.shard_ends import refusal
+from dsort.data.shard_ends import refusal
 from dsort.errors import CorruptShardError
 from dsort.formats.tar import scan
 from tests.support.tar_builder import END, member

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dsort.core.tally import Tally
+from dsort.data.tally import Tally
 from dsort.early_checks import refuse_unreadable
 from dsort.errors import CorruptShardError, NamesTakenError, StorageAccessError
 from dsort.resolve import resolve_inputs

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dsort.core.members import MemberKind
+from dsort.data.members import MemberKind
 from dsort.errors import CorruptShardError
 from tests.support.datasets import Member, files_of, write_shards
 from tests.support.engine import count_of, refused, run_local, spec_of

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsort.core.columns import BytesColumn, equal_ranges
-from dsort.core.record_index import Segments
+from dsort.data.columns import BytesColumn, equal_ranges
+from dsort.data.index import Segments
 
 SETTINGS = settings(max_examples=150)
 

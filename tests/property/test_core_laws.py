@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsort.core.buckets import Bucketing, Splitters, pick_splitters
-from dsort.core.columns import BytesColumn, UInt64s
 from dsort.core.duplicates import find_duplicates, new_keys, repeated_hashes
-from dsort.core.hashing import hash_keys
 from dsort.core.order import (
     big_int_words,
     float_words,
@@ -21,8 +19,10 @@ from dsort.core.order import (
     order_rows,
     stable_argsort,
 )
-from dsort.core.record_index import SortKeys
-from dsort.core.record_keys import split_name, split_names
+from dsort.data.columns import BytesColumn, UInt64s
+from dsort.data.hashing import hash_keys
+from dsort.data.index import SortKeys
+from dsort.data.record_keys import split_name, split_names
 
 SETTINGS = settings(max_examples=150)
 

@@ -23,7 +23,7 @@ from dsort.core.journal import (
     decode_segment,
     encode_segment,
 )
-from dsort.core.tally import Tally
+from dsort.data.tally import Tally
 from dsort.journal import Journal, read_journal
 from dsort.storage.memory import MemoryBucket
 

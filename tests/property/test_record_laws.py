@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import webdataset
 
-from dsort.core.columns import BytesColumn
-from dsort.core.records import form_records
+from dsort.data.columns import BytesColumn
+from dsort.data.records import form_records
 from dsort.formats.tar import scan
 from tests.support.datasets import Member, Shard
 

@@ -10,7 +10,7 @@ import tarfile
 
 import pytest
 
-from dsort.core.members import MemberKind
+from dsort.data.members import MemberKind
 from dsort.formats.tar import scan
 from tests.support.tar_builder import END, checksum, gnu_long, header, member, pax
 from tests.support.tar_reading import members_in

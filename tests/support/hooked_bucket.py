@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.storage.base import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
 
 __all__ = ["HookedBucket", "HookedReadObject", "HookedStagedObject"]

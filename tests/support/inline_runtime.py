@@ -17,7 +17,7 @@ from typing import Any
 
 from dsort.coordinator import plan_job, run_job
 from dsort.core.movement import Movement
-from dsort.core.tally import Tally
+from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError
 from dsort.job import Job
 from dsort.job_setup import job_memory, load_keymap, new_job_id, output_names, with_seed

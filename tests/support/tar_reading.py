@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from dsort.core.members import MemberKind, MemberTable
+from dsort.data.members import MemberKind, MemberTable
 from dsort.formats.tar import TarScanner
 from dsort.formats.tar_vector import Blocks
 from dsort.formats.tar_window import Window

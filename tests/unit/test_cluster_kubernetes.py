@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dsort.core.sizes import parse_size_bytes
+from dsort.sizes import parse_size_bytes
 from tests.support.cluster_files import manifests, of_kind, validate, walk
 
 OBJECTS = list(manifests())

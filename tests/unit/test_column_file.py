@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsort.core.columns import BytesColumn
+from dsort.data.columns import BytesColumn
 from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.workers.column_file import Column, ColumnFile, columns_bytes, write_columns
 from dsort.workers.scratch import Scratch

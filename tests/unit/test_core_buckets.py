@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dsort.core.buckets import Bucketing, Splitters, pick_splitters
-from dsort.core.columns import BytesColumn
-from dsort.core.record_index import SortKeys
+from dsort.data.columns import BytesColumn
+from dsort.data.index import SortKeys
 
 
 def hashed(words: list[int]) -> SortKeys:

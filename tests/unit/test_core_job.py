@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsort.core.job import PHASES, Advanced, JobState, Noted, PhaseBegan, PhaseEnded
-from dsort.core.tally import Tally
+from dsort.data.tally import Tally
 from dsort.errors import InvariantError
 
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.core.columns import Int32s, Int64s
 from dsort.core.mixing import Mixing, chi_squared_p_value, mixing_line
 from dsort.core.mixing_counts import (
     BINS_MAX,
@@ -21,6 +20,7 @@ from dsort.core.mixing_counts import (
 )
 from dsort.core.mixing_verdict import counts_in_input_order, judge_mixing, mixing_of
 from dsort.core.plan import CutRule, OpenShard, OutputShard, Piece, cut_bucket, merge_pieces
+from dsort.data.columns import Int32s, Int64s
 
 
 def cut_and_count(

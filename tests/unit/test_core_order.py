@@ -7,9 +7,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from dsort.core.columns import BytesColumn
 from dsort.core.order import float_words, int_words, natural_keys, order_rows
-from dsort.core.record_index import SortKeys
+from dsort.data.columns import BytesColumn
+from dsort.data.index import SortKeys
 
 
 def texts(values: list[bytes]) -> SortKeys:

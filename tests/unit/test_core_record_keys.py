@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.core.columns import BytesColumn
-from dsort.core.record_keys import split_name, split_names
+from dsort.data.columns import BytesColumn
+from dsort.data.record_keys import split_name, split_names
 
 CASES = [
     (b"000001.jpg", b"000001", b"jpg"),

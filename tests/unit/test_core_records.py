@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dsort.core.columns import BytesColumn
-from dsort.core.members import MemberKind, MemberTable
-from dsort.core.records import FormedRecords, form_records
+from dsort.data.columns import BytesColumn
+from dsort.data.members import MemberKind, MemberTable
+from dsort.data.records import FormedRecords, form_records
 
 FILE, LINK, DIRECTORY, DEVICE = (
     MemberKind.FILE,
@@ -144,7 +144,7 @@ def test_two_keys_with_one_hash_are_two_records(monkeypatch: pytest.MonkeyPatch)
     names = [b"a.jpg", b"b.jpg", b"a.cls", b"b.cls", b"b.jpg", b"c.jpg"]
     wanted = rows_of(form_records(table(*names), "keep"))
     monkeypatch.setattr(
-        "dsort.core.records.hash_keys", lambda keys, count: np.zeros(count, np.uint64)
+        "dsort.data.records.hash_keys", lambda keys, count: np.zeros(count, np.uint64)
     )
     assert rows_of(form_records(table(*names), "keep")) == wanted == [[0, 2], [1], [3, 4], [5]]
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dsort.core import keymap_patterns
-from dsort.core.columns import BytesColumn
 from dsort.core.keymap import (
     KeyMap,
     KeyMapEntries,
@@ -18,6 +17,7 @@ from dsort.core.keymap import (
     entries_of_mapping,
     parse_keymap,
 )
+from dsort.data.columns import BytesColumn
 from dsort.errors import InvariantError, KeyMapError, SpecError
 
 Record = tuple[str | bytes, Sequence[str]]  # record key, extensions of its members

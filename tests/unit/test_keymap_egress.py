@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from dsort.core.egress import FetchPolicy, address_kind
-from dsort.core.tally import Tally
+from dsort.data.tally import Tally
 from dsort.errors import KeyMapError
 from dsort.job_setup import load_keymap
 from dsort.keymap_source import read_keymap_text

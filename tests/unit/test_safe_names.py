@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dsort.core.columns import BytesColumn
 from dsort.core.safe_names import (
     new_safe_names,
     safe_name,
@@ -15,6 +14,7 @@ from dsort.core.safe_names import (
     unsafe_links,
     unsafe_rows,
 )
+from dsort.data.columns import BytesColumn
 
 UNSAFE = {
     b"/abs.jpg": b"abs.jpg",

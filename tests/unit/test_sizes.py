@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.core.sizes import Bytes, Percent, format_bytes, parse_quantity, parse_size_bytes
+from dsort.sizes import Bytes, Percent, format_bytes, parse_quantity, parse_size_bytes
 
 
 @pytest.mark.parametrize(

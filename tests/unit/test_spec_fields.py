@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 from spec_cases import CONTENT, problem_of, small, spec_of
 
-from dsort.core.sizes import Bytes, Percent
+from dsort.sizes import Bytes, Percent
 from dsort.spec import parse_spec
 
 

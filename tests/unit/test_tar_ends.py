@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dsort.core.members import ScanNotes
+from dsort.data.members import ScanNotes
 from dsort.errors import CorruptShardError
 from dsort.formats.tar import scan
 from tests.support.tar_builder import END, header, member, pax

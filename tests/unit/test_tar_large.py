@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsort.core.members import MemberTable
+from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError
 from dsort.formats.tar import TarScanner, scan
 from tests.support.tar_builder import END, header, member, pax

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 
-from dsort.core.members import MemberKind
+from dsort.data.members import MemberKind
 from dsort.formats.tar import scan
 from tests.support.tar_builder import END, header, member, pax
 from tests.support.tar_torture import LONG, rewritten

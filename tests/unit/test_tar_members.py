@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dsort.core.members import MemberKind, ScanNotes
+from dsort.data.members import MemberKind, ScanNotes
 from dsort.formats.tar import scan
 from tests.support.tar_reading import (
     as_plain,

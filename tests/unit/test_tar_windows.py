@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsort.core.members import MemberKind
+from dsort.data.members import MemberKind
 from dsort.errors import CorruptShardError
 from dsort.formats.tar import END_OF_ARCHIVE, TarScanner, scan
 from tests.support.tar_builder import END, gnu_long, header, member, pax

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from dsort.core.columns import UInt64s
+from dsort.data.columns import UInt64s
 from dsort.verification.inputs import InputTable, later_duplicates
 from dsort.verification.matching import match_records, occurrences, sort_out
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from dsort.core.columns import Bools, UInt64s
-from dsort.core.hashing import hash_keys
+from dsort.data.columns import Bools, UInt64s
+from dsort.data.hashing import hash_keys
 from dsort.formats.tar import scan
 from dsort.verification.reading import joined_digests
 from dsort.verification.shard_records import RecordSizes, ShardRecords, output_records

@@ -19,8 +19,8 @@ from sqlalchemy.exc import (
     PendingRollbackError,
 )
 
-from dsort.core.closing import Closing
-from dsort.core.total_json import from_json, to_json
+from dsort.closing import Closing
+from dsort.data.total_json import from_json, to_json
 from dsort.errors import SpecError, StorageError
 from dsort.service.database.tables import locks
 

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Dialect, String, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from dsort.core.total_json import encodable
+from dsort.data.total_json import encodable
 
 __all__ = ["AnyText"]
 

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.errors import DsortError, NotFoundError, WorkerLostError
 from dsort.job_setup import cores
 from dsort.runtime.answers import settle

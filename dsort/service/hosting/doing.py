@@ -21,8 +21,8 @@ from dsort.core.manifest import manifest_name, report_name
 from dsort.core.mixing import Mixing
 from dsort.core.mixing_verdict import mixing_of
 from dsort.core.overlap import final_templates
-from dsort.core.tally import Tally
 from dsort.core.timeline import Sample
+from dsort.data.tally import Tally
 from dsort.errors import InputError, JobConflictError, ObjectNotFoundError
 from dsort.job_setup import load_keymap, output_names, store_limits
 from dsort.journal import discard_run

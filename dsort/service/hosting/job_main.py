@@ -23,7 +23,6 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from dsort.core.tracebacks import one_sentence
 from dsort.errors import (
     DsortError,
     ForbiddenError,
@@ -48,6 +47,7 @@ from dsort.service.jobs.store import JobStore
 from dsort.service.schedules.after_commit import run_after_commit
 from dsort.service.security.guard import place_of
 from dsort.stopping import StopFlag
+from dsort.tracebacks import one_sentence
 
 __all__ = ["main"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from dsort.core.tracebacks import without_tracebacks
+from dsort.tracebacks import without_tracebacks
 
 __all__ = ["TAIL_BYTES", "log_path", "read_logs", "remove_logs", "tail", "told_tail"]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.core.egress import FetchPolicy
 from dsort.hooks import call_hook
 from dsort.runtime.answers import settle

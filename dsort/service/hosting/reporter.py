@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.reports import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.service.database.engine import Database
 from dsort.service.jobs.queue import Ending, NewEvent, Told, finish, record, thin_progress

@@ -7,7 +7,7 @@ import os
 import selectors
 import threading
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 
 __all__ = ["Waker"]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from dsort.core.total_json import encodable, to_json
+from dsort.data.total_json import encodable, to_json
 
 __all__ = ["JsonAnswer", "TextAnswer"]
 
 
 class JsonAnswer(JSONResponse):
-    """A JSON document, as :func:`~dsort.core.total_json.to_json` writes any value."""
+    """A JSON document, as :func:`~dsort.data.total_json.to_json` writes any value."""
 
     def render(self, content: Any) -> bytes:
         """The document in UTF-8."""

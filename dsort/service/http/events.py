@@ -15,7 +15,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.exc import SQLAlchemyError
 
-from dsort.core.total_json import to_json
+from dsort.data.total_json import to_json
 from dsort.service.feed import Subscriber
 from dsort.service.http import examples
 from dsort.service.http.dependencies import Caller

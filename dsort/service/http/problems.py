@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dsort.core.tracebacks import one_sentence
 from dsort.errors import DsortError, JobStoppedError, SpecError, TooManyRequestsError
+from dsort.tracebacks import one_sentence
 
 __all__ = ["PROBLEM_JSON", "kind_of", "problem", "problem_of"]
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dsort.core.total_json import encodable
+from dsort.data.total_json import encodable
 from dsort.errors import SpecError, SpecProblem
 from dsort.service.http.answers import JsonAnswer
 from dsort.service.http.problems import PROBLEM_JSON, problem_of

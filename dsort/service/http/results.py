@@ -13,7 +13,6 @@ from fastapi import APIRouter, Response
 
 from dsort import page as job_page
 from dsort.core.manifest import manifest_name, report_name
-from dsort.core.sizes import format_bytes
 from dsort.errors import InputError, NotFoundError, ObjectNotFoundError, StorageError
 from dsort.service.http import examples
 from dsort.service.http.answers import JsonAnswer, TextAnswer
@@ -24,6 +23,7 @@ from dsort.service.jobs.rows import EventRow, JobRow
 from dsort.service.jobs.views import NOT_READ, job_view, rfc3339
 from dsort.service.service import Service
 from dsort.settings import resolve_ref
+from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec
 from dsort.storage.addresses import open_bucket, parse_address
 from dsort.storage.base import Bucket

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final
 
-from dsort.core.closing import Closing
+from dsort.closing import Closing
 from dsort.runtime.answers import settle
 from dsort.service.schedules.firing import Firing
 from dsort.service.schedules.rows import RunRow, ScheduleRow

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dsort.core.names import has_control_characters, shortened
-from dsort.core.sizes import format_bytes
-from dsort.core.total_json import encodable, is_encodable
+from dsort.data.total_json import encodable, is_encodable
 from dsort.errors import SpecError, SpecProblem, TooLargeError
+from dsort.sizes import format_bytes
 from dsort.spec.hints import describe, path_of
 from dsort.spec.syntax import looks_like_json, parse_json, parse_yaml
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 
-from dsort.core.columns import BytesColumn, Int64s, UInt8s
+from dsort.data.columns import BytesColumn, Int64s, UInt8s
 
 __all__ = ["MemberKind", "MemberTable", "ScanNotes"]
 

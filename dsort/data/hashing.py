@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import numpy as np
 import xxhash
 
-from dsort.core.columns import BytesColumn, UInt64s
+from dsort.data.columns import BytesColumn, UInt64s
 
 __all__ = ["hash_keys", "md5_digests", "mix", "shard_seed", "shuffle_words"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.core.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s
 
 __all__ = ["RecordIndex", "Segments", "SortKeys"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.core.columns import BytesColumn, Int64s
+from dsort.data.columns import BytesColumn, Int64s
 
 __all__ = ["SplitNames", "split_name", "split_names"]
 

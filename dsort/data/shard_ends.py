@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsort.core.members import ScanNotes
+from dsort.data.members import ScanNotes
 
 __all__ = ["refusal"]
 

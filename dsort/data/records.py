@@ -7,7 +7,7 @@ own: which of them belong together would be a guess. So ``a.jpg b.jpg a.cls`` ha
 and ``a.jpg a.cls b.jpg a.jpg a.cls`` has two. An extension that one group has twice is a repeated
 name: the last one is kept.
 
-One pass of vectorised steps over a shard's :class:`~dsort.core.members.MemberTable`. What is odd
+One pass of vectorised steps over a shard's :class:`~dsort.data.members.MemberTable`. What is odd
 (strays, repeated names, members that are not adjacent) is settled here by the spec's reactions and
 counted; the caller decides what a count means (warn or abort).
 """
@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.core.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
-from dsort.core.hashing import hash_keys
-from dsort.core.members import MemberKind, MemberTable
-from dsort.core.record_index import Segments
-from dsort.core.record_keys import split_names
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
+from dsort.data.hashing import hash_keys
+from dsort.data.index import Segments
+from dsort.data.members import MemberKind, MemberTable
+from dsort.data.record_keys import split_names
 
 __all__ = ["STRAY_SALT", "FormedRecords", "form_records"]
 
