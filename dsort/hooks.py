@@ -20,9 +20,9 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from dsort.core.egress import FetchPolicy
-from dsort.core.near_names import closest
 from dsort.errors import DsortError, SpecProblem
 from dsort.guarded_http import RefusedConnectionError, web_opener
+from dsort.naming.near_names import closest
 from dsort.reports import JobReport
 from dsort.spec.model import Hook, JobSpec
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dsort.core.safe_names import new_safe_names, unsafe_links, unsafe_rows
 from dsort.data.members import MemberKind, MemberTable, ScanNotes
 from dsort.data.record_keys import split_name
 from dsort.data.records import FormedRecords, form_records
+from dsort.naming.safe_names import new_safe_names, unsafe_links, unsafe_rows
 
 if TYPE_CHECKING:
     from dsort.storage.base import Bucket

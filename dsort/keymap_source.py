@@ -20,9 +20,9 @@ from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from dsort.core.egress import FetchPolicy
-from dsort.core.names import INTERNAL_PART
 from dsort.errors import KeyMapError
 from dsort.guarded_http import RefusedConnectionError, web_opener
+from dsort.naming.names import INTERNAL_PART
 
 __all__ = ["read_keymap_text", "shown_location"]
 

@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from dsort.core.names import check_output_name
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.journal import staged
+from dsort.naming.names import check_output_name
 from dsort.storage.base import COPY, Bucket, ObjectInfo
 
 __all__ = [

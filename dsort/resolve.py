@@ -8,12 +8,12 @@ from itertools import islice
 from pathlib import Path
 
 from dsort.core.bucket_ref import BucketRef
-from dsort.core.globs import glob_prefix, glob_regex
-from dsort.core.input_templates import expand_inputs
-from dsort.core.names import archive_extension, is_internal
 from dsort.core.outputs import OutputNames
 from dsort.data.tally import Tally
 from dsort.errors import InputError, MissingShardError, SpecError, SpecProblem, StorageError
+from dsort.naming.globs import glob_prefix, glob_regex
+from dsort.naming.inputs import expand_inputs
+from dsort.naming.names import archive_extension, is_internal
 from dsort.spec.model import JobSpec
 from dsort.storage.base import Bucket, ObjectInfo
 from dsort.storage.local_listing import list_broken_links

@@ -103,8 +103,8 @@ def gen_shards(
 
 def _split_target(target: str) -> tuple[str, list[str]]:
     """(bucket, names): the bucket ends at the last slash before the template's first range."""
-    from dsort.core.names import check_output_name
-    from dsort.core.templates import parse_template
+    from dsort.naming.names import check_output_name
+    from dsort.naming.templates import parse_template
 
     first_range = FIRST_RANGE.search(target)
     cut = target.rfind("/", 0, first_range.start() if first_range else None)

@@ -13,8 +13,8 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from dsort.core.bucket_ref import BucketRef
-from dsort.core.names import INTERNAL_PART, is_internal, shortened
-from dsort.core.near_names import closest
+from dsort.naming.names import INTERNAL_PART, is_internal, shortened
+from dsort.naming.near_names import closest
 
 __all__ = [
     "AIS_ENDPOINT_HINT",

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, fields
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
-from dsort.core.names import check_object_name
 from dsort.data.tally import Tally, tally_told
 from dsort.errors import InvariantError, JobConflictError, StorageError
+from dsort.naming.names import check_object_name
 
 __all__ = [
     "INTEGER_MAX",

@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dsort.core.names import check_output_name, with_extension
-from dsort.core.overlap import final_templates, names_made
 from dsort.core.plan import CutRule, OutputShard
-from dsort.core.templates import ShardTemplate, parse_template
+from dsort.naming.names import check_output_name, with_extension
+from dsort.naming.overlap import final_templates, names_made
+from dsort.naming.templates import ShardTemplate, parse_template
 
 __all__ = ["OutputNames", "TemplateExhaustedError"]
 

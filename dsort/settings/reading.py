@@ -20,8 +20,8 @@ from dsort.core.bucket_uri import (
     parse_store_uri,
     split_scheme,
 )
-from dsort.core.near_names import closest
 from dsort.errors import SpecError, SpecProblem
+from dsort.naming.near_names import closest
 from dsort.settings.values import Settings, StoreSettings
 from dsort.sizes import format_bytes, parse_size_bytes
 

@@ -25,8 +25,8 @@ from dsort.core.bucket_uri import (
     split_scheme,
     store_ref,
 )
-from dsort.core.near_names import closest
 from dsort.errors import SpecProblem
+from dsort.naming.near_names import closest
 from dsort.spec.hints import FieldError, describe
 
 __all__ = ["BUCKET_SCHEMA", "BucketRef", "bucket_value", "parse_bucket"]

@@ -17,15 +17,15 @@ from pydantic import (
 )
 
 from dsort.core.bucket_ref import BucketRef
-from dsort.core.globs import glob_regex
-from dsort.core.input_templates import parse_input_template
-from dsort.core.names import (
+from dsort.naming.globs import glob_regex
+from dsort.naming.inputs import parse_input_template
+from dsort.naming.names import (
     check_object_name,
     check_output_name,
     check_supported,
     normalize_extension,
 )
-from dsort.core.templates import parse_template
+from dsort.naming.templates import parse_template
 from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket
 from dsort.spec.hints import FieldError, describe

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dsort.core.names import shortened
-from dsort.core.near_names import closest
 from dsort.errors import SpecProblem
+from dsort.naming.names import shortened
+from dsort.naming.near_names import closest
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

@@ -13,8 +13,8 @@ from typing import Any, Final, TextIO
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from dsort.core.names import shortened
 from dsort.errors import SpecError, SpecProblem
+from dsort.naming.names import shortened
 from dsort.sizes import format_bytes
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import closest, describe, path_of, plain_problems

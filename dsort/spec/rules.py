@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dsort.core.bucket_uri import WEB, object_store_behind
-from dsort.core.input_repeats import find_repeats
-from dsort.core.input_templates import parse_input_template
-from dsort.core.names import archive_extension, check_supported
-from dsort.core.templates import parse_template
 from dsort.errors import SpecProblem
+from dsort.naming.inputs import parse_input_template
+from dsort.naming.names import archive_extension, check_supported
+from dsort.naming.repeats import find_repeats
+from dsort.naming.templates import parse_template
 
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec

@@ -14,8 +14,8 @@ from typing import Any, Final, NoReturn
 
 import yaml
 
-from dsort.core.names import shortened
 from dsort.errors import SpecError
+from dsort.naming.names import shortened
 
 __all__ = ["looks_like_json", "parse_json", "parse_yaml"]
 

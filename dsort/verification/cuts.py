@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from dsort.core.linear_regex import LinearRegex
 from dsort.core.manifest import ManifestOutput
 from dsort.core.outputs import OutputNames
+from dsort.naming.linear_regex import LinearRegex
 from dsort.spec.model import JobSpec
 from dsort.storage.base import Bucket
 from dsort.verification.findings import Findings

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dsort.core.safe_names import new_safe_names, safe_name, unsafe_links, unsafe_rows
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberKind, MemberTable
 from dsort.formats.tar import link_target, other_name, renamed, retargeted
+from dsort.naming.safe_names import new_safe_names, safe_name, unsafe_links, unsafe_rows
 from dsort.workers.shard_bytes import ShardBytes
 
 __all__ = ["UnsafeNames", "find_unsafe", "shown_changes", "with_new_headers", "with_safe_names"]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dsort.core.names import with_extension
-from dsort.core.overlap import final_templates, first_conflict, templates_overlap
-from dsort.core.templates import parse_template
+from dsort.naming.names import with_extension
+from dsort.naming.overlap import final_templates, first_conflict, templates_overlap
+from dsort.naming.templates import parse_template
 
 SECONDS_MAX = 2.0
 NAMES_OF_ENDLESS = 2_500  # more than any number that a bounded template here can say

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.core.globs import glob_prefix, glob_regex
+from dsort.naming.globs import glob_prefix, glob_regex
 
 MATCHES = [
     ("*.tar", "a.tar", True),

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from dsort.core.input_repeats import NAMES_LOOKED_AT_MAX, find_repeats
-from dsort.core.input_templates import parse_input_template
+from dsort.naming.inputs import parse_input_template
+from dsort.naming.repeats import NAMES_LOOKED_AT_MAX, find_repeats
 from tests.support.commands import CommandLine
 from tests.support.engine import spec_of
 

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from dsort.core.input_templates import NAMES_MAX, expand_inputs, parse_input_template
+from dsort.naming.inputs import NAMES_MAX, expand_inputs, parse_input_template
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.core.names import (
+from dsort.naming.names import (
     ARCHIVE_EXTENSIONS,
     INTERNAL_PART,
     SUPPORTED_EXTENSIONS,

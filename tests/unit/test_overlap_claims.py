@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dsort.core.overlap import claims_of, first_conflict, names_made, templates_overlap
+from dsort.naming.overlap import claims_of, first_conflict, names_made, templates_overlap
 from dsort.spec.load import parse_spec
 
 PLAIN = {"input_bck": "in", "output_shard_size": 1}

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from dsort.core.safe_names import (
+from dsort.data.columns import BytesColumn
+from dsort.naming.safe_names import (
     new_safe_names,
     safe_name,
     target_escapes,
     unsafe_links,
     unsafe_rows,
 )
-from dsort.data.columns import BytesColumn
 
 UNSAFE = {
     b"/abs.jpg": b"abs.jpg",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from dsort.core import overlap
+from dsort.naming import overlap
 from dsort.service.database.engine import Database
 from dsort.service.jobs import conflicts
 from dsort.service.jobs.conflicts import Claims, conflict_of, is_known

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from dsort.core.globs import glob_regex
 from dsort.core.keymap import KeyMap, entries_of_mapping
-from dsort.core.names import check_output_name
-from dsort.core.templates import parse_template
 from dsort.data.columns import BytesColumn
 from dsort.errors import DsortError, KeyMapError, SpecError, TooLargeError
+from dsort.naming.globs import glob_regex
+from dsort.naming.names import check_output_name
+from dsort.naming.templates import parse_template
 from dsort.service.security.guard import (
     SpecPolicy,
     TextLimits,

@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from dsort.core.templates import COUNT_MAX, ShardTemplate, parse_template
+from dsort.naming.templates import COUNT_MAX, ShardTemplate, parse_template
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
-from dsort.core.overlap import first_conflict
+from dsort.naming.overlap import first_conflict
 
 __all__ = ["Claims", "conflict_of", "is_known"]
 

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
-from dsort.core.names import check_object_name
 from dsort.hooks import hooks_of
+from dsort.naming.names import check_object_name
 from dsort.service.schedules.cron import parse_cron
 from dsort.service.schedules.intervals import parse_interval
 from dsort.spec.hints import FieldError, describe

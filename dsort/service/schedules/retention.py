@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dsort.core.manifest import index_name, manifest_name
-from dsort.core.overlap import names_made
 from dsort.errors import DsortError, ObjectNotFoundError
+from dsort.naming.overlap import names_made
 from dsort.service.schedules.results import Opener, Result, ScheduleResults
 from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.local_removal import remove_if_empty

@@ -18,13 +18,13 @@ from urllib.parse import unquote, urlsplit
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.bucket_uri import SECRET_HINT
 from dsort.core.egress import FetchPolicy
-from dsort.core.globs import glob_prefix
-from dsort.core.input_templates import parse_input_template
-from dsort.core.names import INTERNAL_PART, check_object_name, check_output_name, shortened
-from dsort.core.templates import parse_template
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.hooks import hooks_of, unknown_commands
 from dsort.keymap_source import shown_location
+from dsort.naming.globs import glob_prefix
+from dsort.naming.inputs import parse_input_template
+from dsort.naming.names import INTERNAL_PART, check_object_name, check_output_name, shortened
+from dsort.naming.templates import parse_template
 from dsort.service.security.roots import SpecPolicy
 from dsort.service.security.spec_text import (
     TextLimits,

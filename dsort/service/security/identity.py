@@ -17,8 +17,8 @@ from typing import Protocol
 
 from sqlalchemy import ColumnElement, Table, and_, false, or_, true
 
-from dsort.core.wildcards import wildcard_match
 from dsort.errors import SpecError, SpecProblem
+from dsort.naming.wildcards import wildcard_match
 from dsort.service.database import tables
 
 __all__ = [

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.bucket_uri import OBJECT_STORES, WEB, split_scheme
 from dsort.core.egress import FetchPolicy, check_host_pattern
-from dsort.core.wildcards import has_wildcard, wildcard_match
 from dsort.errors import SpecError, SpecProblem
+from dsort.naming.wildcards import has_wildcard, wildcard_match
 from dsort.settings import Settings
 
 __all__ = ["Operated", "SpecPolicy", "host_problems", "policy_of"]

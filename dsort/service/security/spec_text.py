@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dsort.core.names import has_control_characters, shortened
 from dsort.data.total_json import encodable, is_encodable
 from dsort.errors import SpecError, SpecProblem, TooLargeError
+from dsort.naming.names import has_control_characters, shortened
 from dsort.sizes import format_bytes
 from dsort.spec.hints import describe, path_of
 from dsort.spec.syntax import looks_like_json, parse_json, parse_yaml

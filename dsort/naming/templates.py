@@ -23,7 +23,7 @@ from itertools import count
 from math import prod
 from typing import Final, Literal, NoReturn
 
-from dsort.core.names import shortened
+from dsort.naming.names import shortened
 
 __all__ = [
     "COUNT_MAX",

@@ -16,8 +16,8 @@ from itertools import chain
 from math import gcd
 from typing import Any, Final, Protocol
 
-from dsort.core.names import archive_extension
-from dsort.core.templates import NumberRange, ShardTemplate, parse_template
+from dsort.naming.names import archive_extension
+from dsort.naming.templates import NumberRange, ShardTemplate, parse_template
 
 __all__ = [
     "CONFLICT_STEPS_MAX",

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from dsort.core.input_templates import Braces, InputTemplate, Part
-from dsort.core.names import archive_extension, shortened, with_extension
-from dsort.core.overlap import any_overlap
-from dsort.core.templates import NumberRange, ShardTemplate
+from dsort.naming.inputs import Braces, InputTemplate, Part
+from dsort.naming.names import archive_extension, shortened, with_extension
+from dsort.naming.overlap import any_overlap
+from dsort.naming.templates import NumberRange, ShardTemplate
 
 __all__ = ["NAMES_LOOKED_AT_MAX", "Repeat", "find_repeats"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dsort.core.linear_regex import LinearRegex
+from dsort.naming.linear_regex import LinearRegex
 
 __all__ = ["glob_prefix", "glob_regex"]
 

@@ -17,8 +17,8 @@ from typing import Final, NoReturn
 
 from braceexpand import braceexpand
 
-from dsort.core.names import shortened, with_extension
-from dsort.core.templates import NumberRange, ShardTemplate, parse_bash_range, parse_template
+from dsort.naming.names import shortened, with_extension
+from dsort.naming.templates import NumberRange, ShardTemplate, parse_bash_range, parse_template
 
 __all__ = ["NAMES_MAX", "Braces", "InputTemplate", "Part", "expand_inputs", "parse_input_template"]
 
@@ -170,7 +170,7 @@ def parse_input_template(text: str) -> InputTemplate:
 def expand_inputs(text: str, extension: str) -> Iterator[str]:
     """All names of the input template ``text``, in order, one at a time, with ``extension``
     appended to those that have no archive suffix. ``ValueError`` as :func:`parse_input_template`;
-    a name may come twice (see :mod:`dsort.core.input_repeats`)."""
+    a name may come twice (see :mod:`dsort.naming.repeats`)."""
     return (with_extension(name, extension) for name in parse_input_template(text))
 
 
