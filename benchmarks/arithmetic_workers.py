@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.costs import parts_of
-from dsort.core.mixing_counts import MixingGrid, MixingPart, OutputRuns
-from dsort.core.plan import CutRule, OpenShard, Piece
 from dsort.data.columns import Int64s
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError
+from dsort.order.cut import CutRule, OpenShard, Piece
+from dsort.order.mixing_counts import MixingGrid, MixingPart, OutputRuns
 from dsort.storage.s3_receipt import ETAGS_KEPT_MAX, Receipt
 from dsort.workers.homes import Request
 from dsort.workers.requests import FreeBytes, LineFiles
@@ -254,7 +254,7 @@ def _receipt(piece: OutputPiece) -> str:
 def cut_evenly(
     rule: CutRule, bucket: int, rows: int, scale: Scale, state: OpenShard
 ) -> tuple[list[Piece], OpenShard]:
-    """What :func:`~dsort.core.plan.cut_bucket` makes of ``rows`` records that are all alike."""
+    """What :func:`~dsort.order.cut.cut_bucket` makes of ``rows`` records that are all alike."""
     pieces: list[Piece] = []
     row = 0
     while row < rows:
@@ -287,7 +287,7 @@ def cut_evenly(
 
 
 def mixed_evenly(grid: MixingGrid, state: OpenShard, pieces: list[Piece]) -> MixingPart:
-    """What :func:`~dsort.core.mixing_counts.count_part` makes of records of all input shards in
+    """What :func:`~dsort.order.mixing_counts.count_part` makes of records of all input shards in
     turn."""
     runs = OutputRuns.of(grid, state, pieces)
     edges = np.array(runs.edges, np.int64)

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dsort.core.mixing_counts import MixingTally
-from dsort.core.plan import CutRule, OpenShard, Piece, merge_pieces
-from dsort.core.sort_rule import SortRule
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.hashing import shard_seed, shuffle_words
 from dsort.data.index import RecordIndex, Segments, SortKeys
+from dsort.order.cut import CutRule, OpenShard, Piece, merge_pieces
+from dsort.order.mixing_counts import MixingTally
+from dsort.order.rule import SortRule
 from dsort.workers.homes import Homes, Where
 from dsort.workers.index_store import IndexStore
 from dsort.workers.orderer import Orderer

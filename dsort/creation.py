@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dsort.core.journal import ShardCreated
-from dsort.core.plan import OutputShard
 from dsort.extraction import answers, steadily
 from dsort.formats.tar import END_OF_ARCHIVE
 from dsort.job import Job
 from dsort.journal import staged
+from dsort.order.cut import OutputShard
 from dsort.ordering import Ordering
 from dsort.planning import Plan
 from dsort.storage.small_objects import parse_json

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dsort.core.duplicates import new_keys
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError
 from dsort.extraction import Extraction, answers
 from dsort.job import Job
+from dsort.order.duplicates import new_keys
 from dsort.workers.column_file import columns_bytes
 from dsort.workers.requests import DistinctKeyHashes, Positions, PositionsOf
 from dsort.workers.tasks import DuplicatesDone, DuplicatesTask, Task

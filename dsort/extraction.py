@@ -8,13 +8,13 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from dsort.core.buckets import pick_splitters
 from dsort.core.journal import HomeLost as HomeGone
 from dsort.core.journal import ShardExtracted
 from dsort.data.index import SortKeys
 from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError, WorkerLostError
 from dsort.job import Job
+from dsort.order.partitions import pick_splitters
 from dsort.workers.homes import Where
 from dsort.workers.index_store import splitters_bytes
 from dsort.workers.requests import Indexed, Sample, Sampled

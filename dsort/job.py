@@ -13,7 +13,6 @@ from dsort.core.bucket_ref import BucketRef
 from dsort.core.job import Advanced, JobState, Noted, PhaseBegan, PhaseEnded
 from dsort.core.journal import JournalEvent, JournalState
 from dsort.core.keymap import KeyMap
-from dsort.core.mixing import Mixing
 from dsort.core.movement import JobMemory, Movement
 from dsort.core.outputs import OutputNames
 from dsort.core.timeline import Timeline
@@ -21,6 +20,7 @@ from dsort.data.tally import Tally
 from dsort.errors import ObjectNotFoundError
 from dsort.journal import Journal, journal_prefix
 from dsort.lease import Lease
+from dsort.order.mixing import Mixing
 from dsort.reports import Event, JobWarning, PhaseDone, Progress, ReactionCount, RunOptions
 from dsort.resolve import Place
 from dsort.runtime.base import Runtime

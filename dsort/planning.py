@@ -11,10 +11,7 @@ from dataclasses import dataclass
 
 import xxhash
 
-from dsort.core.mixing_counts import MixingTally
-from dsort.core.mixing_verdict import judge_mixing
 from dsort.core.outputs import TemplateExhaustedError
-from dsort.core.plan import CutRule, OpenShard, OutputShard, Piece, merge_pieces
 from dsort.data.tally import Tally, tally_rows, tally_told
 from dsort.duplicates import (
     RENAME_FILE,
@@ -32,6 +29,9 @@ from dsort.extraction import (
     steadily,
 )
 from dsort.job import Job
+from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, merge_pieces
+from dsort.order.mixing_counts import MixingTally
+from dsort.order.mixing_verdict import judge_mixing
 from dsort.ordering import Ordering
 from dsort.reactions import store_reactions
 from dsort.sizes import format_bytes

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dsort.core.egress import FetchPolicy
-from dsort.core.mixing import Mixing
 from dsort.core.timeline import Sample
+from dsort.order.mixing import Mixing
 from dsort.settings import Settings
 
 __all__ = [

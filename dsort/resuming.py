@@ -22,14 +22,14 @@ from dsort.core.journal import (
     inputs_told,
 )
 from dsort.core.manifest import reactions_name, report_name
-from dsort.core.mixing_verdict import mixing_of
-from dsort.core.plan import OutputShard
 from dsort.creation import Created, staged
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.data.tally import names_told, tally_rows, tally_told
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.job import Job
 from dsort.journal import read_journal
+from dsort.order.cut import OutputShard
+from dsort.order.mixing_verdict import mixing_of
 from dsort.planning import Plan
 from dsort.reports import JobReport
 from dsort.storage.base import Bucket

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dsort.cli import output
-from dsort.core.mixing import mixing_line
+from dsort.order.mixing import mixing_line
 from dsort.reports import JobReport, PlanReport, ReactionCount, VerifyReport
 
 __all__ = [

@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dsort.core.plan import CutRule, OutputShard
 from dsort.naming.names import check_output_name, with_extension
 from dsort.naming.overlap import final_templates, names_made
 from dsort.naming.templates import ShardTemplate, parse_template
+from dsort.order.cut import CutRule, OutputShard
 
 __all__ = ["OutputNames", "TemplateExhaustedError"]
 

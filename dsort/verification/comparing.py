@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsort.core.keymap import KeyMap
-from dsort.core.sort_rule import SortRule
 from dsort.data.columns import Int64s, UInt64s
+from dsort.order.rule import SortRule
 from dsort.spec.model import JobSpec
 from dsort.verification.findings import Findings
 from dsort.verification.inputs import InputReader, InputTable, later_duplicates

@@ -11,17 +11,17 @@ from functools import cached_property
 
 import numpy as np
 
-from dsort.core.duplicates import repeated_hashes
 from dsort.core.keymap import KeyMap
 from dsort.core.manifest import ManifestInput
-from dsort.core.order import stable_argsort
-from dsort.core.sort_rule import SortRule
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.hashing import hash_keys, shard_seed, shuffle_words
 from dsort.data.members import MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, form_records
 from dsort.data.shard_ends import refusal
 from dsort.errors import CorruptShardError, ShardEndError
+from dsort.order.duplicates import repeated_hashes
+from dsort.order.rule import SortRule
+from dsort.order.sort import stable_argsort
 from dsort.spec.model import JobSpec
 from dsort.storage.base import Bucket
 from dsort.verification.findings import Findings, ProgressTeller

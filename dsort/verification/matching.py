@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.core.order import stable_argsort
 from dsort.data.columns import Bools, Int64s, UInt64s
+from dsort.order.sort import stable_argsort
 from dsort.verification.inputs import InputTable
 
 __all__ = ["Leftovers", "match_records", "occurrences", "sort_out"]

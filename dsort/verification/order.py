@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from dsort.core.content import ContentValueError, content_key
-from dsort.core.sort_rule import SortRule
 from dsort.data.columns import Bools
+from dsort.order.content import ContentValueError, content_key
+from dsort.order.rule import SortRule
 from dsort.verification.shard_records import ShardRecords
 from dsort.workers.shard_bytes import ShardBytes
 

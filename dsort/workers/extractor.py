@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 import xxhash
 
-from dsort.core.buckets import Bucketing
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.index import RecordIndex, Segments
 from dsort.data.members import MemberKind, MemberTable
@@ -22,6 +21,7 @@ from dsort.errors import (
     StrayMemberError,
     UnsafeNameError,
 )
+from dsort.order.partitions import Bucketing
 from dsort.storage.base import Bucket
 from dsort.workers.homes import Homes
 from dsort.workers.inputs import open_input

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.core.buckets import Splitters
-from dsort.core.order import order_rows
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.index import RecordIndex, Segments, SortKeys
 from dsort.errors import StorageError
+from dsort.order.partitions import Splitters
+from dsort.order.sort import order_rows
 from dsort.workers.column_file import ColumnFile, columns_bytes, write_columns
 from dsort.workers.scratch import Scratch
 

@@ -10,15 +10,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from dsort.core.duplicates import find_duplicates, repeated_hashes
-from dsort.core.mixing_counts import count_part
-from dsort.core.order import order_rows
-from dsort.core.plan import cut_bucket
-from dsort.core.sort_rule import SortRule
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.index import Segments, SortKeys
 from dsort.data.tally import SAMPLES_MAX
 from dsort.errors import InvariantError
+from dsort.order.cut import cut_bucket
+from dsort.order.duplicates import find_duplicates, repeated_hashes
+from dsort.order.mixing_counts import count_part
+from dsort.order.rule import SortRule
+from dsort.order.sort import order_rows
 from dsort.workers.homes import Homes, Where
 from dsort.workers.index_store import BucketRows, OrderedRows
 from dsort.workers.inputs import read_inputs

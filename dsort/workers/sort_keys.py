@@ -6,15 +6,15 @@ from typing import cast
 
 import numpy as np
 
-from dsort.core.content import ContentValueError, content_key
-from dsort.core.order import big_int_words, float_words, natural_keys
-from dsort.core.sort_rule import SortRule
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s
 from dsort.data.hashing import md5_digests, shard_seed, shuffle_words
 from dsort.data.index import SortKeys
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import ContentKeyError
+from dsort.order.content import ContentValueError, content_key
+from dsort.order.rule import SortRule
+from dsort.order.sort import big_int_words, float_words, natural_keys
 from dsort.workers.shard_bytes import ShardBytes
 
 __all__ = ["sort_keys"]

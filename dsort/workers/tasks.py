@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.keymap import KeyMap
-from dsort.core.mixing_counts import MixingGrid, MixingPart
-from dsort.core.plan import CutRule, OpenShard, Piece
-from dsort.core.sort_rule import SortRule
 from dsort.data.tally import Tally
+from dsort.order.cut import CutRule, OpenShard, Piece
+from dsort.order.mixing_counts import MixingGrid, MixingPart
+from dsort.order.rule import SortRule
 from dsort.storage.store_limits import StoreLimits
 
 __all__ = [

@@ -9,9 +9,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsort.core.buckets import Bucketing, Splitters, pick_splitters
-from dsort.core.duplicates import find_duplicates, new_keys, repeated_hashes
-from dsort.core.order import (
+from dsort.data.columns import BytesColumn, UInt64s
+from dsort.data.hashing import hash_keys
+from dsort.data.index import SortKeys
+from dsort.data.record_keys import split_name, split_names
+from dsort.order.duplicates import find_duplicates, new_keys, repeated_hashes
+from dsort.order.partitions import Bucketing, Splitters, pick_splitters
+from dsort.order.sort import (
     big_int_words,
     float_words,
     int_words,
@@ -19,10 +23,6 @@ from dsort.core.order import (
     order_rows,
     stable_argsort,
 )
-from dsort.data.columns import BytesColumn, UInt64s
-from dsort.data.hashing import hash_keys
-from dsort.data.index import SortKeys
-from dsort.data.record_keys import split_name, split_names
 
 SETTINGS = settings(max_examples=150)
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsort.core.plan import CutRule, OpenShard, OutputShard, Piece, cut_bucket, merge_pieces
+from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, cut_bucket, merge_pieces
 
 SETTINGS = settings(max_examples=200)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsort.core.bucket_ref import BucketRef
-from dsort.core.sort_rule import SortRule
+from dsort.order.rule import SortRule
 from dsort.runtime.base import Runtime
 from dsort.stopping import StopFlag
 from dsort.storage.local import LocalBucket

@@ -12,8 +12,8 @@ from benchmarks.arithmetic_workers import ArithmeticRuntime, Scale, cut_evenly
 from benchmarks.costs import DOLLARS_A_REQUEST, Layout, costs_of, requests_of
 from benchmarks.null_bucket import LIST_PAGE, NullBucket
 from benchmarks.simulation import Simulated, report_of, simulate
-from dsort.core.plan import CutRule, OpenShard, Piece, cut_bucket
 from dsort.errors import InvariantError, ObjectNotFoundError
+from dsort.order.cut import CutRule, OpenShard, Piece, cut_bucket
 from dsort.storage.store_limits import StoreLimits
 from dsort.workers.tasks import ExtractTask
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.core.buckets import Bucketing, Splitters, pick_splitters
 from dsort.data.columns import BytesColumn
 from dsort.data.index import SortKeys
+from dsort.order.partitions import Bucketing, Splitters, pick_splitters
 
 
 def hashed(words: list[int]) -> SortKeys:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dsort.core.content import ContentValueError, content_value
+from dsort.order.content import ContentValueError, content_value
 
 
 @pytest.mark.parametrize(

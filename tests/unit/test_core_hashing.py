@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsort.core.order import order_rows
 from dsort.data.hashing import hash_keys, md5_digests, mix, shard_seed, shuffle_words
 from dsort.data.index import SortKeys
+from dsort.order.sort import order_rows
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.inline_runtime import run_inline
 

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.core.mixing import Mixing, chi_squared_p_value, mixing_line
-from dsort.core.mixing_counts import (
+from dsort.data.columns import Int32s, Int64s
+from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, cut_bucket, merge_pieces
+from dsort.order.mixing import Mixing, chi_squared_p_value, mixing_line
+from dsort.order.mixing_counts import (
     BINS_MAX,
     BINS_OPEN_MAX,
     MixingTally,
     count_part,
     output_bin_shards,
 )
-from dsort.core.mixing_verdict import counts_in_input_order, judge_mixing, mixing_of
-from dsort.core.plan import CutRule, OpenShard, OutputShard, Piece, cut_bucket, merge_pieces
-from dsort.data.columns import Int32s, Int64s
+from dsort.order.mixing_verdict import counts_in_input_order, judge_mixing, mixing_of
 
 
 def cut_and_count(

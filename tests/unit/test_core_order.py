@@ -7,9 +7,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from dsort.core.order import float_words, int_words, natural_keys, order_rows
 from dsort.data.columns import BytesColumn
 from dsort.data.index import SortKeys
+from dsort.order.sort import float_words, int_words, natural_keys, order_rows
 
 
 def texts(values: list[bytes]) -> SortKeys:

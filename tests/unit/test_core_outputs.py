@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsort.core.outputs import OutputNames, TemplateExhaustedError
-from dsort.core.plan import CutRule, OutputShard
+from dsort.order.cut import CutRule, OutputShard
 
 
 @pytest.mark.parametrize(

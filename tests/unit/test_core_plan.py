@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsort.core.plan import CutRule, OpenShard, OutputShard, cut_bucket, merge_pieces
+from dsort.order.cut import CutRule, OpenShard, OutputShard, cut_bucket, merge_pieces
 
 
 def cut(rule: CutRule, payloads: list[int], groups: list[int] | None = None) -> list[OutputShard]:

@@ -108,8 +108,8 @@ def test_verification_uses_nothing_that_a_job_has_planned() -> None:
     planning = {
         "dsort.commit",
         "dsort.coordinator",
-        "dsort.core.buckets",
-        "dsort.core.plan",
+        "dsort.order.partitions",
+        "dsort.order.cut",
         "dsort.planning",
         "dsort.workers.creator",
         "dsort.workers.extractor",

@@ -18,8 +18,6 @@ from typing import Any
 from dsort import api
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.manifest import manifest_name, report_name
-from dsort.core.mixing import Mixing
-from dsort.core.mixing_verdict import mixing_of
 from dsort.core.timeline import Sample
 from dsort.data.tally import Tally
 from dsort.errors import InputError, JobConflictError, ObjectNotFoundError
@@ -27,6 +25,8 @@ from dsort.job_setup import load_keymap, output_names, store_limits
 from dsort.journal import discard_run
 from dsort.lease import JobHold, last_attempt, read_hold, stop_job
 from dsort.naming.overlap import final_templates
+from dsort.order.mixing import Mixing
+from dsort.order.mixing_verdict import mixing_of
 from dsort.reports import Event, JobReport, PlanReport, ReactionCount, RunOptions
 from dsort.resuming import state_of
 from dsort.service.jobs.rows import JobRow

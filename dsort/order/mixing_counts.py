@@ -15,8 +15,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from dsort.core.plan import OpenShard, Piece
 from dsort.data.columns import Int32s, Int64s
+from dsort.order.cut import OpenShard, Piece
 
 __all__ = [
     "BINS_MAX",

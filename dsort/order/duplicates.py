@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.core.order import stable_argsort
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
 from dsort.data.hashing import hash_keys
 from dsort.data.records import STRAY_SALT
+from dsort.order.sort import stable_argsort
 
 __all__ = ["Duplicates", "find_duplicates", "new_keys", "repeated_hashes"]
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.core.order import order_rows
 from dsort.data.columns import Int32s, Int64s
 from dsort.data.index import SortKeys
+from dsort.order.sort import order_rows
 
 __all__ = ["Bucketing", "Splitters", "pick_splitters"]
 

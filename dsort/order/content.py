@@ -12,8 +12,8 @@ import math
 import re
 from typing import Final
 
-from dsort.core.sort_rule import SortRule
 from dsort.naming.names import shortened
+from dsort.order.rule import SortRule
 
 __all__ = ["DIGITS_MAX", "ContentValueError", "content_key", "content_value"]
 

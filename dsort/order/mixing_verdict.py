@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.core.mixing import P_MIN, Mixing, Table, chi_squared_p_value, verdict_in_words
-from dsort.core.mixing_counts import output_bin_shards
 from dsort.data.columns import Int64s
+from dsort.order.mixing import P_MIN, Mixing, Table, chi_squared_p_value, verdict_in_words
+from dsort.order.mixing_counts import output_bin_shards
 
 __all__ = ["EXPECTED_MIN", "counts_in_input_order", "judge_mixing", "mixing_of"]
 
