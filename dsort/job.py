@@ -12,13 +12,13 @@ from typing import Any
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.job import Advanced, JobState, Noted, PhaseBegan, PhaseEnded
 from dsort.core.journal import JournalEvent, JournalState
-from dsort.core.keymap import KeyMap
 from dsort.core.movement import JobMemory, Movement
 from dsort.core.outputs import OutputNames
 from dsort.core.timeline import Timeline
 from dsort.data.tally import Tally
 from dsort.errors import ObjectNotFoundError
 from dsort.journal import Journal, journal_prefix
+from dsort.keymap.match import KeyMap
 from dsort.lease import Lease
 from dsort.order.mixing import Mixing
 from dsort.reports import Event, JobWarning, PhaseDone, Progress, ReactionCount, RunOptions

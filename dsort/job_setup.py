@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from dsort.core.bucket_ref import BucketRef
 from dsort.core.egress import FetchPolicy
-from dsort.core.keymap import KeyMap, entries_of_mapping, parse_keymap
 from dsort.core.movement import COORDINATOR_BYTES, JobMemory
 from dsort.core.outputs import OutputNames
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError
-from dsort.keymap_source import read_keymap_text, shown_location
+from dsort.keymap.fetch import read_keymap_text, shown_location
+from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
 from dsort.order.rule import SortRule
 from dsort.reports import RunOptions
 from dsort.sizes import Percent

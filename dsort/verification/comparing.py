@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.core.keymap import KeyMap
 from dsort.data.columns import Int64s, UInt64s
+from dsort.keymap.match import KeyMap
 from dsort.order.rule import SortRule
 from dsort.spec.model import JobSpec
 from dsort.verification.findings import Findings

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dsort.core.bucket_ref import BucketRef
-from dsort.core.keymap import KeyMap
 from dsort.data.tally import Tally
+from dsort.keymap.match import KeyMap
 from dsort.order.cut import CutRule, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart
 from dsort.order.rule import SortRule

@@ -15,9 +15,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsort.core import keymap_patterns
-from dsort.core.keymap import KeyMap, entries_of_mapping, parse_keymap
 from dsort.data.columns import BytesColumn
+from dsort.keymap import patterns as keymap_patterns
+from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
 
 # Few characters, so that keys do match; \udce9 stands for a byte that is not UTF-8.
 LETTERS = ["a", "b", "1", "-", "é", "日", "\udce9", "\n", "/"]

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from dsort.core import keymap_patterns
-from dsort.core.keymap import (
+from dsort.data.columns import BytesColumn
+from dsort.errors import InvariantError, KeyMapError, SpecError
+from dsort.keymap import patterns as keymap_patterns
+from dsort.keymap.match import (
     KeyMap,
     KeyMapEntries,
     MalformedLine,
     entries_of_mapping,
     parse_keymap,
 )
-from dsort.data.columns import BytesColumn
-from dsort.errors import InvariantError, KeyMapError, SpecError
 
 Record = tuple[str | bytes, Sequence[str]]  # record key, extensions of its members
 

@@ -20,7 +20,7 @@ from dsort.core.egress import FetchPolicy, address_kind
 from dsort.data.tally import Tally
 from dsort.errors import KeyMapError
 from dsort.job_setup import load_keymap
-from dsort.keymap_source import read_keymap_text
+from dsort.keymap.fetch import read_keymap_text
 from dsort.spec.load import parse_spec
 from tests.support.certificates import make_certificate
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import KeyMapError
-from dsort.keymap_source import read_keymap_text
+from dsort.keymap.fetch import read_keymap_text
 
 TEXT = "cat\tone-%d\ncaf\udce9\ttwo-%d\n"
 DATA = TEXT.encode("utf-8", "surrogateescape")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from dsort.core.keymap import KeyMap, entries_of_mapping
 from dsort.data.columns import BytesColumn
 from dsort.errors import DsortError, KeyMapError, SpecError, TooLargeError
+from dsort.keymap.match import KeyMap, entries_of_mapping
 from dsort.naming.globs import glob_regex
 from dsort.naming.names import check_output_name
 from dsort.naming.templates import parse_template

@@ -20,7 +20,7 @@ from dsort.core.bucket_uri import SECRET_HINT
 from dsort.core.egress import FetchPolicy
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.hooks import hooks_of, unknown_commands
-from dsort.keymap_source import shown_location
+from dsort.keymap.fetch import shown_location
 from dsort.naming.globs import glob_prefix
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import INTERNAL_PART, check_object_name, check_output_name, shortened

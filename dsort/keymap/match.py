@@ -10,15 +10,10 @@ from itertools import repeat
 
 import numpy as np
 
-from dsort.core.keymap_patterns import AMBIGUOUS, NONE, KeyPatterns, merged_groups
-from dsort.core.keymap_text import (
-    KeyMapEntries,
-    MalformedLine,
-    entries_of_mapping,
-    parse_keymap,
-)
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s
 from dsort.errors import InvariantError
+from dsort.keymap.patterns import AMBIGUOUS, NONE, KeyPatterns, merged_groups
+from dsort.keymap.text import KeyMapEntries, MalformedLine, entries_of_mapping, parse_keymap
 
 __all__ = [
     "KeyMap",
