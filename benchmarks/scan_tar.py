@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from dsort.formats.tar import END_OF_ARCHIVE, scan
+from dsort.containers.tar.scan import END_OF_ARCHIVE, scan
 
 __all__ = ["main"]
 

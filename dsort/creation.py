@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.core.journal import ShardCreated
 from dsort.extraction import answers, steadily
-from dsort.formats.tar import END_OF_ARCHIVE
 from dsort.job import Job
 from dsort.journal import staged
 from dsort.order.cut import OutputShard

@@ -13,7 +13,7 @@ from dsort.cli.buckets import data_root, object_in, open_argument, user_settings
 from dsort.errors import ObjectNotFoundError
 
 if TYPE_CHECKING:
-    from dsort.inspection import RecordSummary, ShardSummary
+    from dsort.containers.inspect import RecordSummary, ShardSummary
 
 __all__ = ["inspect_shard"]
 
@@ -35,7 +35,7 @@ def inspect_shard(
     debug: options.Debug = False,
 ) -> None:
     """Show a shard's records, keys, extensions, sizes, and what is odd about it."""
-    from dsort.inspection import inspect_object
+    from dsort.containers.inspect import inspect_object
 
     bucket, name = object_in(shard) or _find(shard, root)
     summary = inspect_object(open_argument(bucket, root=root), name)

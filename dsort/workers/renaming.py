@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from dsort.containers.tar.scan import renamed
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import StorageError
-from dsort.formats.tar import renamed
 from dsort.workers.index_store import IndexStore
 from dsort.workers.safe_names import with_new_headers
 from dsort.workers.shard_bytes import ShardBytes

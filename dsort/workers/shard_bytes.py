@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dsort.containers.tar.scan import TarScanner, scan
 from dsort.data.columns import Int64s
 from dsort.data.index import Segments
 from dsort.data.members import MemberTable
-from dsort.formats.tar import TarScanner, scan
 from dsort.storage.base import ReadObject
 from dsort.workers.scratch import Scratch
 from dsort.workers.spool import Spool

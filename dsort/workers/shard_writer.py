@@ -9,8 +9,8 @@ from typing import Protocol
 
 import xxhash
 
+from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.errors import InvariantError, StorageError
-from dsort.formats.tar import END_OF_ARCHIVE
 from dsort.storage.base import StagedObject
 from dsort.workers.index_store import OrderedRows
 from dsort.workers.tasks import OutputPiece

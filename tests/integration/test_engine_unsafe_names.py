@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dsort import api
+from dsort.containers.inspect import inspect_object
 from dsort.errors import UnsafeNameError
-from dsort.inspection import inspect_object
 from dsort.reports import RunOptions
 from dsort.storage.local import LocalBucket
 from tests.support.datasets import files_of

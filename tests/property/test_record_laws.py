@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import webdataset
 
+from dsort.containers.tar.scan import scan
 from dsort.data.columns import BytesColumn
 from dsort.data.records import form_records
-from dsort.formats.tar import scan
 from tests.support.datasets import Member, Shard
 
 SEEDS = [f"records {number}" for number in range(60)]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dsort.containers.tar.scan import scan
 from dsort.data.members import MemberKind, MemberTable
 from dsort.errors import CorruptShardError
-from dsort.formats.tar import scan
 from tests.support.tar_builder import (
     END,
     checksum,

@@ -10,10 +10,10 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from dsort.containers.tar.scan import TarScanner
+from dsort.containers.tar.vector import Blocks
+from dsort.containers.tar.window import Window
 from dsort.data.members import MemberKind, MemberTable
-from dsort.formats.tar import TarScanner
-from dsort.formats.tar_vector import Blocks
-from dsort.formats.tar_window import Window
 from tests.support.tar_torture import Found
 
 __all__ = [

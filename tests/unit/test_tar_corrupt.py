@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dsort.containers.tar.scan import TarScanner, scan
 from dsort.errors import CorruptShardError
-from dsort.formats.tar import TarScanner, scan
 from tests.support.tar_builder import END, header, member, pax
 from tests.support.tar_corrupt import CorruptCase, corrupt_cases
 from tests.support.tar_reading import ByTheBook, as_plain, scan_by_the_book, scan_in_windows

@@ -8,9 +8,9 @@ import tarfile
 
 import pytest
 
+from dsort.containers.tar import global_headers as tar_globals
+from dsort.containers.tar.scan import scan
 from dsort.errors import CorruptShardError
-from dsort.formats import tar_globals
-from dsort.formats.tar import scan
 from tests.support.tar_builder import END, gnu_long, header, member, pax
 from tests.support.tar_torture import LONG, rewritten
 

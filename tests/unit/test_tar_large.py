@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from dsort.containers.tar.scan import TarScanner, scan
 from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError
-from dsort.formats.tar import TarScanner, scan
 from tests.support.tar_builder import END, header, member, pax
 
 GIB = 1 << 30

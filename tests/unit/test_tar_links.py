@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import tarfile
 
+from dsort.containers.tar.scan import scan
 from dsort.data.members import MemberKind
-from dsort.formats.tar import scan
 from tests.support.tar_builder import END, header, member, pax
 from tests.support.tar_torture import LONG, rewritten
 

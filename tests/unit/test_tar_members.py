@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dsort.containers.tar.scan import scan
 from dsort.data.members import MemberKind, ScanNotes
-from dsort.formats.tar import scan
 from tests.support.tar_reading import (
     as_plain,
     extracted,

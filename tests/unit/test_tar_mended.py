@@ -8,8 +8,8 @@ import tarfile
 
 import pytest
 
+from dsort.containers.tar.scan import scan
 from dsort.errors import CorruptShardError
-from dsort.formats.tar import scan
 from tests.support.tar_builder import END, checksum, gnu_long, header, member, old_gnu_sparse, pax
 from tests.support.tar_reading import as_plain, listed, scan_by_the_book, scan_in_windows
 from tests.support.tar_torture import LONG, rewritten
@@ -188,7 +188,7 @@ def test_of_repeated_long_names_the_last_counts() -> None:
 def test_what_is_mended_takes_no_more_memory_than_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from dsort.formats import tar_globals
+    from dsort.containers.tar import global_headers as tar_globals
 
     monkeypatch.setattr(tar_globals, "FOLDED_BYTES_MAX", 1 << 20)
     bad = with_field(member(b"a.jpg"), FIELDS["gid"], b"garbage\0")

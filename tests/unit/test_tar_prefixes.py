@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 
-from dsort.formats.tar import other_name, renamed, scan
+from dsort.containers.tar.scan import other_name, renamed, scan
 from tests.support.tar_builder import END, checksum, gnu_long, header, member, pax
 from tests.support.tar_reading import as_plain, listed, scan_by_the_book, scan_in_windows
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScanner, scan
 from dsort.data.members import MemberKind
 from dsort.errors import CorruptShardError
-from dsort.formats.tar import END_OF_ARCHIVE, TarScanner, scan
 from tests.support.tar_builder import END, gnu_long, header, member, pax
 from tests.support.tar_reading import as_plain, scan_in_windows
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import xxhash
 
+from dsort.containers.tar.scan import scan
 from dsort.errors import JobStoppedError
-from dsort.formats.tar import scan
 from dsort.stopping import StopFlag
 from dsort.storage.memory import MemoryBucket
 from dsort.verification.reading import (

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dsort.data.members import MemberKind
-from dsort.errors import CorruptShardError
-from dsort.formats.tar_globals import GlobalRecords
-from dsort.formats.tar_headers import (
+from dsort.containers.tar.global_headers import GlobalRecords
+from dsort.containers.tar.headers import (
     BLOCK_BYTES,
     Header,
     PaxRecords,
@@ -18,9 +16,11 @@ from dsort.formats.tar_headers import (
     unsafe_prefix,
     until_nul,
 )
-from dsort.formats.tar_numbers import odd_number, odd_numbers
-from dsort.formats.tar_rewrite import mended
-from dsort.formats.tar_window import Window
+from dsort.containers.tar.numbers import odd_number, odd_numbers
+from dsort.containers.tar.rewrite import mended
+from dsort.containers.tar.window import Window
+from dsort.data.members import MemberKind
+from dsort.errors import CorruptShardError
 
 __all__ = ["EXTENSION_BYTES_MAX", "TarMember", "extension_payload", "read_member", "read_records"]
 

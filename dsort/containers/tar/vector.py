@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dsort.containers.tar.extensions import gnu_names, pax_names, with_long_names
+from dsort.containers.tar.fields import names, plain_numbers, sizes, suspect_prefixes
+from dsort.containers.tar.headers import BLOCK_BYTES
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
 from dsort.data.members import MemberKind
-from dsort.formats.tar_extensions import gnu_names, pax_names, with_long_names
-from dsort.formats.tar_fields import names, plain_numbers, sizes, suspect_prefixes
-from dsort.formats.tar_headers import BLOCK_BYTES
 
 __all__ = ["Blocks", "HeaderRun", "find_by_hopping", "find_by_magic", "read_headers"]
 

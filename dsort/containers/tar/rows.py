@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from dsort.containers.tar.headers import BLOCK_BYTES, padded_bytes
+from dsort.containers.tar.links import resolve_links
+from dsort.containers.tar.member import TarMember
+from dsort.containers.tar.rewrite import regular_file_headers
+from dsort.containers.tar.vector import HeaderRun
 from dsort.data.columns import BytesColumn, Int64s, UInt8s
 from dsort.data.members import MemberKind, MemberTable, ScanNotes
-from dsort.formats.tar_headers import BLOCK_BYTES, padded_bytes
-from dsort.formats.tar_links import resolve_links
-from dsort.formats.tar_member import TarMember
-from dsort.formats.tar_rewrite import regular_file_headers
-from dsort.formats.tar_vector import HeaderRun
 
 __all__ = ["RowGatherer"]
 

@@ -13,7 +13,7 @@ nothing in the bytes tells.
 
 from __future__ import annotations
 
-from dsort.formats.tar_headers import BLOCK_BYTES
+from dsort.containers.tar.headers import BLOCK_BYTES
 
 __all__ = ["END_BYTES", "EndWatch"]
 

@@ -64,7 +64,7 @@ def inspect_object(bucket: Bucket, name: str) -> ShardSummary:
 
     ``StorageError`` if it cannot be read, ``CorruptShardError`` if it is no whole tar.
     """
-    from dsort.formats import tar
+    from dsort.containers.tar import scan as tar
 
     with bucket.open(name) as stored:
         mapped = stored.mapping()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from dsort.formats.tar_headers import checksummed, until_nul
+from dsort.containers.tar.headers import checksummed, until_nul
 
 __all__ = ["odd_number", "odd_numbers", "with_plain_numbers"]
 

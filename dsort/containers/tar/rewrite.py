@@ -6,7 +6,7 @@ and put together again: pax header first, then long link target and long name, t
 
 from __future__ import annotations
 
-from dsort.formats.tar_headers import (
+from dsort.containers.tar.headers import (
     BLOCK_BYTES,
     OCTAL_SIZE_MAX,
     POSIX_MAGIC,
@@ -22,7 +22,7 @@ from dsort.formats.tar_headers import (
     unsafe_prefix,
     until_nul,
 )
-from dsort.formats.tar_numbers import with_plain_numbers
+from dsort.containers.tar.numbers import with_plain_numbers
 
 __all__ = [
     "link_target",

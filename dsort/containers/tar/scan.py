@@ -12,23 +12,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.data.columns import Int64s, UInt8s, UInt64s
-from dsort.data.members import MemberTable, ScanNotes
-from dsort.errors import CorruptShardError
-from dsort.formats.tar_ends import END_BYTES, EndWatch
-from dsort.formats.tar_globals import GlobalRecords
-from dsort.formats.tar_headers import BLOCK_BYTES, padded_bytes, parse_header
-from dsort.formats.tar_member import TarMember, read_member, read_records
-from dsort.formats.tar_rewrite import link_target, other_name, renamed, retargeted
-from dsort.formats.tar_rows import RowGatherer
-from dsort.formats.tar_vector import (
+from dsort.containers.tar.ends import END_BYTES, EndWatch
+from dsort.containers.tar.global_headers import GlobalRecords
+from dsort.containers.tar.headers import BLOCK_BYTES, padded_bytes, parse_header
+from dsort.containers.tar.member import TarMember, read_member, read_records
+from dsort.containers.tar.rewrite import link_target, other_name, renamed, retargeted
+from dsort.containers.tar.rows import RowGatherer
+from dsort.containers.tar.vector import (
     Blocks,
     HeaderRun,
     find_by_hopping,
     find_by_magic,
     read_headers,
 )
-from dsort.formats.tar_window import Window, WindowEndError
+from dsort.containers.tar.window import Window, WindowEndError
+from dsort.data.columns import Int64s, UInt8s, UInt64s
+from dsort.data.members import MemberTable, ScanNotes
+from dsort.errors import CorruptShardError
 
 __all__ = [
     "END_OF_ARCHIVE",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
+from dsort.containers.tar.headers import shown
 from dsort.errors import CorruptShardError
-from dsort.formats.tar_headers import shown
 
 __all__ = ["HardLinks", "resolve_links"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dsort.containers.tar.headers import BLOCK_BYTES, compression_of
 from dsort.data.columns import UInt8s
 from dsort.errors import CorruptShardError
-from dsort.formats.tar_headers import BLOCK_BYTES, compression_of
 
 __all__ = ["Window", "WindowEndError"]
 

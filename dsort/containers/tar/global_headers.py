@@ -6,8 +6,8 @@ so a member that is governed by anything that matters gets a pax header of its o
 
 from __future__ import annotations
 
+from dsort.containers.tar.headers import PaxRecords, extension_blocks, pax_payload
 from dsort.errors import CorruptShardError
-from dsort.formats.tar_headers import PaxRecords, extension_blocks, pax_payload
 
 __all__ = ["FOLDED_BYTES_MAX", "GlobalRecords"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dsort.containers.tar.headers import BLOCK_BYTES, POSIX_MAGIC
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
-from dsort.formats.tar_headers import BLOCK_BYTES, POSIX_MAGIC
 
 __all__ = ["names", "plain_numbers", "sizes", "suspect_prefixes"]
 

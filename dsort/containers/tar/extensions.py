@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dsort.containers.tar.headers import BLOCK_BYTES
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
-from dsort.formats.tar_headers import BLOCK_BYTES
 
 __all__ = ["LongNames", "gnu_names", "pax_names", "with_long_names"]
 

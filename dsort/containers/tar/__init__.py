@@ -1,0 +1,1 @@
+"""containers/tar"""
