@@ -22,7 +22,7 @@ from dsort.data.tally import Tally
 from dsort.errors import InvariantError
 from dsort.order.cut import CutRule, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart, OutputRuns
-from dsort.storage.s3_receipt import ETAGS_KEPT_MAX, Receipt
+from dsort.storage.s3.receipt import ETAGS_KEPT_MAX, Receipt
 from dsort.workers.homes import Request
 from dsort.workers.requests import FreeBytes, LineFiles
 from dsort.workers.tasks import (

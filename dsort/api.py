@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from dsort.coordinator import plan_job, planned, run_job
-from dsort.core.bucket_ref import BucketRef
 from dsort.core.journal import JournalState
 from dsort.core.manifest import manifest_name, report_name
 from dsort.core.movement import JobMemory, workers_that_fit
@@ -49,8 +48,9 @@ from dsort.spec.load import parse_spec
 from dsort.spec.model import Hook, JobSpec
 from dsort.starting import begin_attempt
 from dsort.stopping import StopFlag
-from dsort.storage.addresses import open_bucket, parse_address
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.process_limits import told_limits
 from dsort.stores import default_options
 from dsort.verify import verify_result

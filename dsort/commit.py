@@ -32,7 +32,7 @@ from dsort.replacing import (
     keep_replaced,
     put_back,
 )
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
 
 __all__ = [
     "commit",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dsort.errors import NamesTakenError, ObjectNotFoundError, StorageAccessError
 from dsort.job import Job
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
 from dsort.workers.inputs import InputShard
 
 __all__ = ["existing_names", "refuse_taken_early", "refuse_unreadable", "some_of"]

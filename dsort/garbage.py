@@ -23,7 +23,7 @@ from dsort.journal import JobDirectory, discard_run, list_job_directories, read_
 from dsort.lease import JobHold, Lease, Machine, last_attempt, read_hold
 from dsort.replacing import put_back
 from dsort.runtime.ray_directory import rays_left, remove_ray_directory
-from dsort.storage.base import INTERNAL_PREFIX, Bucket
+from dsort.storage.bucket import INTERNAL_PREFIX, Bucket
 
 __all__ = [
     "OWNER_FILE",

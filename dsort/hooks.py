@@ -19,12 +19,12 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from dsort.core.egress import FetchPolicy
 from dsort.errors import DsortError, SpecProblem
-from dsort.guarded_http import RefusedConnectionError, web_opener
 from dsort.naming.near_names import closest
 from dsort.reports import JobReport
 from dsort.spec.model import Hook, JobSpec
+from dsort.storage.guarded_http import RefusedConnectionError, web_opener
+from dsort.storage.network_policy import FetchPolicy
 
 __all__ = [
     "call_command",

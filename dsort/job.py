@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.core.job import Advanced, JobState, Noted, PhaseBegan, PhaseEnded
 from dsort.core.journal import JournalEvent, JournalState
 from dsort.core.movement import JobMemory, Movement
@@ -26,7 +25,8 @@ from dsort.resolve import Place
 from dsort.runtime.base import Runtime
 from dsort.spec.model import JobSpec
 from dsort.stopping import StopFlag
-from dsort.storage.base import Bucket, ObjectInfo
+from dsort.storage.bucket import Bucket, ObjectInfo
+from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.small_objects import read_small
 from dsort.workers.inputs import InputShard
 

@@ -7,8 +7,6 @@ import secrets
 import time
 from dataclasses import replace
 
-from dsort.core.bucket_ref import BucketRef
-from dsort.core.egress import FetchPolicy
 from dsort.core.movement import COORDINATOR_BYTES, JobMemory
 from dsort.core.outputs import OutputNames
 from dsort.data.tally import SAMPLES_MAX, Tally
@@ -19,9 +17,11 @@ from dsort.order.rule import SortRule
 from dsort.reports import RunOptions
 from dsort.sizes import Percent
 from dsort.spec.model import JobSpec
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.limits import StoreLimits
 from dsort.storage.memory_limits import process_memory_bytes, usable_memory_bytes
+from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.process_limits import address_space_bytes, free_processes
-from dsort.storage.store_limits import StoreLimits
 from dsort.workers.tasks import ReactionRules
 
 __all__ = [

@@ -15,7 +15,7 @@ from dsort.core.journal import JournalEvent, JournalState, decode_segment, encod
 from dsort.core.manifest import manifest_name, reactions_name, report_name
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.lease import Lease, last_attempt
-from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
+from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import Any
 from dsort.core.manifest import manifest_name
 from dsort.data.tally import Tally
 from dsort.errors import ShardEndError, StorageError
-from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
+from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.workers.inputs import InputShard
 
 __all__ = ["KnownOutput", "checksums", "compare_sizes", "known_outputs", "listed_outputs"]

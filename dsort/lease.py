@@ -29,7 +29,7 @@ from dsort.core.lease import (
     stop_name,
 )
 from dsort.errors import JobConflictError, JobStoppedError, ObjectNotFoundError, StorageError
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 
 __all__ = ["JobHold", "Lease", "Machine", "last_attempt", "read_hold", "stop_job"]

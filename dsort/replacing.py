@@ -19,7 +19,7 @@ from dsort.data.json_rows import Rows, json_bytes
 from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.journal import staged
 from dsort.naming.names import check_output_name
-from dsort.storage.base import COPY, Bucket, ObjectInfo
+from dsort.storage.bucket import COPY, Bucket, ObjectInfo
 
 __all__ = [
     "Kept",

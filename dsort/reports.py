@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from dsort.core.egress import FetchPolicy
 from dsort.core.timeline import Sample
 from dsort.order.mixing import Mixing
 from dsort.settings import Settings
+from dsort.storage.network_policy import FetchPolicy
 
 __all__ = [
     "Event",

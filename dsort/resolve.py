@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.core.outputs import OutputNames
 from dsort.data.tally import Tally
 from dsort.errors import InputError, MissingShardError, SpecError, SpecProblem, StorageError
@@ -15,8 +14,9 @@ from dsort.naming.globs import glob_prefix, glob_regex
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import archive_extension, is_internal
 from dsort.spec.model import JobSpec
-from dsort.storage.base import Bucket, ObjectInfo
-from dsort.storage.local_listing import list_broken_links
+from dsort.storage.bucket import Bucket, ObjectInfo
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.directory.listing import list_broken_links
 from dsort.workers.inputs import InputShard
 
 __all__ = ["Place", "refuse_collisions", "refuse_early_collisions", "resolve_inputs"]

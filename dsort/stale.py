@@ -17,7 +17,7 @@ from dsort.job_setup import output_names
 from dsort.known_outputs import listed_outputs
 from dsort.planning import Plan
 from dsort.replacing import each_at_once
-from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
+from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small
 from dsort.verification.manifest_file import StoredManifest, parse_manifest
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.reports import RunOptions
 from dsort.settings import Settings, load_settings, resolve_ref
-from dsort.storage.addresses import open_bucket, parse_address
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.open import open_bucket, parse_address
 
 __all__ = ["default_options", "open_with_settings"]
 
@@ -29,7 +29,7 @@ def default_options() -> RunOptions:
 
 def open_with_settings(where: str | BucketRef, *, root: Path, settings: Settings) -> Bucket:
     """The bucket that ``where`` names, reached and limited as ``settings`` say; see
-    :func:`~dsort.storage.addresses.open_bucket`."""
+    :func:`~dsort.storage.open.open_bucket`."""
     ref = parse_address(where) if isinstance(where, str) else where
     ref = resolve_ref(ref, settings)
     return open_bucket(ref, root=root, limits=settings.limits(ref))

@@ -15,7 +15,7 @@ from dsort.errors import NamesTakenError
 from dsort.reports import Event, PhaseDone, Progress
 
 if TYPE_CHECKING:
-    from dsort.storage.base import Bucket
+    from dsort.storage.bucket import Bucket
 
 __all__ = ["ShardRecipe", "TarFormat", "generate_shards", "shard_pieces"]
 

@@ -46,7 +46,7 @@ from dsort.job_setup import load_keymap, output_names, sort_rule
 from dsort.reports import Event, RunOptions, VerifyReport
 from dsort.resolve import resolve_inputs
 from dsort.stopping import StopFlag
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 from dsort.stores import default_options, open_with_settings
 from dsort.verification.comparing import Comparison, check_unique_keys

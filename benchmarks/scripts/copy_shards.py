@@ -14,8 +14,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from dsort.spec.buckets import parse_bucket
-from dsort.storage.addresses import open_bucket
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
+from dsort.storage.open import open_bucket
 
 __all__ = ["Copier", "main"]
 

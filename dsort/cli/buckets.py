@@ -12,7 +12,7 @@ from dsort.errors import ObjectNotFoundError
 from dsort.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from dsort.storage.base import Bucket
+    from dsort.storage.bucket import Bucket
 
 __all__ = [
     "bucket_uri",
@@ -41,10 +41,10 @@ def bucket_uri(text: str) -> str:
 def object_in(text: str) -> tuple[str, str] | None:
     """(bucket, name) of an object that ``text``, the URI of an object store, means; None if it is
     no such URI. ``SpecError`` if it names a bucket only."""
-    from dsort.core.bucket_ref import BucketRef
-    from dsort.core.bucket_uri import split_scheme
     from dsort.errors import SpecError
-    from dsort.storage.addresses import parse_address
+    from dsort.storage.bucket_ref import BucketRef
+    from dsort.storage.bucket_uri import split_scheme
+    from dsort.storage.open import parse_address
 
     written = split_scheme(text)
     if written is None or written[0] == "file":

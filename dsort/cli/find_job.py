@@ -20,7 +20,7 @@ from dsort.cli.output import place
 from dsort.errors import DsortError, InputError, ObjectNotFoundError
 
 if TYPE_CHECKING:
-    from dsort.storage.base import Bucket
+    from dsort.storage.bucket import Bucket
 
 __all__ = ["FoundJob", "find_job"]
 

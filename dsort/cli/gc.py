@@ -16,7 +16,7 @@ from dsort.errors import DsortError
 
 if TYPE_CHECKING:
     from dsort.garbage import Garbage
-    from dsort.storage.base import Bucket
+    from dsort.storage.bucket import Bucket
 
 __all__ = ["gc"]
 

@@ -11,7 +11,7 @@ import typer
 from dsort.cli import options, output
 from dsort.cli.find_job import FoundJob, find_job
 from dsort.errors import InputError, StorageError
-from dsort.storage.os_errors import StorageErrors
+from dsort.storage.directory.os_errors import StorageErrors
 
 __all__ = ["report"]
 

@@ -15,7 +15,7 @@ from dsort.data.records import FormedRecords, form_records
 from dsort.naming.safe_names import new_safe_names, unsafe_links, unsafe_rows
 
 if TYPE_CHECKING:
-    from dsort.storage.base import Bucket
+    from dsort.storage.bucket import Bucket
 
 __all__ = ["Oddity", "RecordSummary", "ShardSummary", "inspect_object", "summarise"]
 

@@ -1,6 +1,6 @@
 """Fetching the text of an external key map from a file or over HTTP.
 
-For a spec that came over the network, a :class:`~dsort.core.egress.FetchPolicy` says what may be
+For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` says what may be
 read. It is asked about what is really opened and connected to, not about its name: the file behind
 all links, the address that the socket has, each hop of a redirection.
 """
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from dsort.core.egress import FetchPolicy
 from dsort.errors import KeyMapError
-from dsort.guarded_http import RefusedConnectionError, web_opener
 from dsort.naming.names import INTERNAL_PART
+from dsort.storage.guarded_http import RefusedConnectionError, web_opener
+from dsort.storage.network_policy import FetchPolicy
 
 __all__ = ["read_keymap_text", "shown_location"]
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dsort.core.egress import FetchPolicy
 from dsort.errors import StorageError
 from dsort.settings import Settings
+from dsort.storage.network_policy import FetchPolicy
 
 __all__ = [
     "BODY_BYTES_MAX",

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dsort.core.bucket_uri import (
+from dsort.errors import SpecError, SpecProblem
+from dsort.naming.near_names import closest
+from dsort.settings.values import Settings, StoreSettings
+from dsort.sizes import format_bytes, parse_size_bytes
+from dsort.storage.bucket_uri import (
     SECRET_HINT,
     WEB,
     BucketTextError,
@@ -20,10 +24,6 @@ from dsort.core.bucket_uri import (
     parse_store_uri,
     split_scheme,
 )
-from dsort.errors import SpecError, SpecProblem
-from dsort.naming.near_names import closest
-from dsort.settings.values import Settings, StoreSettings
-from dsort.sizes import format_bytes, parse_size_bytes
 
 __all__ = ["load_settings"]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from dsort.core.bucket_ref import BucketRef
-from dsort.core.bucket_uri import AIS_ENDPOINT_HINT
 from dsort.errors import SpecError
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.bucket_uri import AIS_ENDPOINT_HINT
+from dsort.storage.limits import StoreLimits
 
 __all__ = ["Settings", "StoreSettings", "resolve_ref"]
 

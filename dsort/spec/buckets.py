@@ -1,7 +1,7 @@
 """Which bucket a spec means: ``images``, ``s3://bucket/prefix`` or ``{name, provider, ...}``.
 
 :func:`parse_bucket` decides what a text or an object means; everybody else sees
-:class:`~dsort.core.bucket_ref.BucketRef`. :func:`bucket_value` is the way back.
+:class:`~dsort.storage.bucket_ref.BucketRef`. :func:`bucket_value` is the way back.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from dsort.core.bucket_ref import BucketRef
-from dsort.core.bucket_uri import (
+from dsort.errors import SpecProblem
+from dsort.naming.near_names import closest
+from dsort.spec.hints import FieldError, describe
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.bucket_uri import (
     OBJECT_STORES,
     SECRET_HINT,
     WEB,
@@ -25,9 +28,6 @@ from dsort.core.bucket_uri import (
     split_scheme,
     store_ref,
 )
-from dsort.errors import SpecProblem
-from dsort.naming.near_names import closest
-from dsort.spec.hints import FieldError, describe
 
 __all__ = ["BUCKET_SCHEMA", "BucketRef", "bucket_value", "parse_bucket"]
 

@@ -16,7 +16,6 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.naming.globs import glob_regex
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import (
@@ -29,6 +28,7 @@ from dsort.naming.templates import parse_template
 from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket
 from dsort.spec.hints import FieldError, describe
+from dsort.storage.bucket_ref import BucketRef
 
 __all__ = [
     "ArchiveExtension",

@@ -9,7 +9,6 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import SpecError
 from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import rules
@@ -34,6 +33,7 @@ from dsort.spec.fields import (
     WebhookUrl,
 )
 from dsort.spec.hints import FieldError
+from dsort.storage.bucket_ref import BucketRef
 
 __all__ = ["Algorithm", "Draft", "Hook", "InputFormat", "JobConfig", "JobSpec", "Reaction"]
 

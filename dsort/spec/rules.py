@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dsort.core.bucket_uri import WEB, object_store_behind
 from dsort.errors import SpecProblem
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension, check_supported
 from dsort.naming.repeats import find_repeats
 from dsort.naming.templates import parse_template
+from dsort.storage.bucket_uri import WEB, object_store_behind
 
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec

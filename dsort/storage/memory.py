@@ -15,7 +15,7 @@ from dsort.errors import (
     StorageError,
     StorageFullError,
 )
-from dsort.storage.base import COPY, INTERNAL_PREFIX, Buffer, ObjectInfo
+from dsort.storage.bucket import COPY, INTERNAL_PREFIX, Buffer, ObjectInfo
 from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
 
 __all__ = ["MemoryBucket", "MemoryReadObject"]
@@ -43,7 +43,7 @@ class _Memory(Closing):
 
 
 class MemoryReadObject(_Memory):
-    """Bytes as an object opened for reading; see :class:`~dsort.storage.base.ReadObject`."""
+    """Bytes as an object opened for reading; see :class:`~dsort.storage.bucket.ReadObject`."""
 
     rereads_cheaply = True
 
@@ -93,7 +93,7 @@ class _MemoryStagedObject(_Memory):
 
 
 class MemoryBucket:
-    """Objects in a dict (see :class:`~dsort.storage.base.Bucket`), for one process; of several
+    """Objects in a dict (see :class:`~dsort.storage.bucket.Bucket`), for one process; of several
     threads only ``write_new`` knows.
 
     ``room_bytes`` is how much fits in (None: no limit). It exists from the start unless

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsort.errors import InvariantError, StorageError
-from dsort.storage.base import INTERNAL_PREFIX
+from dsort.storage.bucket import INTERNAL_PREFIX
 
 __all__ = ["encoded_name", "encoded_prefix", "encoded_token"]
 

@@ -15,12 +15,12 @@ from dsort.errors import (
     StorageError,
     TransientStorageError,
 )
-from dsort.storage.base import INTERNAL_PREFIX, ObjectInfo
+from dsort.storage.bucket import INTERNAL_PREFIX, ObjectInfo
+from dsort.storage.limits import StoreLimits
 from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
 from dsort.storage.object_errors import PreconditionError
 from dsort.storage.object_reader import ByteStream, ObjectReader
-from dsort.storage.retrying import SomeUnansweredError
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.retry import SomeUnansweredError
 
 __all__ = [
     "Fetched",
@@ -89,7 +89,7 @@ class KeyPrefix:
 
 
 class ObjectBucket:
-    """Objects of a store (see :class:`~dsort.storage.base.Bucket`), but for staging.
+    """Objects of a store (see :class:`~dsort.storage.bucket.Bucket`), but for staging.
 
     For several threads at once; in another process, open it anew.
     """

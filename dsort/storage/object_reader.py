@@ -16,8 +16,8 @@ from typing import Protocol
 
 from dsort.closing import Closing
 from dsort.errors import StorageError, TransientStorageError
-from dsort.storage.base import ObjectInfo
-from dsort.storage.retrying import ReadCutShortError
+from dsort.storage.bucket import ObjectInfo
+from dsort.storage.retry import ReadCutShortError
 
 __all__ = ["ByteStream", "ObjectReader"]
 
@@ -35,7 +35,7 @@ class ByteStream(Protocol):
 
 
 class ObjectReader(Closing):
-    """See :class:`~dsort.storage.base.ReadObject`. For one thread at a time.
+    """See :class:`~dsort.storage.bucket.ReadObject`. For one thread at a time.
 
     ``stream`` gives the object from its first byte on. ``fetch(start, stop)`` gives bytes
     ``start:stop`` of the same content (``stop`` None: to the end), or raises ``ChangedInputError``.

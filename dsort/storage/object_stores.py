@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import InvariantError
-from dsort.storage.base import Bucket
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.bucket import Bucket
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.limits import StoreLimits
 
 if TYPE_CHECKING:
-    from dsort.storage.retrying import RetryPolicy
+    from dsort.storage.retry import RetryPolicy
 
 __all__ = ["open_object_bucket"]
 
@@ -28,7 +28,7 @@ def open_object_bucket(
     a profile that there is not.
     """
     if ref.scheme in ("s3", "ais"):
-        from dsort.storage.s3_bucket import S3Bucket
+        from dsort.storage.s3.bucket import S3Bucket
 
         if ref.scheme == "ais" and not ref.endpoint_url:
             raise InvariantError(f"bucket {ref.uri} has no endpoint")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import obstore
 
 from dsort.closing import Closing
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import (
     InvariantError,
     NamesTakenError,
@@ -18,11 +17,12 @@ from dsort.errors import (
     StorageError,
     TransientStorageError,
 )
-from dsort.storage.base import COPY, Buffer
+from dsort.storage.bucket import COPY, Buffer
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.limits import StoreLimits
 from dsort.storage.object_bucket import ObjectBucket, check_copy, checked, checked_token
 from dsort.storage.object_errors import PreconditionError
 from dsort.storage.obstore_client import ObstoreClient, open_store
-from dsort.storage.store_limits import StoreLimits
 
 if TYPE_CHECKING:
     from obstore import WritableFile
@@ -34,7 +34,7 @@ _NO_RANGES = 1 << 62
 
 
 class ObstoreBucket(ObjectBucket):
-    """Objects of a store (see :class:`~dsort.storage.base.Bucket`).
+    """Objects of a store (see :class:`~dsort.storage.bucket.Bucket`).
 
     A staged object is an object that has its token for a name; ``publish`` has the store copy it.
     """
@@ -160,7 +160,7 @@ class ObstoreBucket(ObjectBucket):
 
 
 class ObstoreStagedObject(Closing):
-    """An object on its way to the store (see :class:`~dsort.storage.base.StagedObject`)."""
+    """An object on its way to the store (see :class:`~dsort.storage.bucket.StagedObject`)."""
 
     def __init__(self, client: ObstoreClient, token: str, limits: StoreLimits) -> None:
         self._client = client

@@ -13,13 +13,13 @@ import obstore
 import obstore.exceptions
 from obstore.store import AzureStore, GCSStore, HTTPStore
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import ObjectNotFoundError, StorageError
-from dsort.storage.base import ObjectInfo
+from dsort.storage.bucket import ObjectInfo
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.limits import StoreLimits
 from dsort.storage.object_bucket import Fetched, KeyPrefix
 from dsort.storage.object_errors import PreconditionError
 from dsort.storage.obstore_errors import ObstoreErrors
-from dsort.storage.store_limits import StoreLimits
 
 if TYPE_CHECKING:
     from obstore import BytesStream, GetOptions, ObjectMeta

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from dsort.errors import StorageError
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
 
 __all__ = ["parse_json", "read_json", "read_small"]
 

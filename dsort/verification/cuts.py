@@ -11,7 +11,7 @@ from dsort.core.manifest import ManifestOutput
 from dsort.core.outputs import OutputNames
 from dsort.naming.linear_regex import LinearRegex
 from dsort.spec.model import JobSpec
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
 from dsort.verification.findings import Findings
 
 __all__ = ["Place", "ShardFacts", "check_cuts", "find_strangers", "place_outputs"]

@@ -23,7 +23,7 @@ from dsort.order.duplicates import repeated_hashes
 from dsort.order.rule import SortRule
 from dsort.order.sort import stable_argsort
 from dsort.spec.model import JobSpec
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.reading import ShardReader, joined_digests, member_digests
 from dsort.verification.shard_records import RecordSizes, ShardRecords, with_new_keys

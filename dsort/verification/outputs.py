@@ -13,7 +13,7 @@ from dsort.core.manifest import ManifestOutput
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError, ObjectNotFoundError
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
 from dsort.verification.cuts import Place, ShardFacts
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.inputs import InputTable

@@ -20,7 +20,7 @@ from dsort.data.columns import Int64s, UInt64s
 from dsort.data.index import Segments
 from dsort.data.members import MemberTable
 from dsort.stopping import StopFlag
-from dsort.storage.base import Bucket, ReadObject
+from dsort.storage.bucket import Bucket, ReadObject
 from dsort.workers.shard_bytes import PayloadBuffer, ShardBytes
 from dsort.workers.slices import slices_of
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn
 from dsort.errors import StorageError
-from dsort.storage.os_errors import StorageErrors
+from dsort.storage.directory.os_errors import StorageErrors
 from dsort.workers.scratch import Scratch
 
 __all__ = ["Column", "ColumnFile", "columns_bytes", "write_columns"]

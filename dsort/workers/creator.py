@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from dsort.data.columns import Int64s
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
 from dsort.workers.created_log import CreatedLog
 from dsort.workers.homes import Homes
 from dsort.workers.index_store import OrderedRows

@@ -22,7 +22,7 @@ from dsort.errors import (
     UnsafeNameError,
 )
 from dsort.order.partitions import Bucketing
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
 from dsort.workers.homes import Homes
 from dsort.workers.inputs import open_input
 from dsort.workers.reaction_log import LineWriter, ReactionLog, lines_file

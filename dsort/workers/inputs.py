@@ -11,7 +11,7 @@ import numpy as np
 
 from dsort.data.columns import BytesColumn
 from dsort.errors import ChangedInputError, StorageError
-from dsort.storage.base import Bucket, ReadObject
+from dsort.storage.bucket import Bucket, ReadObject
 from dsort.workers.column_file import columns_bytes
 from dsort.workers.index_store import IndexStore
 

@@ -12,7 +12,7 @@ from itertools import islice
 from json.encoder import encode_basestring_ascii
 
 from dsort.data.tally import Tally
-from dsort.storage.os_errors import StorageErrors
+from dsort.storage.directory.os_errors import StorageErrors
 from dsort.workers.scratch import Scratch
 
 __all__ = ["LineWriter", "ReactionLog", "lines_file", "reaction_line"]

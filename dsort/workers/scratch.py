@@ -17,9 +17,9 @@ from pathlib import Path
 
 from dsort.closing import Closing
 from dsort.errors import StorageAccessError, StorageError
-from dsort.storage.base import Buffer
-from dsort.storage.local_removal import remove_entries, remove_if_empty
-from dsort.storage.os_errors import StorageErrors
+from dsort.storage.bucket import Buffer
+from dsort.storage.directory.os_errors import StorageErrors
+from dsort.storage.directory.removal import remove_entries, remove_if_empty
 
 __all__ = ["Scratch"]
 

@@ -11,7 +11,7 @@ import xxhash
 
 from dsort.data.columns import Int64s
 from dsort.errors import InvariantError, StorageError
-from dsort.storage.base import Bucket, StagedObject
+from dsort.storage.bucket import Bucket, StagedObject
 from dsort.storage.process_limits import is_no_thread
 from dsort.workers.homes import Homes
 from dsort.workers.requests import OrderedRowsOf

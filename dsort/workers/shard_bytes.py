@@ -15,7 +15,7 @@ from dsort.containers.tar.scan import TarScanner, scan
 from dsort.data.columns import Int64s
 from dsort.data.index import Segments
 from dsort.data.members import MemberTable
-from dsort.storage.base import ReadObject
+from dsort.storage.bucket import ReadObject
 from dsort.workers.scratch import Scratch
 from dsort.workers.spool import Spool
 

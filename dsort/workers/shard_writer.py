@@ -11,7 +11,7 @@ import xxhash
 
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.errors import InvariantError, StorageError
-from dsort.storage.base import StagedObject
+from dsort.storage.bucket import StagedObject
 from dsort.workers.index_store import OrderedRows
 from dsort.workers.tasks import OutputPiece
 from dsort.workers.writeback import Writeback

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.data.tally import Tally
 from dsort.keymap.match import KeyMap
 from dsort.order.cut import CutRule, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart
 from dsort.order.rule import SortRule
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.limits import StoreLimits
 
 __all__ = [
     "CreateDone",

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from dsort.storage.base import StagedObject
+from dsort.storage.bucket import StagedObject
 from dsort.storage.process_limits import is_no_thread
 
 __all__ = ["Writeback"]

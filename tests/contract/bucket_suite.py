@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
 
 __all__ = ["BucketSuite"]
 

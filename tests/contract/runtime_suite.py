@@ -17,7 +17,6 @@ import numpy as np
 import psutil
 import pytest
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import (
     CorruptShardError,
     InvariantError,
@@ -28,6 +27,7 @@ from dsort.errors import (
 )
 from dsort.runtime.base import TASK_TRIES_MAX, Runtime
 from dsort.stopping import StopFlag
+from dsort.storage.bucket_ref import BucketRef
 from dsort.workers.requests import Indexed
 from dsort.workers.tasks import ExtractDone
 from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.memory import MemoryBucket
 from tests.contract.bucket_suite import BucketSuite
 

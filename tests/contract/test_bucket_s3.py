@@ -9,10 +9,10 @@ from itertools import count
 import obstore.store
 import pytest
 
-from dsort.core.bucket_ref import BucketRef
+from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.obstore_bucket import ObstoreBucket
 from dsort.storage.obstore_client import ObstoreClient
-from dsort.storage.s3_bucket import S3Bucket
+from dsort.storage.s3.bucket import S3Bucket
 from tests.contract.bucket_suite import BucketSuite
 from tests.support.object_stores import SMALL, new_s3_bucket
 from tests.support.seaweedfs import S3Server

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from dsort.storage.base import Bucket
-from dsort.storage.limited import LimitedBucket, StoreLimiter
-from dsort.storage.local import LocalBucket
+from dsort.storage.bucket import Bucket
+from dsort.storage.directory.bucket import LocalBucket
+from dsort.storage.limit import LimitedBucket, StoreLimiter
+from dsort.storage.limits import StoreLimits
 from dsort.storage.memory import MemoryBucket
-from dsort.storage.retrying import RetryingBucket, RetryPolicy
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.retry import RetryingBucket, RetryPolicy
 from tests.contract.bucket_suite import BucketSuite
 from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import RETRIED, TRANSIENT, FaultyBucket, RandomFaults

@@ -19,8 +19,8 @@ from dsort.journal import (
     read_journal,
 )
 from dsort.lease import Lease, last_attempt, read_hold, stop_job
-from dsort.storage.base import Bucket
-from dsort.storage.local import LocalBucket
+from dsort.storage.bucket import Bucket
+from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.memory import MemoryBucket
 from tests.support.machines import FakeMachine
 

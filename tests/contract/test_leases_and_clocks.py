@@ -10,7 +10,7 @@ import pytest
 from dsort.core.lease import Standing, attempt_name, lease_name
 from dsort.errors import JobConflictError
 from dsort.lease import WATCH_S_MAX, Lease, stop_job
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 from tests.support.machines import FakeMachine
 
 JOB = "20260131-000000-abcdef"

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from dsort.core.egress import FetchPolicy
 from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import notices
 from dsort.service.hosting.notifier import Notifier
@@ -23,6 +22,7 @@ from dsort.service.jobs.rows import JobRow, NewJob
 from dsort.service.jobs.store import JobStore
 from dsort.service.schedules.views import schedule_view
 from dsort.settings import Settings
+from dsort.storage.network_policy import FetchPolicy
 from tests.support.fake_clock import FakeClock
 from tests.support.hook_server import HookServer, hook_program, hook_server
 from tests.support.schedules import Nights, at

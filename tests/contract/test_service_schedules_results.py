@@ -11,16 +11,16 @@ from typing import TypeVar
 
 import pytest
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.core.manifest import index_name, manifest_name
 from dsort.errors import StorageError
 from dsort.service.schedules.pointer import move_pointer
 from dsort.service.schedules.results import Opener, Result
 from dsort.service.schedules.retention import apply_retention, places_of
-from dsort.storage.addresses import open_bucket
-from dsort.storage.base import Bucket
-from dsort.storage.local import LocalBucket
+from dsort.storage.bucket import Bucket
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.memory import MemoryBucket
+from dsort.storage.open import open_bucket
 from tests.support.hooked_bucket import HookedBucket
 from tests.support.object_stores import new_s3_bucket
 from tests.support.schedule_results import KnownResults, make_result, publish

@@ -20,7 +20,7 @@ import pytest
 from dsort.errors import JobStoppedError
 from dsort.reports import Event, PhaseDone
 from dsort.stopping import StopFlag
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import ROOT
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import children_here, left_in, run_local, spec_of

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import StorageError
-from dsort.storage.base import Bucket
-from dsort.storage.retrying import RetryingBucket, RetryPolicy
-from dsort.storage.s3_bucket import S3Bucket
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.bucket import Bucket
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.limits import StoreLimits
+from dsort.storage.retry import RetryingBucket, RetryPolicy
+from dsort.storage.s3.bucket import S3Bucket
 from dsort.workers.inputs import open_input
 from tests.support.faulty_proxy import KINDS, FaultyProxy, faulty_proxy
 from tests.support.object_stores import MIB, count_requests

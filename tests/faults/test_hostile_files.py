@@ -15,7 +15,7 @@ import pytest
 
 from dsort.core.lease import attempt_name, lease_name
 from dsort.core.manifest import manifest_name
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import CommandLine
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import tree_of

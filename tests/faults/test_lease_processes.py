@@ -14,7 +14,7 @@ import pytest
 from dsort.core.lease import Standing
 from dsort.errors import JobConflictError
 from dsort.lease import Lease, read_hold, stop_job
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 
 JOB = "20260131-000000-abcdef"
 
@@ -22,7 +22,7 @@ HOLD_IT = """
 import sys, threading
 from pathlib import Path
 from dsort.lease import Lease
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 
 stopped = threading.Event()
 lease = Lease.take(LocalBucket(Path(sys.argv[1])), sys.argv[2], attempt=1, renew_s=0.01)

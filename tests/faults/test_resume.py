@@ -19,7 +19,7 @@ from dsort.errors import ChangedInputError, JobConflictError
 from dsort.journal import journal_prefix
 from dsort.reports import RunOptions
 from dsort.spec.load import parse_spec
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 from dsort.workers.created_log import read_created_logs
 from dsort.workers.scratch import Scratch
 from tests.support.coordinators import Coordinators

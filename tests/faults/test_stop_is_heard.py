@@ -19,8 +19,8 @@ import pytest
 
 from dsort.errors import JobStoppedError, TransientStorageError
 from dsort.stopping import StopFlag
-from dsort.storage.local import LocalBucket
-from dsort.storage.retrying import RetryingBucket, RetryPolicy
+from dsort.storage.directory.bucket import LocalBucket
+from dsort.storage.retry import RetryingBucket, RetryPolicy
 from tests.support.commands import ROOT
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.engine import children_here, left_in, run_local, spec_of

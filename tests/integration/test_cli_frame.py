@@ -200,7 +200,7 @@ def test_a_broken_invariant_asks_for_a_report(capsys: pytest.CaptureFixture[str]
 def test_an_unexpected_exception_is_our_bug(debug: bool, tmp_path: Path) -> None:
     code = (
         "import sys, dsort.cli.buckets as buckets\n"
-        "import dsort.storage.addresses as addresses\n"
+        "import dsort.storage.open as addresses\n"
         "def broken(where, **options): raise ZeroDivisionError('of all things')\n"
         "addresses.open_bucket = broken\n"
         "from dsort.cli.main import main\n"

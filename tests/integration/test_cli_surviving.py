@@ -23,7 +23,7 @@ from dsort.core.manifest import ManifestOutput, manifest_bytes, manifest_name
 from dsort.journal import Journal
 from dsort.lease import Lease
 from dsort.reports import JobReport, RunOptions
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import SPEC, CommandLine, answering
 from tests.support.machines import FakeMachine
 

@@ -16,7 +16,7 @@ from dsort.early_checks import refuse_unreadable
 from dsort.errors import CorruptShardError, NamesTakenError, StorageAccessError
 from dsort.resolve import resolve_inputs
 from dsort.spec.load import parse_spec
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import plan_local, refused, run_local, shard_of, spec_of
 from tests.support.object_stores import answer, new_s3_bucket

@@ -13,7 +13,7 @@ from dsort.errors import DuplicateError
 from dsort.garbage import find_garbage
 from dsort.journal import list_job_directories
 from dsort.reports import JobReport
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import CommandLine
 from tests.support.datasets import tree_of
 from tests.support.engine import left_in, plan_local, refused, run_local, spec_of

@@ -12,7 +12,7 @@ from dsort import api
 from dsort.containers.inspect import inspect_object
 from dsort.errors import UnsafeNameError
 from dsort.reports import RunOptions
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import files_of
 from tests.support.engine import count_of, refused, run_local, spec_of
 from tests.support.tar_builder import END, checksum, gnu_long, header, member, pax

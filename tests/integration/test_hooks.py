@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import dsort
-from dsort.core.egress import FetchPolicy
 from dsort.errors import MissingShardError, SpecError
 from dsort.hooks import call_command, call_webhook
 from dsort.reports import JobWarning, RunOptions
 from dsort.settings import Settings
 from dsort.stopping import StopFlag
+from dsort.storage.network_policy import FetchPolicy
 from tests.support.datasets import write_shards
 from tests.support.engine import shard_of
 from tests.support.hook_server import DRIP, HookServer, hook_program, hook_server

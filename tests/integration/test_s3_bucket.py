@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import (
     ChangedInputError,
     ObjectNotFoundError,
     StorageAccessError,
     StorageError,
 )
-from dsort.storage.s3_bucket import S3Bucket
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.s3.bucket import S3Bucket
 from tests.support.object_stores import (
     MIB,
     NO_WAIT,

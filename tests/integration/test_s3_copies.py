@@ -9,8 +9,8 @@ import random
 import pytest
 
 from dsort.errors import StorageError
-from dsort.storage import s3_copies
-from dsort.storage.base import COPY
+from dsort.storage.bucket import COPY
+from dsort.storage.s3 import copies as s3_copies
 from tests.support.object_stores import MIB, TOKEN, count_requests, new_s3_bucket, upload, waiting
 from tests.support.seaweedfs import S3Server
 

@@ -24,7 +24,7 @@ from dsort.service.hosting import doing as doing_module
 from dsort.service.hosting.doing import Doing
 from dsort.service.hosting.logs import log_path, read_logs
 from dsort.stopping import StopFlag
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 from tests.support.fault_points import PointFault, arm
 from tests.support.hosted_jobs import WAIT_S, Hosting, hosting
 from tests.support.postgres import PostgresServer

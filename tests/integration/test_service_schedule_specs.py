@@ -16,7 +16,7 @@ from dsort.service.schedules.loading import parse_definition
 from dsort.service.security.identity import ANYONE
 from dsort.spec.load import parse_spec
 from dsort.spec.syntax import parse_yaml
-from dsort.storage.addresses import open_bucket
+from dsort.storage.open import open_bucket
 from tests.support.commands import ROOT
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.fake_clock import FakeClock

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import (
     ObjectNotFoundError,
     StorageAccessError,
     StorageError,
     TransientStorageError,
 )
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
+from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.object_stores import open_object_bucket
 from tests.support.object_stores import MIB, SMALL
 from tests.support.web_server import WebServer, web_server

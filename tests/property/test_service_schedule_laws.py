@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.core.manifest import manifest_name
 from dsort.errors import SpecError
 from dsort.service.schedules.cron import Cron, parse_cron
@@ -22,7 +21,8 @@ from dsort.service.schedules.intervals import Interval, parse_interval
 from dsort.service.schedules.loading import parse_definition
 from dsort.service.schedules.retention import apply_retention
 from dsort.spec.model import JobSpec
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
+from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.memory import MemoryBucket
 from tests.support.hooked_bucket import HookedBucket
 from tests.support.schedule_results import KnownResults, make_result, publish

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsort.errors import StorageError, TransientStorageError
-from dsort.storage.limited import Bandwidth, LimitedBucket, StoreLimiter
+from dsort.storage.limit import Bandwidth, LimitedBucket, StoreLimiter
+from dsort.storage.limits import StoreLimits
 from dsort.storage.memory import MemoryBucket
-from dsort.storage.retrying import RetryingBucket, RetryPolicy
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.retry import RetryingBucket, RetryPolicy
 from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import TRANSIENT, FaultyBucket, RandomFaults
 

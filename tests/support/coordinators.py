@@ -142,8 +142,8 @@ def _serve() -> None:
     import dsort.core.movement
     import dsort.garbage
     import dsort.journal
-    import dsort.storage.limited
-    import dsort.storage.retrying
+    import dsort.storage.limit
+    import dsort.storage.retry
     from dsort.cli.main import main
 
     dsort.core.movement.BUCKET_BYTES_MIN = BUCKET_BYTES

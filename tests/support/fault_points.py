@@ -27,7 +27,7 @@ DIRECTORY = "FAULT_POINTS"
 """The variable that says where the faults of a job are; without it nothing happens."""
 
 ROOT = Path(__file__).resolve().parents[2]
-ADDRESSES = "dsort.storage.addresses"
+ADDRESSES = "dsort.storage.open"
 
 
 @dataclass(frozen=True)
@@ -80,19 +80,25 @@ POINTS = {
     "lease:renew": Point("dsort.lease", "Lease._renew", "before"),
     "journal:append": Point("dsort.journal", "Journal.append", "after", _kind_of_second),
     "journal:flush": Point("dsort.journal", "Journal.flush", "before"),
-    "file:sync": Point("dsort.storage.local_objects", "LocalStagedObject.sync", "after", _own_name),
+    "file:sync": Point(
+        "dsort.storage.directory.objects", "LocalStagedObject.sync", "after", _own_name
+    ),
     "plan:start": Point("dsort.planning", "make_plan", "before"),
     "commit:start": Point("dsort.commit", "commit", "before"),
-    "publish:start": Point("dsort.storage.local", "LocalBucket.publish", "before", _third),
-    "publish:end": Point("dsort.storage.local", "LocalBucket.publish", "after", _third),
-    "s3 publish:start": Point("dsort.storage.s3_bucket", "S3Bucket.publish", "before", _third),
-    "s3 publish:end": Point("dsort.storage.s3_bucket", "S3Bucket.publish", "after", _third),
-    "keep:end": Point("dsort.storage.local", "LocalBucket.keep_aside", "after", _second),
-    "put back:end": Point("dsort.storage.local", "LocalBucket.put_back", "after", _third),
-    "s3 keep:end": Point("dsort.storage.s3_bucket", "S3Bucket.keep_aside", "after", _second),
-    "s3 put back:end": Point("dsort.storage.s3_bucket", "S3Bucket.put_back", "after", _third),
-    "settle": Point("dsort.storage.local", "LocalBucket.settle", "after"),
-    "discard": Point("dsort.storage.local", "LocalBucket.discard", "after", _second),
+    "publish:start": Point(
+        "dsort.storage.directory.bucket", "LocalBucket.publish", "before", _third
+    ),
+    "publish:end": Point("dsort.storage.directory.bucket", "LocalBucket.publish", "after", _third),
+    "s3 publish:start": Point("dsort.storage.s3.bucket", "S3Bucket.publish", "before", _third),
+    "s3 publish:end": Point("dsort.storage.s3.bucket", "S3Bucket.publish", "after", _third),
+    "keep:end": Point("dsort.storage.directory.bucket", "LocalBucket.keep_aside", "after", _second),
+    "put back:end": Point(
+        "dsort.storage.directory.bucket", "LocalBucket.put_back", "after", _third
+    ),
+    "s3 keep:end": Point("dsort.storage.s3.bucket", "S3Bucket.keep_aside", "after", _second),
+    "s3 put back:end": Point("dsort.storage.s3.bucket", "S3Bucket.put_back", "after", _third),
+    "settle": Point("dsort.storage.directory.bucket", "LocalBucket.settle", "after"),
+    "discard": Point("dsort.storage.directory.bucket", "LocalBucket.discard", "after", _second),
     "abort": Point("dsort.coordinator", "_abort", "before"),
 }
 

@@ -108,7 +108,7 @@ def _die() -> NoReturn:
 
 def _break_first_write(fault: Fault, struck: list[bool]) -> None:
     """Have the next write of a file's content stop half-way; that it did is put into ``struck``."""
-    from dsort.storage.local_objects import LocalStagedObject
+    from dsort.storage.directory.objects import LocalStagedObject
     from dsort.workers import index_store
 
     write_at, sync = LocalStagedObject.write_at, LocalStagedObject.sync

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from dsort.errors import StorageAccessError, StorageError, StorageFullError, TransientStorageError
-from dsort.storage.base import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
-from dsort.storage.retrying import ReadCutShortError
+from dsort.storage.bucket import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
+from dsort.storage.retry import ReadCutShortError
 from tests.support.hooked_bucket import (
     HookedBucket,
     HookedReadObject,

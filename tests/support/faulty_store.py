@@ -1,6 +1,6 @@
 """Directories as buckets of a store that fails, in every process of a job.
 
-What ``dsort.storage.addresses`` opens as a directory becomes, where a test has put a
+What ``dsort.storage.open`` opens as a directory becomes, where a test has put a
 :class:`StoreFaults` beside the fault points, a directory behind the same retries and limits that
 are around an object store, with faults below them.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support.fault_points import DIRECTORY
 
 if TYPE_CHECKING:
-    from dsort.storage.base import Bucket
+    from dsort.storage.bucket import Bucket
     from tests.support.faulty_bucket import Faults
 
 __all__ = ["DOWN", "StoreFaults", "arm_store", "wrap_directories"]
@@ -53,7 +53,7 @@ def arm_store(directory: Path, faults: StoreFaults) -> None:
 
 
 def wrap_directories(module: ModuleType) -> None:
-    """Have ``dsort.storage.addresses`` (``module``) open directories as said above."""
+    """Have ``dsort.storage.open`` (``module``) open directories as said above."""
     really: Callable[..., Bucket] = module.LocalBucket  # type: ignore[attr-defined]
 
     def opened(path: Path, **named: Any) -> Bucket:
@@ -68,9 +68,9 @@ def wrap_directories(module: ModuleType) -> None:
 
 
 def _faulty(bucket: Bucket, given: StoreFaults, points: Path) -> Bucket:
-    from dsort.storage.limited import LimitedBucket, StoreLimiter
-    from dsort.storage.retrying import RetryingBucket, RetryPolicy
-    from dsort.storage.store_limits import StoreLimits
+    from dsort.storage.limit import LimitedBucket, StoreLimiter
+    from dsort.storage.limits import StoreLimits
+    from dsort.storage.retry import RetryingBucket, RetryPolicy
     from tests.support.faulty_bucket import Fault, FaultyBucket, RandomFaults, Script
     from tests.support.store_like import StoreLikeBucket
 

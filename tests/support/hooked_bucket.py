@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dsort.closing import Closing
-from dsort.storage.base import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
+from dsort.storage.bucket import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
 
 __all__ = ["HookedBucket", "HookedReadObject", "HookedStagedObject"]
 

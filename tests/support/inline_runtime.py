@@ -24,7 +24,7 @@ from dsort.job_setup import job_memory, load_keymap, new_job_id, output_names, w
 from dsort.reports import Event, JobReport, PlanReport, RunOptions
 from dsort.spec.load import parse_spec
 from dsort.stopping import StopFlag
-from dsort.storage.addresses import open_bucket
+from dsort.storage.open import open_bucket
 from dsort.workers.homes import Homes, Request, home_owner, make_home, open_home
 from dsort.workers.index_store import IndexStore
 from dsort.workers.tasks import HomeLost, Task, TaskDone, WorkerSetup

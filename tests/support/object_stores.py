@@ -7,10 +7,10 @@ from typing import Any
 
 from botocore.awsrequest import AWSResponse
 
-from dsort.core.bucket_ref import BucketRef
-from dsort.storage.retrying import RetryPolicy
-from dsort.storage.s3_bucket import S3Bucket
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.limits import StoreLimits
+from dsort.storage.retry import RetryPolicy
+from dsort.storage.s3.bucket import S3Bucket
 from tests.support.seaweedfs import S3Server
 
 __all__ = [

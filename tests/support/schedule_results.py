@@ -10,7 +10,7 @@ from dsort.core.manifest import ManifestInput, ManifestOutput, manifest_bytes, m
 from dsort.service.schedules.due import run_id_of
 from dsort.service.schedules.results import Result, ScheduleResults
 from dsort.spec.load import parse_spec
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
 
 __all__ = ["KnownResults", "make_result", "publish"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dsort.errors import InvariantError
-from dsort.storage.base import Bucket, Buffer, ReadObject, StagedObject
+from dsort.storage.bucket import Bucket, Buffer, ReadObject, StagedObject
 from tests.support.hooked_bucket import HookedBucket, HookedReadObject, HookedStagedObject
 
 __all__ = ["StoreLikeBucket"]

@@ -21,7 +21,7 @@ from dsort.journal import read_journal
 from dsort.reports import JobReport, RunOptions
 from dsort.runtime.local import LocalRuntime
 from dsort.spec.load import parse_spec
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 from dsort.workers.tasks import CreateTask, ExtractTask, Task, TaskDone
 from tests.support.datasets import Member, Shard, files_of, small_dataset, tree_of, write_shards
 from tests.support.engine import spec_of

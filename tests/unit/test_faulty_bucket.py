@@ -10,9 +10,9 @@ from dsort.errors import (
     StorageFullError,
     TransientStorageError,
 )
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
 from dsort.storage.memory import MemoryBucket
-from dsort.storage.retrying import ReadCutShortError
+from dsort.storage.retry import ReadCutShortError
 from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import (
     ALWAYS,

@@ -15,8 +15,8 @@ from dsort.errors import JobConflictError
 from dsort.garbage import OWNER_FILE, Garbage, find_garbage, remove_garbage
 from dsort.journal import Journal
 from dsort.lease import Lease
-from dsort.storage.base import Bucket
-from dsort.storage.local import LocalBucket
+from dsort.storage.bucket import Bucket
+from dsort.storage.directory.bucket import LocalBucket
 from tests.support.machines import BEGIN_S, FakeMachine
 
 HOUR_S = 3600.0

@@ -12,8 +12,8 @@ from dsort.errors import SpecError
 from dsort.garbage import find_garbage, remove_garbage
 from dsort.lease import Machine
 from dsort.spec.load import parse_spec
-from dsort.storage.addresses import open_bucket
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
+from dsort.storage.open import open_bucket
 from tests.support.commands import CommandLine
 from tests.support.engine import spec_of
 

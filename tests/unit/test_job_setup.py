@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsort.job_setup import with_part_sizes
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.limits import StoreLimits
 
 MIB = 1 << 20
 

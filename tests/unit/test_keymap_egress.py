@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from dsort.core.egress import FetchPolicy, address_kind
 from dsort.data.tally import Tally
 from dsort.errors import KeyMapError
 from dsort.job_setup import load_keymap
 from dsort.keymap.fetch import read_keymap_text
 from dsort.spec.load import parse_spec
+from dsort.storage.network_policy import FetchPolicy, address_kind
 from tests.support.certificates import make_certificate
 
 TEXT = "cat\tone-%d\n"

@@ -15,7 +15,7 @@ from dsort.naming.names import (
     normalize_extension,
     with_extension,
 )
-from dsort.storage.base import INTERNAL_PREFIX
+from dsort.storage.bucket import INTERNAL_PREFIX
 
 
 @pytest.mark.parametrize(

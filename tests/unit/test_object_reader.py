@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dsort.errors import ChangedInputError, StorageError
-from dsort.storage.base import ObjectInfo
+from dsort.storage.bucket import ObjectInfo
 from dsort.storage.object_reader import ObjectReader
-from dsort.storage.retrying import ReadCutShortError
+from dsort.storage.retry import ReadCutShortError
 from tests.support.byte_streams import FetchedObject
 
 SIZE = 50_000

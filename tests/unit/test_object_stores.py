@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import InvariantError, StorageAccessError, StorageError
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.limits import StoreLimits
 from dsort.storage.object_stores import open_object_bucket
 from dsort.storage.obstore_bucket import ObstoreBucket
-from dsort.storage.s3_bucket import S3Bucket
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.s3.bucket import S3Bucket
 from tests.support.commands import ROOT
 
 LIMITS = StoreLimits()
@@ -122,7 +122,7 @@ def test_what_is_no_reference_of_a_store_is_a_bug(ref: BucketRef) -> None:
     [
         ("import dsort.api", {"boto3", "botocore", "obstore", "urllib3"}),
         ("import dsort.storage.object_stores", {"boto3", "botocore", "obstore"}),
-        ("import dsort.storage.s3_bucket", {"obstore"}),
+        ("import dsort.storage.s3.bucket", {"obstore"}),
         ("import dsort.storage.obstore_bucket", {"boto3", "botocore"}),
     ],
 )

@@ -11,9 +11,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import ObjectNotFoundError
-from dsort.storage.addresses import open_bucket
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.open import open_bucket
 
 
 @pytest.fixture

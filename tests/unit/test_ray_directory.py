@@ -31,7 +31,7 @@ from dsort.runtime.ray_directory import (
     remove_ray_directory,
 )
 from dsort.runtime.ray_watchdog import begin_watchdog, end_holders, end_watchdog, holders
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import ROOT
 
 HOLD = "import sys; held = [open(p, m) for p, m in [sys.argv[1:3]]]; print(flush=True); input()"

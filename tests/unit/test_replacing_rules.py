@@ -12,8 +12,8 @@ import pytest
 
 from dsort.errors import StorageAccessError, StorageError
 from dsort.replacing import StagedName, keep_replaced, put_back, read_kept, replaced_prefix
-from dsort.storage.base import Bucket
-from dsort.storage.local import LocalBucket
+from dsort.storage.bucket import Bucket
+from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.memory import MemoryBucket
 from tests.support.datasets import tree_of
 

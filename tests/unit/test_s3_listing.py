@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import TransientStorageError
-from dsort.storage.s3_bucket import S3Bucket
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.limits import StoreLimits
+from dsort.storage.s3.bucket import S3Bucket
 
 SPACE = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 OBJECT = (

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from dsort.errors import StorageError
-from dsort.storage.s3_receipt import ETAGS_KEPT_MAX, Part, Receipt
-from dsort.storage.s3_upload import PartBuffers, part_bytes_for
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.limits import StoreLimits
+from dsort.storage.s3.receipt import ETAGS_KEPT_MAX, Part, Receipt
+from dsort.storage.s3.upload import PartBuffers, part_bytes_for
 
 MIB = 1 << 20
 GIB = 1 << 30

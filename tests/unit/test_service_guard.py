@@ -17,7 +17,7 @@ from dsort.reports import RunOptions
 from dsort.service.security.guard import SpecPlaces, SpecPolicy, check_spec, place_of
 from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import parse_spec
-from dsort.storage.addresses import open_bucket
+from dsort.storage.open import open_bucket
 
 PLAIN = {"input_bck": "in", "output_bck": "out", "output_format": "x-%d", "output_shard_size": 1}
 

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import insert, select
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import SpecError
 from dsort.service.database import tables
 from dsort.service.database.engine import Database, open_database
@@ -30,6 +29,7 @@ from dsort.service.security.identity import (
     matches,
     visible,
 )
+from dsort.storage.bucket_ref import BucketRef
 
 NASTY = st.text(alphabet="aA/%_!\\*?é\n", max_size=8)
 

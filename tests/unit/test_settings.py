@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import SpecError
 from dsort.settings import Settings, StoreSettings, load_settings, resolve_ref
 from dsort.spec import parse_bucket
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.limits import StoreLimits
 
 MIB = 1 << 20
 

@@ -8,14 +8,14 @@ from types import ModuleType
 
 import pytest
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import SpecError
 from dsort.spec import parse_bucket
-from dsort.storage.addresses import open_bucket, parse_address
-from dsort.storage.limited import LimitedBucket, StoreLimiter
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.limit import LimitedBucket, StoreLimiter
+from dsort.storage.limits import StoreLimits
 from dsort.storage.memory import MemoryBucket
-from dsort.storage.retrying import RetryingBucket, RetryPolicy
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.open import open_bucket, parse_address
+from dsort.storage.retry import RetryingBucket, RetryPolicy
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dsort.storage.base import ObjectInfo
-from dsort.storage.local import LocalBucket
+from dsort.storage.bucket import ObjectInfo
+from dsort.storage.directory.bucket import LocalBucket
 
 TOKEN = ".dsort/job1/staged/0"
 

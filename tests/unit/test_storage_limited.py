@@ -10,11 +10,11 @@ from typing import TypeVar
 import pytest
 
 from dsort.errors import InvariantError, StorageError
-from dsort.storage.base import Bucket, Buffer, ReadObject, StagedObject
-from dsort.storage.limited import Bandwidth, LimitedBucket, StoreLimiter
+from dsort.storage.bucket import Bucket, Buffer, ReadObject, StagedObject
+from dsort.storage.limit import Bandwidth, LimitedBucket, StoreLimiter
+from dsort.storage.limits import StoreLimits
 from dsort.storage.memory import MemoryBucket
-from dsort.storage.retrying import RetryingBucket, RetryPolicy
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.retry import RetryingBucket, RetryPolicy
 from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import Fault, FaultyBucket
 from tests.support.hooked_bucket import HookedBucket, HookedReadObject, HookedStagedObject

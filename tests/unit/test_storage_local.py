@@ -19,8 +19,8 @@ from dsort.errors import (
     StorageError,
     StorageFullError,
 )
-from dsort.storage import linux
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory import linux
+from dsort.storage.directory.bucket import LocalBucket
 
 TOKEN = ".dsort/job1/0"
 

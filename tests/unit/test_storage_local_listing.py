@@ -14,7 +14,7 @@ from dsort.errors import (
     StorageAccessError,
     StorageError,
 )
-from dsort.storage.local import LocalBucket
+from dsort.storage.directory.bucket import LocalBucket
 
 TOKEN = ".dsort/job1/0"
 

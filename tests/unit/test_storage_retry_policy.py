@@ -18,8 +18,8 @@ from dsort.errors import (
     StorageFullError,
     TransientStorageError,
 )
-from dsort.storage.retrying import ReadCutShortError, RetryPolicy
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.limits import StoreLimits
+from dsort.storage.retry import ReadCutShortError, RetryPolicy
 from tests.support.fake_clock import FakeClock
 
 WHAT = "read a.tar in bucket s3://b"

@@ -12,9 +12,9 @@ from dsort.errors import (
     StorageError,
     StorageFullError,
 )
-from dsort.storage.base import Bucket, ObjectInfo, ReadObject
+from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject
 from dsort.storage.memory import MemoryBucket
-from dsort.storage.retrying import ReadCutShortError, RetryingBucket, RetryPolicy
+from dsort.storage.retry import ReadCutShortError, RetryingBucket, RetryPolicy
 from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import ALWAYS, TRANSIENT, Fault, FaultyBucket
 from tests.support.hooked_bucket import HookedBucket, HookedReadObject

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dsort import api
-from dsort.core.bucket_ref import BucketRef
 from dsort.core.manifest import manifest_name, report_name
 from dsort.core.timeline import Sample
 from dsort.data.tally import Tally
@@ -34,8 +33,9 @@ from dsort.settings import resolve_ref
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
 from dsort.stopping import StopFlag
-from dsort.storage.addresses import open_bucket
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.open import open_bucket
 from dsort.storage.small_objects import read_small
 from dsort.verification.manifest_file import parse_manifest
 

@@ -25,8 +25,8 @@ from dsort.service.service import Service
 from dsort.settings import resolve_ref
 from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec
-from dsort.storage.addresses import open_bucket, parse_address
-from dsort.storage.base import Bucket
+from dsort.storage.bucket import Bucket
+from dsort.storage.open import open_bucket, parse_address
 
 __all__ = ["router"]
 

@@ -27,7 +27,7 @@ from dsort.errors import ObjectNotFoundError
 from dsort.service.schedules.places import names_prefix
 from dsort.service.schedules.results import Opener, Result, ScheduleResults
 from dsort.spec.buckets import parse_bucket
-from dsort.storage.base import Bucket, ObjectInfo
+from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small
 
 __all__ = ["move_pointer", "pointer_content"]

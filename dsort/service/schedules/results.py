@@ -9,14 +9,14 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, select, update
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.core.manifest import manifest_name
 from dsort.errors import JobConflictError
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, schedule_runs
 from dsort.service.jobs.queue import claim_outputs
 from dsort.spec.buckets import parse_bucket
-from dsort.storage.base import Bucket, ObjectInfo
+from dsort.storage.bucket import Bucket, ObjectInfo
+from dsort.storage.bucket_ref import BucketRef
 
 __all__ = ["Opener", "Result", "ScheduleResults"]
 

@@ -22,8 +22,8 @@ from dsort.core.manifest import index_name, manifest_name
 from dsort.errors import DsortError, ObjectNotFoundError
 from dsort.naming.overlap import names_made
 from dsort.service.schedules.results import Opener, Result, ScheduleResults
-from dsort.storage.base import INTERNAL_PREFIX, Bucket, ObjectInfo
-from dsort.storage.local_removal import remove_if_empty
+from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
+from dsort.storage.directory.removal import remove_if_empty
 from dsort.storage.small_objects import read_small
 from dsort.verification.manifest_file import StoredManifest, parse_manifest
 

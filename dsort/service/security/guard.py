@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
 
-from dsort.core.bucket_ref import BucketRef
-from dsort.core.bucket_uri import SECRET_HINT
-from dsort.core.egress import FetchPolicy
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.hooks import hooks_of, unknown_commands
 from dsort.keymap.fetch import shown_location
@@ -34,6 +31,9 @@ from dsort.service.security.spec_text import (
 )
 from dsort.settings import Settings, resolve_ref
 from dsort.spec.model import JobSpec
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.bucket_uri import SECRET_HINT
+from dsort.storage.network_policy import FetchPolicy
 
 __all__ = [
     "SpecPlaces",

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote
 
-from dsort.core.bucket_ref import BucketRef
-from dsort.core.bucket_uri import OBJECT_STORES, WEB, split_scheme
-from dsort.core.egress import FetchPolicy, check_host_pattern
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.wildcards import has_wildcard, wildcard_match
 from dsort.settings import Settings
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.bucket_uri import OBJECT_STORES, WEB, split_scheme
+from dsort.storage.network_policy import FetchPolicy, check_host_pattern
 
 __all__ = ["Operated", "SpecPolicy", "host_problems", "policy_of"]
 
@@ -30,7 +30,7 @@ class SpecPolicy:
     ``file:///mnt/data``. ``*`` is any text, ``?`` one character; a wildcard in the bucket does not
     reach beyond it, hosts have none, and what is under an allowed place is allowed, too.
     ``ekm_allow_hosts``, ``ekm_allow_private``: where external key maps may come from; see
-    :class:`~dsort.core.egress.FetchPolicy`. ``denied``: directories under the allowed ones that are
+    :class:`~dsort.storage.network_policy.FetchPolicy`. ``denied``: directories under the allowed ones that are
     nobody's business (where the service keeps its state). ``settings``: how stores are reached.
     """
 

@@ -14,8 +14,8 @@ from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 
 from dsort.errors import TransientStorageError
-from dsort.storage.base import ObjectInfo
-from dsort.storage.s3_replies import said_root, truncation_of
+from dsort.storage.bucket import ObjectInfo
+from dsort.storage.s3.replies import said_root, truncation_of
 
 __all__ = ["list_pages", "read_listings_quickly", "whole_seconds_ns"]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from dsort.closing import Closing
 from dsort.errors import InvariantError, TransientStorageError
-from dsort.storage.base import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
-from dsort.storage.retrying import ReadCutShortError
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.bucket import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
+from dsort.storage.limits import StoreLimits
+from dsort.storage.retry import ReadCutShortError
 
 __all__ = ["Bandwidth", "LimitedBucket", "StoreLimiter"]
 
@@ -181,7 +181,7 @@ def _windows(slices: Sequence[Buffer], window_bytes: int) -> Iterator[list[memor
 
 
 class LimitedBucket:
-    """A bucket behind a :class:`StoreLimiter` (see :class:`~dsort.storage.base.Bucket`).
+    """A bucket behind a :class:`StoreLimiter` (see :class:`~dsort.storage.bucket.Bucket`).
 
     A call takes one place however many requests the backend makes of it; a listing takes one while
     it is asked for the next object, not between. Bytes are counted that objects are read and

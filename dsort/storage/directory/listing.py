@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from dsort.errors import ObjectNotFoundError
-from dsort.storage.base import INTERNAL_PREFIX, ObjectInfo
+from dsort.storage.bucket import INTERNAL_PREFIX, ObjectInfo
 
 __all__ = ["info_of", "list_broken_links", "list_files", "receipt_of"]
 

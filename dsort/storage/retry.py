@@ -21,8 +21,8 @@ from dsort.errors import (
     StorageError,
     TransientStorageError,
 )
-from dsort.storage.base import Bucket, ObjectInfo, ReadObject, StagedObject
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject, StagedObject
+from dsort.storage.limits import StoreLimits
 
 __all__ = ["ReadCutShortError", "RetryPolicy", "RetryingBucket", "SomeUnansweredError"]
 
@@ -192,7 +192,7 @@ class _RetryingReadObject(Closing):
 
 class RetryingBucket:
     """A bucket whose operations are tried again as ``policy`` says (see
-    :class:`~dsort.storage.base.Bucket`).
+    :class:`~dsort.storage.bucket.Bucket`).
 
     A try whose reply was lost may have taken effect, so every operation has to bear repetition:
     all of the protocol do, and ``write_new`` is made to. What is staged is the backend's own to

@@ -15,13 +15,13 @@ from awscrt.checksums import crc32c
 
 from dsort.closing import Closing
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
-from dsort.storage.base import Buffer
-from dsort.storage.retrying import RetryPolicy
-from dsort.storage.s3_client import NOT_OFFERED, S3Client
-from dsort.storage.s3_errors import code_of
-from dsort.storage.s3_receipt import Part, Receipt
-from dsort.storage.s3_replies import field_of, seconds_of_date
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.bucket import Buffer
+from dsort.storage.limits import StoreLimits
+from dsort.storage.retry import RetryPolicy
+from dsort.storage.s3.client import NOT_OFFERED, S3Client
+from dsort.storage.s3.errors import code_of
+from dsort.storage.s3.receipt import Part, Receipt
+from dsort.storage.s3.replies import field_of, seconds_of_date
 
 __all__ = ["PartBuffers", "S3StagedObject", "abort", "part_bytes_for"]
 
@@ -112,7 +112,7 @@ class _PartBody:
 
 
 class S3StagedObject(Closing):
-    """An upload that has not been completed (see :class:`~dsort.storage.base.StagedObject`).
+    """An upload that has not been completed (see :class:`~dsort.storage.bucket.StagedObject`).
 
     It begins with its first part; parts go up in the threads of ``pool``, each tried again by
     ``retry``. Closed before ``finish``, it is aborted. For one thread at a time.

@@ -19,15 +19,15 @@ import botocore.exceptions as boto
 import botocore.loaders
 import botocore.session
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import ObjectNotFoundError, StorageError, TransientStorageError
-from dsort.storage.base import ObjectInfo
+from dsort.storage.bucket import ObjectInfo
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.limits import StoreLimits
 from dsort.storage.object_bucket import Fetched, KeyPrefix
 from dsort.storage.object_errors import PreconditionError
-from dsort.storage.s3_errors import S3Errors, code_of
-from dsort.storage.s3_listing import list_pages, read_listings_quickly, whole_seconds_ns
-from dsort.storage.s3_replies import check_replies, field_of
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.s3.errors import S3Errors, code_of
+from dsort.storage.s3.listing import list_pages, read_listings_quickly, whole_seconds_ns
+from dsort.storage.s3.replies import check_replies, field_of
 
 __all__ = ["DEFAULT_REGION", "NOT_OFFERED", "S3Client"]
 

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageAccessError
-from dsort.storage.base import COPY, ObjectInfo
+from dsort.storage.bucket import COPY, ObjectInfo
 from dsort.storage.object_bucket import check_copy
-from dsort.storage.s3_client import S3Client
-from dsort.storage.s3_listing import whole_seconds_ns
+from dsort.storage.s3.client import S3Client
+from dsort.storage.s3.listing import whole_seconds_ns
 
 __all__ = ["COPIED_AT_ONCE_BYTES_MAX", "keep_object", "put_back_object"]
 

@@ -12,9 +12,9 @@ import re
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.naming.names import INTERNAL_PART, is_internal, shortened
 from dsort.naming.near_names import closest
+from dsort.storage.bucket_ref import BucketRef
 
 __all__ = [
     "AIS_ENDPOINT_HINT",

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from dsort.core.bucket_ref import BucketRef
-from dsort.core.bucket_uri import (
+from dsort.errors import SpecError
+from dsort.storage.bucket import Bucket
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.bucket_uri import (
     AIS_ENDPOINT_HINT,
     BucketTextError,
     misspelt_uri,
@@ -18,14 +20,12 @@ from dsort.core.bucket_uri import (
     refuse_internal,
     split_scheme,
 )
-from dsort.core.egress import FetchPolicy
-from dsort.errors import SpecError
-from dsort.storage.base import Bucket
-from dsort.storage.local import LocalBucket
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.directory.bucket import LocalBucket
+from dsort.storage.limits import StoreLimits
+from dsort.storage.network_policy import FetchPolicy
 
 if TYPE_CHECKING:
-    from dsort.storage.limited import StoreLimiter
+    from dsort.storage.limit import StoreLimiter
 
 __all__ = ["open_bucket", "open_pair", "parse_address"]
 
@@ -66,9 +66,9 @@ def open_bucket(
             f"bucket {ref.uri}: it is not known where AIStore is", hint=AIS_ENDPOINT_HINT
         )
     # Loads the clients of object stores; jobs over directories start without them.
-    from dsort.storage.limited import LimitedBucket, StoreLimiter
+    from dsort.storage.limit import LimitedBucket, StoreLimiter
     from dsort.storage.object_stores import open_object_bucket
-    from dsort.storage.retrying import RetryingBucket, RetryPolicy
+    from dsort.storage.retry import RetryingBucket, RetryPolicy
 
     limits = limits or StoreLimits()
     retry = RetryPolicy.of(limits, pause=pause)
@@ -85,7 +85,7 @@ def open_pair(
     rate = min((each for each in rates if each is not None), default=None)
     limiter = None
     if rate is not None and not (source_ref.is_directory and target_ref.is_directory):
-        from dsort.storage.limited import StoreLimiter
+        from dsort.storage.limit import StoreLimiter
 
         limiter = StoreLimiter(replace(target_limits, bandwidth_max_bytes_per_s=rate))
     return (

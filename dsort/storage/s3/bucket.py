@@ -11,20 +11,20 @@ from typing import Any, TypeVar
 
 import botocore.exceptions as boto
 
-from dsort.core.bucket_ref import BucketRef
 from dsort.errors import InvariantError, NamesTakenError, ObjectNotFoundError, StorageError
-from dsort.storage.base import ObjectInfo
+from dsort.storage.bucket import ObjectInfo
+from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.limits import StoreLimits
 from dsort.storage.object_bucket import ObjectBucket, checked, checked_token, common_prefix
 from dsort.storage.object_errors import PreconditionError
-from dsort.storage.retrying import RetryPolicy
-from dsort.storage.s3_client import NOT_OFFERED, S3Client
-from dsort.storage.s3_copies import keep_object, put_back_object
-from dsort.storage.s3_errors import code_of
-from dsort.storage.s3_listing import whole_seconds_ns
-from dsort.storage.s3_receipt import Receipt
-from dsort.storage.s3_replies import field_of
-from dsort.storage.s3_upload import PartBuffers, S3StagedObject, abort, part_bytes_for
-from dsort.storage.store_limits import StoreLimits
+from dsort.storage.retry import RetryPolicy
+from dsort.storage.s3.client import NOT_OFFERED, S3Client
+from dsort.storage.s3.copies import keep_object, put_back_object
+from dsort.storage.s3.errors import code_of
+from dsort.storage.s3.listing import whole_seconds_ns
+from dsort.storage.s3.receipt import Receipt
+from dsort.storage.s3.replies import field_of
+from dsort.storage.s3.upload import PartBuffers, S3StagedObject, abort, part_bytes_for
 
 __all__ = ["S3Bucket", "UnfinishedUpload"]
 
@@ -46,7 +46,7 @@ class UnfinishedUpload:
 
 class S3Bucket(ObjectBucket):
     """Objects of an S3 bucket, below the prefix of ``ref`` (see
-    :class:`~dsort.storage.base.Bucket`).
+    :class:`~dsort.storage.bucket.Bucket`).
 
     A staged object is a multipart upload to the final name; ``publish`` completes it. Its token
     names nothing in the store. ``retry`` is for the parts, whose bytes nobody else has, and for

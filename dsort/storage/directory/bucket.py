@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from dsort.core.egress import FetchPolicy
 from dsort.errors import (
     InvariantError,
     NamesTakenError,
@@ -17,18 +16,19 @@ from dsort.errors import (
     StorageAccessError,
     StorageError,
 )
-from dsort.storage.base import COPY, INTERNAL_PREFIX, ObjectInfo
-from dsort.storage.linux import (
+from dsort.storage.bucket import COPY, INTERNAL_PREFIX, ObjectInfo
+from dsort.storage.directory.linux import (
     link_or_move,
     rename_to_free_name,
     reserve_room,
     sync_directories,
 )
-from dsort.storage.local_listing import info_of, list_files
-from dsort.storage.local_objects import LocalReadObject, LocalStagedObject
-from dsort.storage.local_removal import move_out, remove_below, remove_if_empty
+from dsort.storage.directory.listing import info_of, list_files
+from dsort.storage.directory.objects import LocalReadObject, LocalStagedObject
+from dsort.storage.directory.os_errors import StorageErrors, storage_error_of
+from dsort.storage.directory.removal import move_out, remove_below, remove_if_empty
 from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
-from dsort.storage.os_errors import StorageErrors, storage_error_of
+from dsort.storage.network_policy import FetchPolicy
 
 __all__ = ["LocalBucket"]
 
@@ -40,7 +40,7 @@ def _made_again(directory: Path, policy: FetchPolicy | None) -> LocalBucket:
 
 
 class LocalBucket:
-    """The files under one directory (see :class:`~dsort.storage.base.Bucket`).
+    """The files under one directory (see :class:`~dsort.storage.bucket.Bucket`).
 
     Names are paths relative to it. Links are followed when files are read and listed, never when
     they are removed. Instances may be pickled and used in several processes at once; what

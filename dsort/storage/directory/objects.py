@@ -1,4 +1,4 @@
-"""Open files of a :class:`~dsort.storage.local.LocalBucket`: one to read, one to fill."""
+"""Open files of a :class:`~dsort.storage.directory.bucket.LocalBucket`: one to read, one to fill."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from dsort.closing import Closing
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
-from dsort.storage.base import Buffer, ObjectInfo
-from dsort.storage.linux import start_writeback
-from dsort.storage.local_listing import info_of, receipt_of
-from dsort.storage.os_errors import StorageErrors, storage_error_of
+from dsort.storage.bucket import Buffer, ObjectInfo
+from dsort.storage.directory.linux import start_writeback
+from dsort.storage.directory.listing import info_of, receipt_of
+from dsort.storage.directory.os_errors import StorageErrors, storage_error_of
 
 __all__ = ["LocalReadObject", "LocalStagedObject"]
 
@@ -54,7 +54,7 @@ class _OpenFile(Closing):
 
 
 class LocalReadObject(_OpenFile):
-    """A file open for reading (see :class:`~dsort.storage.base.ReadObject`)."""
+    """A file open for reading (see :class:`~dsort.storage.bucket.ReadObject`)."""
 
     __slots__ = ("_is_streamed", "_view", "info")
 
@@ -106,7 +106,7 @@ class LocalReadObject(_OpenFile):
 
 
 class LocalStagedObject(_OpenFile):
-    """A file that has no public name yet (see :class:`~dsort.storage.base.StagedObject`)."""
+    """A file that has no public name yet (see :class:`~dsort.storage.bucket.StagedObject`)."""
 
     __slots__ = ()
 

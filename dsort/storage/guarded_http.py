@@ -1,6 +1,6 @@
 """HTTP for what a spec names: key maps to fetch, webhooks to call.
 
-For a spec that came over the network, a :class:`~dsort.core.egress.FetchPolicy` says which servers
+For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` says which servers
 may be reached. It is asked about what is really connected to, not about its name: the address that
 the socket has, each hop of a redirection.
 """
@@ -15,7 +15,7 @@ import threading
 import urllib.request
 from typing import Any
 
-from dsort.core.egress import FetchPolicy
+from dsort.storage.network_policy import FetchPolicy
 
 __all__ = ["RefusedConnectionError", "web_opener"]
 
