@@ -22,9 +22,9 @@ from dsort.data.tally import Tally
 from dsort.errors import InvariantError
 from dsort.order.cut import CutRule, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart, OutputRuns
+from dsort.scratch.nodes import Request
+from dsort.scratch.requests import FreeBytes, LineFiles
 from dsort.storage.s3.receipt import ETAGS_KEPT_MAX, Receipt
-from dsort.workers.homes import Request
-from dsort.workers.requests import FreeBytes, LineFiles
 from dsort.workers.tasks import (
     CreateDone,
     CreatedShard,

@@ -21,10 +21,10 @@ from dsort.data.index import RecordIndex, Segments, SortKeys
 from dsort.order.cut import CutRule, OpenShard, Piece, merge_pieces
 from dsort.order.mixing_counts import MixingTally
 from dsort.order.rule import SortRule
-from dsort.workers.homes import Homes, Where
-from dsort.workers.index_store import IndexStore
+from dsort.scratch.directory import Scratch
+from dsort.scratch.index import IndexStore
+from dsort.scratch.nodes import Homes, Where
 from dsort.workers.orderer import Orderer
-from dsort.workers.scratch import Scratch
 from dsort.workers.tasks import CutTask, DuplicatesTask, OrderTask
 
 __all__ = ["make_index", "plan_index"]

@@ -14,8 +14,8 @@ from dsort.errors import DuplicateError
 from dsort.extraction import Extraction, answers
 from dsort.job import Job
 from dsort.order.duplicates import new_keys
-from dsort.workers.column_file import columns_bytes
-from dsort.workers.requests import DistinctKeyHashes, Positions, PositionsOf
+from dsort.scratch.columns import columns_bytes
+from dsort.scratch.requests import DistinctKeyHashes, Positions, PositionsOf
 from dsort.workers.tasks import DuplicatesDone, DuplicatesTask, Task
 
 __all__ = ["RENAME_FILE", "Dropped", "Renamed", "rename_duplicates", "settle_duplicates"]

@@ -15,9 +15,9 @@ from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError, WorkerLostError
 from dsort.job import Job
 from dsort.order.partitions import pick_splitters
-from dsort.workers.homes import Where
-from dsort.workers.index_store import splitters_bytes
-from dsort.workers.requests import Indexed, Sample, Sampled
+from dsort.scratch.index import splitters_bytes
+from dsort.scratch.nodes import Where
+from dsort.scratch.requests import Indexed, Sample, Sampled
 from dsort.workers.tasks import ExtractDone, ExtractTask, HomeLost, Task, TaskDone
 
 __all__ = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from dsort.errors import InvariantError
 from dsort.extraction import Extraction, answers
 from dsort.job import Job
-from dsort.workers.requests import RemoveSpill
+from dsort.scratch.requests import RemoveSpill
 from dsort.workers.tasks import OrderDone, OrderTask
 
 __all__ = ["Ordering"]

@@ -34,9 +34,9 @@ from dsort.order.mixing_counts import MixingTally
 from dsort.order.mixing_verdict import judge_mixing
 from dsort.ordering import Ordering
 from dsort.reactions import store_reactions
+from dsort.scratch.index import check_renames, check_splitters
 from dsort.sizes import format_bytes
 from dsort.storage.small_objects import parse_json
-from dsort.workers.index_store import check_renames, check_splitters
 from dsort.workers.tasks import CutDone, CutTask, ExtractDone
 
 __all__ = ["Plan", "extract", "make_plan"]

@@ -13,8 +13,8 @@ from dsort.core.manifest import reactions_name
 from dsort.extraction import Extraction
 from dsort.job import Job
 from dsort.journal import staged
-from dsort.workers.reaction_log import lines_file, reaction_line
-from dsort.workers.requests import LineFiles, LinesOf
+from dsort.scratch.reaction_log import lines_file, reaction_line
+from dsort.scratch.requests import LineFiles, LinesOf
 
 __all__ = ["store_reactions"]
 

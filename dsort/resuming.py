@@ -32,9 +32,9 @@ from dsort.order.cut import OutputShard
 from dsort.order.mixing_verdict import mixing_of
 from dsort.planning import Plan
 from dsort.reports import JobReport
+from dsort.scratch.requests import CreatedHere
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_json
-from dsort.workers.requests import CreatedHere
 from dsort.workers.tasks import CreatedShard, ExtractDone
 
 __all__ = [

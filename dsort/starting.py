@@ -38,10 +38,10 @@ from dsort.lease import Lease
 from dsort.reports import JobStarted
 from dsort.resolve import refuse_early_collisions, resolve_inputs
 from dsort.resuming import RESOLVED_FILE, note_names, resolved_before
+from dsort.scratch.requests import FreeBytes
 from dsort.sizes import format_bytes
 from dsort.storage.limits import StoreLimits
 from dsort.workers.inputs import INPUTS_FILE, InputShard, inputs_bytes
-from dsort.workers.requests import FreeBytes
 from dsort.workers.tasks import WorkerSetup
 
 __all__ = ["begin_attempt", "check_output_room", "resolve"]

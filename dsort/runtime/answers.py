@@ -18,8 +18,8 @@ from dsort.storage.process_limits import PROCESSES_HINT, is_no_thread
 from dsort.workers.tasks import HomeLost
 
 if TYPE_CHECKING:
-    from dsort.workers.homes import Request
-    from dsort.workers.index_store import IndexStore
+    from dsort.scratch.index import IndexStore
+    from dsort.scratch.nodes import Request
     from dsort.workers.tasks import Task, TaskDone
     from dsort.workers.worker import Worker
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from dsort.workers.homes import Request
+from dsort.scratch.nodes import Request
 from dsort.workers.tasks import (
     CreateTask,
     CutTask,

@@ -22,10 +22,10 @@ from typing import Any
 
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, describe
+from dsort.scratch.index import IndexStore
+from dsort.scratch.nodes import Request, home_owner, make_home, open_home
 from dsort.stopping import StopFlag
 from dsort.storage.process_limits import PROCESSES_HINT
-from dsort.workers.homes import Request, home_owner, make_home, open_home
-from dsort.workers.index_store import IndexStore
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 
 __all__ = ["LocalRuntime"]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from dsort.errors import DsortError
 from dsort.runtime.answers import answer
-from dsort.workers.homes import Homes, open_home
-from dsort.workers.index_store import IndexStore
+from dsort.scratch.index import IndexStore
+from dsort.scratch.nodes import Homes, open_home
 from dsort.workers.worker import Worker
 
 __all__ = ["main"]

@@ -30,8 +30,8 @@ from dsort.runtime.ray_stay import RayStay, join_ray, start_ray
 from dsort.runtime.ray_version import check_ray_version
 from dsort.runtime.ray_words import bug, explain, first_line, listed
 from dsort.runtime.ray_worker import Place
+from dsort.scratch.nodes import Request, home_owner
 from dsort.stopping import StopFlag
-from dsort.workers.homes import Request, home_owner
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 
 if "ray" not in sys.modules:  # it reads its environment once

@@ -23,8 +23,8 @@ import psutil
 from dsort.errors import DsortError, ScratchLostError
 from dsort.runtime.answers import reply
 from dsort.runtime.ray_words import located, node_words
-from dsort.workers.homes import Request, make_home, open_home
-from dsort.workers.index_store import IndexStore
+from dsort.scratch.index import IndexStore
+from dsort.scratch.nodes import Request, make_home, open_home
 
 __all__ = [
     "AGENT_THREADS",

@@ -10,7 +10,7 @@ from typing import Any
 from dsort.errors import InvariantError, ScratchLostError, WorkerLostError
 from dsort.runtime.ray_agent import NAMESPACE, agent_name, seat_of
 from dsort.runtime.ray_words import first_line
-from dsort.workers.homes import Request
+from dsort.scratch.nodes import Request
 
 __all__ = ["ANSWER_SECONDS_MAX", "RayCalls", "RayExchange", "late_home", "lost_home"]
 
@@ -40,7 +40,7 @@ class RayCalls:
 
 
 class RayExchange:
-    """The :class:`~dsort.workers.homes.Exchange` of a worker on Ray. ``prefix``: of agents' names.
+    """The :class:`~dsort.scratch.nodes.Exchange` of a worker on Ray. ``prefix``: of agents' names.
 
     An answer is in the object stores of both nodes until whoever asked lets go of it.
     """
@@ -51,7 +51,7 @@ class RayExchange:
         self._agents: dict[str, Any] = {}
 
     def begin(self, home: str, request: Request) -> Callable[[], Any]:
-        """See :class:`~dsort.workers.homes.Exchange`."""
+        """See :class:`~dsort.scratch.nodes.Exchange`."""
         agent = self._agents.get(home)
         if agent is None:
             try:

@@ -11,8 +11,8 @@ from dsort.errors import ScratchLostError
 from dsort.runtime.ray_agent import node_of, seat_of
 from dsort.runtime.ray_exchange import ANSWER_SECONDS_MAX, RayCalls, late_home, lost_home
 from dsort.runtime.ray_words import bug
+from dsort.scratch.nodes import Request
 from dsort.stopping import StopFlag
-from dsort.workers.homes import Request
 
 __all__ = ["RayHomes"]
 

@@ -12,8 +12,8 @@ from dsort.errors import DsortError
 from dsort.runtime.answers import answer
 from dsort.runtime.ray_agent import seat_of, token_of
 from dsort.runtime.ray_words import node_words
-from dsort.workers.homes import Exchange, Homes, open_home
-from dsort.workers.index_store import IndexStore
+from dsort.scratch.index import IndexStore
+from dsort.scratch.nodes import Exchange, Homes, open_home
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
 

@@ -16,16 +16,16 @@ from typing import Protocol
 import numpy as np
 
 from dsort.data.columns import Int64s
+from dsort.scratch.created_log import CreatedLog
+from dsort.scratch.index import OrderedRows
+from dsort.scratch.nodes import Homes
+from dsort.scratch.requests import OrderedRowsOf
+from dsort.scratch.spill_reader import SpillReader
 from dsort.storage.bucket import Bucket
-from dsort.workers.created_log import CreatedLog
-from dsort.workers.homes import Homes
-from dsort.workers.index_store import OrderedRows
 from dsort.workers.inputs import MappedInputs
-from dsort.workers.requests import OrderedRowsOf
 from dsort.workers.shard_bytes import PayloadBuffer
 from dsort.workers.shard_writer import ContentCheck, ShardWriter
 from dsort.workers.slices import slices_of, slices_of_sources
-from dsort.workers.spill_reader import SpillReader
 from dsort.workers.tasks import CreateDone, CreatedShard, CreateTask, OutputPiece, WorkerSetup
 from dsort.workers.writeback import Writeback
 

@@ -22,16 +22,16 @@ from dsort.errors import (
     UnsafeNameError,
 )
 from dsort.order.partitions import Bucketing
+from dsort.scratch.nodes import Homes
+from dsort.scratch.reaction_log import LineWriter, ReactionLog, lines_file
+from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import Bucket
-from dsort.workers.homes import Homes
 from dsort.workers.inputs import open_input
-from dsort.workers.reaction_log import LineWriter, ReactionLog, lines_file
 from dsort.workers.renaming import rename_records
 from dsort.workers.safe_names import find_unsafe, shown_changes, with_safe_names
 from dsort.workers.shard_bytes import PayloadBuffer, ShardBytes, Window
 from dsort.workers.slices import hash_records, slices_of
 from dsort.workers.sort_keys import sort_keys
-from dsort.workers.spill import SpillWriter
 from dsort.workers.tasks import ExtractDone, ExtractTask, WorkerSetup
 
 __all__ = ["Extractor"]

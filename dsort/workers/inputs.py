@@ -11,9 +11,9 @@ import numpy as np
 
 from dsort.data.columns import BytesColumn
 from dsort.errors import ChangedInputError, StorageError
+from dsort.scratch.columns import columns_bytes
+from dsort.scratch.index import IndexStore
 from dsort.storage.bucket import Bucket, ReadObject
-from dsort.workers.column_file import columns_bytes
-from dsort.workers.index_store import IndexStore
 
 __all__ = ["INPUTS_FILE", "InputShard", "MappedInputs", "inputs_bytes", "open_input", "read_inputs"]
 

@@ -19,11 +19,11 @@ from dsort.order.duplicates import find_duplicates, repeated_hashes
 from dsort.order.mixing_counts import count_part
 from dsort.order.rule import SortRule
 from dsort.order.sort import order_rows
-from dsort.workers.homes import Homes, Where
-from dsort.workers.index_store import BucketRows, OrderedRows
+from dsort.scratch.index import BucketRows, OrderedRows
+from dsort.scratch.nodes import Homes, Where
+from dsort.scratch.reaction_log import LineWriter, lines_file, reaction_line
+from dsort.scratch.requests import BucketRowsOf, KeyHashes, KeyRows, KeysOf, OrderedRowsOf
 from dsort.workers.inputs import read_inputs
-from dsort.workers.reaction_log import LineWriter, lines_file, reaction_line
-from dsort.workers.requests import BucketRowsOf, KeyHashes, KeyRows, KeysOf, OrderedRowsOf
 from dsort.workers.tasks import (
     CutDone,
     CutTask,

@@ -15,7 +15,7 @@ from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import StorageError
-from dsort.workers.index_store import IndexStore
+from dsort.scratch.index import IndexStore
 from dsort.workers.safe_names import with_new_headers
 from dsort.workers.shard_bytes import ShardBytes
 from dsort.workers.tasks import ExtractTask

@@ -11,10 +11,10 @@ import xxhash
 
 from dsort.data.columns import Int64s
 from dsort.errors import InvariantError, StorageError
+from dsort.scratch.nodes import Homes
+from dsort.scratch.requests import OrderedRowsOf
 from dsort.storage.bucket import Bucket, StagedObject
 from dsort.storage.process_limits import is_no_thread
-from dsort.workers.homes import Homes
-from dsort.workers.requests import OrderedRowsOf
 from dsort.workers.shard_bytes import PayloadBuffer
 from dsort.workers.tasks import SealDone, SealTask, StagedShard
 

@@ -15,8 +15,8 @@ from dsort.containers.tar.scan import TarScanner, scan
 from dsort.data.columns import Int64s
 from dsort.data.index import Segments
 from dsort.data.members import MemberTable
+from dsort.scratch.directory import Scratch
 from dsort.storage.bucket import ReadObject
-from dsort.workers.scratch import Scratch
 from dsort.workers.spool import Spool
 
 __all__ = ["PayloadBuffer", "ShardBytes", "Window"]

@@ -11,8 +11,8 @@ import xxhash
 
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.errors import InvariantError, StorageError
+from dsort.scratch.index import OrderedRows
 from dsort.storage.bucket import StagedObject
-from dsort.workers.index_store import OrderedRows
 from dsort.workers.tasks import OutputPiece
 from dsort.workers.writeback import Writeback
 

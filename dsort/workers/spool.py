@@ -6,10 +6,10 @@ For shards larger than a worker's buffer in stores where each reading is paid fo
 from __future__ import annotations
 
 from dsort.errors import StorageError
+from dsort.scratch.directory import Scratch
 from dsort.storage.bucket import ReadObject
 from dsort.storage.directory.objects import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
-from dsort.workers.scratch import Scratch
 
 __all__ = ["Spool"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dsort.scratch.nodes import Homes
 from dsort.storage.open import open_pair
 from dsort.workers.creator import Creator
 from dsort.workers.extractor import Extractor
-from dsort.workers.homes import Homes
 from dsort.workers.orderer import Orderer
 from dsort.workers.sealer import Sealer
 from dsort.workers.shard_bytes import PayloadBuffer

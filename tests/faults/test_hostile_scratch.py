@@ -15,8 +15,8 @@ import pytest
 from dsort.errors import StorageAccessError, StorageError
 from dsort.job_setup import new_job_id
 from dsort.reports import Event, PhaseDone
-from dsort.workers.homes import make_home, open_home
-from dsort.workers.scratch import Scratch
+from dsort.scratch.directory import Scratch
+from dsort.scratch.nodes import make_home, open_home
 from tests.support.engine import run_local
 from tests.support.surviving import CASES, facts_of, prepare, undisturbed
 

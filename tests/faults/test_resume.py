@@ -18,10 +18,10 @@ from dsort.core.lease import decode_lease, encode_lease, lease_name
 from dsort.errors import ChangedInputError, JobConflictError
 from dsort.journal import journal_prefix
 from dsort.reports import RunOptions
+from dsort.scratch.created_log import read_created_logs
+from dsort.scratch.directory import Scratch
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.workers.created_log import read_created_logs
-from dsort.workers.scratch import Scratch
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import tree_of
 from tests.support.fault_points import PointFault, arm, struck

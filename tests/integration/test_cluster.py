@@ -19,9 +19,9 @@ from dsort import api
 from dsort.errors import InvariantError, ScratchLostError, SpecError, StorageError
 from dsort.reports import Event, JobReport, JobWarning, PhaseDone, Progress, RunOptions
 from dsort.runtime.base import Runtime
+from dsort.scratch.requests import Indexed
 from dsort.spec.load import parse_spec
 from dsort.stopping import StopFlag
-from dsort.workers.requests import Indexed
 from dsort.workers.tasks import ExtractDone
 from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
 from tests.support.inline_runtime import run_inline

@@ -108,8 +108,8 @@ def _die() -> NoReturn:
 
 def _break_first_write(fault: Fault, struck: list[bool]) -> None:
     """Have the next write of a file's content stop half-way; that it did is put into ``struck``."""
+    from dsort.scratch import index as index_store
     from dsort.storage.directory.objects import LocalStagedObject
-    from dsort.workers import index_store
 
     write_at, sync = LocalStagedObject.write_at, LocalStagedObject.sync
     write_columns = index_store.write_columns

@@ -22,11 +22,11 @@ from dsort.errors import ScratchLostError
 from dsort.job import Job
 from dsort.job_setup import job_memory, load_keymap, new_job_id, output_names, with_seed
 from dsort.reports import Event, JobReport, PlanReport, RunOptions
+from dsort.scratch.index import IndexStore
+from dsort.scratch.nodes import Homes, Request, home_owner, make_home, open_home
 from dsort.spec.load import parse_spec
 from dsort.stopping import StopFlag
 from dsort.storage.open import open_bucket
-from dsort.workers.homes import Homes, Request, home_owner, make_home, open_home
-from dsort.workers.index_store import IndexStore
 from dsort.workers.tasks import HomeLost, Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
 

@@ -11,7 +11,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsort.workers.index_store import IndexStore
+from dsort.scratch.index import IndexStore
 from dsort.workers.tasks import ExtractTask
 
 __all__ = ["FileBytes", "HomedTask", "Trap", "WriteTo"]

@@ -26,8 +26,8 @@ from benchmarks.planning import make_index, plan_index
 from benchmarks.process import run_tree
 from benchmarks.results import Run
 from benchmarks.suites import warm_entries
-from dsort.workers.index_store import IndexStore
-from dsort.workers.scratch import Scratch
+from dsort.scratch.directory import Scratch
+from dsort.scratch.index import IndexStore
 
 SMALL = Request("100k", 2_000_000, 2)
 

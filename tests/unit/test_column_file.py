@@ -13,8 +13,8 @@ import pytest
 
 from dsort.data.columns import BytesColumn
 from dsort.errors import ObjectNotFoundError, StorageError
-from dsort.workers.column_file import Column, ColumnFile, columns_bytes, write_columns
-from dsort.workers.scratch import Scratch
+from dsort.scratch.columns import Column, ColumnFile, columns_bytes, write_columns
+from dsort.scratch.directory import Scratch
 
 TEXTS = [b"", b"a", b"\0" * 70, b"\xff", b"", b"last"]
 

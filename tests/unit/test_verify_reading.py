@@ -113,7 +113,7 @@ def test_verification_uses_nothing_that_a_job_has_planned() -> None:
         "dsort.planning",
         "dsort.workers.creator",
         "dsort.workers.extractor",
-        "dsort.workers.index_store",
+        "dsort.scratch.index",
         "dsort.workers.orderer",
         "dsort.workers.renaming",
         "dsort.workers.sealer",

@@ -12,8 +12,8 @@ from itertools import islice
 from json.encoder import encode_basestring_ascii
 
 from dsort.data.tally import Tally
+from dsort.scratch.directory import Scratch
 from dsort.storage.directory.os_errors import StorageErrors
-from dsort.workers.scratch import Scratch
 
 __all__ = ["LineWriter", "ReactionLog", "lines_file", "reaction_line"]
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from dsort.data.columns import Int64s
 from dsort.errors import StorageError
+from dsort.scratch.directory import Scratch
 from dsort.storage.bucket import Buffer
 from dsort.storage.directory.objects import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
-from dsort.workers.scratch import Scratch
 
 __all__ = ["SpillFiles", "SpillWriter", "read_spill", "remove_spill", "spill_name"]
 

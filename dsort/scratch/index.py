@@ -22,8 +22,8 @@ from dsort.data.index import RecordIndex, Segments, SortKeys
 from dsort.errors import StorageError
 from dsort.order.partitions import Splitters
 from dsort.order.sort import order_rows
-from dsort.workers.column_file import ColumnFile, columns_bytes, write_columns
-from dsort.workers.scratch import Scratch
+from dsort.scratch.columns import ColumnFile, columns_bytes, write_columns
+from dsort.scratch.directory import Scratch
 
 __all__ = [
     "BucketRows",

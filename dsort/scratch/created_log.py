@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 
 from dsort.errors import StorageError
-from dsort.workers.scratch import Scratch
+from dsort.scratch.directory import Scratch
 from dsort.workers.tasks import CreatedShard
 
 __all__ = ["CreatedLog", "read_created_logs"]

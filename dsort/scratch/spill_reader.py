@@ -14,10 +14,10 @@ import numpy as np
 
 from dsort.data.columns import Int64s
 from dsort.errors import ObjectNotFoundError, ScratchLostError
-from dsort.workers.homes import Homes, Where
-from dsort.workers.index_store import OrderedRows
-from dsort.workers.requests import BLOCK_BYTES, SpillBlock
-from dsort.workers.spill import SpillFiles
+from dsort.scratch.index import OrderedRows
+from dsort.scratch.nodes import Homes, Where
+from dsort.scratch.requests import BLOCK_BYTES, SpillBlock
+from dsort.scratch.spill import SpillFiles
 
 __all__ = ["SpillReader"]
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.index import SortKeys
-from dsort.workers.created_log import read_created_logs
-from dsort.workers.index_store import IndexStore, OrderedRows, ShardRows
-from dsort.workers.spill import read_spill, remove_spill
+from dsort.scratch.created_log import read_created_logs
+from dsort.scratch.index import IndexStore, OrderedRows, ShardRows
+from dsort.scratch.spill import read_spill, remove_spill
 from dsort.workers.tasks import CreatedShard
 
 __all__ = [

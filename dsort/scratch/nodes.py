@@ -22,9 +22,9 @@ import numpy as np
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s
 from dsort.errors import ObjectNotFoundError, StorageError
-from dsort.workers.column_file import ColumnFile, columns_bytes
-from dsort.workers.index_store import IndexStore
-from dsort.workers.scratch import Scratch
+from dsort.scratch.columns import ColumnFile, columns_bytes
+from dsort.scratch.directory import Scratch
+from dsort.scratch.index import IndexStore
 from dsort.workers.tasks import WorkerSetup
 
 __all__ = ["Exchange", "Homes", "Request", "Where", "home_owner", "make_home", "open_home"]
