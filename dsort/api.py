@@ -323,7 +323,7 @@ def _runtime(options: RunOptions, stop: StopFlag, memory: JobMemory) -> Runtime:
         workers = workers_that_fit(memory.wanted_bytes, workers_here(options.workers))
         return LocalRuntime(workers, stop)
     if options.runtime == "ray":
-        from dsort.runtime.on_ray import RayRuntime  # takes seconds to import; only where used
+        from dsort.runtime.ray.runtime import RayRuntime  # takes seconds to import; only where used
 
         return RayRuntime(
             options.ray_address,

@@ -22,7 +22,7 @@ from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, 
 from dsort.journal import JobDirectory, discard_run, list_job_directories, read_journal
 from dsort.lease import JobHold, Lease, Machine, last_attempt, read_hold
 from dsort.replacing import put_back
-from dsort.runtime.ray_directory import rays_left, remove_ray_directory
+from dsort.runtime.ray.directory import rays_left, remove_ray_directory
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket
 
 __all__ = [

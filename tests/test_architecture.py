@@ -16,13 +16,13 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "dsort"
 
-RAY_MODULE = "dsort/runtime/on_ray.py"
+RAY_MODULE = "dsort/runtime/ray/runtime.py"
 
 CATCHES_ALL = {"dsort/runtime/answers.py", "dsort/stopping.py"}
 """Where an error of any kind is handed on to another process or thread, whole."""
 
 UNPICKLES = {
-    "dsort/runtime/on_ray.py": "what the driver has put into Ray's object store",
+    "dsort/runtime/ray/runtime.py": "what the driver has put into Ray's object store",
     "dsort/runtime/local.py": "the socket pair between a coordinator and its worker",
     "dsort/runtime/local_worker.py": "the other end of that",
 }

@@ -62,7 +62,7 @@ def gc(
     """
     older_than_s = span_s(older_than, "--older-than", "age")
     from dsort.garbage import find_garbage
-    from dsort.runtime.ray_directory import ray_places
+    from dsort.runtime.ray.directory import ray_places
 
     opened = open_existing(bucket, root=root)
     bases = [scratch] if scratch else scratch_bases()

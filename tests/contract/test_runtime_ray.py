@@ -31,7 +31,7 @@ TOKENS = {"RAY_AUTH_MODE": "token"}
 
 
 def runtime_on(address: str | None, stop: StopFlag) -> Runtime:
-    from dsort.runtime.on_ray import RayRuntime
+    from dsort.runtime.ray.runtime import RayRuntime
 
     return RayRuntime(address, 2, stop)
 
@@ -70,7 +70,7 @@ class TestRayRuntime(RuntimeSuite):
     def test_the_number_of_workers_is_that_of_the_cpus_unless_it_is_given(
         self, runtime: Runtime, stop: StopFlag
     ) -> None:
-        from dsort.runtime.on_ray import RayRuntime
+        from dsort.runtime.ray.runtime import RayRuntime
 
         assert runtime.workers_max() == 2
         assert RayRuntime(None, None, stop).workers_max() == 4

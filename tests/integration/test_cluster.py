@@ -181,7 +181,7 @@ def stop() -> Iterator[StopFlag]:
 
 @pytest.fixture
 def begin(nodes: Nodes, stop: StopFlag) -> Iterator[Callable[..., Runtime]]:
-    from dsort.runtime.on_ray import RayRuntime
+    from dsort.runtime.ray.runtime import RayRuntime
 
     begun = []
 
@@ -294,7 +294,7 @@ def lasting_work(tmp_path_factory: pytest.TempPathFactory) -> Work:
 
 @pytest.fixture(scope="module")
 def lasting_runtime(shared: Nodes, lasting_work: Work) -> Iterator[Runtime]:
-    from dsort.runtime.on_ray import RayRuntime
+    from dsort.runtime.ray.runtime import RayRuntime
 
     shared.heal()
     with StopFlag() as stop:

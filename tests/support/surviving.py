@@ -212,7 +212,7 @@ class Resumed:
 def _runtime_class(name: str) -> Any:
     if name == "local":
         return LocalRuntime
-    from dsort.runtime.on_ray import RayRuntime
+    from dsort.runtime.ray.runtime import RayRuntime
 
     return RayRuntime
 

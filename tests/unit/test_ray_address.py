@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from dsort.errors import DsortError, InputError, SpecError, WorkerLostError
-from dsort.runtime import ray_address
-from dsort.runtime.ray_address import check_form, check_listener
-from dsort.runtime.ray_words import explain, listed
+from dsort.runtime.ray import address as ray_address
+from dsort.runtime.ray.address import check_form, check_listener
+from dsort.runtime.ray.messages import explain, listed
 
 HTTP2_SETTINGS = bytes([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100])
 GOOD = [

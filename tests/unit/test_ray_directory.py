@@ -19,7 +19,7 @@ import pytest
 
 from dsort.garbage import find_garbage, remove_garbage
 from dsort.lease import Machine
-from dsort.runtime.ray_directory import (
+from dsort.runtime.ray.directory import (
     FILES_CHARACTERS_MAX,
     OWNER_BYTES_MAX,
     YOUNG_S,
@@ -30,7 +30,7 @@ from dsort.runtime.ray_directory import (
     rays_left,
     remove_ray_directory,
 )
-from dsort.runtime.ray_watchdog import begin_watchdog, end_holders, end_watchdog, holders
+from dsort.runtime.ray.watchdog import begin_watchdog, end_holders, end_watchdog, holders
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import ROOT
 
@@ -38,7 +38,7 @@ HOLD = "import sys; held = [open(p, m) for p, m in [sys.argv[1:3]]]; print(flush
 OWN = """
 import os, subprocess, sys
 from pathlib import Path
-from dsort.runtime.ray_watchdog import begin_watchdog
+from dsort.runtime.ray.watchdog import begin_watchdog
 directory = Path(sys.argv[1])
 watchdog = begin_watchdog(directory)
 held = subprocess.Popen(

@@ -20,7 +20,7 @@ from dsort.closing import Closing
 from dsort.errors import DsortError, NotFoundError, WorkerLostError
 from dsort.job_setup import cores
 from dsort.runtime.answers import settle
-from dsort.runtime.ray_version import check_ray_version
+from dsort.runtime.ray.version import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.hosting.deaths import Death, Watch, how_it_died

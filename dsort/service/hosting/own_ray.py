@@ -26,15 +26,15 @@ import psutil
 
 from dsort.errors import StorageError, WorkerLostError
 from dsort.lease import Machine
-from dsort.runtime.ray_directory import (
+from dsort.runtime.ray.directory import (
     discard_ray_directory,
     make_ray_directory,
     note_owner,
     ray_files,
     remove_ray_directory,
 )
-from dsort.runtime.ray_listening import check_loopback, listeners, listening_words
-from dsort.runtime.ray_watchdog import begin_watchdog, end_watchdog
+from dsort.runtime.ray.listeners import check_loopback, listeners, listening_words
+from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
 from dsort.service.hosting.logs import tail
 from dsort.service.hosting.machine import Host
 from dsort.service.hosting.surroundings import Surroundings, interpreter

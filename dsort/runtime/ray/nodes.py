@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dsort.errors import SpecError
-from dsort.runtime.ray_words import node_words
+from dsort.runtime.ray.messages import node_words
 
 __all__ = ["Needs", "words_of"]
 

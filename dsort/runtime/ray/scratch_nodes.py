@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dsort.errors import ScratchLostError
-from dsort.runtime.ray_agent import node_of, seat_of
-from dsort.runtime.ray_exchange import ANSWER_SECONDS_MAX, RayCalls, late_home, lost_home
-from dsort.runtime.ray_words import bug
+from dsort.runtime.ray.agent import node_of, seat_of
+from dsort.runtime.ray.exchange import ANSWER_SECONDS_MAX, RayCalls, late_home, lost_home
+from dsort.runtime.ray.messages import bug
 from dsort.scratch.nodes import Request
 from dsort.stopping import StopFlag
 

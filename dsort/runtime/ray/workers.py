@@ -10,10 +10,10 @@ from typing import Any
 
 from dsort.errors import WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, describe, next_for
-from dsort.runtime.ray_exchange import RayCalls
-from dsort.runtime.ray_homes import RayHomes
-from dsort.runtime.ray_words import bug, cause, located
-from dsort.runtime.ray_worker import Place
+from dsort.runtime.ray.exchange import RayCalls
+from dsort.runtime.ray.messages import bug, cause, located
+from dsort.runtime.ray.scratch_nodes import RayHomes
+from dsort.runtime.ray.worker import Place
 from dsort.stopping import StopFlag
 from dsort.workers.tasks import HomeLost, Task, TaskDone
 

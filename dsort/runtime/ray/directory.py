@@ -23,7 +23,7 @@ from pathlib import Path
 from dsort.core.lease import Holder
 from dsort.errors import StorageError
 from dsort.lease import Machine
-from dsort.runtime.ray_watchdog import end_holders, holders
+from dsort.runtime.ray.watchdog import end_holders, holders
 
 __all__ = [
     "LeftRay",

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from dsort.errors import InvariantError, ScratchLostError, WorkerLostError
-from dsort.runtime.ray_agent import NAMESPACE, agent_name, seat_of
-from dsort.runtime.ray_words import first_line
+from dsort.runtime.ray.agent import NAMESPACE, agent_name, seat_of
+from dsort.runtime.ray.messages import first_line
 from dsort.scratch.nodes import Request
 
 __all__ = ["ANSWER_SECONDS_MAX", "RayCalls", "RayExchange", "late_home", "lost_home"]

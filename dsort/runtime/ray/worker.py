@@ -10,8 +10,8 @@ from pathlib import Path
 
 from dsort.errors import DsortError
 from dsort.runtime.answers import answer
-from dsort.runtime.ray_agent import seat_of, token_of
-from dsort.runtime.ray_words import node_words
+from dsort.runtime.ray.agent import seat_of, token_of
+from dsort.runtime.ray.messages import node_words
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Exchange, Homes, open_home
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup

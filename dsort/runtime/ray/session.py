@@ -18,10 +18,10 @@ from pathlib import Path
 import psutil
 
 from dsort.runtime.answers import settle
-from dsort.runtime.ray_address import check_listener
-from dsort.runtime.ray_directory import make_ray_directory, ray_files
-from dsort.runtime.ray_listening import check_loopback, listeners, listening_words
-from dsort.runtime.ray_watchdog import begin_watchdog, end_watchdog
+from dsort.runtime.ray.address import check_listener
+from dsort.runtime.ray.directory import make_ray_directory, ray_files
+from dsort.runtime.ray.listeners import check_loopback, listeners, listening_words
+from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
 from dsort.stopping import StopFlag
 
 __all__ = ["RayStay", "join_ray", "start_ray"]

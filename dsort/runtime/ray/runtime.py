@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from dsort.errors import DsortError, SpecError, StorageError, WorkerLostError
-from dsort.runtime.ray_address import check_form, is_only_on_loopback
-from dsort.runtime.ray_agent import AGENT_THREADS, NAMESPACE, agent_name, remove_scratch
-from dsort.runtime.ray_crew import RayCrew
-from dsort.runtime.ray_exchange import RayCalls
-from dsort.runtime.ray_homes import RayHomes
-from dsort.runtime.ray_nodes import Needs, words_of
-from dsort.runtime.ray_stay import RayStay, join_ray, start_ray
-from dsort.runtime.ray_version import check_ray_version
-from dsort.runtime.ray_words import bug, explain, first_line, listed
-from dsort.runtime.ray_worker import Place
+from dsort.runtime.ray.address import check_form, is_only_on_loopback
+from dsort.runtime.ray.agent import AGENT_THREADS, NAMESPACE, agent_name, remove_scratch
+from dsort.runtime.ray.exchange import RayCalls
+from dsort.runtime.ray.messages import bug, explain, first_line, listed
+from dsort.runtime.ray.nodes import Needs, words_of
+from dsort.runtime.ray.scratch_nodes import RayHomes
+from dsort.runtime.ray.session import RayStay, join_ray, start_ray
+from dsort.runtime.ray.version import check_ray_version
+from dsort.runtime.ray.worker import Place
+from dsort.runtime.ray.workers import RayCrew
 from dsort.scratch.nodes import Request, home_owner
 from dsort.stopping import StopFlag
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
@@ -102,9 +102,9 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
     class DsortWorker:
         def __init__(self, setup: bytes, number: int, prefix: str) -> None:
             see_what_we_see()
-            from dsort.runtime.on_ray import ray_calls
-            from dsort.runtime.ray_exchange import RayExchange
-            from dsort.runtime.ray_worker import RayWorker
+            from dsort.runtime.ray.exchange import RayExchange
+            from dsort.runtime.ray.runtime import ray_calls
+            from dsort.runtime.ray.worker import RayWorker
 
             exchange = RayExchange(prefix, ray_calls())
             # What our driver has put into Ray's object store, never a file (see the architecture).
@@ -123,7 +123,7 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
     class DsortAgent:
         def __init__(self, scratch: str, seat: str, owner: dict[str, str], alone: bool) -> None:
             see_what_we_see()
-            from dsort.runtime.ray_agent import NodeAgent
+            from dsort.runtime.ray.agent import NodeAgent
 
             address = None if alone else ray.util.get_node_ip_address()
             self._agent = NodeAgent(scratch, seat, owner, address)
@@ -150,7 +150,7 @@ class RayRuntime:
     this process is connected to or, if there is none, one of the job's own, which ends with
     ``close`` and leaves nothing. Ray is begun or joined while the caller goes on; that it could not
     be is raised (``WorkerLostError``) where Ray is needed first. ``resources`` and ``labels``: what
-    a worker needs of its node (see :class:`~dsort.runtime.ray_nodes.Needs`).
+    a worker needs of its node (see :class:`~dsort.runtime.ray.nodes.Needs`).
     """
 
     name = "ray"

@@ -22,7 +22,7 @@ import psutil
 
 from dsort.errors import DsortError, ScratchLostError
 from dsort.runtime.answers import reply
-from dsort.runtime.ray_words import located, node_words
+from dsort.runtime.ray.messages import located, node_words
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, make_home, open_home
 
