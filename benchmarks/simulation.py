@@ -19,12 +19,12 @@ from typing import Any
 from benchmarks.arithmetic_workers import ArithmeticRuntime, Scale
 from benchmarks.costs import Layout, costs_of, requests_of
 from benchmarks.null_bucket import NullBucket
-from dsort.coordinator import run_job
-from dsort.core.movement import JobMemory
 from dsort.data.tally import Tally
-from dsort.job import Job
-from dsort.job_setup import output_names, with_seed
-from dsort.reports import Event, PhaseDone, RunOptions
+from dsort.job.coordinator import run_job
+from dsort.job.events import Event, PhaseDone, RunOptions
+from dsort.job.job import Job
+from dsort.job.movement import JobMemory
+from dsort.job.setup import output_names, with_seed
 from dsort.spec.load import parse_spec
 from dsort.stopping import StopFlag
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dsort.api import load_spec, plan, resume, run
-    from dsort.reports import JobReport, PlanReport, RunOptions
+    from dsort.job.events import JobReport, PlanReport, RunOptions
     from dsort.spec.model import JobSpec
 
 __all__ = [
@@ -25,10 +25,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "JobReport": ("dsort.reports", "JobReport"),
+    "JobReport": ("dsort.job.events", "JobReport"),
     "JobSpec": ("dsort.spec.model", "JobSpec"),
-    "PlanReport": ("dsort.reports", "PlanReport"),
-    "RunOptions": ("dsort.reports", "RunOptions"),
+    "PlanReport": ("dsort.job.events", "PlanReport"),
+    "RunOptions": ("dsort.job.events", "RunOptions"),
     "load_spec": ("dsort.api", "load_spec"),
     "plan": ("dsort.api", "plan"),
     "resume": ("dsort.api", "resume"),

@@ -11,26 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dsort.coordinator import plan_job, planned, run_job
-from dsort.core.journal import JournalState
-from dsort.core.manifest import manifest_name, report_name
-from dsort.core.movement import JobMemory, workers_that_fit
 from dsort.data.tally import Tally
 from dsort.errors import DsortError, JobConflictError, JobStoppedError, SpecError
-from dsort.hooks import call_hook, job_notice, unknown_commands
-from dsort.job import Job
-from dsort.job_setup import (
-    job_memory,
-    load_keymap,
-    new_job_id,
-    output_names,
-    store_limits,
-    with_seed,
-    workers_here,
-)
-from dsort.journal import discard_run
-from dsort.lease import last_attempt
-from dsort.reports import (
+from dsort.job.coordinator import plan_job, planned, run_job
+from dsort.job.events import (
     Event,
     JobReport,
     JobWarning,
@@ -39,20 +23,36 @@ from dsort.reports import (
     RunOptions,
     VerifyReport,
 )
-from dsort.resuming import state_of
+from dsort.job.hooks import call_hook, job_notice, unknown_commands
+from dsort.job.job import Job
+from dsort.job.journal import discard_run
+from dsort.job.journal_entries import JournalState
+from dsort.job.lease import last_attempt
+from dsort.job.manifest import manifest_name, report_name
+from dsort.job.movement import JobMemory, workers_that_fit
+from dsort.job.resolve import begin_attempt
+from dsort.job.resume import state_of
+from dsort.job.setup import (
+    job_memory,
+    load_keymap,
+    new_job_id,
+    output_names,
+    store_limits,
+    with_seed,
+    workers_here,
+)
+from dsort.options import default_options
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
 from dsort.settings import resolve_ref
 from dsort.spec.load import load_spec as read_spec
 from dsort.spec.load import parse_spec
 from dsort.spec.model import Hook, JobSpec
-from dsort.starting import begin_attempt
 from dsort.stopping import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.process_limits import told_limits
-from dsort.stores import default_options
 from dsort.verify import verify_result
 
 __all__ = ["load_spec", "plan", "resume", "run", "verify"]
@@ -101,7 +101,7 @@ def run(
 
     ``job_id``: one of ``new_job_id``, for whoever has to know it before the job does. ``runtime``:
     ``local`` or ``ray``, if not as in ``options``. ``on_progress`` is called in this thread with
-    every :class:`~dsort.reports.Progress`, ``on_event`` with every :data:`~dsort.reports.Event`
+    every :class:`~dsort.job.events.Progress`, ``on_event`` with every :data:`~dsort.job.events.Event`
     (phases, warnings, progress). ``stop`` lets a signal handler or another thread end the job.
     Raises ``DsortError``: nothing of the result is visible then, and the bucket holds a report of
     the job at most. ``on_success`` and ``on_failure`` of the spec are called at the end; that one

@@ -42,13 +42,13 @@ import numpy as np
 
 from dsort.data.tally import Tally
 from dsort.errors import InputError, ObjectNotFoundError
-from dsort.job_setup import load_keymap, output_names, sort_rule
-from dsort.reports import Event, RunOptions, VerifyReport
-from dsort.resolve import resolve_inputs
+from dsort.job.events import Event, RunOptions, VerifyReport
+from dsort.job.inputs import resolve_inputs
+from dsort.job.setup import load_keymap, output_names, sort_rule
+from dsort.options import default_options, open_with_settings
 from dsort.stopping import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
-from dsort.stores import default_options, open_with_settings
 from dsort.verification.comparing import Comparison, check_unique_keys
 from dsort.verification.cuts import check_cuts, find_strangers, place_outputs
 from dsort.verification.findings import Findings, ProgressTeller

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from dsort.cli import output
 from dsort.cli.progress import Clock, speed_text, time_left_s
-from dsort.reports import PhaseDone, Progress
+from dsort.job.events import PhaseDone, Progress
 
 __all__ = ["Bars"]
 

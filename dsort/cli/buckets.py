@@ -69,7 +69,7 @@ def data_root(given: Path | None, settings: Settings) -> Path:
 def open_argument(text: str, *, root: Path | None) -> Bucket:
     """The bucket that ``text`` means, reached as the user's settings say; ``SpecError`` if it means
     none. ``root``: ``--root``."""
-    from dsort.stores import open_with_settings
+    from dsort.options import open_with_settings
 
     settings = user_settings()
     return open_with_settings(bucket_uri(text), root=data_root(root, settings), settings=settings)

@@ -15,7 +15,7 @@ from dsort.cli.spans import span_s
 from dsort.errors import DsortError
 
 if TYPE_CHECKING:
-    from dsort.garbage import Garbage
+    from dsort.job.gc import Garbage
     from dsort.storage.bucket import Bucket
 
 __all__ = ["gc"]
@@ -61,7 +61,7 @@ def gc(
       dsort gc s3://shuffled --older-than 7d --remove
     """
     older_than_s = span_s(older_than, "--older-than", "age")
-    from dsort.garbage import find_garbage
+    from dsort.job.gc import find_garbage
     from dsort.runtime.ray.directory import ray_places
 
     opened = open_existing(bucket, root=root)
@@ -92,7 +92,7 @@ def gc(
 
 def _remove(bucket: Bucket, doomed: Sequence[Garbage]) -> tuple[list[Garbage], list[DsortError]]:
     """Remove all that can be removed: (what is gone, why the rest is not)."""
-    from dsort.garbage import remove_garbage
+    from dsort.job.gc import remove_garbage
 
     gone: list[Garbage] = []
     errors: list[DsortError] = []

@@ -70,7 +70,7 @@ def gen_shards(
     debug: options.Debug = False,
 ) -> None:
     """Write test shards: random payload under unique keys."""
-    from dsort.synthetic import ShardRecipe, generate_shards
+    from dsort.job.synthetic import ShardRecipe, generate_shards
 
     bucket_uri, names = _split_target(target)
     recipe = ShardRecipe(

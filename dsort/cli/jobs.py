@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dsort.cli import output
 from dsort.cli.buckets import bucket_uri, data_root, user_settings
 from dsort.errors import SpecError, SpecProblem
-from dsort.reports import RunOptions
+from dsort.job.events import RunOptions
 from dsort.sizes import parse_size_bytes
 from dsort.stopping import StopFlag
 

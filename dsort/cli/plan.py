@@ -11,7 +11,7 @@ from dsort.cli.jobs import RunArguments, read_fields, read_spec, run_options, sh
 from dsort.cli.progress import Reporter, make_reporter
 from dsort.cli.remote import there
 from dsort.cli.remote_jobs import Submission, submit
-from dsort.reports import RunOptions
+from dsort.job.events import RunOptions
 
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec

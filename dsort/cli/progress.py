@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 from dsort.cli import output
 from dsort.closing import Closing
-from dsort.reports import Event, JobStarted, JobWarning, PhaseDone, Progress
+from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
 
 if TYPE_CHECKING:
     from dsort.cli.bars import Bars

@@ -14,7 +14,7 @@ import typer
 from dsort.cli import output, summary
 from dsort.cli.progress import JsonReporter, ProgressStyle, Reporter, make_reporter
 from dsort.cli.remote import command_words, connected
-from dsort.reports import Event, JobReport, PlanReport
+from dsort.job.events import Event, JobReport, PlanReport
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobEvent

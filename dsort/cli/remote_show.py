@@ -13,7 +13,7 @@ from dsort.cli import output, summary
 from dsort.cli.progress import progress_text
 from dsort.cli.remote import command_words, connected, found_jobs
 from dsort.errors import NotFoundError, StorageError
-from dsort.reports import JobReport, PlanReport, Progress
+from dsort.job.events import JobReport, PlanReport, Progress
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobProgress

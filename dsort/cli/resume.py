@@ -86,7 +86,7 @@ def resume(
 
 def _tidy(found: FoundJob, scratch: Path | None) -> None:
     """Remove what a job left that died between its manifest and its end."""
-    from dsort.garbage import tidy_finished
+    from dsort.job.gc import tidy_finished
 
     bases = [scratch] if scratch else scratch_bases()
     left = tidy_finished(found.bucket, found.job_id, scratch_bases=bases)
@@ -96,9 +96,9 @@ def _tidy(found: FoundJob, scratch: Path | None) -> None:
 
 def _tell_stale(found: FoundJob) -> None:
     """Say what is left of replaced results that a job was to remove after its manifest."""
-    from dsort.early_checks import some_of
     from dsort.errors import InputError
-    from dsort.stale import left_of_replaced
+    from dsort.job.early_checks import some_of
+    from dsort.job.stale_outputs import left_of_replaced
     from dsort.verification.manifest_file import parse_manifest
 
     try:

@@ -16,7 +16,7 @@ from dsort.cli.remote_show import list_jobs, show_job
 from dsort.cli.show_unfinished import look_at
 from dsort.cli.summary import bytes_line, mixing, reaction_lines, records_line
 from dsort.errors import InputError, SpecError
-from dsort.reports import ReactionCount
+from dsort.job.events import ReactionCount
 
 __all__ = ["shards_text", "show", "show_finished"]
 

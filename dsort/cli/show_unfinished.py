@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from dsort.cli import output
 from dsort.cli.find_job import FoundJob
-from dsort.core.lease import Standing
 from dsort.errors import JobConflictError, StorageError
+from dsort.job.lease_rules import Standing
 
 if TYPE_CHECKING:
-    from dsort.core.journal import JournalState
-    from dsort.lease import JobHold
+    from dsort.job.journal_entries import JournalState
+    from dsort.job.lease import JobHold
 
 __all__ = ["Unfinished", "look_at"]
 
@@ -119,8 +119,8 @@ class Unfinished:
 
 def look_at(found: FoundJob) -> Unfinished:
     """What is known of a job that has no manifest."""
-    from dsort.journal import journal_prefix, read_journal
-    from dsort.lease import Machine, read_hold
+    from dsort.job.journal import journal_prefix, read_journal
+    from dsort.job.lease import Machine, read_hold
 
     machine = Machine()
     hold = read_hold(found.bucket, found.job_id, machine=machine)

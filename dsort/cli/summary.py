@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dsort.cli import output
+from dsort.job.events import JobReport, PlanReport, ReactionCount, VerifyReport
 from dsort.order.mixing import mixing_line
-from dsort.reports import JobReport, PlanReport, ReactionCount, VerifyReport
 
 __all__ = [
     "bytes_line",

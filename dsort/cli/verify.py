@@ -10,7 +10,7 @@ from dsort.cli.find_job import find_job
 from dsort.cli.jobs import stoppable
 from dsort.cli.progress import make_reporter
 from dsort.errors import InputError, VerifyError
-from dsort.reports import RunOptions
+from dsort.job.events import RunOptions
 
 __all__ = ["verify"]
 

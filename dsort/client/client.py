@@ -19,7 +19,7 @@ from dsort.client.transport import Patience, Query, Transport
 from dsort.client.values import Identity, Job, Validation, report_of
 from dsort.closing import Closing
 from dsort.errors import NotFoundError, ServiceError, SpecError
-from dsort.reports import JobReport, PlanReport
+from dsort.job.events import JobReport, PlanReport
 
 if TYPE_CHECKING:
     import httpx

@@ -18,7 +18,7 @@ from dsort.client.problems import WaitTimeoutError
 from dsort.client.transport import Transport
 from dsort.client.values import known
 from dsort.errors import ServiceError
-from dsort.reports import Event, JobStarted, JobWarning, PhaseDone, Progress
+from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
 
 __all__ = ["JobEnded", "JobEvent", "LogText", "StateChanged", "stream_events"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsort.client.problems import SIGNALS_FROM, error_of
 from dsort.errors import DsortError, JobStoppedError, ServiceError
-from dsort.reports import JobReport, PlannedShard, PlanReport, ReactionCount
+from dsort.job.events import JobReport, PlannedShard, PlanReport, ReactionCount
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

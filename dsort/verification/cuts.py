@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from dsort.core.manifest import ManifestOutput
-from dsort.core.outputs import OutputNames
+from dsort.job.manifest import ManifestOutput
+from dsort.job.output_names import OutputNames
 from dsort.naming.linear_regex import LinearRegex
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from dsort.reports import Event, JobWarning, PhaseDone, Progress, VerifyProblem
+from dsort.job.events import Event, JobWarning, PhaseDone, Progress, VerifyProblem
 
 __all__ = ["PROBLEMS_MAX", "Findings", "ProgressTeller"]
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from dsort.core.manifest import MANIFEST_VERSION, ManifestInput, ManifestOutput
 from dsort.errors import InputError, SpecError
+from dsort.job.manifest import MANIFEST_VERSION, ManifestInput, ManifestOutput
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
 from dsort.verification.findings import Findings

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.core.manifest import ManifestOutput
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError, ObjectNotFoundError
+from dsort.job.manifest import ManifestOutput
 from dsort.storage.bucket import Bucket
 from dsort.verification.cuts import Place, ShardFacts
 from dsort.verification.findings import Findings, ProgressTeller

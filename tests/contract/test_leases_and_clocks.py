@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dsort.core.lease import Standing, attempt_name, lease_name
 from dsort.errors import JobConflictError
-from dsort.lease import WATCH_S_MAX, Lease, stop_job
+from dsort.job.lease import WATCH_S_MAX, Lease, stop_job
+from dsort.job.lease_rules import Standing, attempt_name, lease_name
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.machines import FakeMachine
 

@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 from httpx import Response
 
-from dsort.core.manifest import manifest_name, report_name
+from dsort.job.manifest import manifest_name, report_name
 from dsort.service.jobs.submitting import Asked
 from dsort.service.security.identity import ADMIN, SUBMITTER, VIEWER, Identity
 from dsort.service.security.limits import RequestLimits

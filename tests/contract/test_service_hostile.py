@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from dsort.core.manifest import manifest_bytes, manifest_name, report_name
 from dsort.errors import JobConflictError, TooManyRequestsError
-from dsort.reports import RunOptions
+from dsort.job.events import RunOptions
+from dsort.job.manifest import manifest_bytes, manifest_name, report_name
 from dsort.service.database.tables import jobs
 from dsort.service.hosting.doing import Doing
 from dsort.service.http import events

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dsort.core.manifest import manifest_name
+from dsort.job.manifest import manifest_name
 from dsort.service.http import events, examples
 from dsort.service.jobs.queue import Ending, Limits, Told, claim_next, finish
 from dsort.spec.load import parse_spec

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import pytest
 
-from dsort.core.manifest import index_name, manifest_name
 from dsort.errors import StorageError
+from dsort.job.manifest import index_name, manifest_name
 from dsort.service.schedules.pointer import move_pointer
 from dsort.service.schedules.results import Opener, Result
 from dsort.service.schedules.retention import apply_retention, places_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import ChangedInputError, MissingShardError, StorageError
-from dsort.reports import Event, PhaseDone
+from dsort.job.events import Event, PhaseDone
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import count_of, left_in, records_out, run_local, shard_of, spec_of
 from tests.support.faults import Fault, bootstrap, make_pipes

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from dsort.errors import JobStoppedError
-from dsort.reports import Event, PhaseDone
+from dsort.job.events import Event, PhaseDone
 from dsort.stopping import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import ROOT

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import DsortError, InvariantError, StorageFullError, WorkerLostError
-from dsort.reports import Event, JobReport, JobStarted, PhaseDone
+from dsort.job.events import Event, JobReport, JobStarted, PhaseDone
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import children_here, left_in, refused, run_local, spec_of
 from tests.support.faults import Fault, bootstrap, strikes

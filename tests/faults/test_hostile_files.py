@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from dsort.core.lease import attempt_name, lease_name
-from dsort.core.manifest import manifest_name
+from dsort.job.lease_rules import attempt_name, lease_name
+from dsort.job.manifest import manifest_name
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import CommandLine
 from tests.support.coordinators import Coordinators

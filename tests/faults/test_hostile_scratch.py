@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dsort.errors import StorageAccessError, StorageError
-from dsort.job_setup import new_job_id
-from dsort.reports import Event, PhaseDone
+from dsort.job.events import Event, PhaseDone
+from dsort.job.setup import new_job_id
 from dsort.scratch.directory import Scratch
 from dsort.scratch.nodes import make_home, open_home
 from tests.support.engine import run_local

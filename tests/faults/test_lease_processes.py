@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dsort.core.lease import Standing
 from dsort.errors import JobConflictError
-from dsort.lease import Lease, read_hold, stop_job
+from dsort.job.lease import Lease, read_hold, stop_job
+from dsort.job.lease_rules import Standing
 from dsort.storage.directory.bucket import LocalBucket
 
 JOB = "20260131-000000-abcdef"
@@ -21,7 +21,7 @@ JOB = "20260131-000000-abcdef"
 HOLD_IT = """
 import sys, threading
 from pathlib import Path
-from dsort.lease import Lease
+from dsort.job.lease import Lease
 from dsort.storage.directory.bucket import LocalBucket
 
 stopped = threading.Event()

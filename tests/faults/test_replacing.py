@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import ChangedInputError, NamesTakenError
-from dsort.reports import Event, PhaseDone
+from dsort.job.events import Event, PhaseDone
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import files_of, small_dataset, tree_of, write_shards
 from tests.support.engine import left_in, run_local, spec_of

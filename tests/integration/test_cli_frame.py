@@ -18,7 +18,6 @@ import typer
 
 from dsort.cli import exits, output
 from dsort.cli.main import app, main
-from dsort.commit import dsort_version
 from dsort.errors import (
     DsortError,
     InvariantError,
@@ -27,6 +26,7 @@ from dsort.errors import (
     SpecProblem,
     StorageError,
 )
+from dsort.job.commit import dsort_version
 from tests.support.commands import ROOT, CommandLine
 
 COMMANDS: dict[str, Any] = getattr(typer.main.get_command(app), "commands", {})

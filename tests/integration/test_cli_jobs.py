@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import InvariantError
-from dsort.reports import (
+from dsort.job.events import (
     JobReport,
     JobWarning,
     PlannedShard,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsort.reports import RunOptions, VerifyProblem, VerifyReport
+from dsort.job.events import RunOptions, VerifyProblem, VerifyReport
 from tests.support.commands import SPEC, CommandLine, answering
 
 

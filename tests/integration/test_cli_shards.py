@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsort.synthetic import ShardRecipe, shard_pieces
+from dsort.job.synthetic import ShardRecipe, shard_pieces
 from tests.support.commands import CommandLine
 
 

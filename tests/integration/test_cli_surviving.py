@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dsort.core.journal import (
+from dsort.job.events import JobReport, RunOptions
+from dsort.job.journal import Journal
+from dsort.job.journal_entries import (
     InputRow,
     InputsResolved,
     JobAccepted,
@@ -18,11 +20,9 @@ from dsort.core.journal import (
     ShardCreated,
     ShardExtracted,
 )
-from dsort.core.lease import attempt_name, stop_name
-from dsort.core.manifest import ManifestOutput, manifest_bytes, manifest_name
-from dsort.journal import Journal
-from dsort.lease import Lease
-from dsort.reports import JobReport, RunOptions
+from dsort.job.lease import Lease
+from dsort.job.lease_rules import attempt_name, stop_name
+from dsort.job.manifest import ManifestOutput, manifest_bytes, manifest_name
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import SPEC, CommandLine, answering
 from tests.support.machines import FakeMachine
@@ -179,7 +179,7 @@ def test_stop_asks_the_job_to_stop(
         asked.append(bool(out.read(stop_name(JOB))))
         lease.release()
 
-    monkeypatch.setattr("dsort.lease.Machine.pause", pause)
+    monkeypatch.setattr("dsort.job.lease.Machine.pause", pause)
     ended = cli("stop", JOB)
     assert (ended.code, ended.out) == (0, f"job {JOB} has stopped\n")
     assert asked == [True]

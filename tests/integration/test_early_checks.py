@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from dsort.data.tally import Tally
-from dsort.early_checks import refuse_unreadable
 from dsort.errors import CorruptShardError, NamesTakenError, StorageAccessError
-from dsort.resolve import resolve_inputs
+from dsort.job.early_checks import refuse_unreadable
+from dsort.job.inputs import resolve_inputs
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import files_of, small_dataset, write_shards

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from dsort.core.movement import least_memory_bytes
 from dsort.errors import SpecError
-from dsort.reports import Event, JobWarning
+from dsort.job.events import Event, JobWarning
+from dsort.job.movement import least_memory_bytes
 from tests.support.commands import ROOT
 from tests.support.datasets import END, Member, files_of, read_shard, write_shards
 from tests.support.engine import plan_local, run_local, shard_of, spec_of

@@ -13,7 +13,7 @@ import pytest
 import xxhash
 
 from dsort.errors import DsortError, NamesTakenError, SpecError, StorageError
-from dsort.reports import Event, PhaseDone
+from dsort.job.events import Event, PhaseDone
 from tests.support.datasets import END, files_of, small_dataset, tree_of, write_shards
 from tests.support.engine import (
     keys_in,

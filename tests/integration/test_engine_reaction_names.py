@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dsort.errors import DuplicateError
-from dsort.garbage import find_garbage
-from dsort.journal import list_job_directories
-from dsort.reports import JobReport
+from dsort.job.events import JobReport
+from dsort.job.gc import find_garbage
+from dsort.job.journal import list_job_directories
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import CommandLine
 from tests.support.datasets import tree_of
@@ -123,7 +123,7 @@ def test_show_says_where_it_is(root: Path, cli: CommandLine) -> None:
 def test_names_of_what_is_missing_are_bounded_and_the_rest_is_counted(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsort.resolve.NAMES_KEPT_MAX", 20)
+    monkeypatch.setattr("dsort.job.inputs.NAMES_KEPT_MAX", 20)
     report = run_local(root, spec(input_format={"template": "in-{0..99}"}))
     lines = [line for line in lines_of(root, report) if line["kind"] == "missing_shards"]
     assert [line.get("name") for line in lines] == [f"in-{n}.tar" for n in range(4, 24)] + [None]

@@ -16,7 +16,7 @@ from dsort.errors import (
     ShardEndError,
     StrayMemberError,
 )
-from dsort.reports import JobReport, RunOptions, VerifyReport
+from dsort.job.events import JobReport, RunOptions, VerifyReport
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import (
     count_of,

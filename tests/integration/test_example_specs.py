@@ -12,10 +12,10 @@ import pytest
 
 import dsort
 from dsort import api
-from dsort.reports import RunOptions
+from dsort.job.events import RunOptions
+from dsort.options import open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import load_spec
-from dsort.stores import open_with_settings
 from tests.support.commands import ROOT, CommandLine
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.seaweedfs import S3Server

@@ -14,8 +14,8 @@ import pytest
 
 import dsort
 from dsort.errors import MissingShardError, SpecError
-from dsort.hooks import call_command, call_webhook
-from dsort.reports import JobWarning, RunOptions
+from dsort.job.events import JobWarning, RunOptions
+from dsort.job.hooks import call_command, call_webhook
 from dsort.settings import Settings
 from dsort.stopping import StopFlag
 from dsort.storage.network_policy import FetchPolicy

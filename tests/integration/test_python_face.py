@@ -8,7 +8,7 @@ import pytest
 
 import dsort
 from dsort.errors import SpecError
-from dsort.reports import Event, PhaseDone, Progress
+from dsort.job.events import Event, PhaseDone, Progress
 from tests.support.datasets import write_shards
 from tests.support.engine import shard_of
 

@@ -28,7 +28,7 @@ from dsort.errors import (
     ServiceError,
     SpecError,
 )
-from dsort.reports import JobReport, JobStarted, PhaseDone, PlanReport, Progress
+from dsort.job.events import JobReport, JobStarted, PhaseDone, PlanReport, Progress
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.fault_points import points_environment

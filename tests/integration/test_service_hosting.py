@@ -18,8 +18,8 @@ import pytest
 from sqlalchemy import text
 
 from dsort.errors import JobStoppedError
-from dsort.lease import Lease
-from dsort.reports import JobReport, RunOptions
+from dsort.job.events import JobReport, RunOptions
+from dsort.job.lease import Lease
 from dsort.service.hosting import doing as doing_module
 from dsort.service.hosting.doing import Doing
 from dsort.service.hosting.logs import log_path, read_logs

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from dsort.client import DsortClient, Job, StateChanged
-from dsort.reports import PhaseDone
+from dsort.job.events import PhaseDone
 from tests.support.fault_points import PointFault, arm, points_environment, struck
 from tests.support.held_jobs import held_workers
 from tests.support.service_process import end_marked, running_service

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dsort import api
-from dsort.reports import RunOptions
+from dsort.job.events import RunOptions
 from dsort.service.database.engine import open_database
 from dsort.service.schedules.after_commit import run_after_commit
 from dsort.service.schedules.loading import parse_definition

@@ -9,7 +9,7 @@ import pytest
 
 import dsort
 from dsort.errors import ForbiddenError
-from dsort.reports import Event, PhaseDone
+from dsort.job.events import Event, PhaseDone
 from dsort.service.config import ServiceConfig
 from dsort.service.hosting.surroundings import Surroundings
 from dsort.service.security.guard import check_spec

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dsort.errors import CorruptShardError, SpecError
-from dsort.reports import Event, JobWarning, PhaseDone
+from dsort.job.events import Event, JobWarning, PhaseDone
 from dsort.spec.load import parse_spec
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import run_local, shard_of, spec_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dsort.reports import Event, JobWarning
+from dsort.job.events import Event, JobWarning
 from tests.support.datasets import Member, Shard, small_dataset
 from tests.support.results import (
     BY_KEY,

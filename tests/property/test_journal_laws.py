@@ -7,7 +7,9 @@ import copy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsort.core.journal import (
+from dsort.data.tally import Tally
+from dsort.job.journal import Journal, read_journal
+from dsort.job.journal_entries import (
     Committing,
     HomeLost,
     InputRow,
@@ -23,8 +25,6 @@ from dsort.core.journal import (
     decode_segment,
     encode_segment,
 )
-from dsort.data.tally import Tally
-from dsort.journal import Journal, read_journal
 from dsort.storage.memory import MemoryBucket
 
 SETTINGS = settings(max_examples=60, deadline=None)

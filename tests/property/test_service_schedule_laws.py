@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsort.core.manifest import manifest_name
 from dsort.errors import SpecError
+from dsort.job.manifest import manifest_name
 from dsort.service.schedules.cron import Cron, parse_cron
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.due import due_times, missed, next_due

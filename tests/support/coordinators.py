@@ -60,7 +60,7 @@ class Running:
 
 
 class Coordinators:
-    """Begins coordinators. ``flush_s``: how long their journals may wait (see ``dsort.journal``):
+    """Begins coordinators. ``flush_s``: how long their journals may wait (see ``dsort.job.journal``):
     0, so that what is recorded does not depend on how fast this machine is."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -139,14 +139,14 @@ def _text(log: Path, end: str) -> str:
 def _serve() -> None:
     """Fork whoever is asked for, until nobody asks."""
     import dsort.api
-    import dsort.core.movement
-    import dsort.garbage
-    import dsort.journal
+    import dsort.job.gc
+    import dsort.job.journal
+    import dsort.job.movement
     import dsort.storage.limit
     import dsort.storage.retry
     from dsort.cli.main import main
 
-    dsort.core.movement.BUCKET_BYTES_MIN = BUCKET_BYTES
+    dsort.job.movement.BUCKET_BYTES_MIN = BUCKET_BYTES
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
@@ -158,7 +158,7 @@ def _serve() -> None:
         else:
             answer = {"pid": os.fork()}
             if not answer["pid"]:
-                dsort.journal.FLUSH_S = request["flush_s"]
+                dsort.job.journal.FLUSH_S = request["flush_s"]
                 code = 70
                 try:
                     _become(request)

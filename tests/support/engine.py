@@ -13,7 +13,7 @@ import pytest
 
 import dsort
 from dsort.errors import DsortError
-from dsort.reports import JobReport, PlanReport, RunOptions
+from dsort.job.events import JobReport, PlanReport, RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of
 

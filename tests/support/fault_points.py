@@ -75,16 +75,16 @@ POINTS = {
     "seal:start": Point(f"{WORKERS}.sealer", "Sealer.seal", "before"),
     "seal:end": Point(f"{WORKERS}.sealer", "Sealer.seal", "after"),
     # in coordinators
-    "lease:take": Point("dsort.lease", "Lease.take", "after"),
-    "lease:pause": Point("dsort.lease", "Machine.pause", "before"),
-    "lease:renew": Point("dsort.lease", "Lease._renew", "before"),
-    "journal:append": Point("dsort.journal", "Journal.append", "after", _kind_of_second),
-    "journal:flush": Point("dsort.journal", "Journal.flush", "before"),
+    "lease:take": Point("dsort.job.lease", "Lease.take", "after"),
+    "lease:pause": Point("dsort.job.lease", "Machine.pause", "before"),
+    "lease:renew": Point("dsort.job.lease", "Lease._renew", "before"),
+    "journal:append": Point("dsort.job.journal", "Journal.append", "after", _kind_of_second),
+    "journal:flush": Point("dsort.job.journal", "Journal.flush", "before"),
     "file:sync": Point(
         "dsort.storage.directory.objects", "LocalStagedObject.sync", "after", _own_name
     ),
-    "plan:start": Point("dsort.planning", "make_plan", "before"),
-    "commit:start": Point("dsort.commit", "commit", "before"),
+    "plan:start": Point("dsort.job.plan", "make_plan", "before"),
+    "commit:start": Point("dsort.job.commit", "commit", "before"),
     "publish:start": Point(
         "dsort.storage.directory.bucket", "LocalBucket.publish", "before", _third
     ),
@@ -99,7 +99,7 @@ POINTS = {
     "s3 put back:end": Point("dsort.storage.s3.bucket", "S3Bucket.put_back", "after", _third),
     "settle": Point("dsort.storage.directory.bucket", "LocalBucket.settle", "after"),
     "discard": Point("dsort.storage.directory.bucket", "LocalBucket.discard", "after", _second),
-    "abort": Point("dsort.coordinator", "_abort", "before"),
+    "abort": Point("dsort.job.coordinator", "_abort", "before"),
 }
 
 

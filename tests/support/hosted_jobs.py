@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from dsort.job_setup import new_job_id, with_seed
+from dsort.job.setup import new_job_id, with_seed
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.dispatcher import Dispatcher, Timing

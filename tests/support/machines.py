@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dsort.core.lease import Holder
-from dsort.lease import Machine
+from dsort.job.lease import Machine
+from dsort.job.lease_rules import Holder
 
 __all__ = ["FakeMachine"]
 

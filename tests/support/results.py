@@ -14,7 +14,7 @@ from typing import Any
 import xxhash
 
 from dsort import api
-from dsort.reports import Event, RunOptions, VerifyReport
+from dsort.job.events import Event, RunOptions, VerifyReport
 from tests.support.datasets import (
     END,
     Shard,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dsort.core.manifest import ManifestInput, ManifestOutput, manifest_bytes, manifest_name
+from dsort.job.manifest import ManifestInput, ManifestOutput, manifest_bytes, manifest_name
 from dsort.service.schedules.due import run_id_of
 from dsort.service.schedules.results import Result, ScheduleResults
 from dsort.spec.load import parse_spec

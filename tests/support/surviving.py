@@ -15,10 +15,10 @@ import pytest
 
 import dsort
 import dsort.api
-from dsort.core.journal import JournalState
 from dsort.errors import DsortError
-from dsort.journal import read_journal
-from dsort.reports import JobReport, RunOptions
+from dsort.job.events import JobReport, RunOptions
+from dsort.job.journal import read_journal
+from dsort.job.journal_entries import JournalState
 from dsort.runtime.local import LocalRuntime
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket

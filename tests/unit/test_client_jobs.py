@@ -33,7 +33,7 @@ from dsort.errors import (
     SpecError,
     UnauthorizedError,
 )
-from dsort.reports import JobReport, JobStarted, JobWarning, PhaseDone, PlanReport, Progress
+from dsort.job.events import JobReport, JobStarted, JobWarning, PhaseDone, PlanReport, Progress
 from dsort.service.http.examples import JOB as EXAMPLE_JOB
 from dsort.service.http.problems import problem_of
 from dsort.spec.load import parse_spec

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.core.job import PHASES, Advanced, JobState, Noted, PhaseBegan, PhaseEnded
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError
+from dsort.job.state import PHASES, Advanced, JobState, Noted, PhaseBegan, PhaseEnded
 
 
 def test_a_jobs_phases_one_after_the_other() -> None:

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from dsort.core.journal import (
+from dsort.errors import InvariantError, JobConflictError, StorageError
+from dsort.job.journal_entries import (
     Committing,
     HomeLost,
     InputRow,
@@ -22,7 +23,6 @@ from dsort.core.journal import (
     decode_segment,
     encode_segment,
 )
-from dsort.errors import InvariantError, JobConflictError, StorageError
 
 ACCEPTED = JobAccepted("job-1", "0.1.0", {"algorithm": {"seed": "7"}}, "2026-01-31T00:00:00+00:00")
 INPUTS = InputsResolved((InputRow("a.tar", 10, 5, "x"), InputRow("b\udcff.tar", 20, 6, "y")))

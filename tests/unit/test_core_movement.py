@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.core.movement import (
+from dsort.job.movement import (
     BUCKETS_MAX,
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_MIN,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.core.outputs import OutputNames, TemplateExhaustedError
+from dsort.job.output_names import OutputNames, TemplateExhaustedError
 from dsort.order.cut import CutRule, OutputShard
 
 

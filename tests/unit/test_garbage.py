@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from dsort.core.journal import Committing, Planned, PlannedRow, ShardCreated
 from dsort.errors import JobConflictError
-from dsort.garbage import OWNER_FILE, Garbage, find_garbage, remove_garbage
-from dsort.journal import Journal
-from dsort.lease import Lease
+from dsort.job.gc import OWNER_FILE, Garbage, find_garbage, remove_garbage
+from dsort.job.journal import Journal
+from dsort.job.journal_entries import Committing, Planned, PlannedRow, ShardCreated
+from dsort.job.lease import Lease
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.machines import BEGIN_S, FakeMachine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.job_setup import with_part_sizes
+from dsort.job.setup import with_part_sizes
 from dsort.storage.limits import StoreLimits
 
 MIB = 1 << 20

@@ -18,7 +18,7 @@ import pytest
 
 from dsort.data.tally import Tally
 from dsort.errors import KeyMapError
-from dsort.job_setup import load_keymap
+from dsort.job.setup import load_keymap
 from dsort.keymap.fetch import read_keymap_text
 from dsort.spec.load import parse_spec
 from dsort.storage.network_policy import FetchPolicy, address_kind

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dsort.core.manifest import ManifestInput, ManifestOutput, manifest_bytes
 from dsort.errors import InputError
+from dsort.job.manifest import ManifestInput, ManifestOutput, manifest_bytes
 from dsort.page import SHARDS_SHOWN, html, page_of_job, page_of_manifest, page_of_report
 
 MIXING = {

@@ -21,7 +21,7 @@ from dsort.cli.progress import (
     make_reporter,
     time_left_s,
 )
-from dsort.reports import Event, JobStarted, JobWarning, PhaseDone, Progress
+from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
 
 MIB = 1 << 20
 STARTED = JobStarted("job-1", "map", 2, 10, 100 * MIB)

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dsort.garbage import find_garbage, remove_garbage
-from dsort.lease import Machine
+from dsort.job.gc import find_garbage, remove_garbage
+from dsort.job.lease import Machine
 from dsort.runtime.ray.directory import (
     FILES_CHARACTERS_MAX,
     OWNER_BYTES_MAX,

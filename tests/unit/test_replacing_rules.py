@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 from dsort.errors import StorageAccessError, StorageError
-from dsort.replacing import StagedName, keep_replaced, put_back, read_kept, replaced_prefix
+from dsort.job.replacement import StagedName, keep_replaced, put_back, read_kept, replaced_prefix
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.memory import MemoryBucket

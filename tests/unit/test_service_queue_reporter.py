@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
-from dsort.reports import JobStarted, JobWarning, PhaseDone, Progress
+from dsort.job.events import JobStarted, JobWarning, PhaseDone, Progress
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting import reporter as reporter_module
 from dsort.service.hosting.reporter import Reporter, progress_told

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dsort.core.manifest import ManifestOutput
-from dsort.core.outputs import OutputNames
+from dsort.job.manifest import ManifestOutput
+from dsort.job.output_names import OutputNames
 from dsort.spec.load import parse_spec
 from dsort.storage.memory import MemoryBucket
 from dsort.verification.cuts import Place, ShardFacts, check_cuts, find_strangers, place_outputs

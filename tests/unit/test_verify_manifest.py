@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dsort.core.manifest import ManifestInput, ManifestOutput, manifest_bytes
 from dsort.errors import InputError
+from dsort.job.manifest import ManifestInput, ManifestOutput, manifest_bytes
 from dsort.spec.load import parse_spec
 from dsort.verification.findings import PROBLEMS_MAX, Findings
 from dsort.verification.manifest_file import check_totals, parse_manifest

@@ -106,11 +106,11 @@ def test_reading_stops_when_the_user_asks_for_it() -> None:
 def test_verification_uses_nothing_that_a_job_has_planned() -> None:
     """It would believe what it is there to doubt."""
     planning = {
-        "dsort.commit",
-        "dsort.coordinator",
+        "dsort.job.commit",
+        "dsort.job.coordinator",
         "dsort.order.partitions",
         "dsort.order.cut",
-        "dsort.planning",
+        "dsort.job.plan",
         "dsort.workers.creator",
         "dsort.workers.extractor",
         "dsort.scratch.index",

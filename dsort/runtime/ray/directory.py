@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dsort.core.lease import Holder
 from dsort.errors import StorageError
-from dsort.lease import Machine
+from dsort.job.lease import Machine
+from dsort.job.lease_rules import Holder
 from dsort.runtime.ray.watchdog import end_holders, holders
 
 __all__ = [

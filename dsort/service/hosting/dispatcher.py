@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from dsort.closing import Closing
 from dsort.errors import DsortError, NotFoundError, WorkerLostError
-from dsort.job_setup import cores
+from dsort.job.setup import cores
 from dsort.runtime.answers import settle
 from dsort.runtime.ray.version import check_ray_version
 from dsort.service.config import ServiceConfig

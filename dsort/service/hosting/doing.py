@@ -16,18 +16,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dsort import api
-from dsort.core.manifest import manifest_name, report_name
-from dsort.core.timeline import Sample
 from dsort.data.tally import Tally
 from dsort.errors import InputError, JobConflictError, ObjectNotFoundError
-from dsort.job_setup import load_keymap, output_names, store_limits
-from dsort.journal import discard_run
-from dsort.lease import JobHold, last_attempt, read_hold, stop_job
+from dsort.job.events import Event, JobReport, PlanReport, ReactionCount, RunOptions
+from dsort.job.journal import discard_run
+from dsort.job.lease import JobHold, last_attempt, read_hold, stop_job
+from dsort.job.manifest import manifest_name, report_name
+from dsort.job.resume import state_of
+from dsort.job.setup import load_keymap, output_names, store_limits
+from dsort.job.timeline import Sample
 from dsort.naming.overlap import final_templates
 from dsort.order.mixing import Mixing
 from dsort.order.mixing_verdict import mixing_of
-from dsort.reports import Event, JobReport, PlanReport, ReactionCount, RunOptions
-from dsort.resuming import state_of
 from dsort.service.jobs.rows import JobRow
 from dsort.settings import resolve_ref
 from dsort.spec.load import parse_spec

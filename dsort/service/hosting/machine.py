@@ -6,8 +6,8 @@ import contextlib
 import re
 from pathlib import Path
 
-from dsort.core.lease import Holder
-from dsort.lease import Machine
+from dsort.job.lease import Machine
+from dsort.job.lease_rules import Holder
 
 __all__ = ["Host", "offer_to_oom_killer", "oom_kills"]
 

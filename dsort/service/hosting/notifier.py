@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from dsort.closing import Closing
-from dsort.hooks import call_hook
+from dsort.job.hooks import call_hook
 from dsort.runtime.answers import settle
 from dsort.service.jobs.notices import Notice, NoticeStore
 from dsort.storage.network_policy import FetchPolicy

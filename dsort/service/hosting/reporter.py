@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.closing import Closing
-from dsort.reports import Event, JobStarted, JobWarning, PhaseDone, Progress
+from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.service.database.engine import Database
 from dsort.service.jobs.queue import Ending, NewEvent, Told, finish, record, thin_progress
 from dsort.stopping import StopFlag

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import dsort
-from dsort.reports import RunOptions
+from dsort.job.events import RunOptions
+from dsort.job.memory_limits import usable_memory_bytes
 from dsort.service.config import ServiceConfig
 from dsort.service.security.roots import policy_of
 from dsort.settings import Settings, StoreSettings
-from dsort.storage.memory_limits import usable_memory_bytes
 
 __all__ = ["Surroundings", "interpreter"]
 

@@ -10,8 +10,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 
-from dsort.commit import dsort_version
 from dsort.errors import DsortError, TooManyRequestsError, UnauthorizedError
+from dsort.job.commit import dsort_version
 from dsort.service.http import admin, events, jobs, meta, metrics, pages, peer, results, schedules
 from dsort.service.http.answers import JsonAnswer
 from dsort.service.http.database_errors import DATABASE_AWAY, tell_database_errors

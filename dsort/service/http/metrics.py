@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dsort.commit import dsort_version
+from dsort.job.commit import dsort_version
 from dsort.service.http import examples
 from dsort.service.http.dependencies import identity
 from dsort.service.http.responses import problems

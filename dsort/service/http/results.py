@@ -12,8 +12,8 @@ from typing import Any, Final, NoReturn
 from fastapi import APIRouter, Response
 
 from dsort import page as job_page
-from dsort.core.manifest import manifest_name, report_name
 from dsort.errors import InputError, NotFoundError, ObjectNotFoundError, StorageError
+from dsort.job.manifest import manifest_name, report_name
 from dsort.service.http import examples
 from dsort.service.http.answers import JsonAnswer, TextAnswer
 from dsort.service.http.jobs import SeenJob

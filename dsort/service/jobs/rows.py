@@ -32,7 +32,7 @@ class NewJob:
     schedule_id: str | None = None
     due_at: float | None = None
     after_commit: Json | None = None
-    hooks: Json | None = None  # as dsort.hooks.hooks_of
+    hooks: Json | None = None  # as dsort.job.hooks.hooks_of
     idempotency_key: str | None = None
     body_digest: str | None = None
     keymap_uri: str | None = None  # of a key map in a file or on the web; not stored

@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from dsort.errors import ConflictError, ForbiddenError, SpecError, SpecProblem
-from dsort.hooks import hooks_of
-from dsort.job_setup import new_job_id, with_seed
+from dsort.job.hooks import hooks_of
+from dsort.job.setup import new_job_id, with_seed
 from dsort.naming.overlap import claims_of
 from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs

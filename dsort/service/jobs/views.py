@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from dsort.hooks import redacted_hook
+from dsort.job.hooks import redacted_hook
 from dsort.service.jobs.rows import JobRow
 
 __all__ = ["NOT_READ", "PHASES", "job_view", "progress_view", "read_parts", "rfc3339"]

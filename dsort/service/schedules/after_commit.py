@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from dsort.errors import DsortError
-from dsort.reports import JobWarning
+from dsort.job.events import JobWarning
 from dsort.service.database.engine import Database
 from dsort.service.schedules.pointer import move_pointer
 from dsort.service.schedules.results import Opener, ScheduleResults

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
-from dsort.hooks import hooks_of
+from dsort.job.hooks import hooks_of
 from dsort.naming.names import check_object_name
 from dsort.service.schedules.cron import parse_cron
 from dsort.service.schedules.intervals import parse_interval

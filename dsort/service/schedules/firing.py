@@ -17,7 +17,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, func, insert, select, update
 
 from dsort.errors import ConflictError, DsortError, NotFoundError
-from dsort.hooks import TEXT_CHARS_MAX
+from dsort.job.hooks import TEXT_CHARS_MAX
 from dsort.service.database.tables import jobs, schedule_runs, schedules
 from dsort.service.jobs.notices import add_notices
 from dsort.service.jobs.rows import NewJob

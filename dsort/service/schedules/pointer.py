@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from dsort.core.manifest import manifest_name
 from dsort.errors import ObjectNotFoundError
+from dsort.job.manifest import manifest_name
 from dsort.service.schedules.places import names_prefix
 from dsort.service.schedules.results import Opener, Result, ScheduleResults
 from dsort.spec.buckets import parse_bucket

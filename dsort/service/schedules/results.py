@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, select, update
 
-from dsort.core.manifest import manifest_name
 from dsort.errors import JobConflictError
+from dsort.job.manifest import manifest_name
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, schedule_runs
 from dsort.service.jobs.queue import claim_outputs

@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dsort.core.manifest import index_name, manifest_name
 from dsort.errors import DsortError, ObjectNotFoundError
+from dsort.job.manifest import index_name, manifest_name
 from dsort.naming.overlap import names_made
 from dsort.service.schedules.results import Opener, Result, ScheduleResults
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from dsort.hooks import redacted_hook
+from dsort.job.hooks import redacted_hook
 from dsort.service.jobs.views import read_parts, rfc3339
 from dsort.service.schedules.due import due_times, run_id_of
 from dsort.service.schedules.rows import RunRow, ScheduleRow

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
-from dsort.hooks import hooks_of, unknown_commands
+from dsort.job.hooks import hooks_of, unknown_commands
 from dsort.keymap.fetch import shown_location
 from dsort.naming.globs import glob_prefix
 from dsort.naming.inputs import parse_input_template

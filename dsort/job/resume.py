@@ -11,7 +11,14 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dsort.core.journal import (
+from dsort.data.json_rows import Rows, json_bytes
+from dsort.data.tally import names_told, tally_rows, tally_told
+from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
+from dsort.job.create import Created, staged
+from dsort.job.events import JobReport
+from dsort.job.job import Job
+from dsort.job.journal import read_journal
+from dsort.job.journal_entries import (
     INTEGER_MAX,
     JournalState,
     Planned,
@@ -21,17 +28,10 @@ from dsort.core.journal import (
     counted,
     inputs_told,
 )
-from dsort.core.manifest import reactions_name, report_name
-from dsort.creation import Created, staged
-from dsort.data.json_rows import Rows, json_bytes
-from dsort.data.tally import names_told, tally_rows, tally_told
-from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
-from dsort.job import Job
-from dsort.journal import read_journal
+from dsort.job.manifest import reactions_name, report_name
+from dsort.job.plan import Plan
 from dsort.order.cut import OutputShard
 from dsort.order.mixing_verdict import mixing_of
-from dsort.planning import Plan
-from dsort.reports import JobReport
 from dsort.scratch.requests import CreatedHere
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_json

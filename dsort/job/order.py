@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dsort.errors import InvariantError
-from dsort.extraction import Extraction, answers
-from dsort.job import Job
+from dsort.job.extract import Extraction, answers
+from dsort.job.job import Job
 from dsort.scratch.requests import RemoveSpill
 from dsort.workers.tasks import OrderDone, OrderTask
 
@@ -61,7 +61,7 @@ class Ordering:
             self._take(facts)
 
     def lose(self, home: str) -> None:
-        """See :class:`~dsort.extraction.Restaged`."""
+        """See :class:`~dsort.job.extract.Restaged`."""
         self.extraction.lose(home)
 
     def home_of(self, bucket: int) -> str:

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from dsort.errors import NamesTakenError
-from dsort.reports import Event, PhaseDone, Progress
+from dsort.job.events import Event, PhaseDone, Progress
 
 if TYPE_CHECKING:
     from dsort.storage.bucket import Bucket

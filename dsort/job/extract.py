@@ -8,12 +8,12 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from dsort.core.journal import HomeLost as HomeGone
-from dsort.core.journal import ShardExtracted
 from dsort.data.index import SortKeys
 from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError, WorkerLostError
-from dsort.job import Job
+from dsort.job.job import Job
+from dsort.job.journal_entries import HomeLost as HomeGone
+from dsort.job.journal_entries import ShardExtracted
 from dsort.order.partitions import pick_splitters
 from dsort.scratch.index import splitters_bytes
 from dsort.scratch.nodes import Where

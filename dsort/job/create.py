@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dsort.containers.tar.scan import END_OF_ARCHIVE
-from dsort.core.journal import ShardCreated
-from dsort.extraction import answers, steadily
-from dsort.job import Job
-from dsort.journal import staged
+from dsort.job.extract import answers, steadily
+from dsort.job.job import Job
+from dsort.job.journal import staged
+from dsort.job.journal_entries import ShardCreated
+from dsort.job.order import Ordering
+from dsort.job.plan import Plan
 from dsort.order.cut import OutputShard
-from dsort.ordering import Ordering
-from dsort.planning import Plan
 from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import (
     CreateDone,

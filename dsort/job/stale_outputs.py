@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from dsort.core.manifest import manifest_name
-from dsort.early_checks import existing_names, some_of
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
-from dsort.job import Job
-from dsort.job_setup import output_names
-from dsort.known_outputs import listed_outputs
-from dsort.planning import Plan
-from dsort.replacing import each_at_once
+from dsort.job.early_checks import existing_names, some_of
+from dsort.job.job import Job
+from dsort.job.known_outputs import listed_outputs
+from dsort.job.manifest import manifest_name
+from dsort.job.plan import Plan
+from dsort.job.replacement import each_at_once
+from dsort.job.setup import output_names
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small
 from dsort.verification.manifest_file import StoredManifest, parse_manifest

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.errors import ObjectNotFoundError, StorageError
-from dsort.journal import staged
+from dsort.job.journal import staged
 from dsort.naming.names import check_output_name
 from dsort.storage.bucket import COPY, Bucket, ObjectInfo
 

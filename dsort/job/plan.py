@@ -11,29 +11,23 @@ from dataclasses import dataclass
 
 import xxhash
 
-from dsort.core.outputs import TemplateExhaustedError
 from dsort.data.tally import Tally, tally_rows, tally_told
-from dsort.duplicates import (
+from dsort.errors import InvariantError, SpecError, SpecProblem, StorageError
+from dsort.job.duplicates import (
     RENAME_FILE,
     Dropped,
     Renamed,
     rename_duplicates,
     settle_duplicates,
 )
-from dsort.errors import InvariantError, SpecError, SpecProblem, StorageError
-from dsort.extraction import (
-    SPLITTERS_FILE,
-    Extraction,
-    answers,
-    pick_bucket_splitters,
-    steadily,
-)
-from dsort.job import Job
+from dsort.job.extract import SPLITTERS_FILE, Extraction, answers, pick_bucket_splitters, steadily
+from dsort.job.job import Job
+from dsort.job.order import Ordering
+from dsort.job.output_names import TemplateExhaustedError
+from dsort.job.reactions import store_reactions
 from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, merge_pieces
 from dsort.order.mixing_counts import MixingTally
 from dsort.order.mixing_verdict import judge_mixing
-from dsort.ordering import Ordering
-from dsort.reactions import store_reactions
 from dsort.scratch.index import check_renames, check_splitters
 from dsort.sizes import format_bytes
 from dsort.storage.small_objects import parse_json

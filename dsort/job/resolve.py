@@ -11,33 +11,28 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from dsort.commit import dsort_version, refuse_changed_inputs
-from dsort.core.journal import InputRow, InputsResolved, JobAccepted, MovementChosen
-from dsort.core.manifest import report_name
-from dsort.core.movement import (
+from dsort.data.tally import Tally, tally_of, tally_rows
+from dsort.errors import ChangedInputError, SpecError, SpecProblem, StorageError, StorageFullError
+from dsort.job.commit import dsort_version, refuse_changed_inputs
+from dsort.job.create import staged
+from dsort.job.early_checks import refuse_taken_early, refuse_unreadable
+from dsort.job.events import JobStarted
+from dsort.job.inputs import refuse_early_collisions, resolve_inputs
+from dsort.job.job import Job
+from dsort.job.journal import Journal
+from dsort.job.journal_entries import InputRow, InputsResolved, JobAccepted, MovementChosen
+from dsort.job.known_outputs import checksums, compare_sizes, known_outputs
+from dsort.job.lease import Lease
+from dsort.job.manifest import report_name
+from dsort.job.movement import (
     Movement,
     NotMappableError,
     TooLittleMemoryError,
     choose_movement,
     least_memory_bytes,
 )
-from dsort.creation import staged
-from dsort.data.tally import Tally, tally_of, tally_rows
-from dsort.early_checks import refuse_taken_early, refuse_unreadable
-from dsort.errors import ChangedInputError, SpecError, SpecProblem, StorageError, StorageFullError
-from dsort.job import Job
-from dsort.job_setup import (
-    reaction_rules,
-    sort_rule,
-    store_limits,
-    with_part_sizes,
-)
-from dsort.journal import Journal
-from dsort.known_outputs import checksums, compare_sizes, known_outputs
-from dsort.lease import Lease
-from dsort.reports import JobStarted
-from dsort.resolve import refuse_early_collisions, resolve_inputs
-from dsort.resuming import RESOLVED_FILE, note_names, resolved_before
+from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
+from dsort.job.setup import reaction_rules, sort_rule, store_limits, with_part_sizes
 from dsort.scratch.requests import FreeBytes
 from dsort.sizes import format_bytes
 from dsort.storage.limits import StoreLimits

@@ -11,8 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
-from dsort.core.journal import Committing
-from dsort.core.manifest import (
+from dsort.errors import ChangedInputError, InvariantError, NamesTakenError
+from dsort.job.create import Created, file_bytes, keep_sealed, staged
+from dsort.job.job import Job
+from dsort.job.journal_entries import Committing
+from dsort.job.manifest import (
     ManifestInput,
     ManifestOutput,
     index_name,
@@ -21,17 +24,8 @@ from dsort.core.manifest import (
     reactions_name,
     wids_index_bytes,
 )
-from dsort.creation import Created, file_bytes, keep_sealed, staged
-from dsort.errors import ChangedInputError, InvariantError, NamesTakenError
-from dsort.job import Job
-from dsort.planning import Plan
-from dsort.replacing import (
-    PutBack,
-    StagedName,
-    each_at_once,
-    keep_replaced,
-    put_back,
-)
+from dsort.job.plan import Plan
+from dsort.job.replacement import PutBack, StagedName, each_at_once, keep_replaced, put_back
 from dsort.storage.bucket import Bucket
 
 __all__ = [

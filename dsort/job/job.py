@@ -9,19 +9,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsort.core.job import Advanced, JobState, Noted, PhaseBegan, PhaseEnded
-from dsort.core.journal import JournalEvent, JournalState
-from dsort.core.movement import JobMemory, Movement
-from dsort.core.outputs import OutputNames
-from dsort.core.timeline import Timeline
 from dsort.data.tally import Tally
 from dsort.errors import ObjectNotFoundError
-from dsort.journal import Journal, journal_prefix
+from dsort.job.events import Event, JobWarning, PhaseDone, Progress, ReactionCount, RunOptions
+from dsort.job.inputs import Place
+from dsort.job.journal import Journal, journal_prefix
+from dsort.job.journal_entries import JournalEvent, JournalState
+from dsort.job.lease import Lease
+from dsort.job.movement import JobMemory, Movement
+from dsort.job.output_names import OutputNames
+from dsort.job.state import Advanced, JobState, Noted, PhaseBegan, PhaseEnded
+from dsort.job.timeline import Timeline
 from dsort.keymap.match import KeyMap
-from dsort.lease import Lease
 from dsort.order.mixing import Mixing
-from dsort.reports import Event, JobWarning, PhaseDone, Progress, ReactionCount, RunOptions
-from dsort.resolve import Place
 from dsort.runtime.base import Runtime
 from dsort.spec.model import JobSpec
 from dsort.stopping import StopFlag

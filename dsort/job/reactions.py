@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dsort.core.manifest import reactions_name
-from dsort.extraction import Extraction
-from dsort.job import Job
-from dsort.journal import staged
+from dsort.job.extract import Extraction
+from dsort.job.job import Job
+from dsort.job.journal import staged
+from dsort.job.manifest import reactions_name
 from dsort.scratch.reaction_log import lines_file, reaction_line
 from dsort.scratch.requests import LineFiles, LinesOf
 

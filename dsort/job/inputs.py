@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from dsort.core.outputs import OutputNames
 from dsort.data.tally import Tally
 from dsort.errors import InputError, MissingShardError, SpecError, SpecProblem, StorageError
+from dsort.job.output_names import OutputNames
 from dsort.naming.globs import glob_prefix, glob_regex
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import archive_extension, is_internal

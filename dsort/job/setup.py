@@ -7,19 +7,19 @@ import secrets
 import time
 from dataclasses import replace
 
-from dsort.core.movement import COORDINATOR_BYTES, JobMemory
-from dsort.core.outputs import OutputNames
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError
+from dsort.job.events import RunOptions
+from dsort.job.memory_limits import process_memory_bytes, usable_memory_bytes
+from dsort.job.movement import COORDINATOR_BYTES, JobMemory
+from dsort.job.output_names import OutputNames
 from dsort.keymap.fetch import read_keymap_text, shown_location
 from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
 from dsort.order.rule import SortRule
-from dsort.reports import RunOptions
 from dsort.sizes import Percent
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.limits import StoreLimits
-from dsort.storage.memory_limits import process_memory_bytes, usable_memory_bytes
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.process_limits import address_space_bytes, free_processes
 from dsort.workers.tasks import ReactionRules

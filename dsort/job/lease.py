@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from dsort.core.lease import (
+from dsort.errors import JobConflictError, JobStoppedError, ObjectNotFoundError, StorageError
+from dsort.job.lease_rules import (
     ATTEMPTS_MAX,
     Holder,
     LeaseRecord,
@@ -28,7 +29,6 @@ from dsort.core.lease import (
     refusal,
     stop_name,
 )
-from dsort.errors import JobConflictError, JobStoppedError, ObjectNotFoundError, StorageError
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dsort.core.manifest import manifest_name
 from dsort.data.tally import Tally
 from dsort.errors import ShardEndError, StorageError
+from dsort.job.manifest import manifest_name
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.workers.inputs import InputShard
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from dsort.errors import NamesTakenError, ObjectNotFoundError, StorageAccessError
-from dsort.job import Job
+from dsort.job.job import Job
 from dsort.storage.bucket import Bucket
 from dsort.workers.inputs import InputShard
 

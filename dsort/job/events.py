@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from dsort.core.timeline import Sample
+from dsort.job.timeline import Sample
 from dsort.order.mixing import Mixing
 from dsort.settings import Settings
 from dsort.storage.network_policy import FetchPolicy

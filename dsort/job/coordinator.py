@@ -10,34 +10,28 @@ import contextlib
 import sys
 from dataclasses import replace
 
-from dsort.commit import (
+from dsort.data.tally import Tally
+from dsort.errors import DsortError, StorageError
+from dsort.job.commit import (
     commit,
     names_stored,
     refuse_changed_inputs,
     refuse_existing,
     take_back,
 )
-from dsort.core.manifest import manifest_name, report_name
-from dsort.creation import Created, create, file_bytes, seal
-from dsort.data.tally import Tally
-from dsort.errors import DsortError, StorageError
-from dsort.job import Job
-from dsort.journal import discard_run
-from dsort.lease import Lease
-from dsort.ordering import Ordering
-from dsort.planning import Plan, extract, make_plan
-from dsort.replacing import PutBack
-from dsort.reports import JobReport, PlannedShard, PlanReport
-from dsort.resolve import refuse_collisions
-from dsort.resuming import (
-    finished_plan,
-    known_shards,
-    learn_created,
-    note_plan,
-    report_bytes,
-)
-from dsort.stale import look_for_stale, remove_stale
-from dsort.starting import check_output_room, resolve
+from dsort.job.create import Created, create, file_bytes, seal
+from dsort.job.events import JobReport, PlannedShard, PlanReport
+from dsort.job.inputs import refuse_collisions
+from dsort.job.job import Job
+from dsort.job.journal import discard_run
+from dsort.job.lease import Lease
+from dsort.job.manifest import manifest_name, report_name
+from dsort.job.order import Ordering
+from dsort.job.plan import Plan, extract, make_plan
+from dsort.job.replacement import PutBack
+from dsort.job.resolve import check_output_room, resolve
+from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_bytes
+from dsort.job.stale_outputs import look_for_stale, remove_stale
 from dsort.tracebacks import one_sentence
 
 __all__ = ["plan_job", "planned", "run_job"]

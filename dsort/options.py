@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dsort.reports import RunOptions
+from dsort.job.events import RunOptions
 from dsort.settings import Settings, load_settings, resolve_ref
 from dsort.storage.bucket import Bucket
 from dsort.storage.bucket_ref import BucketRef

@@ -11,8 +11,8 @@ import numpy as np
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError
-from dsort.extraction import Extraction, answers
-from dsort.job import Job
+from dsort.job.extract import Extraction, answers
+from dsort.job.job import Job
 from dsort.order.duplicates import new_keys
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.requests import DistinctKeyHashes, Positions, PositionsOf

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from dsort.core.journal import JournalEvent, JournalState, decode_segment, encode_segment
-from dsort.core.manifest import manifest_name, reactions_name, report_name
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
-from dsort.lease import Lease, last_attempt
+from dsort.job.journal_entries import JournalEvent, JournalState, decode_segment, encode_segment
+from dsort.job.lease import Lease, last_attempt
+from dsort.job.manifest import manifest_name, reactions_name, report_name
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small
 
