@@ -53,7 +53,7 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.process_limits import told_limits
-from dsort.verify import verify_result
+from dsort.verification.verify import verify_result
 
 __all__ = ["load_spec", "plan", "resume", "run", "verify"]
 

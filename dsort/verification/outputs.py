@@ -18,7 +18,7 @@ from dsort.verification.cuts import Place, ShardFacts
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.inputs import InputTable
 from dsort.verification.order import OrderWatch
-from dsort.verification.reading import Checksums, ShardReader, member_digests
+from dsort.verification.read import Checksums, ShardReader, member_digests
 from dsort.verification.shard_records import ShardRecords, output_records
 from dsort.workers.shard_bytes import ShardBytes
 

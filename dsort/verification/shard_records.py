@@ -21,7 +21,7 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.data.record_keys import split_names
 from dsort.data.records import STRAY_SALT, FormedRecords
 from dsort.order.duplicates import repeated_hashes
-from dsort.verification.reading import digest_of, joined_digests
+from dsort.verification.read import digest_of, joined_digests
 from dsort.workers.shard_bytes import ShardBytes
 
 __all__ = ["KnownRecords", "ShardRecords", "output_records", "with_new_keys"]

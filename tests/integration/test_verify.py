@@ -175,7 +175,7 @@ def test_shards_larger_than_the_buffer_are_verified_as_well(
     config = {"duplicate_keys": "rename", "corrupt_shards": "skip"}
     spec = {**SHUFFLE, "output_shard_records": 15, "index": "wids", "Config": config}
     job = finished_job(tmp_path, shards, spec)
-    monkeypatch.setattr("dsort.verify.BUFFER_BYTES_MAX", buffer_bytes)
+    monkeypatch.setattr("dsort.verification.verify.BUFFER_BYTES_MAX", buffer_bytes)
     assert job.verify().problems == ()
     shard = job.outputs / job.names[1]
     data = bytearray(shard.read_bytes())

@@ -47,7 +47,7 @@ def test_a_result_is_right_until_a_bit_of_it_changes(
     root = Path(tempfile.mkdtemp(dir=tmp_path))
     (root / "in").mkdir()
     write_shards(root / "in", inputs)
-    monkeypatch.setattr("dsort.verify.BUFFER_BYTES_MAX", buffer_bytes)
+    monkeypatch.setattr("dsort.verification.verify.BUFFER_BYTES_MAX", buffer_bytes)
     try:
         report = run_inline(spec, root, moved)
     except DsortError:

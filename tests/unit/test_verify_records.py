@@ -11,7 +11,7 @@ import pytest
 from dsort.containers.tar.scan import scan
 from dsort.data.columns import Bools, UInt64s
 from dsort.data.hashing import hash_keys
-from dsort.verification.reading import joined_digests
+from dsort.verification.read import joined_digests
 from dsort.verification.shard_records import RecordSizes, ShardRecords, output_records
 from tests.support.datasets import Member, Shard
 

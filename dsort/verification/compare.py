@@ -14,7 +14,7 @@ from dsort.order.rule import SortRule
 from dsort.spec.model import JobSpec
 from dsort.verification.findings import Findings
 from dsort.verification.inputs import InputReader, InputTable, later_duplicates
-from dsort.verification.matching import Leftovers, match_records, sort_out
+from dsort.verification.match import Leftovers, match_records, sort_out
 from dsort.verification.outputs import OutputReader, OutputTable
 from dsort.verification.shard_records import ShardRecords
 
