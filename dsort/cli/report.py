@@ -49,7 +49,7 @@ def report(
     if as_json:
         output.write_json(page)
         return
-    from dsort.page import html
+    from dsort.web.job_page import html
 
     text = html(page)
     if target == STDOUT:
@@ -61,7 +61,7 @@ def report(
 
 
 def _page(found: FoundJob) -> dict[str, Any]:
-    from dsort.page import page_of_manifest, page_of_report
+    from dsort.web.job_page import page_of_manifest, page_of_report
 
     if not found.document:
         raise InputError(

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from dsort.page import html
 from dsort.service.database.engine import open_database
 from dsort.service.security.tokens import TokenStore
+from dsort.web.job_page import html
 from tests.support.chromium import chromium
 from tests.support.datasets import write_shards
 from tests.support.engine import shard_of

@@ -14,7 +14,7 @@ import pytest
 
 from dsort.errors import InputError
 from dsort.job.manifest import ManifestInput, ManifestOutput, manifest_bytes
-from dsort.page import SHARDS_SHOWN, html, page_of_job, page_of_manifest, page_of_report
+from dsort.web.job_page import SHARDS_SHOWN, html, page_of_job, page_of_manifest, page_of_report
 
 MIXING = {
     "input_shards": 2,

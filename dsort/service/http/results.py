@@ -11,7 +11,6 @@ from typing import Any, Final, NoReturn
 
 from fastapi import APIRouter, Response
 
-from dsort import page as job_page
 from dsort.errors import InputError, NotFoundError, ObjectNotFoundError, StorageError
 from dsort.job.manifest import manifest_name, report_name
 from dsort.service.http import examples
@@ -27,6 +26,7 @@ from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec
 from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_bucket, parse_address
+from dsort.web import job_page as job_page
 
 __all__ = ["router"]
 
