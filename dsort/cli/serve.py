@@ -58,7 +58,7 @@ def serve(
     """
     need("service")
     from dsort.service.config import ServiceConfig
-    from dsort.service.running import run_service
+    from dsort.service.server import run_service
 
     run = (root, scratch, memory_max, move, workers, ray, ray_address, False, bandwidth_max)
     config = ServiceConfig(

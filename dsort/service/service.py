@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 
 from dsort.closing import Closing
+from dsort.service.api.metrics import Metrics
+from dsort.service.change_feed import EventFeed
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database, open_database
-from dsort.service.feed import EventFeed
 from dsort.service.hosting.dispatcher import Dispatcher
 from dsort.service.hosting.notifier import Notifier
-from dsort.service.http.metrics import Metrics
 from dsort.service.jobs.notices import NoticeStore
 from dsort.service.jobs.rows import ENDED, EventRow
 from dsort.service.jobs.store import JobStore
-from dsort.service.jobs.submitting import Submitter
+from dsort.service.jobs.submit import Submitter
+from dsort.service.schedules.create import JobMaker
 from dsort.service.schedules.keeper import ScheduleKeeper
-from dsort.service.schedules.making import JobMaker
 from dsort.service.schedules.store import ScheduleStore
 from dsort.service.security.audit import Audit
 from dsort.service.security.identity import ANYONE, Identity

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from httpx import Response
 
 from dsort.job.manifest import manifest_name, report_name
-from dsort.service.jobs.submitting import Asked
+from dsort.service.jobs.submit import Asked
 from dsort.service.security.identity import ADMIN, SUBMITTER, VIEWER, Identity
 from dsort.service.security.limits import RequestLimits
 from dsort.service.security.tokens import TokenStore

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.service.database.engine import Database, open_database
+from dsort.service.database.group_commit import Together
 from dsort.service.database.tables import locks
-from dsort.service.database.together import Together
 from tests.support.postgres import PostgresServer
 from tests.support.together import run_together
 

@@ -16,9 +16,9 @@ from sqlalchemy import update
 from dsort.errors import JobConflictError, TooManyRequestsError
 from dsort.job.events import RunOptions
 from dsort.job.manifest import manifest_bytes, manifest_name, report_name
+from dsort.service.api import events
 from dsort.service.database.tables import jobs
-from dsort.service.hosting.doing import Doing
-from dsort.service.http import events
+from dsort.service.hosting.attempt import Doing
 from dsort.service.security import limits
 from dsort.stopping import StopFlag
 from tests.support.fake_clock import FakeClock

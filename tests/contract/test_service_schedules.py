@@ -18,7 +18,7 @@ from sqlalchemy.exc import OperationalError
 
 from dsort.errors import ConflictError, ForbiddenError, NotFoundError, SpecError
 from dsort.service.database.engine import Database, open_database
-from dsort.service.schedules import firing
+from dsort.service.schedules import fire as firing
 from dsort.service.schedules.keeper import ScheduleKeeper
 from dsort.service.schedules.views import run_view
 from dsort.service.security.identity import ANYONE, SUBMITTER, Identity

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import event
 
 from dsort.service.database.engine import Database, open_database
-from dsort.service.schedules import firing
+from dsort.service.schedules import fire as firing
 from tests.support.fake_clock import FakeClock
 from tests.support.schedules import Nights, at
 

@@ -20,8 +20,8 @@ from sqlalchemy import text
 from dsort.errors import JobStoppedError
 from dsort.job.events import JobReport, RunOptions
 from dsort.job.lease import Lease
-from dsort.service.hosting import doing as doing_module
-from dsort.service.hosting.doing import Doing
+from dsort.service.hosting import attempt as doing_module
+from dsort.service.hosting.attempt import Doing
 from dsort.service.hosting.logs import log_path, read_logs
 from dsort.stopping import StopFlag
 from dsort.storage.directory.bucket import LocalBucket

@@ -12,7 +12,7 @@ from dsort import api
 from dsort.job.events import RunOptions
 from dsort.service.database.engine import open_database
 from dsort.service.schedules.after_commit import run_after_commit
-from dsort.service.schedules.loading import parse_definition
+from dsort.service.schedules.load import parse_definition
 from dsort.service.security.identity import ANYONE
 from dsort.spec.load import parse_spec
 from dsort.spec.syntax import parse_yaml

@@ -11,7 +11,7 @@ import dsort
 from dsort.errors import ForbiddenError
 from dsort.job.events import Event, PhaseDone
 from dsort.service.config import ServiceConfig
-from dsort.service.hosting.surroundings import Surroundings
+from dsort.service.hosting.environment import Surroundings
 from dsort.service.security.guard import check_spec
 from dsort.service.security.roots import policy_of
 from dsort.spec.load import parse_spec

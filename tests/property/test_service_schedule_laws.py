@@ -18,7 +18,7 @@ from dsort.service.schedules.cron import Cron, parse_cron
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.due import due_times, missed, next_due
 from dsort.service.schedules.intervals import Interval, parse_interval
-from dsort.service.schedules.loading import parse_definition
+from dsort.service.schedules.load import parse_definition
 from dsort.service.schedules.retention import apply_retention
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket

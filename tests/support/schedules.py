@@ -14,11 +14,11 @@ from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs
 from dsort.service.jobs.store import JobStore
-from dsort.service.jobs.submitting import Submitter
+from dsort.service.jobs.submit import Submitter
+from dsort.service.schedules.create import JobMaker
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.keeper import ScheduleKeeper
-from dsort.service.schedules.loading import parse_definition
-from dsort.service.schedules.making import JobMaker
+from dsort.service.schedules.load import parse_definition
 from dsort.service.schedules.rows import RunRow, ScheduleRow
 from dsort.service.schedules.store import ScheduleStore
 from dsort.service.security.identity import ANYONE, Identity

@@ -9,8 +9,8 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
+from dsort.service.api.app import create_app
 from dsort.service.config import ServiceConfig
-from dsort.service.http.app import create_app
 from dsort.service.service import Service
 
 __all__ = ["SPEC", "ServiceHere", "config_for", "service_here"]

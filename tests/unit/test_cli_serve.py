@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dsort.service import running
+from dsort.service import server as running
 from dsort.service.config import ServiceConfig
 from tests.support.commands import CommandLine
 

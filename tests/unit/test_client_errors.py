@@ -32,7 +32,7 @@ from dsort.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from dsort.service.http.problems import problem_of
+from dsort.service.problems import problem_of
 
 URL = "http://service.test"
 Handler = Callable[[httpx.Request], httpx.Response]

@@ -34,8 +34,8 @@ from dsort.errors import (
     UnauthorizedError,
 )
 from dsort.job.events import JobReport, JobStarted, JobWarning, PhaseDone, PlanReport, Progress
-from dsort.service.http.examples import JOB as EXAMPLE_JOB
-from dsort.service.http.problems import problem_of
+from dsort.service.api.examples import JOB as EXAMPLE_JOB
+from dsort.service.problems import problem_of
 from dsort.spec.load import parse_spec
 from tests.support.commands import SPEC
 

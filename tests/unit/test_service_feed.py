@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert
 
-from dsort.service import feed
+from dsort.service import change_feed as feed
+from dsort.service.change_feed import EventFeed
 from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import events
-from dsort.service.feed import EventFeed
 from dsort.service.jobs.rows import EventRow, NewJob
 from dsort.service.jobs.store import JobStore
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from dsort.service.http.results import _told, _words
+from dsort.service.api.results import _told, _words
 from dsort.service.jobs.rows import EventRow
 
 WARNING = {"kind": "duplicate_keys", "text": "20,000 records have the key of an earlier record"}

@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import update
 from starlette.types import Receive, Scope, Send
 
+from dsort.service.api.metrics import Metrics, RequestMetrics
 from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import jobs
-from dsort.service.http.metrics import Metrics, RequestMetrics
 from dsort.service.jobs.rows import NewJob
 from dsort.service.jobs.store import JobStore
 from dsort.service.security.identity import VIEWER, Identity

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from dsort.errors import SpecError
-from dsort.service.peer_key_maps import HeldKeyMaps, with_key_map
+from dsort.service.aistore.key_maps import HeldKeyMaps, with_key_map
 from tests.support.fake_clock import FakeClock
 
 HERE = "dsort.example:8080"

@@ -14,10 +14,10 @@ from fastapi.testclient import TestClient
 from sqlalchemy import update
 
 from dsort.errors import ConflictError, DsortError, JobConflictError, NamesTakenError
+from dsort.service.aistore.routes import _told as told
+from dsort.service.api.app import create_app
 from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs
-from dsort.service.http.app import create_app
-from dsort.service.http.peer import _told as told
 from dsort.service.service import Service
 
 SPEC = {

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from aistore.sdk.dsort.types import JobInfo
 
+from dsort.service.aistore.views import ZERO_TIME, bucket_model, go_time, job_info
 from dsort.service.jobs.rows import JobRow
-from dsort.service.peer_views import ZERO_TIME, bucket_model, go_time, job_info
 
 ROOT = Path("/data")
 NO_TIMES = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import SpecError, StorageError
-from dsort.service.running import run_service
+from dsort.service.server import run_service
 from tests.support.service_here import config_for
 
 
@@ -72,7 +72,7 @@ def test_a_state_directory_has_one_service(tmp_path: Path) -> None:
 
 
 def test_answers_are_not_held_back_for_more_to_send(tmp_path: Path) -> None:
-    from dsort.service.running import _socket
+    from dsort.service.server import _socket
 
     with _socket(config_for(tmp_path, port=0)) as listening:
         assert listening.proto == socket.IPPROTO_TCP  # what asyncio looks at, for TCP_NODELAY

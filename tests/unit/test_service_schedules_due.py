@@ -11,7 +11,7 @@ import pytest
 
 from dsort.service.schedules.cron import parse_cron
 from dsort.service.schedules.due import MADE_UP_MAX, date_of, due_times, missed, run_id_of
-from dsort.service.schedules.firing import LATE_S_MAX, turn_of
+from dsort.service.schedules.fire import LATE_S_MAX, turn_of
 from dsort.service.schedules.intervals import Interval, parse_interval
 from dsort.service.schedules.rows import ScheduleRow
 from tests.support.schedules import at, definition

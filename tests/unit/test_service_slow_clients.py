@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from dsort.service.http.connections import HurriedProtocol
+from dsort.service.connections import HurriedProtocol
 from dsort.service.security.limits import BodyLimit
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"

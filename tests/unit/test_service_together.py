@@ -11,8 +11,8 @@ from sqlalchemy import Connection, insert, select
 
 from dsort.errors import ConflictError
 from dsort.service.database.engine import Database, open_database
+from dsort.service.database.group_commit import Together
 from dsort.service.database.tables import locks
-from dsort.service.database.together import Together
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import tokens
 from dsort.service.security.audit import Audit
 from dsort.service.security.identity import ADMIN, SUBMITTER, VIEWER, Identity
-from dsort.service.security.redacting import TokenFilter
+from dsort.service.security.redaction import TokenFilter
 from dsort.service.security.tokens import COST_LOG2, TokenStore, token_id_of
 
 CHEAP_LOG2 = 4

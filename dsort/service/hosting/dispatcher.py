@@ -23,18 +23,18 @@ from dsort.runtime.answers import settle
 from dsort.runtime.ray.version import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
-from dsort.service.hosting.deaths import Death, Watch, how_it_died
+from dsort.service.hosting.environment import Surroundings
+from dsort.service.hosting.exit_reason import Death, Watch, how_it_died
 from dsort.service.hosting.logs import log_path, told_tail
 from dsort.service.hosting.machine import Host
-from dsort.service.hosting.own_ray import OwnRay
 from dsort.service.hosting.process import LEFT_WORDS, JobProcess
+from dsort.service.hosting.ray_head import OwnRay
 from dsort.service.hosting.reporter import DATABASE_AWAY
-from dsort.service.hosting.surroundings import Surroundings
-from dsort.service.hosting.waker import Waker
-from dsort.service.http.problems import problem_of
+from dsort.service.hosting.wakeup import Waker
 from dsort.service.jobs.queue import Ending, Limits, Told, claim_next, finish, release, take_over
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
+from dsort.service.problems import problem_of
 
 __all__ = ["Dispatcher", "Timing"]
 

@@ -7,9 +7,9 @@ import signal
 import subprocess
 from dataclasses import dataclass
 
+from dsort.service.hosting.environment import Surroundings, interpreter
 from dsort.service.hosting.logs import log_path
 from dsort.service.hosting.machine import Host, oom_kills
-from dsort.service.hosting.surroundings import Surroundings, interpreter
 from dsort.service.jobs.rows import JobRow
 
 __all__ = ["LEFT_ALONE", "LEFT_WORDS", "JobProcess"]

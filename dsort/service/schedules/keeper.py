@@ -16,7 +16,7 @@ from typing import Final
 
 from dsort.closing import Closing
 from dsort.runtime.answers import settle
-from dsort.service.schedules.firing import Firing
+from dsort.service.schedules.fire import Firing
 from dsort.service.schedules.rows import RunRow, ScheduleRow
 from dsort.service.schedules.store import ScheduleStore
 

@@ -24,8 +24,8 @@ from typing import Any
 
 from dsort.errors import ObjectNotFoundError
 from dsort.job.manifest import manifest_name
-from dsort.service.schedules.places import names_prefix
 from dsort.service.schedules.results import Opener, Result, ScheduleResults
+from dsort.service.schedules.shared_buckets import names_prefix
 from dsort.spec.buckets import parse_bucket
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small

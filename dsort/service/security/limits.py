@@ -15,7 +15,7 @@ from ipaddress import ip_address, ip_network
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dsort.errors import DsortError, TooLargeError, TooManyRequestsError, TooSlowError
-from dsort.service.http.problems import PROBLEM_JSON, problem_of
+from dsort.service.problems import PROBLEM_JSON, problem_of
 from dsort.sizes import format_bytes
 
 __all__ = ["BodyLimit", "Rate", "RequestLimits"]

@@ -10,11 +10,11 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 
 from dsort.errors import ForbiddenError, NotFoundError
+from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.cursors import number_of
+from dsort.service.api.dependencies import Caller, Submitting, address_of
+from dsort.service.api.responses import problems, shown
 from dsort.service.database import tables
-from dsort.service.http.answers import JsonAnswer
-from dsort.service.http.cursors import number_of
-from dsort.service.http.dependencies import Caller, Submitting, address_of
-from dsort.service.http.responses import problems, shown
 from dsort.service.schedules.definition import CatchUp, Overlap, ScheduleDefinition
 from dsort.service.schedules.rows import ScheduleRow
 from dsort.service.schedules.views import run_view, schedule_view

@@ -16,11 +16,11 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.data.total_json import to_json
-from dsort.service.feed import Subscriber
-from dsort.service.http import examples
-from dsort.service.http.dependencies import Caller
-from dsort.service.http.jobs import SeenJob
-from dsort.service.http.responses import problems, shown
+from dsort.service.api import examples
+from dsort.service.api.dependencies import Caller
+from dsort.service.api.jobs import SeenJob
+from dsort.service.api.responses import problems, shown
+from dsort.service.change_feed import Subscriber
 from dsort.service.jobs.rows import EventRow
 from dsort.service.jobs.views import NOT_READ, progress_view
 from dsort.service.service import Service

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dsort.errors import ForbiddenError
 from dsort.service.jobs.rows import NewJob
-from dsort.service.jobs.submitting import Asked, allow, allowed_priority
+from dsort.service.jobs.submit import Asked, allow, allowed_priority
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.due import date_of, run_id_of
-from dsort.service.schedules.loading import SAMPLE
-from dsort.service.schedules.places import pointer_name, with_shared_buckets
+from dsort.service.schedules.load import SAMPLE
 from dsort.service.schedules.render import RunValues, render
 from dsort.service.schedules.rows import ScheduleRow
+from dsort.service.schedules.shared_buckets import pointer_name, with_shared_buckets
 from dsort.service.security.identity import SUBMITTER
 from dsort.spec.buckets import bucket_value
 from dsort.spec.load import LoadedSpec

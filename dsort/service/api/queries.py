@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dsort.data.total_json import encodable
 from dsort.errors import SpecError, SpecProblem
-from dsort.service.http.answers import JsonAnswer
-from dsort.service.http.problems import PROBLEM_JSON, problem_of
+from dsort.service.api.answers import JsonAnswer
+from dsort.service.problems import PROBLEM_JSON, problem_of
 from dsort.service.security.spec_text import why_no_text
 
 __all__ = ["TextQueries"]

@@ -29,16 +29,16 @@ from dsort.errors import (
     SpecError,
     TooManyRequestsError,
 )
-from dsort.service.http.answers import JsonAnswer, TextAnswer
-from dsort.service.http.dependencies import Caller, Submitting, address_of
-from dsort.service.http.peer_answers import KEY_MAP, KEY_MAP_SCHEMA, PEER_JOB, JobInfo
-from dsort.service.http.responses import problems, shown
-from dsort.service.http.spec_body import SPEC_BODY
+from dsort.service.aistore.answers import KEY_MAP, KEY_MAP_SCHEMA, PEER_JOB, JobInfo
+from dsort.service.aistore.key_maps import KEY_MAP_NAME, HeldKeyMaps, with_key_map
+from dsort.service.aistore.views import TARGET, job_info
+from dsort.service.api.answers import JsonAnswer, TextAnswer
+from dsort.service.api.dependencies import Caller, Submitting, address_of
+from dsort.service.api.responses import problems, shown
+from dsort.service.api.spec_body import SPEC_BODY
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobFilter
-from dsort.service.jobs.submitting import Asked
-from dsort.service.peer_key_maps import KEY_MAP_NAME, HeldKeyMaps, with_key_map
-from dsort.service.peer_views import TARGET, job_info
+from dsort.service.jobs.submit import Asked
 from dsort.service.security.guard import parse_text
 from dsort.service.security.identity import Identity, visible
 from dsort.service.service import Service

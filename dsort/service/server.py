@@ -17,11 +17,11 @@ from types import FrameType
 import uvicorn
 
 from dsort.errors import SpecError, StorageError
+from dsort.service.api.app import create_app
+from dsort.service.api.origin import is_loopback
 from dsort.service.config import ServiceConfig
-from dsort.service.http.app import create_app
-from dsort.service.http.connections import HurriedProtocol
-from dsort.service.http.origin import is_loopback
-from dsort.service.security.redacting import TokenFilter
+from dsort.service.connections import HurriedProtocol
+from dsort.service.security.redaction import TokenFilter
 from dsort.service.security.roots import host_problems
 from dsort.service.service import Service
 

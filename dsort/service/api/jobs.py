@@ -12,16 +12,16 @@ from pydantic import AfterValidator
 from sqlalchemy import Connection
 
 from dsort.errors import ForbiddenError, NotFoundError, SpecError, SpecProblem
+from dsort.service.api import examples
+from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.cursors import number_of
+from dsort.service.api.dependencies import Caller, Submitting, address_of
+from dsort.service.api.responses import JobList, WholeJobView, body_like, problems, shown
+from dsort.service.api.spec_body import SPEC_BODY
 from dsort.service.hosting.logs import remove_logs
-from dsort.service.http import examples
-from dsort.service.http.answers import JsonAnswer
-from dsort.service.http.cursors import number_of
-from dsort.service.http.dependencies import Caller, Submitting, address_of
-from dsort.service.http.responses import JobList, WholeJobView, body_like, problems, shown
-from dsort.service.http.spec_body import SPEC_BODY
 from dsort.service.jobs.rows import JobRow, NewJob
 from dsort.service.jobs.store import JobFilter, spec_hooks
-from dsort.service.jobs.submitting import Asked, allowed_priority
+from dsort.service.jobs.submit import Asked, allowed_priority
 from dsort.service.jobs.views import job_view
 from dsort.service.security.identity import visible
 from dsort.service.security.spec_text import check_text

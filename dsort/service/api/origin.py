@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dsort.service.http.answers import JsonAnswer
-from dsort.service.http.problems import PROBLEM_JSON, problem
+from dsort.service.api.answers import JsonAnswer
+from dsort.service.problems import PROBLEM_JSON, problem
 
 __all__ = ["SameOrigin", "is_loopback"]
 

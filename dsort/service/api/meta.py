@@ -7,12 +7,12 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from dsort.service.http import examples
-from dsort.service.http.answers import JsonAnswer
-from dsort.service.http.dependencies import Caller
-from dsort.service.http.problems import PROBLEM_JSON, problem
-from dsort.service.http.responses import HealthView, ValidationView, problems, shown
-from dsort.service.http.spec_body import SPEC_BODY
+from dsort.service.api import examples
+from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.dependencies import Caller
+from dsort.service.api.responses import HealthView, ValidationView, problems, shown
+from dsort.service.api.spec_body import SPEC_BODY
+from dsort.service.problems import PROBLEM_JSON, problem
 from dsort.service.service import Service
 from dsort.spec.schema import schema as job_schema
 

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from dsort.errors import SpecError, SpecProblem
 from dsort.service.schedules.definition import CRON_HINT, ScheduleDefinition
 from dsort.service.schedules.due import date_of, due_times, run_id_of
-from dsort.service.schedules.places import with_shared_buckets
 from dsort.service.schedules.render import RunValues, has_placeholder, render
+from dsort.service.schedules.shared_buckets import with_shared_buckets
 from dsort.spec.hints import closest, describe, plain_problems
 from dsort.spec.load import LoadedSpec, parse_spec
 

@@ -22,7 +22,7 @@ from dsort.service.database.tables import jobs, schedule_runs, schedules
 from dsort.service.jobs.notices import add_notices
 from dsort.service.jobs.rows import NewJob
 from dsort.service.jobs.store import JobStore, insert_job
-from dsort.service.jobs.submitting import refuse_overlap
+from dsort.service.jobs.submit import refuse_overlap
 from dsort.service.schedules.due import missed, next_due, run_id_of
 from dsort.service.schedules.rows import (
     REFUSED,

@@ -22,9 +22,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dsort.job.commit import dsort_version
-from dsort.service.http import examples
-from dsort.service.http.dependencies import identity
-from dsort.service.http.responses import problems
+from dsort.service.api import examples
+from dsort.service.api.dependencies import identity
+from dsort.service.api.responses import problems
 from dsort.service.jobs.rows import ENDED, STATES, JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.jobs.views import PHASES, progress_view

@@ -13,11 +13,11 @@ from fastapi import APIRouter, Response
 
 from dsort.errors import InputError, NotFoundError, ObjectNotFoundError, StorageError
 from dsort.job.manifest import manifest_name, report_name
-from dsort.service.http import examples
-from dsort.service.http.answers import JsonAnswer, TextAnswer
-from dsort.service.http.jobs import SeenJob
-from dsort.service.http.responses import problems, shown
-from dsort.service.http.result_views import ManifestView, PageView, PlanReportView, RunReportView
+from dsort.service.api import examples
+from dsort.service.api.answers import JsonAnswer, TextAnswer
+from dsort.service.api.jobs import SeenJob
+from dsort.service.api.responses import problems, shown
+from dsort.service.api.result_views import ManifestView, PageView, PlanReportView, RunReportView
 from dsort.service.jobs.rows import EventRow, JobRow
 from dsort.service.jobs.views import NOT_READ, job_view, rfc3339
 from dsort.service.service import Service

@@ -12,14 +12,15 @@ from starlette.exceptions import HTTPException
 
 from dsort.errors import DsortError, TooManyRequestsError, UnauthorizedError
 from dsort.job.commit import dsort_version
-from dsort.service.http import admin, events, jobs, meta, metrics, pages, peer, results, schedules
-from dsort.service.http.answers import JsonAnswer
-from dsort.service.http.database_errors import DATABASE_AWAY, tell_database_errors
-from dsort.service.http.origin import SameOrigin
-from dsort.service.http.problems import PROBLEM_JSON, problem, problem_of
-from dsort.service.http.queries import TextQueries
-from dsort.service.http.responses import Problem, problems, restore_examples
-from dsort.service.http.spec_body import spec_schema
+from dsort.service.aistore import routes as peer
+from dsort.service.api import admin, events, jobs, meta, metrics, pages, results, schedules
+from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.database_errors import DATABASE_AWAY, tell_database_errors
+from dsort.service.api.origin import SameOrigin
+from dsort.service.api.queries import TextQueries
+from dsort.service.api.responses import Problem, problems, restore_examples
+from dsort.service.api.spec_body import spec_schema
+from dsort.service.problems import PROBLEM_JSON, problem, problem_of
 from dsort.service.security.limits import BodyLimit
 from dsort.service.service import Service
 

@@ -7,9 +7,9 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dsort.service.http import examples
-from dsort.service.http.problems import PROBLEM_JSON
-from dsort.service.http.result_views import PhaseView, PlanReportView, RunReportView
+from dsort.service.api import examples
+from dsort.service.api.result_views import PhaseView, PlanReportView, RunReportView
+from dsort.service.problems import PROBLEM_JSON
 
 __all__ = [
     "RETRY_AFTER",

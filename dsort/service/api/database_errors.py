@@ -11,9 +11,9 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from dsort.errors import SpecError
-from dsort.service.http.answers import JsonAnswer
-from dsort.service.http.problems import PROBLEM_JSON, problem, problem_of
-from dsort.service.http.responses import RETRY_AFTER
+from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.responses import RETRY_AFTER
+from dsort.service.problems import PROBLEM_JSON, problem, problem_of
 
 __all__ = ["DATABASE_AWAY", "is_bad_text", "is_database_away", "tell_database_errors"]
 
