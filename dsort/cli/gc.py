@@ -11,7 +11,7 @@ import typer
 
 from dsort.cli import options, output
 from dsort.cli.buckets import open_existing, scratch_bases
-from dsort.cli.spans import span_s
+from dsort.cli.durations import span_s
 from dsort.errors import DsortError
 
 if TYPE_CHECKING:

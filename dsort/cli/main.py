@@ -15,7 +15,6 @@ from dsort.cli import (
     exits,
     gc,
     gen_shards,
-    inspect_shard,
     log,
     ls,
     output,
@@ -31,6 +30,9 @@ from dsort.cli import (
     stop,
     token,
     wait,
+)
+from dsort.cli import (
+    inspect as inspect_shard,
 )
 from dsort.cli import validate as validate_verb
 from dsort.cli import verify as verify_verb

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from dsort.cli import output
-from dsort.cli.extras import need
+from dsort.cli.optional_install import need
 from dsort.errors import SpecError, SpecProblem
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import typer
 
 from dsort.cli import options, output
 from dsort.cli.buckets import scratch_bases
-from dsort.cli.find_job import FoundJob, find_job
+from dsort.cli.job_lookup import FoundJob, find_job
 from dsort.cli.jobs import RunArguments, run_options, stoppable
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import connected, found_jobs, there

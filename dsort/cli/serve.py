@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from dsort.cli import options, output, serve_options
-from dsort.cli.extras import need
 from dsort.cli.jobs import RunArguments, run_options
+from dsort.cli.optional_install import need
 from dsort.errors import SpecError, SpecProblem
 
 __all__ = ["serve"]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.find_job import FoundJob, find_job
+from dsort.cli.job_lookup import FoundJob, find_job
 from dsort.cli.remote import there
 from dsort.cli.remote_show import list_jobs, show_job
 from dsort.cli.show_unfinished import look_at

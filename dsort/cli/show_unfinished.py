@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from dsort.cli import output
-from dsort.cli.find_job import FoundJob
+from dsort.cli.job_lookup import FoundJob
 from dsort.errors import JobConflictError, StorageError
 from dsort.job.lease_rules import Standing
 

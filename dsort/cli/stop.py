@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.find_job import FoundJob, find_job
+from dsort.cli.job_lookup import FoundJob, find_job
 from dsort.cli.remote import connected, found_jobs, there
 from dsort.errors import JobConflictError, ObjectNotFoundError
 

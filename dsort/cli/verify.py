@@ -6,7 +6,7 @@ import typer
 
 from dsort.cli import exits, options, output, summary
 from dsort.cli.buckets import data_root, user_settings
-from dsort.cli.find_job import find_job
+from dsort.cli.job_lookup import find_job
 from dsort.cli.jobs import stoppable
 from dsort.cli.progress import make_reporter
 from dsort.errors import InputError, VerifyError

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsort.cli import exits, options, output
+from dsort.cli.durations import span_s
 from dsort.cli.remote import connected, found_jobs
 from dsort.cli.remote_jobs import tell_end, watch
-from dsort.cli.spans import span_s
 from dsort.errors import DsortError
 
 if TYPE_CHECKING:
