@@ -101,8 +101,9 @@ def run(
 
     ``job_id``: one of ``new_job_id``, for whoever has to know it before the job does. ``runtime``:
     ``local`` or ``ray``, if not as in ``options``. ``on_progress`` is called in this thread with
-    every :class:`~dsort.job.events.Progress`, ``on_event`` with every :data:`~dsort.job.events.Event`
-    (phases, warnings, progress). ``stop`` lets a signal handler or another thread end the job.
+    every :class:`~dsort.job.events.Progress`, ``on_event`` with every
+    :data:`~dsort.job.events.Event` (phases, warnings, progress). ``stop`` lets a signal handler or
+    another thread end the job.
     Raises ``DsortError``: nothing of the result is visible then, and the bucket holds a report of
     the job at most. ``on_success`` and ``on_failure`` of the spec are called at the end; that one
     cannot be reached is a warning.

@@ -1,8 +1,8 @@
 """Fetching the text of an external key map from a file or over HTTP.
 
-For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` says what may be
-read. It is asked about what is really opened and connected to, not about its name: the file behind
-all links, the address that the socket has, each hop of a redirection.
+For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` says
+what may be read. It is asked about what is really opened and connected to, not about its name: the
+file behind all links, the address that the socket has, each hop of a redirection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """HTTP for what a spec names: key maps to fetch, webhooks to call.
 
-For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` says which servers
-may be reached. It is asked about what is really connected to, not about its name: the address that
-the socket has, each hop of a redirection.
+For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` says
+which servers may be reached. It is asked about what is really connected to, not about its name: the
+address that the socket has, each hop of a redirection.
 """
 
 from __future__ import annotations

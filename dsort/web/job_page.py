@@ -38,7 +38,7 @@ from dsort.order.mixing_verdict import counts_in_input_order
 __all__ = ["html", "page_of_job", "page_of_manifest", "page_of_report"]
 
 SHARDS_SHOWN: Final = 2000
-WEB: Final = ("service", "web")
+WEB: Final = ("web", "static")
 FRAME, PARTS = "report.html", "report_files.txt"
 PLACEHOLDER: Final = re.compile(r"\{\{(title|style|scripts|page|csp)\}\}")
 BREAKING: Final = re.compile(r"</(script|style)|<!--", re.IGNORECASE)

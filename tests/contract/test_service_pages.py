@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from tests.support.commands import ROOT
 from tests.support.service_here import service_here
 
-WEB = ROOT / "dsort" / "service" / "web"
+WEB = ROOT / "dsort" / "web" / "static"
 SCRIPTS = sorted(WEB.glob("*.js"))
 SERVED = sorted(
     path.name

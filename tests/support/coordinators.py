@@ -60,8 +60,9 @@ class Running:
 
 
 class Coordinators:
-    """Begins coordinators. ``flush_s``: how long their journals may wait (see ``dsort.job.journal``):
-    0, so that what is recorded does not depend on how fast this machine is."""
+    """Begins coordinators. ``flush_s``: how long their journals may wait (see
+    ``dsort.job.journal``): 0, so that what is recorded does not depend on how fast this machine
+    is."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process

@@ -168,7 +168,7 @@ def start_ray(init: Callable[..., object], shutdown: Callable[[], object], cpus:
 def join_ray(init: Callable[..., object], shutdown: Callable[[], object], address: str) -> RayStay:
     """Begin to join a cluster. All nodes have to have what is installed here; a dsort that runs
     from a source tree is taken along."""
-    package = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parents[2]
     installed = package.parent.name in ("site-packages", "dist-packages")
 
     def begin() -> None:

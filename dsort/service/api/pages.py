@@ -1,4 +1,4 @@
-"""The web page: ``/`` and its scripts and styles, as they lie in ``dsort/service/web``.
+"""The web page: ``/`` and its scripts and styles, as they lie in ``dsort/web/static``.
 
 Nothing of it is secret, so no token is asked for: the page itself asks for one once the REST
 interface answers 401. It runs only scripts and styles of this server's own, nobody may frame it,
@@ -77,7 +77,7 @@ def router(service: Service) -> APIRouter:
 def _read_files() -> dict[str, _File]:
     """All files of the page by name: they are few and small, and stay what they are."""
     found = {}
-    for entry in files("dsort.service").joinpath("web").iterdir():
+    for entry in files("dsort").joinpath("web", "static").iterdir():
         content_type = CONTENT_TYPES.get(PurePosixPath(entry.name).suffix)
         if content_type is None or entry.name in NOT_SERVED:
             continue

@@ -30,8 +30,9 @@ class SpecPolicy:
     ``file:///mnt/data``. ``*`` is any text, ``?`` one character; a wildcard in the bucket does not
     reach beyond it, hosts have none, and what is under an allowed place is allowed, too.
     ``ekm_allow_hosts``, ``ekm_allow_private``: where external key maps may come from; see
-    :class:`~dsort.storage.network_policy.FetchPolicy`. ``denied``: directories under the allowed ones that are
-    nobody's business (where the service keeps its state). ``settings``: how stores are reached.
+    :class:`~dsort.storage.network_policy.FetchPolicy`. ``denied``: directories under the allowed
+    ones that are nobody's business (where the service keeps its state). ``settings``: how stores
+    are reached.
     """
 
     root: Path

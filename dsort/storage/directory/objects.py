@@ -1,4 +1,4 @@
-"""Open files of a :class:`~dsort.storage.directory.bucket.LocalBucket`: one to read, one to fill."""
+"""Open files of a directory that is a bucket: one to read, one to fill."""
 
 from __future__ import annotations
 
