@@ -1,4 +1,4 @@
-"""The shape of the code: imports point downwards, the core is pure, and everything stays small.
+"""The shape of the code: imports point downwards, deciding is pure, and functions stay small.
 
 Reads the source with ``ast`` and imports nothing of it, so that it runs in a second.
 """
@@ -15,6 +15,67 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "dsort"
+
+ROOMS = (
+    {"__main__"},
+    {"cli"},
+    {"client", "service"},
+    {"__init__"},
+    {"api"},
+    {"web", "model"},
+    {"verification"},
+    {"job"},
+    {"runtime"},
+    {"workers"},
+    {"scratch"},
+    {"options"},
+    {"settings"},
+    {"spec"},
+    {"keymap"},
+    {"containers", "order"},
+    {"storage"},
+    {"naming"},
+    {"data"},
+    {"stopping"},
+    {"closing", "sizes", "tracebacks"},
+    {"errors"},
+)
+"""From the top down. A room (a folder, or a module right under ``dsort``) imports lower rooms and
+itself; rooms of one line know nothing of each other."""
+
+KNOWN_ARROWS_UP = {
+    ("dsort.job.stale_outputs", "dsort.verification.manifest_file"),
+    ("dsort.options", "dsort.job.events"),
+    ("dsort.runtime.ray.directory", "dsort.job.lease"),
+    ("dsort.runtime.ray.directory", "dsort.job.lease_rules"),
+    ("dsort.scratch.created_log", "dsort.workers.tasks"),
+    ("dsort.scratch.nodes", "dsort.workers.tasks"),
+    ("dsort.scratch.requests", "dsort.workers.tasks"),
+}
+
+PURE = (
+    "closing",
+    "data",
+    "job/journal_entries",
+    "job/lease_rules",
+    "job/manifest",
+    "job/movement",
+    "job/output_names",
+    "job/state",
+    "job/timeline",
+    "keymap/match",
+    "keymap/patterns",
+    "keymap/text",
+    "naming",
+    "order",
+    "sizes",
+    "storage/bucket_ref",
+    "storage/bucket_uri",
+    "storage/network_policy",
+    "tracebacks",
+)
+"""What reads no clock, file, environment or random numbers of the process: the same arguments give
+the same answer, on every machine."""
 
 RAY_MODULE = "dsort/runtime/ray/runtime.py"
 
@@ -139,6 +200,23 @@ def lines_for_types(path: Path) -> frozenset[int]:
     )
 
 
+def room_of(module: str) -> str:
+    return [*module.split("."), "__init__"][1]
+
+
+def test_rooms_import_only_lower_ones() -> None:
+    height = {room: -line for line, rooms in enumerate(ROOMS) for room in rooms}
+    arrows = set()
+    for name, path in modules().items():
+        assert room_of(name) in height, f"{room_of(name)} is in no line: put it into ROOMS"
+        for found in imported_modules(path):
+            up = height[room_of(found)] >= height[room_of(name)]
+            if up and room_of(found) != room_of(name):
+                arrows.add((name, found))
+    none_of([f"{name} imports {found}" for name, found in sorted(arrows - KNOWN_ARROWS_UP)])
+    none_of([f"no longer: {each}" for each in sorted(KNOWN_ARROWS_UP - arrows)])
+
+
 KNOWN_CIRCLES = (
     {"dsort.cli.bars", "dsort.cli.progress"},
     {"dsort.cli.remote_show", "dsort.cli.show"},
@@ -185,10 +263,19 @@ def test_nothing_is_unpickled_but_what_our_own_processes_send() -> None:
     none_of(wrong)
 
 
-def test_core_imports_nothing_impure() -> None:
+def pure_sources() -> list[Path]:
+    found = []
+    for name in PURE:
+        folder, file = sources(f"dsort/{name}"), PACKAGE / f"{name}.py"
+        assert folder or file.is_file(), f"PURE names {name}, which is not there"
+        found += folder or [file]
+    return found
+
+
+def test_what_is_pure_imports_nothing_impure() -> None:
     wrong = [
         f"{named(path)}:{line}: {dotted}"
-        for path in sources("dsort/core")
+        for path in pure_sources()
         for line, dotted in imports(path)
         if dotted.split(".")[0] in IMPURE_MODULES
         and not dotted.startswith(("pathlib.Pure", "urllib.parse"))
@@ -196,9 +283,9 @@ def test_core_imports_nothing_impure() -> None:
     none_of(wrong)
 
 
-def test_core_opens_no_file_and_reads_no_clock() -> None:
+def test_what_is_pure_opens_no_file_and_reads_no_clock() -> None:
     wrong = []
-    for path in sources("dsort/core"):
+    for path in pure_sources():
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Call):
                 name = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -214,7 +301,7 @@ def test_core_opens_no_file_and_reads_no_clock() -> None:
     none_of(wrong)
 
 
-@pytest.mark.parametrize("unit", ["reports", "stopping", "errors"])
+@pytest.mark.parametrize("unit", ["job/events", "stopping", "errors"])
 def test_what_everybody_imports_is_light(unit: str) -> None:
     heavy = {"numpy", "pydantic", "ray", "rich", "typer", "yaml"}
     found = [dotted for _, dotted in imports(PACKAGE / f"{unit}.py")]
