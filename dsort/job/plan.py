@@ -26,8 +26,7 @@ from dsort.job.order import Ordering
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.reactions import store_reactions
 from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, merge_pieces
-from dsort.order.mixing_counts import MixingTally
-from dsort.order.mixing_verdict import judge_mixing
+from dsort.order.mixing_counts import MixingTally, judge_mixing
 from dsort.scratch.index import check_renames, check_splitters
 from dsort.sizes import format_bytes
 from dsort.storage.small_objects import parse_json

@@ -31,7 +31,7 @@ from dsort.job.journal_entries import (
 from dsort.job.manifest import reactions_name, report_name
 from dsort.job.plan import Plan
 from dsort.order.cut import OutputShard
-from dsort.order.mixing_verdict import mixing_of
+from dsort.order.mixing_counts import mixing_of
 from dsort.scratch.requests import CreatedHere
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_json

@@ -18,9 +18,11 @@ from dsort.order.mixing_counts import (
     BINS_OPEN_MAX,
     MixingTally,
     count_part,
+    counts_in_input_order,
+    judge_mixing,
+    mixing_of,
     output_bin_shards,
 )
-from dsort.order.mixing_verdict import counts_in_input_order, judge_mixing, mixing_of
 
 
 def cut_and_count(

@@ -27,7 +27,7 @@ from dsort.job.setup import load_keymap, output_names, store_limits
 from dsort.job.timeline import Sample
 from dsort.naming.overlap import final_templates
 from dsort.order.mixing import Mixing
-from dsort.order.mixing_verdict import mixing_of
+from dsort.order.mixing_counts import mixing_of
 from dsort.service.jobs.rows import JobRow
 from dsort.settings import resolve_ref
 from dsort.spec.load import parse_spec
