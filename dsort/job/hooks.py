@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from dsort.errors import DsortError, SpecProblem
 from dsort.job.events import JobReport
-from dsort.naming.near_names import closest
+from dsort.naming.names import closest
 from dsort.spec.model import Hook, JobSpec
 from dsort.storage.guarded_http import RefusedConnectionError, web_opener
 from dsort.storage.network_policy import FetchPolicy

@@ -10,9 +10,9 @@ from pathlib import Path
 from dsort.data.tally import Tally
 from dsort.errors import InputError, MissingShardError, SpecError, SpecProblem, StorageError
 from dsort.job.output_names import OutputNames
-from dsort.naming.globs import glob_prefix, glob_regex
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import archive_extension, is_internal
+from dsort.naming.patterns import glob_prefix, glob_regex
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.bucket_ref import BucketRef

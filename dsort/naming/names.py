@@ -1,7 +1,9 @@
-"""Names of shards: archive suffixes, and which names an output may have."""
+"""Names of shards: archive suffixes, which names an output may have, and which one was meant."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Final
 from unicodedata import category
 
@@ -13,6 +15,7 @@ __all__ = [
     "check_object_name",
     "check_output_name",
     "check_supported",
+    "closest",
     "has_control_characters",
     "is_internal",
     "normalize_extension",
@@ -131,3 +134,10 @@ def _length_bytes(part: str, name: str) -> int:
         return len(part.encode())
     except UnicodeEncodeError:
         raise ValueError(f"{shortened(name)!r} cannot be written as UTF-8") from None
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The one of ``known`` that ``name`` is most likely meant to be, or None."""
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[near[0]] if near else None

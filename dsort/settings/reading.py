@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsort.errors import SpecError, SpecProblem
-from dsort.naming.near_names import closest
+from dsort.naming.names import closest
 from dsort.settings.values import Settings, StoreSettings
 from dsort.sizes import format_bytes, parse_size_bytes
 from dsort.storage.bucket_uri import (

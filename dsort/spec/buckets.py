@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from dsort.errors import SpecProblem
-from dsort.naming.near_names import closest
+from dsort.naming.names import closest
 from dsort.spec.hints import FieldError, describe
 from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.bucket_uri import (

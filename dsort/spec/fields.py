@@ -16,7 +16,6 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dsort.naming.globs import glob_regex
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import (
     check_object_name,
@@ -24,6 +23,7 @@ from dsort.naming.names import (
     check_supported,
     normalize_extension,
 )
+from dsort.naming.patterns import glob_regex
 from dsort.naming.templates import parse_template
 from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket

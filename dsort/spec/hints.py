@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dsort.errors import SpecProblem
-from dsort.naming.names import shortened
-from dsort.naming.near_names import closest
+from dsort.naming.names import closest, shortened
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -21,11 +20,9 @@ if TYPE_CHECKING:
 __all__ = [
     "PLAIN_WORDS",
     "FieldError",
-    "closest",
     "describe",
     "path_of",
     "plain_problems",
-    "shortened",
 ]
 
 

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dsort.errors import SpecError, SpecProblem
-from dsort.naming.names import shortened
+from dsort.naming.names import closest, shortened
 from dsort.sizes import format_bytes
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
-from dsort.spec.hints import closest, describe, path_of, plain_problems
+from dsort.spec.hints import describe, path_of, plain_problems
 from dsort.spec.model import Algorithm, Draft, Hook, InputFormat, JobConfig, JobSpec
 from dsort.spec.syntax import looks_like_json, parse_json, parse_yaml
 

@@ -12,8 +12,7 @@ import re
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from dsort.naming.names import INTERNAL_PART, is_internal, shortened
-from dsort.naming.near_names import closest
+from dsort.naming.names import INTERNAL_PART, closest, is_internal, shortened
 from dsort.storage.bucket_ref import BucketRef
 
 __all__ = [

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, Final
 
-from dsort.naming.wildcards import wildcard_match
+from dsort.naming.patterns import wildcard_match
 
 __all__ = ["FetchPolicy", "address_kind", "check_host_pattern"]
 

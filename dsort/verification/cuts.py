@@ -9,7 +9,7 @@ from itertools import groupby
 
 from dsort.job.manifest import ManifestOutput
 from dsort.job.output_names import OutputNames
-from dsort.naming.linear_regex import LinearRegex
+from dsort.naming.patterns import LinearRegex
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.verification.findings import Findings

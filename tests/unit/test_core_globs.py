@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.naming.globs import glob_prefix, glob_regex
+from dsort.naming.patterns import glob_prefix, glob_regex
 
 MATCHES = [
     ("*.tar", "a.tar", True),

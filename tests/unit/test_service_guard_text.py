@@ -14,8 +14,8 @@ import pytest
 from dsort.data.columns import BytesColumn
 from dsort.errors import DsortError, KeyMapError, SpecError, TooLargeError
 from dsort.keymap.match import KeyMap, entries_of_mapping
-from dsort.naming.globs import glob_regex
 from dsort.naming.names import check_output_name
+from dsort.naming.patterns import glob_regex
 from dsort.naming.templates import parse_template
 from dsort.service.security.guard import (
     SpecPolicy,

@@ -8,7 +8,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.naming.wildcards import has_wildcard, wildcard_match
+from dsort.naming.patterns import has_wildcard, wildcard_match
 
 SECONDS_MAX = 0.5
 

@@ -11,11 +11,12 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from dsort.errors import SpecError, SpecProblem
+from dsort.naming.names import closest
 from dsort.service.schedules.definition import CRON_HINT, ScheduleDefinition
 from dsort.service.schedules.due import date_of, due_times, run_id_of
 from dsort.service.schedules.render import RunValues, has_placeholder, render
 from dsort.service.schedules.shared_buckets import with_shared_buckets
-from dsort.spec.hints import closest, describe, plain_problems
+from dsort.spec.hints import describe, plain_problems
 from dsort.spec.load import LoadedSpec, parse_spec
 
 __all__ = ["SAMPLE", "LoadedDefinition", "parse_definition"]

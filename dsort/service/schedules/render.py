@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from dsort.errors import SpecError, SpecProblem
-from dsort.naming.near_names import closest
+from dsort.naming.names import closest
 from dsort.spec.hints import path_of
 
 __all__ = ["PLACEHOLDERS", "RunValues", "has_placeholder", "render", "shared_part"]

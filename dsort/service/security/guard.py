@@ -18,9 +18,9 @@ from urllib.parse import unquote, urlsplit
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.job.hooks import hooks_of, unknown_commands
 from dsort.keymap.fetch import shown_location
-from dsort.naming.globs import glob_prefix
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import INTERNAL_PART, check_object_name, check_output_name, shortened
+from dsort.naming.patterns import glob_prefix
 from dsort.naming.templates import parse_template
 from dsort.service.security.roots import SpecPolicy
 from dsort.service.security.spec_text import (

@@ -18,7 +18,7 @@ from typing import Protocol
 from sqlalchemy import ColumnElement, Table, and_, false, or_, true
 
 from dsort.errors import SpecError, SpecProblem
-from dsort.naming.wildcards import wildcard_match
+from dsort.naming.patterns import wildcard_match
 from dsort.service.database import tables
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from urllib.parse import unquote
 
 from dsort.errors import SpecError, SpecProblem
-from dsort.naming.wildcards import has_wildcard, wildcard_match
+from dsort.naming.patterns import has_wildcard, wildcard_match
 from dsort.settings import Settings
 from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.bucket_uri import OBJECT_STORES, WEB, split_scheme

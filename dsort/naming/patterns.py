@@ -1,0 +1,122 @@
+"""Patterns that users write: regular expressions, globs over object names, wildcards of policies.
+
+Regular expressions and globs are matched by RE2, in time linear in the text. Python's own engine
+tries all ways to split a text between ``.*`` and ``.*``: a glob with a few stars in it would keep
+it busy for years.
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+
+__all__ = ["LinearRegex", "glob_prefix", "glob_regex", "has_wildcard", "wildcard_match"]
+
+_TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
+_SET_PART = re.compile(r"(.)-(.)|(.)", re.DOTALL)
+_LAST = chr(0x10FFFF)
+
+
+class LinearRegex:
+    """A pattern (RE2 syntax; a dot matches line breaks, too) to match whole names with.
+
+    Names may have lone surrogates in them, for bytes that are not UTF-8: one character each.
+    ``ValueError`` if the pattern is none, or too large.
+    """
+
+    __slots__ = ("_fullmatch", "pattern")
+
+    def __init__(self, pattern: str) -> None:
+        import re2  # 20 ms, and few jobs need it
+
+        options = re2.Options()
+        options.log_errors = False
+        options.never_capture = True
+        options.dot_nl = True
+        self.pattern = pattern
+        try:
+            compiled = re2.compile(pattern.encode("utf-8", "surrogatepass"), options)
+        except re2.error as error:
+            raise ValueError(f"no regular expression, or too large a one: {error}") from None
+        self._fullmatch = compiled.fullmatch
+
+    def fullmatch(self, name: str) -> bool:
+        """Whether the pattern matches the whole of ``name``."""
+        return self._fullmatch(name.encode("utf-8", "surrogatepass")) is not None
+
+
+def glob_regex(glob: str) -> LinearRegex:
+    """A pattern whose ``fullmatch`` says whether a name matches ``glob``.
+
+    ``*`` and ``?`` stay within one part of a name; ``**`` does not, and ``**/`` stands for any
+    number of parts, none included; ``[...]`` is one character of a set, ``[!...]`` one that is not
+    in it, and never a slash.
+    """
+    # Our own, for fnmatch knows no parts of names: its * and its sets take slashes. glob.translate
+    # does, but is in Python from 3.13 on only, and writes what RE2 does not read.
+    parts = []
+    for token in _TOKEN.findall(glob):
+        if token == "**/":
+            parts.append("(?:.*/)?")
+        elif token == "**":
+            parts.append(".*")
+        elif token == "*":
+            parts.append("[^/]*")
+        elif token == "?":
+            parts.append("[^/]")
+        elif len(token) > 1:
+            parts.append(_one_of(token[1:-1]))
+        else:
+            parts.append(_code(token))
+    return LinearRegex("".join(parts))
+
+
+def _one_of(inner: str) -> str:
+    """The pattern for one character of a set, never a slash. A range that runs backwards is empty,
+    as for shells."""
+    negated = inner.startswith("!")
+    members = [
+        (low, high) if low else (single, single)
+        for low, high, single in _SET_PART.findall(inner[negated:])
+        if low <= high
+    ]
+    if negated:
+        return f"[^/{''.join(_range(*each) for each in members)}]"
+    beside = [part for low, high in members for part in _without_slash(low, high)]
+    return f"[{''.join(_range(*each) for each in beside)}]" if beside else rf"[^\x{{0}}-{_LAST}]"
+
+
+def _without_slash(low: str, high: str) -> list[tuple[str, str]]:
+    if not low <= "/" <= high:
+        return [(low, high)]
+    parts = [(low, chr(ord("/") - 1)), (chr(ord("/") + 1), high)]
+    return [(first, last) for first, last in parts if first <= last]
+
+
+def _range(low: str, high: str) -> str:
+    return f"{_code(low)}-{_code(high)}"
+
+
+def _code(character: str) -> str:
+    """The character as it is: by its number where it may mean something in a pattern."""
+    return character if character.isalnum() else rf"\x{{{ord(character):x}}}"
+
+
+def glob_prefix(glob: str) -> str:
+    """What every matching name begins with: the glob up to its first special character."""
+    return re.split(r"[*?\[]", glob, maxsplit=1)[0]
+
+
+def has_wildcard(pattern: str) -> bool:
+    """Whether ``pattern`` may match more than itself: whether it has a ``*`` or a ``?``."""
+    return "*" in pattern or "?" in pattern
+
+
+def wildcard_match(pattern: str, text: str) -> bool:
+    """Whether ``pattern`` matches the whole of ``text``.
+
+    ``*`` stands for any run of characters (``/`` and ``.`` too), ``?`` for one; nothing else is
+    special. In time proportional to the product of their lengths at worst: fnmatch never tries
+    another text for a ``*`` that has one.
+    """
+    return fnmatchcase(text, pattern.replace("[", "[[]"))
