@@ -46,8 +46,6 @@ itself; rooms of one line know nothing of each other."""
 KNOWN_ARROWS_UP = {
     ("dsort.job.stale_outputs", "dsort.verification.manifest_file"),
     ("dsort.options", "dsort.job.events"),
-    ("dsort.runtime.ray.directory", "dsort.job.lease"),
-    ("dsort.runtime.ray.directory", "dsort.job.lease_rules"),
     ("dsort.scratch.created_log", "dsort.workers.tasks"),
     ("dsort.scratch.nodes", "dsort.workers.tasks"),
     ("dsort.scratch.requests", "dsort.workers.tasks"),

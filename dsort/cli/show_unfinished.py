@@ -120,7 +120,8 @@ class Unfinished:
 def look_at(found: FoundJob) -> Unfinished:
     """What is known of a job that has no manifest."""
     from dsort.job.journal import journal_prefix, read_journal
-    from dsort.job.lease import Machine, read_hold
+    from dsort.job.lease import read_hold
+    from dsort.runtime.machine import Machine
 
     machine = Machine()
     hold = read_hold(found.bucket, found.job_id, machine=machine)

@@ -19,9 +19,10 @@ import xxhash
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.job.journal import JobDirectory, discard_run, list_job_directories, read_journal
 from dsort.job.journal_entries import JournalState
-from dsort.job.lease import JobHold, Lease, Machine, last_attempt, read_hold
+from dsort.job.lease import JobHold, Lease, last_attempt, read_hold
 from dsort.job.manifest import index_name, reactions_name
 from dsort.job.replacement import put_back
+from dsort.runtime.machine import Machine
 from dsort.runtime.ray.directory import rays_left, remove_ray_directory
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
-import socket
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from dsort.errors import JobConflictError, JobStoppedError, ObjectNotFoundError, StorageError
 from dsort.job.lease_rules import (
     ATTEMPTS_MAX,
-    Holder,
     LeaseRecord,
     Standing,
     attempt_name,
@@ -29,10 +24,11 @@ from dsort.job.lease_rules import (
     refusal,
     stop_name,
 )
+from dsort.runtime.machine import Machine
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 
-__all__ = ["JobHold", "Lease", "Machine", "last_attempt", "read_hold", "stop_job"]
+__all__ = ["JobHold", "Lease", "last_attempt", "read_hold", "stop_job"]
 
 LOST_SHARE = 2 / 3
 """A holder that could not renew for this share of the lapse gives the job up: before others may
@@ -48,51 +44,6 @@ STOP_WAIT_S = 600.0
 STOP_REQUEST = b"stop\n"
 LEASE_BYTES_MAX = 1 << 16
 _ATTEMPT: Final = re.compile(r"[0-9]{4,9}")
-
-
-class Machine:
-    """What a lease asks of the machine it is on: clocks, and which processes there are."""
-
-    def now_s(self) -> float:
-        """Seconds since 1970."""
-        return time.time()
-
-    def elapsed_s(self) -> float:
-        """Seconds that never jump, and go on while the machine is suspended."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-    def pause(self, pause_s: float) -> None:
-        """Let ``pause_s`` pass."""
-        time.sleep(pause_s)
-
-    def holder(self) -> Holder:
-        """This process."""
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        # Containers of one host share the boot, and with host networking the name, too; not pids.
-        namespace = Path("/proc/self/ns/pid").stat().st_ino
-        pid = os.getpid()
-        return Holder(socket.gethostname(), f"{boot_id}/{namespace}", pid, _start_ticks(pid) or 0)
-
-    def is_gone(self, holder: Holder) -> bool:
-        """Whether no process here is ``holder``, which has the boot id that we have."""
-        try:
-            os.kill(holder.pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            return False  # somebody else's process, which we may not even see
-        ticks = _start_ticks(holder.pid)
-        return ticks is None or ticks != holder.pid_start
-
-
-def _start_ticks(pid: int) -> int | None:
-    """When the process began, as in field 22 of ``/proc/<pid>/stat``; None if it is over."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    state, *rest = text.rpartition(")")[2].split()  # the name before it may hold anything
-    return None if state in "ZX" else int(rest[18])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from enum import Enum
 from typing import Any, Final
 
 from dsort.errors import JobConflictError, StorageError
+from dsort.runtime.machine import Holder
 
 __all__ = [
     "ATTEMPTS_MAX",
-    "Holder",
     "LeaseRecord",
     "Standing",
     "attempt_name",
@@ -34,17 +34,6 @@ ATTEMPTS_MAX: Final = 1_000_000
 LAPSES_S_MAX: Final = 3600.0
 PID_MAX: Final = (1 << 31) - 1
 TEXT_MAX: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A process. ``boot_id``: of the kernel and the process namespace, so that a process number
-    means one process only; ``pid_start``: when it began, in the kernel's ticks since boot."""
-
-    host: str
-    boot_id: str
-    pid: int
-    pid_start: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ def test_stop_asks_the_job_to_stop(
         asked.append(bool(out.read(stop_name(JOB))))
         lease.release()
 
-    monkeypatch.setattr("dsort.job.lease.Machine.pause", pause)
+    monkeypatch.setattr("dsort.runtime.machine.Machine.pause", pause)
     ended = cli("stop", JOB)
     assert (ended.code, ended.out) == (0, f"job {JOB} has stopped\n")
     assert asked == [True]

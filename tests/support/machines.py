@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dsort.job.lease import Machine
-from dsort.job.lease_rules import Holder
+from dsort.runtime.machine import Holder, Machine
 
 __all__ = ["FakeMachine"]
 

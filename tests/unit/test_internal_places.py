@@ -10,7 +10,7 @@ import pytest
 
 from dsort.errors import SpecError
 from dsort.job.gc import find_garbage, remove_garbage
-from dsort.job.lease import Machine
+from dsort.runtime.machine import Machine
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.open import open_bucket

@@ -8,8 +8,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from dsort.job.lease import Machine
 from dsort.job.lease_rules import LeaseRecord, decode_lease, encode_lease
+from dsort.runtime.machine import Machine
 
 
 def test_this_process_is_not_gone() -> None:

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from dsort.job.gc import find_garbage, remove_garbage
-from dsort.job.lease import Machine
+from dsort.runtime.machine import Machine
 from dsort.runtime.ray.directory import (
     FILES_CHARACTERS_MAX,
     OWNER_BYTES_MAX,

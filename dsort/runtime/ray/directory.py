@@ -21,8 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dsort.errors import StorageError
-from dsort.job.lease import Machine
-from dsort.job.lease_rules import Holder
+from dsort.runtime.machine import Holder, Machine
 from dsort.runtime.ray.watchdog import end_holders, holders
 
 __all__ = [

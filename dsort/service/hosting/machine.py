@@ -6,8 +6,7 @@ import contextlib
 import re
 from pathlib import Path
 
-from dsort.job.lease import Machine
-from dsort.job.lease_rules import Holder
+from dsort.runtime.machine import Holder, Machine
 
 __all__ = ["Host", "offer_to_oom_killer", "oom_kills"]
 

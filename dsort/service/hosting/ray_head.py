@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 
 from dsort.errors import StorageError, WorkerLostError
-from dsort.job.lease import Machine
+from dsort.runtime.machine import Machine
 from dsort.runtime.ray.directory import (
     discard_ray_directory,
     make_ray_directory,
