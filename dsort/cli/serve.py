@@ -139,7 +139,7 @@ def _of_run(given: RunArguments) -> dict[str, Any]:
 
 def _seconds(text: str | None) -> float | None:
     """A time as people write it: ``6h``."""
-    from dsort.service.schedules.intervals import parse_interval
+    from dsort.service.schedules.rules import parse_interval
 
     if text is None:
         return None

@@ -16,12 +16,11 @@ from dsort.service.jobs.rows import ENDED, EventRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.jobs.submit import Submitter
 from dsort.service.schedules.create import JobMaker
-from dsort.service.schedules.keeper import ScheduleKeeper
+from dsort.service.schedules.fire import ScheduleKeeper
 from dsort.service.schedules.store import ScheduleStore
 from dsort.service.security.audit import Audit
-from dsort.service.security.identity import ANYONE, Identity
 from dsort.service.security.limits import RequestLimits
-from dsort.service.security.tokens import TokenStore
+from dsort.service.security.tokens import ANYONE, Identity, TokenStore
 
 __all__ = ["Service"]
 

@@ -15,9 +15,8 @@ from httpx import Response
 
 from dsort.job.manifest import manifest_name, report_name
 from dsort.service.jobs.submit import Asked
-from dsort.service.security.identity import ADMIN, SUBMITTER, VIEWER, Identity
 from dsort.service.security.limits import RequestLimits
-from dsort.service.security.tokens import TokenStore
+from dsort.service.security.tokens import ADMIN, SUBMITTER, VIEWER, Identity, TokenStore
 from tests.support.access_matrix import BUCKETS, CALLERS, DECLINED, ROUTES, Row, routes_of
 from tests.support.service_here import SPEC, ServiceHere, service_here
 

@@ -9,8 +9,7 @@ import pytest
 from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from dsort.service.database.engine import Database, open_database
-from dsort.service.database.group_commit import Together
+from dsort.service.database.engine import Database, Together, open_database
 from dsort.service.database.tables import locks
 from tests.support.postgres import PostgresServer
 from tests.support.together import run_together

@@ -20,7 +20,7 @@ from dsort.service.jobs.notices import FIRST_PAUSE_S, HELD_S, TRIES_MAX, NoticeS
 from dsort.service.jobs.queue import Ending, Limits, claim_next, finish
 from dsort.service.jobs.rows import JobRow, NewJob
 from dsort.service.jobs.store import JobStore
-from dsort.service.schedules.views import schedule_view
+from dsort.service.schedules.rows import schedule_view
 from dsort.settings import Settings
 from dsort.storage.network_policy import FetchPolicy
 from tests.support.fake_clock import FakeClock

@@ -16,7 +16,7 @@ from sqlalchemy import update
 from dsort.errors import JobConflictError, TooManyRequestsError
 from dsort.job.events import RunOptions
 from dsort.job.manifest import manifest_bytes, manifest_name, report_name
-from dsort.service.api import events
+from dsort.service.api import results as events
 from dsort.service.database.tables import jobs
 from dsort.service.hosting.attempt import Doing
 from dsort.service.security import limits

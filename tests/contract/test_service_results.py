@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from dsort.job.manifest import manifest_name
-from dsort.service.api import events, examples
+from dsort.service.api import examples
+from dsort.service.api import results as events
 from dsort.service.jobs.queue import Ending, Limits, Told, claim_next, finish
 from dsort.spec.load import parse_spec
 from tests.support.service_here import SPEC, ServiceHere, service_here

@@ -19,9 +19,9 @@ from sqlalchemy.exc import OperationalError
 from dsort.errors import ConflictError, ForbiddenError, NotFoundError, SpecError
 from dsort.service.database.engine import Database, open_database
 from dsort.service.schedules import fire as firing
-from dsort.service.schedules.keeper import ScheduleKeeper
-from dsort.service.schedules.views import run_view
-from dsort.service.security.identity import ANYONE, SUBMITTER, Identity
+from dsort.service.schedules.fire import ScheduleKeeper
+from dsort.service.schedules.rows import run_view
+from dsort.service.security.tokens import ANYONE, SUBMITTER, Identity
 from tests.support.commands import ROOT
 from tests.support.fake_clock import FakeClock
 from tests.support.schedules import Nights, at, definition, spec

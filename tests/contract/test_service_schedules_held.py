@@ -13,7 +13,7 @@ from dsort.service.database.tables import jobs
 from dsort.service.jobs.queue import Limits, claim_next
 from dsort.service.jobs.rows import JobRow, NewJob
 from dsort.service.jobs.store import JobStore
-from dsort.service.schedules.results import ScheduleResults
+from dsort.service.schedules.retention import ScheduleResults
 
 ROOM = Limits(running_jobs_max=9, running_plans_max=9)
 

@@ -13,9 +13,13 @@ import pytest
 
 from dsort.errors import StorageError
 from dsort.job.manifest import index_name, manifest_name
-from dsort.service.schedules.pointer import move_pointer
-from dsort.service.schedules.results import Opener, Result
-from dsort.service.schedules.retention import apply_retention, places_of
+from dsort.service.schedules.retention import (
+    Opener,
+    Result,
+    apply_retention,
+    move_pointer,
+    places_of,
+)
 from dsort.storage.bucket import Bucket
 from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.directory.bucket import LocalBucket

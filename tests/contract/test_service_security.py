@@ -13,8 +13,7 @@ from dsort.errors import ConflictError, NotFoundError
 from dsort.service.database import tables
 from dsort.service.database.engine import Database, open_database
 from dsort.service.security.audit import Audit
-from dsort.service.security.identity import SUBMITTER, VIEWER, Identity, visible
-from dsort.service.security.tokens import TokenStore
+from dsort.service.security.tokens import SUBMITTER, VIEWER, Identity, TokenStore, visible
 from tests.support.postgres import PostgresServer
 from tests.support.service_here import SPEC, service_here
 

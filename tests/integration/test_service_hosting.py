@@ -22,7 +22,7 @@ from dsort.job.events import JobReport, RunOptions
 from dsort.job.lease import Lease
 from dsort.service.hosting import attempt as doing_module
 from dsort.service.hosting.attempt import Doing
-from dsort.service.hosting.logs import log_path, read_logs
+from dsort.service.hosting.process import log_path, read_logs
 from dsort.stopping import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.fault_points import PointFault, arm

@@ -11,9 +11,9 @@ import pytest
 from dsort import api
 from dsort.job.events import RunOptions
 from dsort.service.database.engine import open_database
-from dsort.service.schedules.after_commit import run_after_commit
-from dsort.service.schedules.load import parse_definition
-from dsort.service.security.identity import ANYONE
+from dsort.service.schedules.create import parse_definition
+from dsort.service.schedules.retention import run_after_commit
+from dsort.service.security.tokens import ANYONE
 from dsort.spec.load import parse_spec
 from dsort.spec.syntax import parse_yaml
 from dsort.storage.open import open_bucket

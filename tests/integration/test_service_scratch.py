@@ -12,8 +12,7 @@ from dsort.errors import ForbiddenError
 from dsort.job.events import Event, PhaseDone
 from dsort.service.config import ServiceConfig
 from dsort.service.hosting.environment import Surroundings
-from dsort.service.security.guard import check_spec
-from dsort.service.security.roots import policy_of
+from dsort.service.security.guard import check_spec, policy_of
 from dsort.spec.load import parse_spec
 from tests.support.datasets import write_shards
 from tests.support.engine import shard_of, spec_of

@@ -10,8 +10,7 @@ import pytest
 
 from dsort.service.database.engine import open_database
 from dsort.service.security.audit import Audit
-from dsort.service.security.identity import ADMIN, SUBMITTER, Identity
-from dsort.service.security.tokens import TokenStore
+from dsort.service.security.tokens import ADMIN, SUBMITTER, Identity, TokenStore
 from tests.support.commands import CommandLine
 
 

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from dsort.errors import SpecError
 from dsort.job.manifest import manifest_name
-from dsort.service.schedules.cron import Cron, parse_cron
+from dsort.service.schedules.create import parse_definition
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.due import due_times, missed, next_due
-from dsort.service.schedules.intervals import Interval, parse_interval
-from dsort.service.schedules.load import parse_definition
 from dsort.service.schedules.retention import apply_retention
+from dsort.service.schedules.rules import Cron, Interval, parse_cron, parse_interval
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.bucket_ref import BucketRef

@@ -8,7 +8,7 @@ from typing import Any
 
 from dsort.job.manifest import ManifestInput, ManifestOutput, manifest_bytes, manifest_name
 from dsort.service.schedules.due import run_id_of
-from dsort.service.schedules.results import Result, ScheduleResults
+from dsort.service.schedules.retention import Result, ScheduleResults
 from dsort.spec.load import parse_spec
 from dsort.storage.bucket import Bucket
 

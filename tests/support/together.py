@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import Connection
 
-from dsort.service.database.group_commit import Together
+from dsort.service.database.engine import Together
 from tests.support.service_process import await_that
 
 __all__ = ["run_together"]

@@ -11,9 +11,15 @@ from sqlalchemy import Connection
 
 from dsort.naming import overlap
 from dsort.service.database.engine import Database
-from dsort.service.jobs import conflicts
-from dsort.service.jobs.conflicts import Claims, conflict_of, is_known
-from dsort.service.jobs.queue import Limits, claim_next, claim_outputs
+from dsort.service.jobs import queue as conflicts
+from dsort.service.jobs.queue import (
+    Claims,
+    Limits,
+    claim_next,
+    claim_outputs,
+    conflict_of,
+    is_known,
+)
 from tests.support.service_here import SPEC, ServiceHere, service_here
 
 LIMITS = Limits(running_jobs_max=5, running_plans_max=1)

@@ -18,7 +18,7 @@ from sqlalchemy import insert, select
 from dsort.errors import SpecError
 from dsort.service.database import tables
 from dsort.service.database.engine import Database, open_database
-from dsort.service.security.identity import (
+from dsort.service.security.tokens import (
     ADMIN,
     ANYONE,
     ROLES,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dsort.service.jobs.views import PHASES, progress_view
+from dsort.service.jobs.rows import PHASES, progress_view
 
 
 def told(phase: str, done: int, total: int, elapsed_s: float = 4.0) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import jobs
 from dsort.service.jobs.rows import NewJob
 from dsort.service.jobs.store import JobStore
-from dsort.service.security.identity import VIEWER, Identity
+from dsort.service.security.tokens import VIEWER, Identity
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aistore.sdk.dsort.types import JobInfo
 
-from dsort.service.aistore.views import ZERO_TIME, bucket_model, go_time, job_info
+from dsort.service.aistore.answers import ZERO_TIME, bucket_model, go_time, job_info
 from dsort.service.jobs.rows import JobRow
 
 ROOT = Path("/data")

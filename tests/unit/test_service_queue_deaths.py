@@ -15,20 +15,25 @@ from typing import Any, cast
 import pytest
 
 from dsort.errors import WorkerLostError
-from dsort.service.hosting import exit_reason as deaths
+from dsort.service.hosting import process as deaths
 from dsort.service.hosting import ray_head as own_ray
+from dsort.service.hosting.dispatcher import Waker
 from dsort.service.hosting.environment import VARIABLE, Surroundings
-from dsort.service.hosting.exit_reason import (
+from dsort.service.hosting.process import (
     BEGIN_S_MAX,
+    LEFT_ALONE,
     NEIGHBOUR_S,
     SILENT_S_MAX,
+    Host,
+    JobProcess,
     Watch,
     how_it_died,
+    log_path,
+    oom_kills,
+    read_logs,
+    remove_logs,
+    tail,
 )
-from dsort.service.hosting.logs import log_path, read_logs, remove_logs, tail
-from dsort.service.hosting.machine import Host, oom_kills
-from dsort.service.hosting.process import LEFT_ALONE, JobProcess
-from dsort.service.hosting.wakeup import Waker
 from dsort.service.jobs.rows import JobRow
 from dsort.settings import Settings, StoreSettings
 

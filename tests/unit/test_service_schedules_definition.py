@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from dsort.errors import SpecError
+from dsort.service.schedules.create import parse_definition
 from dsort.service.schedules.definition import ScheduleDefinition
-from dsort.service.schedules.load import parse_definition
-from dsort.service.schedules.render import RunValues, render
-from dsort.service.schedules.shared_buckets import pointer_name, with_shared_buckets
+from dsort.service.schedules.render import RunValues, pointer_name, render, with_shared_buckets
 from tests.support.schedules import at, definition, spec
 
 VALUES = RunValues(date="2026-11-20", run_id="20261120T020000Z", epoch=3)

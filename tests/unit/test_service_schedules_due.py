@@ -9,11 +9,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from dsort.service.schedules.cron import parse_cron
 from dsort.service.schedules.due import MADE_UP_MAX, date_of, due_times, missed, run_id_of
 from dsort.service.schedules.fire import LATE_S_MAX, turn_of
-from dsort.service.schedules.intervals import Interval, parse_interval
 from dsort.service.schedules.rows import ScheduleRow
+from dsort.service.schedules.rules import Interval, parse_cron, parse_interval
 from tests.support.schedules import at, definition
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import Connection, insert, select
 
 from dsort.errors import ConflictError
-from dsort.service.database.engine import Database, open_database
-from dsort.service.database.group_commit import Together
+from dsort.service.database.engine import Database, Together, open_database
 from dsort.service.database.tables import locks
 
 

@@ -17,10 +17,16 @@ from sqlalchemy import select, update
 from dsort.errors import ConflictError, NotFoundError, SpecError
 from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import tokens
-from dsort.service.security.audit import Audit
-from dsort.service.security.identity import ADMIN, SUBMITTER, VIEWER, Identity
-from dsort.service.security.redaction import TokenFilter
-from dsort.service.security.tokens import COST_LOG2, TokenStore, token_id_of
+from dsort.service.security.audit import Audit, TokenFilter
+from dsort.service.security.tokens import (
+    ADMIN,
+    COST_LOG2,
+    SUBMITTER,
+    VIEWER,
+    Identity,
+    TokenStore,
+    token_id_of,
+)
 
 CHEAP_LOG2 = 4
 NOW = 1_000_000.0

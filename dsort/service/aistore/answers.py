@@ -1,12 +1,37 @@
-"""What AIStore's routes take and answer, for the OpenAPI document: ``JobInfo``, and examples."""
+"""What AIStore's routes take and answer, for the OpenAPI document: ``JobInfo``, and examples.
+
+Jobs as AIStore's clients know them: ``JobInfo`` and its metrics, from a row of the database.
+
+Facts of ``api/apc`` and ``ext/dsort/api_metrics.go`` of AIStore 5.0: counters are texts, durations
+whole nanoseconds, times that are not known the year 1, and the metrics' key is ``Metrics``. A
+cluster has one ``JobInfo`` for each target; a job of this service is one target's.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["KEY_MAP", "KEY_MAP_SCHEMA", "PEER_JOB", "JobInfo"]
+from dsort.errors import SpecError
+from dsort.service.jobs.rows import NOT_READ, JobRow
+from dsort.spec.buckets import parse_bucket
+
+__all__ = [
+    "KEY_MAP",
+    "KEY_MAP_SCHEMA",
+    "PEER_JOB",
+    "TARGET",
+    "ZERO_TIME",
+    "JobInfo",
+    "bucket_model",
+    "go_time",
+    "job_info",
+]
 
 
 class _View(BaseModel):
@@ -117,3 +142,232 @@ PEER_JOB: Final[dict[str, Any]] = {
     "aborted": False,
     "archived": True,
 }
+
+
+TARGET: Final = "dsort"
+"""The one target that a job of this service has."""
+
+ZERO_TIME: Final = "0001-01-01T00:00:00Z"
+
+_NS: Final = 10**9
+_NO_MINIMUM: Final = 2**63 - 1  # what AIStore says where nothing was measured
+_PROVIDERS: Final = {
+    "": "ais",
+    "s3": "aws",
+    "gs": "gcp",
+    "az": "azure",
+    "http": "ht",
+    "https": "ht",
+}
+_EXTRACTION: Final = ("resolve", "extract")
+_SORTING: Final = ("plan",)
+_CREATION: Final = ("create", "commit")
+_GROUPS: Final = (_EXTRACTION, _SORTING, _CREATION)
+
+Json = dict[str, Any]
+
+
+def go_time(seconds: float | None) -> str:
+    """Seconds since 1970 as Go writes times (RFC 3339, UTC); None is its zero time."""
+    if seconds is None:
+        return ZERO_TIME
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def bucket_model(uri: str, root: Path | None = None) -> Json:
+    """The bucket ``uri`` in AIStore's words. A directory under ``root`` has the name that a spec
+    has for it, any other its path; a prefix stays a part of the name."""
+    try:
+        ref = parse_bucket(uri)
+    except SpecError:  # whoever wrote the row knew it
+        return {"name": uri, "provider": "", "namespace": {"uuid": "", "name": ""}}
+    name = ref.uri if ref.scheme in ("http", "https") else ref.path
+    provider = _PROVIDERS.get(ref.scheme, ref.scheme)
+    if ref.scheme == "file" and root is not None and PurePath(name).is_relative_to(root):
+        name, provider = str(PurePath(name).relative_to(root)), "ais"
+    return {"name": name, "provider": provider, "namespace": {"uuid": "", "name": ""}}
+
+
+def job_info(row: JobRow, root: Path | None = None, *, warnings: Sequence[str] = ()) -> Json:
+    """``JobInfo`` of a job. ``root``: of the service. ``warnings``: their texts so far, where the
+    job has no result yet.
+
+    ``aborted``: it failed or was stopped. ``archived``: it is over, and its metrics are final. The
+    durations of its three phases have the names that AIStore's JSON has for them. What of the row
+    cannot be read is left out.
+    """
+    try:
+        return _info(row, root, warnings)
+    except NOT_READ:
+        bare = replace(
+            row, phases=None, progress=None, result=None, error=None, started_at=None, ended_at=None
+        )
+        return _info(bare, root, ())
+
+
+def _info(row: JobRow, root: Path | None, warnings: Sequence[str]) -> Json:
+    facts = _Facts(row)
+    extraction, sorting, creation = (facts.span(group) for group in _GROUPS)
+    return {
+        "id": row.job_id,
+        "src-bck": bucket_model(row.input_uri, root),
+        "dst-bck": bucket_model(row.output_uri, root),
+        "started_time": go_time(row.started_at),
+        "finish_time": go_time(row.ended_at),
+        "started_meta_sorting": extraction.elapsed_ns,
+        "started_shard_creation": sorting.elapsed_ns,
+        "finished_shard_creation": creation.elapsed_ns,
+        "loc-objs": str(facts.extracted["shards"]),
+        "loc-bytes": str(facts.extracted["bytes"]),
+        "Metrics": {
+            "local_extraction": extraction.view() | _extraction_counts(facts),
+            "meta_sorting": sorting.view() | {"sent_stats": _no_times(), "recv_stats": _no_times()},
+            "shard_creation": creation.view() | _creation_counts(facts),
+            "description": row.description,
+            "warnings": [*(facts.result.get("warnings") or warnings)],
+            "errors": _errors(row),
+            "aborted": facts.aborted,
+            "archived": row.ended,
+        },
+        "aborted": facts.aborted,
+        "archived": row.ended,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """One of AIStore's three phases in time."""
+
+    began_at: float | None
+    ended_at: float | None
+    seconds: float
+    running: bool
+    finished: bool
+
+    @property
+    def elapsed_ns(self) -> int:
+        return round(self.seconds * _NS)
+
+    def view(self) -> Json:
+        return {
+            "started_time": go_time(self.began_at),
+            "end_time": go_time(self.ended_at),
+            "elapsed": self.elapsed_ns,
+            "running": self.running,
+            "finished": self.finished,
+        }
+
+
+class _Facts:
+    """What a row tells of a job's phases, whatever state it is in."""
+
+    def __init__(self, row: JobRow) -> None:
+        self.row = row
+        self.done = {each["phase"]: each for each in row.phases or ()}
+        self.last: Mapping[str, Any] = row.progress or {}  # of the phase it is in, or died in
+        self.result: Mapping[str, Any] = row.result or {}
+        self.aborted = row.state in ("failed", "stopped")
+        self.finished = row.state == "finished"
+
+    @property
+    def extracted(self) -> Json:
+        """Input shards, their bytes and records. A job that surveys its inputs goes over them
+        twice, and counts them so until there is a result."""
+        counted = self._counted("extract")
+        if "input_shards" not in self.result:
+            return counted
+        shards, records = self.result["input_shards"], self.result["records"]
+        return {**counted, "shards": shards, "total": shards, "records": records}
+
+    @property
+    def created(self) -> Json:
+        """Output shards; a dry run plans some and writes none."""
+        counted = self._counted("create")
+        if self.finished and self.row.kind == "plan":
+            planned = self.result.get("shards_total", len(self.result.get("shards", ())))
+            return {**counted, "total": planned}
+        if self.finished and "output_shards" in self.result:
+            shards = self.result["output_shards"]
+            return {**counted, "shards": shards, "total": shards}
+        return counted
+
+    def span(self, group: Sequence[str]) -> _Span:
+        """A phase of AIStore's: ``group`` are the ones of ours that make it up."""
+        at = _GROUPS.index(tuple(group))
+        met = self._met(group)
+        passed = self._met([name for names in _GROUPS[at + 1 :] for name in names])
+        # The last phase is over once the manifest is there, not when its last shard is.
+        finished = self.finished or (at + 1 < len(_GROUPS) and (group[-1] in self.done or passed))
+        running = self.row.state == "running" and met and not finished
+        seconds = sum(self.done[name]["seconds"] for name in group if name in self.done)
+        if self.last.get("phase") in group and self.last["phase"] not in self.done:
+            seconds += self.last["elapsed_s"]
+        if self.row.started_at is None or not (met or finished):
+            return _Span(None, None, seconds, running, finished)
+        began_at = self.row.started_at + self._seconds_before(at)
+        if running:
+            return _Span(began_at, None, seconds, running, finished)
+        is_last = not passed and self.row.ended
+        return _Span(
+            began_at, self.row.ended_at if is_last else began_at + seconds, seconds, False, finished
+        )
+
+    def _met(self, names: Sequence[str]) -> bool:
+        return any(name in self.done or name == self.last.get("phase") for name in names)
+
+    def _seconds_before(self, at: int) -> float:
+        before = [name for names in _GROUPS[:at] for name in names]
+        return float(sum(self.done[name]["seconds"] for name in before if name in self.done))
+
+    def _counted(self, phase: str) -> Json:
+        if phase in self.done:
+            done = self.done[phase]
+            counts = {name: done[name] for name in ("shards", "records", "bytes")}
+            return {**counts, "total": done["shards"]}
+        if self.last.get("phase") != phase:
+            return {"shards": 0, "records": 0, "bytes": 0, "total": 0}
+        return {
+            "shards": self.last["shards_done"],
+            "records": self.last["records_done"],
+            "bytes": self.last["bytes_done"],
+            "total": self.last["shards_total"],
+        }
+
+
+def _extraction_counts(facts: _Facts) -> Json:
+    extracted = facts.extracted
+    spilled = facts.result.get("move") == "spill"
+    return {
+        "total_count": str(extracted["total"]),
+        "extracted_count": str(extracted["shards"]),
+        "extracted_size": str(extracted["bytes"]),
+        "extracted_record_count": str(extracted["records"]),
+        "extracted_to_disk_count": str(extracted["shards"] if spilled else 0),
+        "extracted_to_disk_size": str(extracted["bytes"] if spilled else 0),
+    }
+
+
+def _creation_counts(facts: _Facts) -> Json:
+    return {
+        "to_create": str(facts.created["total"]),
+        "created_count": str(facts.created["shards"]),
+        "moved_shard_count": "0",
+    }
+
+
+def _no_times() -> Json:
+    """No record metadata travels between targets, for there is one."""
+    none = dict.fromkeys(("total_ms", "count", "min_ms", "max_ms", "avg_ms"), "0")
+    return {**none, "min_ms": str(_NO_MINIMUM)}
+
+
+def _errors(row: JobRow) -> list[str]:
+    if row.state == "stopped":
+        why = f": {row.stop_reason}" if row.stop_reason else ""
+        return [f"[dsort] {row.job_id} aborted{why}"]
+    if row.state == "failed":
+        error = row.error or {}
+        text = error.get("detail") or "the job failed"
+        hint = error.get("hint")
+        return [f"{text} (hint: {hint})" if hint else text]
+    return []

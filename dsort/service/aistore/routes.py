@@ -29,18 +29,23 @@ from dsort.errors import (
     SpecError,
     TooManyRequestsError,
 )
-from dsort.service.aistore.answers import KEY_MAP, KEY_MAP_SCHEMA, PEER_JOB, JobInfo
+from dsort.service.aistore.answers import (
+    KEY_MAP,
+    KEY_MAP_SCHEMA,
+    PEER_JOB,
+    TARGET,
+    JobInfo,
+    job_info,
+)
 from dsort.service.aistore.key_maps import KEY_MAP_NAME, HeldKeyMaps, with_key_map
-from dsort.service.aistore.views import TARGET, job_info
 from dsort.service.api.answers import JsonAnswer, TextAnswer
 from dsort.service.api.dependencies import Caller, Submitting, address_of
-from dsort.service.api.responses import problems, shown
-from dsort.service.api.spec_body import SPEC_BODY
+from dsort.service.api.models import SPEC_BODY, problems, shown
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobFilter
 from dsort.service.jobs.submit import Asked
 from dsort.service.security.guard import parse_text
-from dsort.service.security.identity import Identity, visible
+from dsort.service.security.tokens import Identity, visible
 from dsort.service.service import Service
 
 __all__ = ["PeerRoute", "router"]

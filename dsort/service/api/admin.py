@@ -13,8 +13,8 @@ from dsort.errors import ForbiddenError
 from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Admin, Caller, address_of
-from dsort.service.api.responses import body_like, problems, shown
-from dsort.service.jobs.views import rfc3339
+from dsort.service.api.models import body_like, problems, shown
+from dsort.service.jobs.rows import rfc3339
 from dsort.service.security.tokens import NAME_CHARACTERS_MAX, NAME_PATTERN, StoredToken
 from dsort.service.service import Service
 

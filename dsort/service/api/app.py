@@ -1,30 +1,50 @@
-"""The application: all routes, what surrounds every request, and how errors are told."""
+"""The application: all routes, what surrounds every request, and how errors are told.
+
+Requests that a page of somebody else has a browser send are refused.
+
+A service that asks for no token would do what any web page tells the user's browser to send to it,
+and one that does could be reached under a name that an attacker's DNS points here.
+
+What a route answers when the database refuses or does not answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import logging
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dsort.errors import DsortError, TooManyRequestsError, UnauthorizedError
+from dsort.errors import DsortError, SpecError, TooManyRequestsError, UnauthorizedError
 from dsort.job.commit import dsort_version
 from dsort.service.aistore import routes as peer
-from dsort.service.api import admin, events, jobs, meta, metrics, pages, results, schedules
+from dsort.service.api import admin, jobs, meta, metrics, pages, results, schedules
 from dsort.service.api.answers import JsonAnswer
-from dsort.service.api.database_errors import DATABASE_AWAY, tell_database_errors
-from dsort.service.api.origin import SameOrigin
+from dsort.service.api.models import RETRY_AFTER, Problem, problems, restore_examples, spec_schema
 from dsort.service.api.queries import TextQueries
-from dsort.service.api.responses import Problem, problems, restore_examples
-from dsort.service.api.spec_body import spec_schema
 from dsort.service.problems import PROBLEM_JSON, problem, problem_of
 from dsort.service.security.limits import BodyLimit
 from dsort.service.service import Service
 
-__all__ = ["create_app"]
+__all__ = [
+    "DATABASE_AWAY",
+    "SameOrigin",
+    "create_app",
+    "is_bad_text",
+    "is_database_away",
+    "is_loopback",
+    "tell_database_errors",
+]
 
 _SPECS = frozenset(("/v1/jobs", "/v1/schedules", "/v1/sort", "/v1/validate"))
 _KINDS = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
@@ -42,7 +62,7 @@ def create_app(service: Service) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.service = service
-    for part in (jobs, events, results, schedules, meta, admin, metrics, peer, pages):
+    for part in (jobs, results, schedules, meta, admin, metrics, peer, pages):
         app.include_router(part.router(service))
     _tell_errors(app)
     tell_database_errors(app)
@@ -155,3 +175,116 @@ def _complete(operation: dict[str, Any]) -> None:
     if operation.get("security"):  # whose token it is, the database knows
         answers.setdefault("503", DATABASE_AWAY)
     operation["responses"] = dict(sorted(answers.items()))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host``, an address or a name, is this machine as it sees itself."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost" or host.lower().endswith(".localhost")
+
+
+class SameOrigin:
+    """Lets requests through that no browser sends, or that it sends for our own pages.
+
+    ``loopback_only``: requests have to name this machine as their ``Host`` as well.
+    """
+
+    def __init__(self, app: ASGIApp, *, loopback_only: bool) -> None:
+        self._app = app
+        self._loopback_only = loopback_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        why = self._refusal(scope) if scope["type"] == "http" else None
+        if why is None:
+            await self._app(scope, receive, send)
+            return
+        document = problem("forbidden", 403, why, hint="", exit_code=2)
+        await JsonAnswer(document, 403, media_type=PROBLEM_JSON)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self._loopback_only and not is_loopback(_name_of(host)):
+            return "this service asks for no token, and so answers only to the name of localhost"
+        if origin is not None and _authority_of(origin) != host.lower():
+            return f"pages of {origin[:200]} may not use this service"
+        return None
+
+
+def _authority_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:  # brackets without their partner, characters that are others in a host
+        return None
+
+
+def _name_of(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+RETRY_AFTER_S = 5
+_BAD_TEXT = "22021"  # PostgreSQL: character_not_in_repertoire
+_PASSING = ("08", "40", "53", "57")  # connection, conflict, resources, shutdown
+
+DATABASE_AWAY: Final = {
+    "description": "The database does not answer: `Retry-After` says how long to wait.",
+    "headers": RETRY_AFTER,
+    "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+"""The answer of status 503, as the OpenAPI document has it."""
+
+log = logging.getLogger(__name__)
+
+
+def tell_database_errors(app: FastAPI) -> None:
+    """Have ``app`` answer 503 while the database is away, and 400 to text that it does not take:
+    PostgreSQL's has no NUL."""
+
+    @app.exception_handler(SQLAlchemyError)
+    def tell(request: Request, error: SQLAlchemyError) -> Response:
+        if is_bad_text(error):
+            mistake = SpecError("the request has a character that no text may have: NUL")
+            return JsonAnswer(problem_of(mistake), status_code=400, media_type=PROBLEM_JSON)
+        if not is_database_away(error):
+            raise error
+        log.warning("the database does not answer: %s", error)
+        away = problem(
+            "database_away",
+            503,
+            "the service's database does not answer",
+            hint="try again in a moment; with an Idempotency-Key no job is made twice",
+        )
+        headers = {"Retry-After": str(RETRY_AFTER_S)}
+        return JsonAnswer(away, status_code=503, media_type=PROBLEM_JSON, headers=headers)
+
+
+def is_bad_text(error: SQLAlchemyError) -> bool:
+    """Whether a text was refused for a character in it."""
+    return _sql_state(error) == _BAD_TEXT
+
+
+def is_database_away(error: SQLAlchemyError) -> bool:
+    """Whether the same may well succeed if it is tried again: no connection, none free, a lock that
+    was waited for too long, a transaction that broke in the middle."""
+    if isinstance(error, PoolTimeoutError | PendingRollbackError):
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    state = _sql_state(error)
+    if state:
+        return state.startswith(_PASSING)
+    name = type(error.orig).__name__
+    return error.connection_invalidated or name in ("InterfaceError", "OperationalError")
+
+
+def _sql_state(error: SQLAlchemyError) -> str:
+    """PostgreSQL's code of the error, as pg8000 hands it on; empty where there is none."""
+    orig = error.orig if isinstance(error, DBAPIError) else None
+    fields = orig.args[0] if orig is not None and orig.args else None
+    return str(fields.get("C", "")) if isinstance(fields, Mapping) else ""

@@ -2,6 +2,8 @@
 
 A token comes in the header ``Authorization: Bearer ...`` and nowhere else: addresses end up in
 logs. The client's address is the connection's; headers of proxies are not believed.
+
+Where a list goes on: the number of the last row of the page before, as a text.
 """
 
 from __future__ import annotations
@@ -13,13 +15,21 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from dsort.errors import ForbiddenError, UnauthorizedError
-from dsort.service.security.identity import ADMIN, ANYONE, SUBMITTER, Identity
+from dsort.errors import ForbiddenError, SpecError, SpecProblem, UnauthorizedError
+from dsort.service.security.tokens import ADMIN, ANYONE, SUBMITTER, Identity
 
-if TYPE_CHECKING:  # its metrics are a route, too
+if TYPE_CHECKING:
     from dsort.service.service import Service
 
-__all__ = ["Admin", "Caller", "Submitting", "address_of", "identity", "require"]
+__all__ = [
+    "Admin",
+    "Caller",
+    "Submitting",
+    "address_of",
+    "identity",
+    "number_of",
+    "require",
+]
 
 bearer = HTTPBearer(
     scheme_name="token",
@@ -91,3 +101,12 @@ Submitting = Annotated[Identity, Depends(require(SUBMITTER))]
 
 Admin = Annotated[Identity, Depends(require(ADMIN))]
 """An admin."""
+
+
+def number_of(cursor: str | None) -> int | None:
+    """The row that a page goes on behind; ``SpecError`` for what no page has told."""
+    if cursor is None:
+        return None
+    if not cursor.isascii() or not cursor.isdecimal() or int(cursor) >= 2**63:
+        raise SpecError([SpecProblem("cursor", "is none of ours", "take next_cursor of a page")])
+    return int(cursor)

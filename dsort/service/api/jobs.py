@@ -14,17 +14,14 @@ from sqlalchemy import Connection
 from dsort.errors import ForbiddenError, NotFoundError, SpecError, SpecProblem
 from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer
-from dsort.service.api.cursors import number_of
-from dsort.service.api.dependencies import Caller, Submitting, address_of
-from dsort.service.api.responses import JobList, WholeJobView, body_like, problems, shown
-from dsort.service.api.spec_body import SPEC_BODY
-from dsort.service.hosting.logs import remove_logs
-from dsort.service.jobs.rows import JobRow, NewJob
+from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
+from dsort.service.api.models import SPEC_BODY, JobList, WholeJobView, body_like, problems, shown
+from dsort.service.hosting.process import remove_logs
+from dsort.service.jobs.rows import JobRow, NewJob, job_view
 from dsort.service.jobs.store import JobFilter, spec_hooks
 from dsort.service.jobs.submit import Asked, allowed_priority
-from dsort.service.jobs.views import job_view
-from dsort.service.security.identity import visible
 from dsort.service.security.spec_text import check_text
+from dsort.service.security.tokens import visible
 from dsort.service.service import Service
 
 __all__ = ["SeenJob", "router"]

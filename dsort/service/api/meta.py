@@ -10,8 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller
-from dsort.service.api.responses import HealthView, ValidationView, problems, shown
-from dsort.service.api.spec_body import SPEC_BODY
+from dsort.service.api.models import SPEC_BODY, HealthView, ValidationView, problems, shown
 from dsort.service.problems import PROBLEM_JSON, problem
 from dsort.service.service import Service
 from dsort.spec.schema import schema as job_schema

@@ -11,15 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dsort.errors import ForbiddenError, NotFoundError
 from dsort.service.api.answers import JsonAnswer
-from dsort.service.api.cursors import number_of
-from dsort.service.api.dependencies import Caller, Submitting, address_of
-from dsort.service.api.responses import problems, shown
+from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
+from dsort.service.api.models import problems, shown
 from dsort.service.database import tables
 from dsort.service.schedules.definition import CatchUp, Overlap, ScheduleDefinition
-from dsort.service.schedules.rows import ScheduleRow
-from dsort.service.schedules.views import run_view, schedule_view
+from dsort.service.schedules.rows import ScheduleRow, run_view, schedule_view
 from dsort.service.security.guard import parse_text
-from dsort.service.security.identity import Identity, visible
+from dsort.service.security.tokens import Identity, visible
 from dsort.service.service import Service
 
 __all__ = ["router"]

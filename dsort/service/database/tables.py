@@ -3,28 +3,42 @@ Texts and JSON of any kind can be stored (``texts.py``).
 
 One rule holds for all: whoever changes a job's row while it runs names the attempt that it speaks
 for, so that what a process says that has been given up is not heard.
+
+The border to the database for texts: whatever text comes, it can be stored and read again.
+
+A file name that is quoted in an error may hold bytes that are not UTF-8, and PostgreSQL has no NUL.
+What users send is refused before, with its field named; what is left is stored as an escape, and
+never keeps a job's end from being noted. JSON columns have the same border: the serializer that
+``engine.py`` gives to SQLAlchemy.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
     Column,
+    Dialect,
     Double,
     ForeignKey,
     Index,
     Integer,
     LargeBinary,
     MetaData,
+    String,
     Table,
+    Text,
     UniqueConstraint,
 )
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from dsort.service.database.texts import AnyText
+from dsort.data.total_json import encodable
 
 __all__ = [
+    "AnyText",
     "audit",
     "events",
     "jobs",
@@ -37,6 +51,24 @@ __all__ = [
     "tokens",
     "turns",
 ]
+
+
+class AnyText(TypeDecorator[str]):
+    """A column of text of at most ``length`` characters; None: of any length."""
+
+    impl: TypeEngine[Any] | type[TypeEngine[Any]] = String
+    cache_ok = True
+
+    def __init__(self, length: int | None = None) -> None:
+        super().__init__(length)
+        self.length = length  # part of what SQLAlchemy tells types apart by
+        if length is None:
+            self.impl = Text()
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """The text as any database takes it."""
+        return None if value is None else encodable(value).replace("\0", "\\x00")
+
 
 metadata = MetaData(
     naming_convention={

@@ -2,6 +2,8 @@
 
 A job whose process died is gone on with by a new one, at most twice; who dies a third time has
 failed. The dispatcher itself may end at any time: jobs run on, and the next one finds them.
+
+Waiting until there is something to do: somebody says so, a process ends, or time is up.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import selectors
 import signal
 import threading
 import time
@@ -24,19 +27,28 @@ from dsort.runtime.ray.version import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.hosting.environment import Surroundings
-from dsort.service.hosting.exit_reason import Death, Watch, how_it_died
-from dsort.service.hosting.logs import log_path, told_tail
-from dsort.service.hosting.machine import Host
-from dsort.service.hosting.process import LEFT_WORDS, JobProcess
+from dsort.service.hosting.process import (
+    LEFT_WORDS,
+    Death,
+    Host,
+    JobProcess,
+    Watch,
+    how_it_died,
+    log_path,
+    told_tail,
+)
 from dsort.service.hosting.ray_head import OwnRay
 from dsort.service.hosting.reporter import DATABASE_AWAY
-from dsort.service.hosting.wakeup import Waker
 from dsort.service.jobs.queue import Ending, Limits, Told, claim_next, finish, release, take_over
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.problems import problem_of
 
-__all__ = ["Dispatcher", "Timing"]
+__all__ = [
+    "Dispatcher",
+    "Timing",
+    "Waker",
+]
 
 DEATHS_MAX = 3
 HOSTED_KEPT = 10_000
@@ -312,3 +324,55 @@ def _words_of(seconds: float) -> str:
         if seconds >= unit_s and seconds % unit_s == 0:
             return f"{seconds / unit_s:.0f} {unit}"
     return f"{seconds:g} s"
+
+
+READ_BYTES = 4096
+
+
+class Waker(Closing):
+    """``wait`` for one thread, ``wake`` for all others.
+
+    A kernel that has no descriptors for processes (Linux before 5.3) does not wake for them: that
+    they have ended is seen when the time is up.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closed = False
+        self._selector = selectors.DefaultSelector()
+        self._read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        os.set_blocking(self._write_fd, False)
+        self._selector.register(self._read_fd, selectors.EVENT_READ)
+
+    def wake(self) -> None:
+        """Have ``wait`` return, now or when it is called next; nothing once it is closed."""
+        with self._lock, contextlib.suppress(BlockingIOError):  # full: one more changes nothing
+            if not self._closed:
+                os.write(self._write_fd, b"\0")
+
+    def watch(self, pid: int) -> None:
+        """Have ``wait`` return once that process has ended."""
+        with contextlib.suppress(OSError, AttributeError):
+            self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ)
+
+    def wait(self, seconds_max: float) -> None:
+        """Return when there is something to do, or the time is up."""
+        for key, _ in self._selector.select(seconds_max):
+            if key.fd == self._read_fd:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._read_fd, READ_BYTES)
+            else:
+                self._selector.unregister(key.fd)
+                os.close(key.fd)
+
+    def close(self) -> None:
+        """Release all descriptors. Nobody may wait any more."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for key in list(self._selector.get_map().values()):
+                os.close(key.fd)
+            self._selector.close()
+            os.close(self._write_fd)

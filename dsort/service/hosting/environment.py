@@ -15,7 +15,7 @@ import dsort
 from dsort.job.events import RunOptions
 from dsort.job.memory_limits import usable_memory_bytes
 from dsort.service.config import ServiceConfig
-from dsort.service.security.roots import policy_of
+from dsort.service.security.guard import policy_of
 from dsort.settings import Settings, StoreSettings
 
 __all__ = ["Surroundings", "interpreter"]

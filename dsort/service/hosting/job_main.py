@@ -35,16 +35,21 @@ from dsort.runtime.answers import settle
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.attempt import Doing, claims_of_keymap
 from dsort.service.hosting.environment import Surroundings
-from dsort.service.hosting.exit_reason import SILENT_S_MAX
-from dsort.service.hosting.logs import log_path, told_tail
-from dsort.service.hosting.machine import Host, offer_to_oom_killer
-from dsort.service.hosting.process import LEFT_ALONE, LEFT_WORDS
+from dsort.service.hosting.process import (
+    LEFT_ALONE,
+    LEFT_WORDS,
+    SILENT_S_MAX,
+    Host,
+    log_path,
+    offer_to_oom_killer,
+    told_tail,
+)
 from dsort.service.hosting.reporter import Reporter, patiently
 from dsort.service.jobs.queue import Ending, claim_outputs, note_process
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.problems import problem_of
-from dsort.service.schedules.after_commit import run_after_commit
+from dsort.service.schedules.retention import run_after_commit
 from dsort.service.security.guard import place_of
 from dsort.stopping import StopFlag
 from dsort.tracebacks import one_sentence

@@ -1,18 +1,157 @@
-"""Beginning a job's process, so that it lives on without the service; and how one ended."""
+"""Beginning a job's process, so that it lives on without the service; and how one ended.
+
+Which machine this is, which processes are on it, and whether its memory ran out.
+
+What the processes of a job have written: a file for each attempt, on the machine it was on.
+
+Whether a job's process is dead, and how it died, in words.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from dsort.runtime.machine import Holder, Machine
 from dsort.service.hosting.environment import Surroundings, interpreter
-from dsort.service.hosting.logs import log_path
-from dsort.service.hosting.machine import Host, oom_kills
 from dsort.service.jobs.rows import JobRow
+from dsort.tracebacks import without_tracebacks
 
-__all__ = ["LEFT_ALONE", "LEFT_WORDS", "JobProcess"]
+__all__ = [
+    "BEGIN_S_MAX",
+    "LEFT_ALONE",
+    "LEFT_WORDS",
+    "SILENT_S_MAX",
+    "TAIL_BYTES",
+    "Death",
+    "Host",
+    "JobProcess",
+    "Watch",
+    "how_it_died",
+    "log_path",
+    "offer_to_oom_killer",
+    "oom_kills",
+    "read_logs",
+    "remove_logs",
+    "tail",
+    "told_tail",
+]
+
+OOM_SCORE = 500
+"""Above all that was not offered itself, whose score is 0: the service among them."""
+
+_VMSTAT = Path("/proc/vmstat")
+
+
+class Host:
+    """This machine, as the rows of jobs name it.
+
+    ``name``: the same for all who see the same processes under the same numbers, and different
+    after the machine was started again (host name, boot, namespace of process numbers).
+    """
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        self._machine = machine or Machine()
+        here = self._machine.holder()
+        self._hostname, self._boot_id = here.host, here.boot_id
+        self.name: str = f"{here.host}/{here.boot_id}"
+
+    def this_process(self) -> tuple[int, float]:
+        """Number and start (ticks since boot) of this process."""
+        here = self._machine.holder()
+        return here.pid, float(here.pid_start)
+
+    def is_alive(self, pid: int, started: float | None) -> bool:
+        """Whether that process is there. One that has ended and that nobody has waited for is not;
+        neither is another one that has its number now. ``started``: None where it is not known."""
+        if started is None:
+            return Path(f"/proc/{pid}").exists()
+        holder = Holder(self._hostname, self._boot_id, pid, int(started))
+        return not self._machine.is_gone(holder)
+
+    def start_of(self, pid: int) -> float | None:
+        """When a process of this machine began; None if it is not there."""
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+            return float(text.rpartition(")")[2].split()[19])
+        return None
+
+
+def offer_to_oom_killer() -> None:
+    """Have the kernel take this process and its children, when memory runs out, before others."""
+    with contextlib.suppress(OSError):  # a container may not allow it: then nobody is preferred
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
+
+
+def oom_kills() -> int | None:
+    """How many processes the kernel has killed on this machine because memory, its own or a
+    control group's, ran out; None if it does not tell."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"(?m)^oom_kill (\d+)$", _VMSTAT.read_text(encoding="ascii"))
+        return int(found[1]) if found else None
+    return None
+
+
+TAIL_BYTES = 16 << 10
+DIRECTORY = "logs"
+
+
+def log_path(state_dir: Path, job_id: str, attempt: int) -> Path:
+    """Where the log of an attempt is."""
+    return state_dir / DIRECTORY / f"{job_id}-{attempt}.log"
+
+
+def read_logs(state_dir: Path, job_id: str, *, bytes_max: int = 1 << 20) -> str:
+    """What is here of a job's logs, all attempts in order; the end of it, if it is long."""
+    texts = [_end(path, bytes_max) for path in _paths(state_dir, job_id)]
+    return "".join(texts)[-bytes_max:]
+
+
+def remove_logs(state_dir: Path, job_id: str) -> None:
+    """Remove what is here of a job's logs."""
+    for path in _paths(state_dir, job_id):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def tail(path: Path, *, bytes_max: int = TAIL_BYTES) -> str:
+    """The end of a log, from the beginning of a line; "" if there is none."""
+    text = _end(path, bytes_max)
+    return text if len(text) < bytes_max // 4 else text.partition("\n")[2] or text
+
+
+def told_tail(path: Path) -> str:
+    """The end of a log for whoever may see the job: tracebacks stay in the file, for those who run
+    the service."""
+    return without_tracebacks(tail(path))
+
+
+def _paths(state_dir: Path, job_id: str) -> list[Path]:
+    """Of the attempts that there are, in order."""
+    found = {}
+    for path in (state_dir / DIRECTORY).glob("*.log"):
+        owner, _, attempt = path.stem.rpartition("-")
+        if owner == job_id and attempt.isdecimal():
+            found[int(attempt)] = path
+    return [found[attempt] for attempt in sorted(found)]
+
+
+def _end(path: Path, bytes_max: int) -> str:
+    try:
+        with path.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(size - bytes_max, 0))
+            return log.read(bytes_max).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
 
 MODULE = "dsort.service.hosting.job_main"
 LEFT_ALONE = 128 + signal.SIGTERM
@@ -65,3 +204,94 @@ class JobProcess:
 
 def _for_us_only(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+SILENT_S_MAX = 30.0
+"""A process on another machine that has not been heard of for so long is dead."""
+BEGIN_S_MAX = 120.0
+"""An attempt that no process has been heard of for so long has none. Twenty of them that begin at
+once on two busy cores take half a minute to say anything."""
+NEIGHBOUR_S = 5.0
+"""What another replica on this machine has to see, we see, too: it comes first, for it may know
+more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """``died``: whether it counts against the job. ``ours``: it was this replica's to run."""
+
+    reason: str
+    died: bool = True
+    ours: bool = True
+
+
+class Watch:
+    """Who is alive, as this replica sees it.
+
+    Of other machines only heartbeats are known. How long one has not come is measured here, from
+    when its predecessor was first seen: clocks of two machines are not compared.
+    """
+
+    def __init__(
+        self, host: Host, replica: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._host = host
+        self._replica = replica
+        self._clock = clock
+        self._seen: dict[tuple[str, int], tuple[object, float]] = {}
+
+    def forget(self) -> None:
+        """Begin to measure anew: nobody could be heard for a while."""
+        self._seen.clear()
+
+    def keep_only(self, running: set[tuple[str, int]]) -> None:
+        """Forget all attempts but these."""
+        self._seen = {key: seen for key, seen in self._seen.items() if key in running}
+
+    def death(self, row: JobRow) -> Death | None:
+        """Of an attempt that this process has not begun itself; None while it may be alive."""
+        if row.host != self._host.name:
+            silent_s = self._unchanged_s(row, row.heartbeat_at)
+            if silent_s < (BEGIN_S_MAX if row.pid is None else SILENT_S_MAX):
+                return None
+            machine = (row.host or "").partition("/")[0]
+            reason = f"{machine} has not been heard of for {silent_s:.0f} s"
+            # Where there was no process, the job cannot have killed it.
+            return Death(reason, died=row.pid is not None, ours=False)
+        ours = row.replica == self._replica
+        if row.pid is None:
+            if ours:  # from before this service was started: there may be none
+                return Death("the service ended before its process was there", died=False)
+            late = self._unchanged_s(row, row.heartbeat_at) >= BEGIN_S_MAX
+            return Death("its process never began", died=False, ours=False) if late else None
+        if self._host.is_alive(row.pid, row.pid_started):
+            self._seen.pop((row.job_id, row.attempt), None)
+            return None
+        if not ours and self._unchanged_s(row, "gone") < NEIGHBOUR_S:
+            return None
+        return Death(f"its process {row.pid} is gone", ours=ours)
+
+    def _unchanged_s(self, row: JobRow, sign: object) -> float:
+        """For how long nothing but ``sign`` has been seen of an attempt."""
+        key, now_s = (row.job_id, row.attempt), self._clock()
+        known = self._seen.get(key)
+        if known is None or known[0] != sign:
+            self._seen[key] = known = (sign, now_s)
+        return now_s - known[1]
+
+
+def how_it_died(process: JobProcess, code: int) -> Death:
+    """The end of a process that this service has begun, which left its job unfinished."""
+    if code == LEFT_ALONE:
+        return Death(f"its process {process.pid} was told to end", died=False)
+    if code >= 0:
+        return Death(f"its process {process.pid} ended with code {code}")
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    reason = f"its process {process.pid} was killed by {name}"
+    kills = oom_kills()
+    if -code == signal.SIGKILL and kills is not None and kills > (process.oom_kills or 0):
+        reason += ", probably because memory ran out"
+    return Death(reason)

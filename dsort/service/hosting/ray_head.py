@@ -36,8 +36,7 @@ from dsort.runtime.ray.directory import (
 from dsort.runtime.ray.listeners import check_loopback, listeners, listening_words
 from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
 from dsort.service.hosting.environment import Surroundings, interpreter
-from dsort.service.hosting.logs import tail
-from dsort.service.hosting.machine import Host
+from dsort.service.hosting.process import Host, tail
 
 __all__ = ["OwnRay", "RayHead"]
 

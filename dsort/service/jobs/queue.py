@@ -3,21 +3,30 @@
 Each function is one short transaction. Whoever speaks for a job names its attempt, and is not
 heard (``False``, ``None``, a :class:`Beat` that is not ``ours``) once another attempt has begun or
 the job is over. Who may run what is decided by one replica at a time (``alone="dispatch"``).
+
+Whether two jobs may write one name, found out once for each pair.
+
+It takes a second where templates are made to be hard, or there are ten thousand. So it is found out
+before a transaction that others wait for, and known in it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import contextlib
+import hashlib
+import json
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
 from dsort.errors import JobConflictError
+from dsort.naming.overlap import first_conflict
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import events, jobs, turns
-from dsort.service.jobs.conflicts import conflict_of, is_known
 from dsort.service.jobs.notices import add_job_notices
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import add_event, job_rows
@@ -25,6 +34,7 @@ from dsort.service.jobs.turns import fair_order, note_turn
 
 __all__ = [
     "Beat",
+    "Claims",
     "Ending",
     "Limits",
     "NewEvent",
@@ -32,7 +42,9 @@ __all__ = [
     "beat",
     "claim_next",
     "claim_outputs",
+    "conflict_of",
     "finish",
+    "is_known",
     "note_process",
     "record",
     "release",
@@ -394,3 +406,49 @@ def _held_by(host: str, replica: str, now_s: float) -> dict[str, Any]:
 
 def _row(connection: Connection, job_id: str) -> JobRow:
     return job_rows(connection, select(jobs).where(jobs.c.job_id == job_id))[0]
+
+
+KNOWN_MAX: Final = 20_000
+
+Claims = Sequence[Sequence[str]]
+
+_known: OrderedDict[tuple[bytes, bytes], str | None] = OrderedDict()
+_lock = threading.Lock()
+
+
+def conflict_of(ours: Claims | None, theirs: Claims | None) -> str | None:
+    """A template of ``ours`` that may make a name which one of ``theirs`` makes; None without. What
+    is no template is for the engine to refuse."""
+    if not ours or not theirs:
+        return None
+    pair = _pair(ours, theirs)
+    with _lock:
+        if pair in _known:
+            _known.move_to_end(pair)
+            return _known[pair]
+    found: str | None = None
+    with contextlib.suppress(ValueError):
+        conflict = first_conflict(ours, theirs)
+        found = None if conflict is None else conflict[0][1]
+    with _lock:
+        _known[pair] = found
+        while len(_known) > KNOWN_MAX:
+            _known.popitem(last=False)
+    return found
+
+
+def is_known(ours: Claims | None, theirs: Claims | None) -> bool:
+    """Whether ``conflict_of`` answers at once."""
+    if not ours or not theirs:
+        return True
+    pair = _pair(ours, theirs)
+    with _lock:
+        return pair in _known
+
+
+def _pair(ours: Claims, theirs: Claims) -> tuple[bytes, bytes]:
+    return _digest(ours), _digest(theirs)
+
+
+def _digest(claims: Claims) -> bytes:
+    return hashlib.sha256(json.dumps(claims).encode()).digest()

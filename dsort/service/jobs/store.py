@@ -24,8 +24,7 @@ from sqlalchemy.exc import IntegrityError
 
 from dsort.errors import ConflictError, NotFoundError, TooManyRequestsError
 from dsort.job.setup import new_job_id
-from dsort.service.database.engine import Database
-from dsort.service.database.group_commit import Together
+from dsort.service.database.engine import Database, Together
 from dsort.service.database.tables import events, jobs, labels, schedules
 from dsort.service.jobs.rows import ENDED, EventRow, JobRow, NewJob
 from dsort.service.jobs.turns import queue_places

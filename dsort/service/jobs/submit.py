@@ -16,7 +16,7 @@ from dsort.job.setup import new_job_id, with_seed
 from dsort.naming.overlap import claims_of
 from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs
-from dsort.service.jobs.conflicts import conflict_of
+from dsort.service.jobs.queue import conflict_of
 from dsort.service.jobs.rows import JobRow, NewJob
 from dsort.service.jobs.store import Beside, JobStore
 from dsort.service.security.guard import (
@@ -26,9 +26,9 @@ from dsort.service.security.guard import (
     check_hooks,
     check_spec,
     parse_text,
+    policy_of,
 )
-from dsort.service.security.identity import ADMIN, Identity
-from dsort.service.security.roots import policy_of
+from dsort.service.security.tokens import ADMIN, Identity
 from dsort.spec.load import LoadedSpec, parse_spec
 from dsort.spec.model import JobSpec
 

@@ -1,28 +1,48 @@
-"""From a schedule's definition and a due time to a job for the queue."""
+"""From a schedule's definition and a due time to a job for the queue.
+
+From what a user sends to a ``ScheduleDefinition``, or to all its problems.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dsort.errors import ForbiddenError
+from pydantic import ValidationError
+
+from dsort.errors import ForbiddenError, SpecError, SpecProblem
+from dsort.naming.names import closest
 from dsort.service.jobs.rows import NewJob
 from dsort.service.jobs.submit import Asked, allow, allowed_priority
-from dsort.service.schedules.definition import ScheduleDefinition
-from dsort.service.schedules.due import date_of, run_id_of
-from dsort.service.schedules.load import SAMPLE
-from dsort.service.schedules.render import RunValues, render
+from dsort.service.schedules.definition import CRON_HINT, ScheduleDefinition
+from dsort.service.schedules.due import date_of, due_times, run_id_of
+from dsort.service.schedules.render import (
+    RunValues,
+    has_placeholder,
+    pointer_name,
+    render,
+    with_shared_buckets,
+)
 from dsort.service.schedules.rows import ScheduleRow
-from dsort.service.schedules.shared_buckets import pointer_name, with_shared_buckets
-from dsort.service.security.identity import SUBMITTER
+from dsort.service.security.tokens import SUBMITTER
 from dsort.spec.buckets import bucket_value
-from dsort.spec.load import LoadedSpec
+from dsort.spec.hints import describe, plain_problems
+from dsort.spec.load import LoadedSpec, parse_spec
 
 if TYPE_CHECKING:
-    from dsort.service.security.identity import Identity
+    from dsort.service.security.tokens import Identity
     from dsort.spec.model import JobSpec
 
-__all__ = ["JobMaker", "Preparing"]
+__all__ = [
+    "SAMPLE",
+    "JobMaker",
+    "LoadedDefinition",
+    "Preparing",
+    "parse_definition",
+]
 
 
 class Preparing(Protocol):
@@ -117,3 +137,127 @@ class JobMaker:
             "retain": definition.retain,
             "pointer": pointer,
         }
+
+
+SAMPLE: Final = RunValues(date="2026-01-31", run_id="20260131T020000Z", epoch=0)
+"""The run that a definition is tried with."""
+_SAMPLE_S: Final = 1_769_824_800.0
+_RUNS_COMPARED: Final = 10
+HOOKS: Final = ("on_success", "on_failure")
+_NAMES: Final = ("output_bck", "output_format", "ekm", "ekm_default")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedDefinition:
+    """A definition, and what to tell its writer about it."""
+
+    definition: ScheduleDefinition
+    warnings: tuple[str, ...]
+
+
+def parse_definition(
+    mapping: object, *, check: Callable[[Mapping[str, Any]], LoadedSpec] = parse_spec
+) -> LoadedDefinition:
+    """The definition that ``mapping`` (as from JSON) holds. Its spec is tried: rendered for a
+    sample run, and given to ``check``. ``SpecError`` with every problem at once, those of the spec
+    under ``spec.``; whatever else ``check`` raises."""
+    if not isinstance(mapping, Mapping):
+        raise SpecError(f"a schedule is an object of fields, not {describe(mapping)}")
+    definition, problems = _fields(mapping)
+    problems += _when(mapping, definition)
+    loaded: LoadedSpec | None = None
+    if isinstance(mapping.get("spec"), Mapping):
+        try:
+            loaded = _try_out(
+                mapping["spec"], check, {} if definition is None else definition.hooks
+            )
+        except SpecError as error:
+            problems += [
+                replace(each, path=_path_of(each.path, definition)) for each in error.problems
+            ]
+    if problems or definition is None or loaded is None:
+        raise SpecError(list(dict.fromkeys(problems)))
+    return LoadedDefinition(definition, (*loaded.warnings, *_warnings(definition)))
+
+
+def _fields(mapping: Mapping[Any, Any]) -> tuple[ScheduleDefinition | None, list[SpecProblem]]:
+    try:
+        return ScheduleDefinition.model_validate(dict(mapping)), []
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+    problems = []
+    known = list(ScheduleDefinition.model_fields)
+    for each in errors:
+        for problem in plain_problems(each):
+            if each["type"] == "extra_forbidden":
+                near = closest(problem.path, known)
+                problem = replace(problem, hint=f'did you mean "{near}"?' if near else "")
+            elif each["type"] == "missing":
+                problem = replace(problem, hint="")
+            problems.append(problem)
+    return None, problems
+
+
+def _when(mapping: Mapping[str, Any], definition: ScheduleDefinition | None) -> list[SpecProblem]:
+    problems = []
+    given = [name for name in ("cron", "every") if mapping.get(name) is not None]
+    if not given:
+        problems.append(SpecProblem("cron", "is required, or every", CRON_HINT))
+    elif len(given) == 2:
+        problems.append(SpecProblem("every", "there is a cron, too: only one of them says when"))
+    if definition is not None:
+        start_s, end_s = definition.start_s, definition.end_s
+        if start_s is not None and end_s is not None and end_s < start_s:
+            problems.append(SpecProblem("end_at", "lies before start_at"))
+    return problems
+
+
+def _path_of(path: str, definition: ScheduleDefinition | None) -> str:
+    """Where a problem of the spec is in the schedule."""
+    if definition is not None and path.partition(".")[0] in definition.hooks:
+        return path
+    return f"spec.{path}" if path else "spec"
+
+
+def _try_out(
+    spec: Mapping[str, Any],
+    check: Callable[[Mapping[str, Any]], LoadedSpec],
+    hooks: Mapping[str, Any],
+) -> LoadedSpec:
+    given = [name for name in HOOKS if spec.get(name) is not None]
+    if given:
+        hint = "a schedule says whom to tell beside its spec, not in it"
+        raise SpecError([SpecProblem(name, "belongs to the schedule", hint) for name in given])
+    loaded = check({**render(spec, SAMPLE), **hooks})
+    with_shared_buckets(spec)
+    if loaded.spec.dry_run:
+        raise SpecError([SpecProblem("dry_run", "a schedule's jobs make something: leave it out")])
+    return loaded
+
+
+def _warnings(definition: ScheduleDefinition) -> list[str]:
+    warnings = []
+    spec = definition.spec
+    algorithm = spec.get("algorithm")
+    if isinstance(algorithm, Mapping) and algorithm.get("kind") == "shuffle":
+        seed = algorithm.get("seed")
+        if seed not in (None, "") and not has_placeholder(seed):
+            warnings.append(
+                f"every run has the seed {seed}, and so the same order if its inputs are the same: "
+                'leave the seed out, or write e.g. "{{run_id}}", for a fresh one each time'
+            )
+    if not spec.get("overwrite"):
+        named: dict[str, str] = {}
+        due = due_times(definition, anchor_s=_SAMPLE_S, after_s=_SAMPLE_S)
+        for epoch, due_s in enumerate(islice(due, _RUNS_COMPARED)):
+            run_id = run_id_of(due_s)
+            rendered = render(spec, RunValues(date_of(definition, due_s), run_id, epoch))
+            names = json.dumps([rendered.get(field) for field in _NAMES], sort_keys=True)
+            if names in named:
+                warnings.append(
+                    f"the runs of {named[names]} and {run_id} would write the same names, so that "
+                    "the later one is refused: put {{run_id}} into them, or set overwrite"
+                )
+                break
+            named[names] = run_id
+    return warnings

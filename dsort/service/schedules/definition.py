@@ -11,8 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from dsort.job.hooks import hooks_of
 from dsort.naming.names import check_object_name
-from dsort.service.schedules.cron import parse_cron
-from dsort.service.schedules.intervals import parse_interval
+from dsort.service.schedules.rules import parse_cron, parse_interval
 from dsort.spec.hints import FieldError, describe
 from dsort.spec.model import Hook
 

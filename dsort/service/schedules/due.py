@@ -20,9 +20,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice, takewhile
 from typing import Protocol
 
-from dsort.service.schedules.cron import Cron, parse_cron
 from dsort.service.schedules.definition import ScheduleDefinition
-from dsort.service.schedules.intervals import Interval, parse_interval
+from dsort.service.schedules.rules import Cron, Interval, parse_cron, parse_interval
 
 __all__ = ["MADE_UP_MAX", "Missed", "date_of", "due_times", "missed", "next_due", "run_id_of"]
 

@@ -8,26 +8,186 @@ What a manifest lists as outputs is removed, and nothing else; of that, never
 - what is not as the manifest says, or was written after the manifest was.
 
 Outputs go first, the manifest last: whoever is interrupted finds the rest by it, and goes on.
+
+The results of a schedule, as the database knows them and as their manifests are in buckets.
+
+``latest.json``: which result of a schedule is the newest.
+
+A small object in the output bucket, written after the manifest of the result that it names. It only
+moves forward: a run that was due earlier and ends later leaves it alone.
+
+==================  ==============================================================================
+``schedule``        the schedule's name
+``job_id``          the job
+``output_uri``      the bucket of the result
+``manifest``        the name of its manifest there
+``prefix``          what the names of its shards share, in whole parts; may be empty
+``output_format``   the template of its shards' names; null if there are several
+``run_id``, ``date``, ``epoch``  of the run, as its placeholders had them
+``committed_at``    when its manifest was stored, RFC 3339, UTC
+==================  ==============================================================================
+
+What a schedule's job does once its result is there: the ``latest`` pointer, then retention.
+
+The result is safe by then: whatever goes wrong here is a warning of the job. Doing it again does no
+harm, so that an attempt that died in between is gone on with by the next one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from dsort.errors import DsortError, ObjectNotFoundError
+from sqlalchemy import ColumnElement, select, update
+
+from dsort.errors import DsortError, JobConflictError, ObjectNotFoundError
+from dsort.job.events import JobWarning
 from dsort.job.manifest import index_name, manifest_name
 from dsort.naming.overlap import names_made
-from dsort.service.schedules.results import Opener, Result, ScheduleResults
+from dsort.service.database.engine import Database
+from dsort.service.database.tables import jobs, schedule_runs
+from dsort.service.jobs.queue import claim_outputs
+from dsort.service.schedules.render import names_prefix
+from dsort.spec.buckets import parse_bucket
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
+from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.directory.removal import remove_if_empty
 from dsort.storage.small_objects import read_small
 from dsort.verification.manifest_file import StoredManifest, parse_manifest
 
-__all__ = ["apply_retention", "places_of"]
+__all__ = [
+    "Opener",
+    "Result",
+    "ScheduleResults",
+    "apply_retention",
+    "move_pointer",
+    "places_of",
+    "pointer_content",
+    "run_after_commit",
+]
+
+Opener = Callable[[BucketRef], Bucket]
+"""How a process opens buckets: reached and limited as its settings say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A job of a schedule that has made something, or may have. ``after_commit``: as
+    ``making.py`` writes it. ``claims``: (bucket URI, template) of all names that it may write."""
+
+    number: int
+    job_id: str
+    state: str
+    due_s: float
+    spec: Mapping[str, Any]
+    after_commit: Mapping[str, Any]
+    claims: Sequence[Sequence[str]] | None
+    attempt: int
+
+    @property
+    def input_bck(self) -> BucketRef:
+        """Where it reads."""
+        return parse_bucket(self.spec["input_bck"])
+
+    @property
+    def output_bck(self) -> BucketRef:
+        """Where it writes."""
+        return parse_bucket(self.spec["output_bck"])
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """Results sort by this: newer ones are due later, or else were submitted later."""
+        return self.due_s, self.number
+
+    def manifest_info(self, bucket: Bucket) -> ObjectInfo | None:
+        """Its manifest in its output bucket, if it is there: if it is, the job has finished."""
+        return bucket.stat_many([manifest_name(self.job_id)]).get(manifest_name(self.job_id))
+
+
+class ScheduleResults:
+    """What the database knows of the results of schedules."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def one(self, job_id: str) -> Result | None:
+        """A job of a schedule; None if it is not one."""
+        found = self._read(jobs.c.job_id == job_id)
+        return found[0] if found else None
+
+    def unfinished(self, schedule_id: str) -> Sequence[Result]:
+        """Its jobs that are not over, newest first."""
+        return self._read(_of(schedule_id), jobs.c.state.in_(("queued", "running")))
+
+    def finished(self, schedule_id: str) -> Sequence[Result]:
+        """Its jobs that have finished and whose outputs have not been removed, newest first."""
+        removed = select(schedule_runs.c.job_id).where(
+            schedule_runs.c.schedule_id == schedule_id,
+            schedule_runs.c.removed_at.is_not(None),
+            schedule_runs.c.job_id.is_not(None),
+        )
+        return self._read(
+            _of(schedule_id), jobs.c.state == "finished", jobs.c.job_id.not_in(removed)
+        )
+
+    @contextlib.contextmanager
+    def hold(self, result: Result, others: Iterable[Result]) -> Iterator[None]:
+        """Within it no job begins that would write what ``others`` have made: somebody may resume
+        one of them. ``JobConflictError`` if one runs, or the job of ``result`` is somebody else's
+        by now."""
+        if result.state != "running":
+            yield
+            return
+        own = list(result.claims or ())
+        self._claim(result, [*own, *(claim for each in others for claim in each.claims or ())])
+        yield
+        self._claim(result, own)  # what it may write itself is what it may lose one day
+
+    def _claim(self, result: Result, claims: Sequence[Sequence[str]]) -> None:
+        if not claim_outputs(self._database, result.job_id, result.attempt, claims):
+            raise JobConflictError(f"another attempt of job {result.job_id} has begun")
+
+    def mark_removed(self, result: Result, *, now_s: float) -> None:
+        """Note that its outputs are gone."""
+        with self._database.writing() as connection:
+            connection.execute(
+                update(schedule_runs)
+                .where(schedule_runs.c.job_id == result.job_id)
+                .values(removed_at=now_s)
+            )
+
+    def _read(self, *conditions: ColumnElement[bool]) -> list[Result]:
+        columns = (
+            "number",
+            "job_id",
+            "state",
+            "due_at",
+            "spec",
+            "after_commit",
+            "claims",
+            "attempt",
+        )
+        query = select(*(jobs.c[name] for name in columns)).where(
+            jobs.c.after_commit.is_not(None), jobs.c.due_at.is_not(None), *conditions
+        )
+        with self._database.reading() as connection:
+            found = [
+                Result(*row) for row in connection.execute(query) if row.after_commit is not None
+            ]
+        return sorted(found, key=lambda each: each.order, reverse=True)
+
+
+def _of(schedule_id: str) -> ColumnElement[bool]:
+    return (jobs.c.schedule_id == schedule_id) & (jobs.c.kind == "run")
+
 
 MANIFEST_BYTES_MAX = 4 << 30
 REMOVED_AT_ONCE_MAX = 16
@@ -265,3 +425,113 @@ def _remove_empty_directories(bucket: Bucket, names: Iterable[str]) -> None:
 def _shown(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
     return ", ".join(names[:_NAMES_SHOWN]) + more
+
+
+POINTER_BYTES_MAX = 1 << 20
+_OURS = ("schedule", "job_id", "run_id", "manifest")
+
+
+def move_pointer(
+    result: Result, results: ScheduleResults, open_bucket: Opener, *, tries_max: int = 10
+) -> str:
+    """Have the pointer of the schedule name ``result``, which has been committed, or a newer one
+    that has. What keeps it from that, in words, or ""."""
+    place = result.after_commit["pointer"]
+    bucket = open_bucket(parse_bucket(place["bucket"]))
+    name: str = place["name"]
+    written: str | None = None
+    for _ in range(tries_max):
+        # Looked for anew after each write: a newer one may have been written before ours, by
+        # another process, after we had looked.
+        newest, info, output_uri = _newest(result, results, open_bucket)
+        if info is None or newest.job_id == written:
+            return ""
+        before = _read(bucket, name)
+        if before is not None and not all(isinstance(before.get(key), str) for key in _OURS):
+            return f"{name} in {bucket.uri} is no pointer of a schedule, and is left as it is"
+        if before is not None and before["run_id"] > newest.after_commit["run_id"]:
+            return ""
+        bucket.write(name, pointer_content(newest, info, output_uri))
+        written = newest.job_id
+    return f"{name} in {bucket.uri} is moved by others all the time"
+
+
+def pointer_content(result: Result, manifest: ObjectInfo, output_uri: str) -> bytes:
+    """The pointer that names ``result``, whose ``manifest`` is in the bucket ``output_uri``."""
+    template = result.spec.get("output_format")
+    committed = datetime.fromtimestamp(manifest.mtime_ns / 1e9, UTC)
+    run = result.after_commit
+    content = {
+        "schedule": run["schedule"],
+        "job_id": result.job_id,
+        "output_uri": output_uri,
+        "manifest": manifest_name(result.job_id),
+        "prefix": names_prefix(template),
+        "output_format": template,
+        "run_id": run["run_id"],
+        "date": run["date"],
+        "epoch": run["epoch"],
+        "committed_at": committed.isoformat(timespec="seconds").replace("+00:00", "Z"),
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def _newest(
+    result: Result, results: ScheduleResults, open_bucket: Opener
+) -> tuple[Result, ObjectInfo | None, str]:
+    """The newest committed result from ``result`` on, its manifest, and where that is."""
+    schedule_id = result.after_commit["schedule_id"]
+    known = [*results.unfinished(schedule_id), *results.finished(schedule_id)]
+    newer = [each for each in known if each.order > result.order]
+    for each in sorted(newer, key=lambda each: each.order, reverse=True):
+        place = each.after_commit["pointer"]
+        if place == result.after_commit["pointer"]:
+            bucket = open_bucket(each.output_bck)
+            info = each.manifest_info(bucket)
+            if info is not None:
+                return each, info, bucket.uri
+    bucket = open_bucket(result.output_bck)
+    return result, result.manifest_info(bucket), bucket.uri
+
+
+def _read(bucket: Bucket, name: str) -> Mapping[str, Any] | None:
+    try:
+        data = read_small(bucket, name, bytes_max=POINTER_BYTES_MAX)
+    except ObjectNotFoundError:
+        return None
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def run_after_commit(
+    database: Database,
+    job_id: str,
+    open_bucket: Opener,
+    *,
+    clock: Callable[[], float] = time.time,
+) -> list[JobWarning]:
+    """Do for the finished job ``job_id`` what its schedule wants; nothing for a job of none.
+
+    ``open_bucket``: as the job itself opens buckets. Database errors are raised.
+    """
+    results = ScheduleResults(database)
+    result = results.one(job_id)
+    if result is None:
+        return []
+    warnings = []
+    if result.after_commit["pointer"] is not None:
+        try:
+            problem = move_pointer(result, results, open_bucket)
+        except DsortError as error:
+            # What the pointer names now may be what retention would remove: that waits.
+            text = f"the pointer to the latest result stays as it was: {error}"
+            return [JobWarning(job_id, "latest", text)]
+        if problem:
+            warnings.append(JobWarning(job_id, "latest", problem))
+    if result.after_commit["retain"] is not None:
+        texts = apply_retention(result, results, open_bucket, now_s=clock())
+        warnings += [JobWarning(job_id, "retain", text) for text in texts]
+    return warnings

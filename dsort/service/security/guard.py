@@ -3,6 +3,8 @@
 A spec is parsed first, which sees to its syntax, and checked here, which sees to where it leads:
 buckets, directories behind links, servers, files of key maps, names. What can change between the
 check and the job is checked again by the job: ``SpecPolicy.fetch_policy()`` goes with it.
+
+What specs from the network may touch, as an operator says it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -20,9 +22,8 @@ from dsort.job.hooks import hooks_of, unknown_commands
 from dsort.keymap.fetch import shown_location
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import INTERNAL_PART, check_object_name, check_output_name, shortened
-from dsort.naming.patterns import glob_prefix
+from dsort.naming.patterns import glob_prefix, has_wildcard, wildcard_match
 from dsort.naming.templates import parse_template
-from dsort.service.security.roots import SpecPolicy
 from dsort.service.security.spec_text import (
     TextLimits,
     bounded_problems,
@@ -32,10 +33,11 @@ from dsort.service.security.spec_text import (
 from dsort.settings import Settings, resolve_ref
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket_ref import BucketRef
-from dsort.storage.bucket_uri import SECRET_HINT
-from dsort.storage.network_policy import FetchPolicy
+from dsort.storage.bucket_uri import OBJECT_STORES, SECRET_HINT, WEB, split_scheme
+from dsort.storage.network_policy import FetchPolicy, check_host_pattern
 
 __all__ = [
+    "Operated",
     "SpecPlaces",
     "SpecPolicy",
     "TextLimits",
@@ -43,9 +45,152 @@ __all__ = [
     "check_fields",
     "check_hooks",
     "check_spec",
+    "host_problems",
     "parse_text",
     "place_of",
+    "policy_of",
 ]
+
+_FILE: Final = "file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecPolicy:
+    """What a spec may say. Made once; ``SpecError`` for patterns that are none.
+
+    ``root``: the directory that bare bucket names are under. ``allow``: what else may be read and
+    written, as patterns of URIs: ``s3://team-*``, ``s3://bucket/train``, ``https://data.example``,
+    ``file:///mnt/data``. ``*`` is any text, ``?`` one character; a wildcard in the bucket does not
+    reach beyond it, hosts have none, and what is under an allowed place is allowed, too.
+    ``ekm_allow_hosts``, ``ekm_allow_private``: where external key maps may come from; see
+    :class:`~dsort.storage.network_policy.FetchPolicy`. ``denied``: directories under the allowed
+    ones that are nobody's business (where the service keeps its state). ``settings``: how stores
+    are reached.
+    """
+
+    root: Path
+    allow: tuple[str, ...] = ()
+    ekm_allow_hosts: tuple[str, ...] = ()
+    ekm_allow_private: bool = False
+    denied: tuple[Path, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        problems = []
+        for pattern in self.allow:
+            written = split_scheme(pattern)
+            if written is None or written[0] not in (_FILE, *OBJECT_STORES, *WEB):
+                hint = 'e.g. "s3://team-*", "file:///mnt/data" or "https://data.example.com"'
+                problems.append(SpecProblem("allow", f'"{pattern}" is no pattern of URIs', hint))
+            elif written[0] == _FILE and not written[1].startswith("/"):
+                problems.append(SpecProblem("allow", f'"{pattern}" is not absolute'))
+            elif written[0] in WEB and has_wildcard(written[1].partition("/")[0]):
+                hint = "a web server may send its readers on to anywhere: name those that you trust"
+                problems.append(SpecProblem("allow", f'"{pattern}" names no host', hint))
+        problems += host_problems("ekm_allow_host", self.ekm_allow_hosts)
+        if os.path.realpath(self.root) in map(os.path.realpath, self.denied):
+            hint = "give those a directory of their own: --state-dir, --scratch"
+            text = "is where the service keeps its state, or the scratch of its jobs"
+            problems.append(SpecProblem("root", text, hint))
+        if problems:
+            raise SpecError(problems)
+
+    def fetch_policy(self) -> FetchPolicy:
+        """The same for the process that runs the job: a plain value (``RunOptions.fetch``)."""
+        root = os.path.realpath(self.root)
+        roots: list[str] = [root]
+        patterns: list[str] = []
+        for pattern in self.allow:
+            scheme, rest = split_scheme(pattern) or ("", "")
+            if scheme != _FILE:
+                continue
+            path = unquote(rest).removesuffix("/*").rstrip("/") or "/"
+            (patterns if has_wildcard(path) else roots).append(_real_pattern(path))
+        denied = [os.path.realpath(each) for each in self.denied]
+        return FetchPolicy(
+            roots=tuple(roots),
+            patterns=tuple(patterns),
+            # The root may well be in the state directory: then it is not meant.
+            denied=tuple(each for each in denied if not f"{root}/".startswith(f"{each}/")),
+            hosts=self.ekm_allow_hosts,
+            allow_private=self.ekm_allow_private,
+        )
+
+    def allows_store(self, ref: BucketRef) -> bool:
+        """Whether a bucket that is no directory is under one of the patterns."""
+        return any(_is_under(pattern, ref) for pattern in self.allow)
+
+
+def host_problems(field: str, hosts: Iterable[str]) -> list[SpecProblem]:
+    """What is wrong with patterns of web servers; see ``FetchPolicy.hosts``."""
+    problems = []
+    for host in hosts:
+        try:
+            check_host_pattern(host)
+        except ValueError as error:
+            hint = 'e.g. "maps.example.com", "maps.example.com:8443" or "*.example.com:*"'
+            problems.append(SpecProblem(field, f'"{host}" {error}', hint))
+    return problems
+
+
+class Operated(Protocol):
+    """What an operator says of specs; a service's configuration, and what its jobs are handed."""
+
+    @property
+    def root(self) -> Path: ...
+    @property
+    def state_dir(self) -> Path: ...
+    @property
+    def scratch(self) -> Path | None: ...
+    @property
+    def allow(self) -> tuple[str, ...]: ...
+    @property
+    def ekm_allow_hosts(self) -> tuple[str, ...]: ...
+    @property
+    def ekm_allow_private(self) -> bool: ...
+    @property
+    def settings(self) -> Settings: ...
+
+
+def policy_of(operated: Operated) -> SpecPolicy:
+    """The policy of a service: its state and its scratch are nobody's business, wherever they
+    are."""
+    private = (operated.state_dir, *filter(None, [operated.scratch]))
+    return SpecPolicy(
+        root=operated.root,
+        allow=operated.allow,
+        ekm_allow_hosts=operated.ekm_allow_hosts,
+        ekm_allow_private=operated.ekm_allow_private,
+        denied=private,
+        settings=operated.settings,
+    )
+
+
+def _real_pattern(path: str) -> str:
+    """``path`` with the links before its first wildcard resolved."""
+    parts = path.split("/")
+    literal = next((n for n, part in enumerate(parts) if has_wildcard(part)), len(parts))
+    real = os.path.realpath("/".join(parts[:literal]) or "/")
+    return "/".join((real.rstrip("/"), *parts[literal:])) or "/"
+
+
+def _is_under(pattern: str, ref: BucketRef) -> bool:
+    scheme, rest = split_scheme(pattern) or ("", "")
+    if scheme != ref.scheme:
+        return False
+    bucket, _, prefix = unquote(rest).partition("/")
+    ref_bucket, _, ref_prefix = ref.path.partition("/")
+    if scheme in WEB:
+        bucket = bucket.lower()
+    if not wildcard_match(bucket, ref_bucket):
+        return False
+    prefix = prefix.rstrip("/")
+    return (
+        not prefix
+        or wildcard_match(prefix, ref_prefix)
+        or wildcard_match(f"{prefix}/*", ref_prefix)
+    )
+
 
 SHAPES_MAX: Final = 10_000
 INPUT_NAME_BYTES_MAX: Final = 1 << 30
@@ -182,41 +327,41 @@ def _output_templates(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 def _check_names(spec: JobSpec, found: _Found) -> None:
     """Names that lead to dsort's own files, out of their bucket, or nowhere at all."""
-    for field, template in _output_templates(spec):
-        _check_name(field, parse_template(template).name(0), check_output_name, found)
+    for path, template in _output_templates(spec):
+        _check_name(path, parse_template(template).name(0), check_output_name, found)
     inputs = spec.input_format
     if inputs.template is not None:
         _check_input_template(inputs.template, found)
     for name in inputs.objnames or ():
         _check_name("input_format.objnames", name, check_object_name, found)
-    for field, text in (("prefix", inputs.prefix), ("glob", inputs.glob)):
+    for path, text in (("prefix", inputs.prefix), ("glob", inputs.glob)):
         if text is not None:
-            _check_name(f"input_format.{field}", text.removesuffix("/"), check_object_name, found)
+            _check_name(f"input_format.{path}", text.removesuffix("/"), check_object_name, found)
 
 
 def _check_input_template(text: str, found: _Found) -> None:
-    field, template = "input_format.template", parse_input_template(text)
+    path, template = "input_format.template", parse_input_template(text)
     shapes = template.shape_count
     if shapes > SHAPES_MAX:
         found.wrong.append(
-            SpecProblem(field, f"has {shapes:,} combinations of alternatives, over {SHAPES_MAX:,}")
+            SpecProblem(path, f"has {shapes:,} combinations of alternatives, over {SHAPES_MAX:,}")
         )
     elif template.count * max(map(len, template.first_names)) > INPUT_NAME_BYTES_MAX:
         hint = "name inputs by input_format.prefix or .glob, or in several jobs"
-        found.wrong.append(SpecProblem(field, "stands for too many and too long names", hint))
+        found.wrong.append(SpecProblem(path, "stands for too many and too long names", hint))
     else:
         for name in template.shapes():
-            _check_name(field, name, check_object_name, found)
+            _check_name(path, name, check_object_name, found)
 
 
-def _check_name(field: str, name: str, check: Callable[[str], None], found: _Found) -> None:
+def _check_name(path: str, name: str, check: Callable[[str], None], found: _Found) -> None:
     try:
         check(name)
     except ValueError as error:
-        found.wrong.append(SpecProblem(field, str(error)))
+        found.wrong.append(SpecProblem(path, str(error)))
         return
     if INTERNAL_PART in name.split("/"):
-        found.wrong.append(SpecProblem(field, f'a part of "{shortened(name)}" {_OWN}'))
+        found.wrong.append(SpecProblem(path, f'a part of "{shortened(name)}" {_OWN}'))
 
 
 # --- links ---------------------------------------------------------------------------------------
@@ -229,14 +374,14 @@ def _check_links(spec: JobSpec, policy: SpecPolicy, fetch: FetchPolicy, found: _
         (spec.input_bck, "input_format", _named_inputs(spec)),
         (spec.output_bck, "output_format", _named_outputs(spec)),
     )
-    for ref, field, names in sides:
+    for ref, path, names in sides:
         if not ref.is_directory:
             continue
         bucket = _directory(ref, policy.root)
         directories = dict.fromkeys(name.rpartition("/")[0] for name in names)
         for inside in [each for each in directories if each][:DIRECTORIES_MAX]:
             if not fetch.allows_path(os.path.realpath(bucket / inside)):
-                found.forbidden.append(SpecProblem(field, f'"{shortened(inside)}" {_OUTSIDE}'))
+                found.forbidden.append(SpecProblem(path, f'"{shortened(inside)}" {_OUTSIDE}'))
 
 
 def _named_inputs(spec: JobSpec) -> Iterable[str]:

@@ -3,6 +3,8 @@
 APScheduler, which finds the times, counts weekdays from Monday and wants a day of the month *and*
 a day of the week where cron wants either. So expressions are taken apart here, into the numbers
 that each field allows, and it is given lists.
+
+Intervals as people write them: ``6h``, ``1d``, ``1d12h``, or ISO 8601's ``P1D``, ``PT6H``.
 """
 
 from __future__ import annotations
@@ -12,7 +14,12 @@ from calendar import monthrange
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Cron", "parse_cron"]
+__all__ = [
+    "Cron",
+    "Interval",
+    "parse_cron",
+    "parse_interval",
+]
 
 _MONTHS: Final = (
     *("jan", "feb", "mar", "apr", "may", "jun"),
@@ -118,3 +125,50 @@ def _number(text: str, field: str, least: int, most: int, names: tuple[str, ...]
         also = f" or {names[0]}-{names[-1]}" if names else ""
         raise ValueError(f'"{text}" is no {field} ({least}-{most}{also})')
     return int(text)
+
+
+SECONDS_MIN: Final = 60
+DAYS_MAX: Final = 3660
+_DAY_S: Final = 86_400
+_SHORT = re.compile(
+    r"(?:([0-9]{1,9})w)?(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?"
+)
+_ISO = re.compile(
+    r"P(?:([0-9]{1,9})W)?(?:([0-9]{1,9})D)?"
+    r"(?:T(?=[0-9])(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9})S)?)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """``days`` and ``seconds`` between two due times. Whole days are days of the calendar, at the
+    same time by the clock on the wall, however long they are; everything else is time that
+    passes."""
+
+    days: int
+    seconds: int
+
+    @property
+    def is_calendar(self) -> bool:
+        """Whether it is made of days only."""
+        return self.seconds == 0
+
+    @property
+    def total_s(self) -> int:
+        """Its length, with days of 24 hours."""
+        return self.days * _DAY_S + self.seconds
+
+
+def parse_interval(text: str) -> Interval:
+    """The interval that ``text`` writes; ``ValueError`` if it is none, or too short or too long."""
+    stripped = text.strip()
+    match = _ISO.fullmatch(stripped.upper()) or _SHORT.fullmatch(stripped.lower())
+    if match is None or not any(match.groups()):
+        raise ValueError(f'"{text[:100]}" is no interval')
+    weeks, days, hours, minutes, seconds = (int(group or 0) for group in match.groups())
+    interval = Interval(7 * weeks + days, 3600 * hours + 60 * minutes + seconds)
+    if interval.total_s < SECONDS_MIN:
+        raise ValueError(f'"{text[:100]}" is too short: at least {SECONDS_MIN} seconds')
+    if interval.total_s > DAYS_MAX * _DAY_S:
+        raise ValueError(f'"{text[:100]}" is too long: at most ten years')
+    return interval
