@@ -1,4 +1,7 @@
-"""Container formats: bytes to members and back, one module a format.
+"""Container formats: the bytes of a shard to its members, and members back to a shard.
 
-``base`` says what a format owes the rest of dsort; ``tar`` is the one there is.
+In: the bytes of one shard, in windows or in one piece. Out: a ``MemberTable``, whose rows are byte
+ranges of that shard; for a writer, header bytes and what ends a shard. ``base`` has the contract,
+each format is a module or a folder (``tar``), ``inspect`` describes one shard. This room knows no
+buckets and no jobs.
 """

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dsort.data.members import MemberKind, MemberTable, ScanNotes
-from dsort.data.record_keys import split_name
-from dsort.data.records import FormedRecords, form_records
+from dsort.data.records import FormedRecords, form_records, split_name
 from dsort.naming.safe_names import new_safe_names, unsafe_links, unsafe_rows
 
 if TYPE_CHECKING:
@@ -64,19 +63,20 @@ def inspect_object(bucket: Bucket, name: str) -> ShardSummary:
 
     ``StorageError`` if it cannot be read, ``CorruptShardError`` if it is no whole tar.
     """
-    from dsort.containers.tar import scan as tar
+    from dsort.containers.tar.header import link_target
+    from dsort.containers.tar.scan import scan
 
     with bucket.open(name) as stored:
         mapped = stored.mapping()
         if mapped is None:
             mapped = memoryview(bytearray(stored.info.size_bytes))
             stored.read_into(mapped, 0)
-        members = tar.scan(name, mapped)
+        members = scan(name, mapped)
         targets = {}
         for row in np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist():
             start, end = int(members.range_start[row]), int(members.payload_start[row])
             headers = members.literals.get(row, b"") + bytes(mapped[start:end])
-            targets[row] = tar.link_target(headers)
+            targets[row] = link_target(headers)
         return summarise(name, stored.info.size_bytes, members, targets)
 
 

@@ -1,5 +1,10 @@
 """Members → records: group the members that share a key, whatever their order in the shard.
 
+A record key is everything up to the first dot of the last component of a member's name. The rule is
+WebDataset's (``base_plus_ext``) and AIStore's: the directory part belongs to the key, and dots in
+directories are harmless. A name without such a dot, or whose last component begins with it (a
+hidden file), has no extension: it is a *stray*, and its key is the whole name.
+
 A *group* is a run of members with one key, strays between them passed over; to webdataset, a group
 is a sample. The groups of one key are brought together to one record, in the place of the first,
 where no two of them have an extension in common. Where two have, all of them stay records of their
@@ -24,9 +29,55 @@ from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
 from dsort.data.hashing import hash_keys
 from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
-from dsort.data.record_keys import split_names
 
-__all__ = ["STRAY_SALT", "FormedRecords", "form_records"]
+__all__ = [
+    "STRAY_SALT",
+    "FormedRecords",
+    "form_records",
+    "split_name",
+    "split_names",
+]
+
+_SLASH, _DOT = 0x2F, 0x2E
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitNames:
+    """For each member name: how many of its bytes are the record key; whether it is a stray.
+
+    The extension is ``name[key_bytes + 1:]``, empty for strays. Shapes ``(n,)``.
+    """
+
+    key_bytes: Int64s
+    stray: NDArray[np.bool_]
+
+
+def split_name(name: bytes) -> tuple[bytes, bytes]:
+    """(record key, extension without its dot) of one name; the extension of a stray is empty."""
+    base = name.rfind(b"/") + 1
+    dot = name.find(b".", base)
+    if dot <= base:  # none, or the first character: a hidden file
+        return name, b""
+    return name[:dot], name[dot + 1 :]
+
+
+def split_names(names: BytesColumn) -> SplitNames:
+    """:func:`split_name` over a column, vectorised."""
+    starts, ends = names.offsets[:-1], names.offsets[1:]
+    slashes = np.flatnonzero(names.blob == _SLASH)
+    dots = np.flatnonzero(names.blob == _DOT)
+    base = starts
+    if len(slashes):
+        last = np.searchsorted(slashes, ends) - 1
+        slash = slashes[np.maximum(last, 0)]
+        base = np.where((last >= 0) & (slash >= starts), slash + 1, starts)
+    if len(dots) == 0:
+        return SplitNames(ends - starts, np.ones(len(names), np.bool_))
+    at = np.searchsorted(dots, base)
+    dot = dots[np.minimum(at, len(dots) - 1)]
+    stray = (at == len(dots)) | (dot >= ends) | (dot == base)
+    return SplitNames(np.where(stray, ends, dot) - starts, stray)
+
 
 STRAY_SALT = np.uint64(0x5BD1E9955BD1E995)
 """Sets the identity of a stray ``a`` apart from that of a record with key ``a``."""

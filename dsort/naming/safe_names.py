@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dsort.data.columns import BytesColumn
-from dsort.data.record_keys import split_name
+from dsort.data.records import split_name
 
 __all__ = ["new_safe_names", "safe_name", "target_escapes", "unsafe_links", "unsafe_rows"]
 

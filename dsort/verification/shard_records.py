@@ -14,12 +14,11 @@ from typing import Protocol
 
 import numpy as np
 
-from dsort.containers.tar.scan import renamed
+from dsort.containers.tar.header import renamed
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
 from dsort.data.hashing import hash_keys
 from dsort.data.members import MemberKind, MemberTable
-from dsort.data.record_keys import split_names
-from dsort.data.records import STRAY_SALT, FormedRecords
+from dsort.data.records import STRAY_SALT, FormedRecords, split_names
 from dsort.order.duplicates import repeated_hashes
 from dsort.verification.read import digest_of, joined_digests
 from dsort.workers.shard_bytes import ShardBytes

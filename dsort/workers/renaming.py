@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dsort.containers.tar.scan import renamed
+from dsort.containers.tar.header import renamed
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords

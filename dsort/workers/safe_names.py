@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dsort.containers.tar.scan import link_target, other_name, renamed, retargeted
+from dsort.containers.tar.header import link_target, other_name, renamed, retargeted
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberKind, MemberTable
 from dsort.naming.safe_names import new_safe_names, safe_name, unsafe_links, unsafe_rows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dsort.data.columns import BytesColumn, UInt64s
 from dsort.data.hashing import hash_keys
 from dsort.data.index import SortKeys
-from dsort.data.record_keys import split_name, split_names
+from dsort.data.records import split_name, split_names
 from dsort.order.duplicates import find_duplicates, new_keys, repeated_hashes
 from dsort.order.partitions import Bucketing, Splitters, pick_splitters
 from dsort.order.sort import (

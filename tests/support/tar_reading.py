@@ -10,9 +10,9 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from dsort.containers.tar.member import Window
 from dsort.containers.tar.scan import TarScanner
 from dsort.containers.tar.vector import Blocks
-from dsort.containers.tar.window import Window
 from dsort.data.members import MemberKind, MemberTable
 from tests.support.tar_torture import Found
 

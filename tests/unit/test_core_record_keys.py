@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsort.data.columns import BytesColumn
-from dsort.data.record_keys import split_name, split_names
+from dsort.data.records import split_name, split_names
 
 CASES = [
     (b"000001.jpg", b"000001", b"jpg"),

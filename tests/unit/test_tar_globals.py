@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 
-from dsort.containers.tar import global_headers as tar_globals
+from dsort.containers.tar import member as tar_member
 from dsort.containers.tar.scan import scan
 from dsort.errors import CorruptShardError
 from tests.support.tar_builder import END, gnu_long, header, member, pax
@@ -122,14 +122,14 @@ def test_counts_tell_folded_from_dropped() -> None:
 def test_hostile_global_headers_cannot_ask_for_more_memory_than_the_limit(
     monkeypatch: pytest.MonkeyPatch, one: bytes
 ) -> None:
-    monkeypatch.setattr(tar_globals, "FOLDED_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(tar_member, "FOLDED_BYTES_MAX", 1 << 20)
     data = pax({b"uname": b"u" * 100_000}, b"g") + one * 20 + END
     with pytest.raises(CorruptShardError, match="takes more than 1 MiB"):
         scan("s.tar", data)
 
 
 def test_nor_can_hostile_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tar_globals, "FOLDED_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(tar_member, "FOLDED_BYTES_MAX", 1 << 20)
     data = pax({b"path": b"p" * 100_000}, b"g") + member(b"a") * 20 + END
     with pytest.raises(CorruptShardError, match="takes more than 1 MiB"):
         scan("s.tar", data)

@@ -188,9 +188,9 @@ def test_of_repeated_long_names_the_last_counts() -> None:
 def test_what_is_mended_takes_no_more_memory_than_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from dsort.containers.tar import global_headers as tar_globals
+    from dsort.containers.tar import member as tar_member
 
-    monkeypatch.setattr(tar_globals, "FOLDED_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(tar_member, "FOLDED_BYTES_MAX", 1 << 20)
     bad = with_field(member(b"a.jpg"), FIELDS["gid"], b"garbage\0")
     with pytest.raises(CorruptShardError, match="takes more than 1 MiB"):
         scan("s.tar", bad * 3000 + END)

@@ -8,7 +8,8 @@ import tarfile
 
 import pytest
 
-from dsort.containers.tar.scan import other_name, renamed, scan
+from dsort.containers.tar.header import other_name, renamed
+from dsort.containers.tar.scan import scan
 from tests.support.tar_builder import END, checksum, gnu_long, header, member, pax
 from tests.support.tar_reading import as_plain, listed, scan_by_the_book, scan_in_windows
 

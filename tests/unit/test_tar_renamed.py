@@ -7,7 +7,8 @@ import tarfile
 
 import pytest
 
-from dsort.containers.tar.scan import END_OF_ARCHIVE, renamed, scan
+from dsort.containers.tar.header import renamed
+from dsort.containers.tar.scan import END_OF_ARCHIVE, scan
 from tests.support.tar_builder import gnu_long, header, member, old_gnu_sparse, pax
 from tests.support.tar_reading import listed
 from tests.support.tar_torture import HUGE, LONG, TORN

@@ -1,28 +1,251 @@
-"""One member of a tar by the book: its pax, long-name and main headers as one group."""
+"""One member of a tar, read strictly: its pax, long-name and main headers as one group.
+
+A ``Window`` is the stretch of the shard that is in memory. Pax global headers govern every later
+member of their shard; members leave that shard one by one, so a member that is governed by anything
+that matters gets a pax header of its own (``GlobalRecords``). Hard links are resolved to the data
+that they mean (``resolve_links``).
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dsort.containers.tar.global_headers import GlobalRecords
-from dsort.containers.tar.headers import (
+import numpy as np
+
+from dsort.containers.tar.header import (
     BLOCK_BYTES,
     Header,
     PaxRecords,
+    compression_of,
+    extension_blocks,
+    mended,
+    odd_number,
+    odd_numbers,
     padded_bytes,
     parse_header,
     parse_pax,
+    pax_payload,
     shown,
     unsafe_prefix,
     until_nul,
 )
-from dsort.containers.tar.numbers import odd_number, odd_numbers
-from dsort.containers.tar.rewrite import mended
-from dsort.containers.tar.window import Window
+from dsort.data.columns import UInt8s
 from dsort.data.members import MemberKind
 from dsort.errors import CorruptShardError
 
-__all__ = ["EXTENSION_BYTES_MAX", "TarMember", "extension_payload", "read_member", "read_records"]
+__all__ = [
+    "EXTENSION_BYTES_MAX",
+    "FOLDED_BYTES_MAX",
+    "GlobalRecords",
+    "TarMember",
+    "Window",
+    "WindowEndError",
+    "read_member",
+    "read_records",
+    "resolve_links",
+]
+
+
+class WindowEndError(Exception):
+    """The window ends before byte ``bytes_end`` of the shard, though the shard does not."""
+
+    def __init__(self, bytes_end: int) -> None:
+        super().__init__(bytes_end)
+        self.bytes_end = bytes_end
+
+
+class Window:
+    """Bytes ``start`` to ``end`` of ``shard``, which is ``size_bytes`` long. Nothing is copied.
+
+    ``release`` lets go of the memory, so that an error's traceback does not keep a mapped file
+    open: frames hold the window, and the window then holds nothing.
+    """
+
+    __slots__ = ("_view", "bytes", "end", "shard", "size_bytes", "start")
+
+    def __init__(
+        self, shard: str, size_bytes: int, data: memoryview | bytes | UInt8s, start: int
+    ) -> None:
+        self.shard = shard
+        self.size_bytes = size_bytes
+        self.start = start
+        self.bytes: UInt8s = np.frombuffer(data, np.uint8)[: size_bytes - start]
+        self.end = start + len(self.bytes)
+        self._view = self.bytes.data
+
+    def release(self) -> None:
+        """Let go of the memory."""
+        self._view.release()
+        self.bytes = np.zeros(0, np.uint8)
+
+    def header_block(self, at: int) -> bytes:
+        """The header block at byte ``at``, where one has to be."""
+        if at + BLOCK_BYTES > self.size_bytes:
+            raise CorruptShardError(self.shard, at, self._cut_off(at))
+        return self.take(at, BLOCK_BYTES)
+
+    def need(self, bytes_end: int) -> None:
+        """``WindowEndError`` unless the window reaches to byte ``bytes_end`` of the shard."""
+        if bytes_end > self.end:
+            raise WindowEndError(bytes_end)
+
+    def take(self, at: int, length: int) -> bytes:
+        """``length`` bytes from ``at``, both inside the shard; ``WindowEndError`` if not here."""
+        self.need(at + length)
+        low = at - self.start
+        return self._view[low : low + length].tobytes()
+
+    def _cut_off(self, at: int) -> str:
+        if at == 0 and (what := compression_of(self.take(0, self.size_bytes))):
+            return f"this is {what} data, not a plain tar; unpack it first"
+        rest = self.size_bytes - at
+        if rest == 0:
+            return "the shard ends where a header has to be"
+        return f"the shard ends {rest} bytes into a header of {BLOCK_BYTES}"
+
+
+FOLDED_BYTES_MAX = 256 << 20
+"""Most memory that one shard's folded headers may take: some bytes of a global header come back
+with every member, so that a hostile shard could ask for far more than its own size."""
+
+_KEYWORDS_MAX = 256  # for the same reason: every member looks at all of them
+
+_MATTERS_NOT = frozenset({b"comment", b"GNU.volume.label"})
+
+_NUMBERS = frozenset({b"mtime", b"atime", b"ctime", b"uid", b"gid"})
+
+
+class GlobalRecords:
+    """The global records in force at one point of a shard."""
+
+    def __init__(self, shard: str) -> None:
+        self._shard = shard
+        self._records: dict[bytes, bytes] = {}
+        self._alone: bytes | None = None
+        self._folded_bytes = 0
+        self.folded = 0
+        self.dropped = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._records)
+
+    def update(self, at: int, records: PaxRecords) -> None:
+        """Take in the global header at byte ``at``; later values win.
+
+        An empty value deletes what the member's own header says, too, and so it is folded as any
+        other. But no reader knows an empty number: that only ends what an earlier header said."""
+        if any(keyword == b"GNU.volume.filename" for keyword, _ in records):
+            raise CorruptShardError(self._shard, at, "multi-volume archives are not supported")
+        matter = [item for item in records if item[0] not in _MATTERS_NOT]
+        self.folded += bool(matter)
+        self.dropped += not matter
+        self._alone = None
+        for keyword, value in matter:
+            if value or keyword not in _NUMBERS:
+                self._records[keyword] = value
+            else:
+                self._records.pop(keyword, None)
+        if len(self._records) > _KEYWORDS_MAX:
+            reason = f"global pax headers with more than {_KEYWORDS_MAX} keywords"
+            raise CorruptShardError(self._shard, at, reason)
+
+    def forget(self) -> None:
+        """Another archive begins, which they do not govern."""
+        self._records.clear()
+        self._alone = None
+
+    def fold(self, own: PaxRecords, *, but: frozenset[bytes] = frozenset()) -> PaxRecords:
+        """``own`` with the global records that it does not override, except those named ``but``."""
+        known = but.union(keyword for keyword, _ in own)
+        return [item for item in self._records.items() if item[0] not in known] + own
+
+    def header_for(self, at: int, own: PaxRecords, folded: PaxRecords) -> bytes:
+        """The pax header blocks for ``folded``; shared by all members without records of their own.
+
+        Raises ``CorruptShardError`` past ``FOLDED_BYTES_MAX`` a shard.
+        """
+        shared = not own and len(folded) == len(self._records)
+        if shared and self._alone is not None:
+            return self._alone
+        blocks = extension_blocks(b"x", pax_payload(folded))
+        self.charge(at, len(blocks))
+        if shared:
+            self._alone = blocks
+        return blocks
+
+    def charge(self, at: int, size_bytes: int) -> None:
+        """Count ``size_bytes`` that a member costs because its headers have to be written anew."""
+        self._folded_bytes += size_bytes
+        if self._folded_bytes > FOLDED_BYTES_MAX:
+            raise CorruptShardError(
+                self._shard,
+                at,
+                "folding the shard's global pax headers into its members, or mending its headers, "
+                f"takes more than {FOLDED_BYTES_MAX >> 20} MiB",
+            )
+
+
+HardLinks = Mapping[int, tuple[bytes, int]]
+"""Row of a hard link → (its target's name, its offset in the shard)."""
+
+
+def resolve_links(
+    shard: str, names: Sequence[bytes], links: HardLinks, unfit: Mapping[int, str]
+) -> dict[int, int]:
+    """Each hard link's row → the row of the file that it means, through chains of links.
+
+    A target is the last member of that name before the link, else the first after it: an archive
+    is unpacked in order. Names are compared without leading slashes, ``./`` and doubled slashes,
+    which writers drop from members and from targets at will. ``unfit`` says of rows why a link to
+    them cannot be resolved. Raises ``CorruptShardError``: no such member, a cycle, an unfit one.
+    """
+    rows_of: dict[bytes, list[int]] = {}
+    for row, name in enumerate(names):
+        rows_of.setdefault(_plain(name), []).append(row)
+    resolved: dict[int, int] = {}
+    for link in links:
+        chain: list[int] = []
+        row = link
+        while row in links and row not in resolved:
+            target = links[row][0]
+            chain.append(row)
+            resolved[row] = row  # a step that comes back here has closed a cycle
+            row = _target(rows_of.get(_plain(target), []), row)
+            if row < 0:
+                _fail(shard, names, chain[-1], links, "is not in this shard")
+        final = resolved.get(row, row)
+        if final in links:
+            _fail(shard, names, link, links, "leads back to the link itself")
+        if final in unfit:
+            _fail(shard, names, link, links, unfit[final])
+        for step in chain:
+            resolved[step] = final
+    return resolved
+
+
+def _plain(name: bytes) -> bytes:
+    """``name`` without what does not change where it points."""
+    if b"//" not in name and b"./" not in name and name[:1] != b"/" and name[-1:] not in b"/.":
+        return name
+    return b"/".join(part for part in name.split(b"/") if part not in (b"", b"."))
+
+
+def _target(rows: list[int], link: int) -> int:
+    """Of ``rows``, the last before ``link``, else the first after it, else -1."""
+    at = bisect_left(rows, link)
+    if at > 0:
+        return rows[at - 1]
+    later = rows[1:2] if rows[:1] == [link] else rows[:1]
+    return later[0] if later else -1
+
+
+def _fail(shard: str, names: Sequence[bytes], link: int, links: HardLinks, why: str) -> None:
+    target, offset = links[link]
+    what = f"the hard link {shown(names[link])} cannot be resolved"
+    raise CorruptShardError(shard, offset, f"{what}: its target, {shown(target)}, {why}")
+
 
 EXTENSION_BYTES_MAX = 64 << 20
 """Most bytes of one pax or long-name header; a name or an attribute is never near it."""

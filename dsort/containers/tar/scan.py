@@ -3,21 +3,37 @@
 Reads ustar, GNU and pax archives and what V7 left behind. ``TarScanner`` takes a shard in windows,
 ``scan`` in one piece; both give the same ``MemberTable``, or ``CorruptShardError`` with the shard,
 the byte offset and the reason. Every header's checksum is verified and every header ends where the
-next begins; nothing is skipped over and nothing guessed.
+next begins; nothing is skipped over and nothing guessed. Plain headers are read many at a time
+(``vector``), the others one by one (``member``).
 
-Plain headers are read many at a time (``tar_vector``), the others one by one (``tar_member``).
+Where a tar ends: a torn write or a preallocated download leaves zeros in place of members, and two
+zero blocks are an end marker. What tells them apart is the padding: GNU tar, Python and others fill
+up a *record* of 10,240 bytes, so that the archive is a whole number of records and less than one of
+them is padding; Go, Rust and dsort pad with nothing. Other zeros are noted: as unusual, where
+``tar -b`` (records of a power of two, up to 1 MiB) or ``tar -A`` (which copies a padded tar and
+pads the whole once more) may have left them, else as unexplained. Zeros within the last record of
+a padded tar are what a shorter tar would have there as well: nothing in the bytes shows it.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from dsort.containers.tar.ends import END_BYTES, EndWatch
-from dsort.containers.tar.global_headers import GlobalRecords
-from dsort.containers.tar.headers import BLOCK_BYTES, padded_bytes, parse_header
-from dsort.containers.tar.member import TarMember, read_member, read_records
-from dsort.containers.tar.rewrite import link_target, other_name, renamed, retargeted
-from dsort.containers.tar.rows import RowGatherer
+from dsort.containers.tar.header import (
+    BLOCK_BYTES,
+    padded_bytes,
+    parse_header,
+    regular_file_headers,
+)
+from dsort.containers.tar.member import (
+    GlobalRecords,
+    TarMember,
+    Window,
+    WindowEndError,
+    read_member,
+    read_records,
+    resolve_links,
+)
 from dsort.containers.tar.vector import (
     Blocks,
     HeaderRun,
@@ -25,20 +41,234 @@ from dsort.containers.tar.vector import (
     find_by_magic,
     read_headers,
 )
-from dsort.containers.tar.window import Window, WindowEndError
-from dsort.data.columns import Int64s, UInt8s, UInt64s
-from dsort.data.members import MemberTable, ScanNotes
+from dsort.data.columns import BytesColumn, Int64s, UInt8s, UInt64s
+from dsort.data.members import MemberKind, MemberTable, ScanNotes
 from dsort.errors import CorruptShardError
 
 __all__ = [
     "END_OF_ARCHIVE",
     "TarScanner",
-    "link_target",
-    "other_name",
-    "renamed",
-    "retargeted",
     "scan",
 ]
+
+END_BYTES = 2 * BLOCK_BYTES
+_USUAL_RECORD_BYTES = 20 * BLOCK_BYTES
+_OTHER_RECORD_BYTES_MIN, _OTHER_RECORD_BYTES_MAX = 32 << 10, 1 << 20
+
+
+class EndWatch:
+    """What is known of the ends of the archives in one shard of ``size_bytes``."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._start = 0  # of the archive that is being read
+        self._marker_at = 0  # of that archive
+        self._holds_anything = False
+        self.missing_end = True
+        self.trailing_bytes = 0
+        self.unexplained_zeros = 0
+        self.concatenated = 0
+        self.unusual_padding = 0
+
+    @property
+    def blank(self) -> bool:
+        """Whether there is nothing in the shard but zeros, and more than an end marker; or not even
+        that. An end marker alone is a whole tar of no members, and too short to have had one."""
+        return not self._holds_anything and self._size_bytes != END_BYTES
+
+    def note_content(self) -> None:
+        """There is something other than zeros."""
+        self._holds_anything = True
+
+    def note_marker(self, at: int, length: int) -> None:
+        """``length`` zero bytes at ``at`` end the archive; an end marker, if they are as many."""
+        self._marker_at = at
+        self.missing_end = length < END_BYTES
+
+    def note_archive(self, at: int) -> None:
+        """Another archive begins at ``at``, behind the zeros of the one before it."""
+        padding = at - self._marker_at - END_BYTES
+        length = at - self._start
+        if not self._holds_anything:  # a tar of no members, as GNU tar and Python write it
+            explained = length in (END_BYTES, _USUAL_RECORD_BYTES)
+        else:
+            # Of unusual records both have to be: a hole in a file ends at such a place as well,
+            # but the file hardly does.
+            both = length | (self._size_bytes - at)
+            explained = padding < max(_USUAL_RECORD_BYTES, _other_record_bytes(both))
+        if not explained:
+            self.unexplained_zeros += padding
+        self._start = at
+        self.missing_end = True
+        self.concatenated += 1
+
+    def note_trailing(self, at: int) -> None:
+        """From ``at`` on there is something that is no tar."""
+        self._holds_anything = True
+        self.trailing_bytes = self._size_bytes - at
+
+    def finish(self) -> None:
+        """The shard has been read to its end."""
+        if self.missing_end or self.trailing_bytes or self.blank:
+            return
+        padding = self._size_bytes - self._marker_at - END_BYTES
+        # ``tar -A`` puts a tar behind another that is not a whole number of records.
+        lengths = (self._size_bytes, self._size_bytes - self._start)
+        usual = any(length % _USUAL_RECORD_BYTES == 0 for length in lengths)
+        if padding == 0 or (usual and padding < _USUAL_RECORD_BYTES):
+            return
+        twice = usual and padding < 2 * _USUAL_RECORD_BYTES + END_BYTES
+        if twice or padding < _other_record_bytes(lengths[1]):
+            self.unusual_padding = padding
+        else:
+            self.unexplained_zeros += padding
+
+
+def _other_record_bytes(length: int) -> int:
+    """The largest power of two that may be the size of the records of so long an archive; or 0."""
+    size_bytes = min(length & -length, _OTHER_RECORD_BYTES_MAX)
+    return size_bytes if size_bytes >= _OTHER_RECORD_BYTES_MIN else 0
+
+
+_NO_FILE = {
+    MemberKind.SYMLINK: "is a symbolic link",
+    MemberKind.DIRECTORY: "is a directory",
+    MemberKind.DEVICE: "is a device",
+}
+_NUMBERS = 4  # range start, range end, payload start, payload bytes
+
+
+class RowGatherer:
+    """Members in shard order; ``links_resolved`` and then ``table`` turn them into a table."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._names: list[BytesColumn] = []
+        self._kinds: list[UInt8s] = []
+        self._numbers: list[Int64s] = []  # shape (4, n)
+        self._pending: list[TarMember] = []
+        self._literals: dict[int, bytes] = {}
+        self._links: dict[int, TarMember] = {}
+        self._sparse: set[int] = set()
+        self.mended: list[int] = []
+        self.long_names_repeated: list[int] = []
+        self.unsafe_prefixes: list[int] = []
+
+    def add(self, member: TarMember) -> None:
+        """One more member."""
+        self._pending.append(member)
+        self._keep_apart(self.count, member)
+        self.count += 1
+
+    def add_run(
+        self, run: HeaderRun, base: int, one_by_one: dict[int, TarMember], count: int
+    ) -> None:
+        """The first ``count`` members of ``run``, whose block 0 is at byte ``base`` of the shard.
+
+        ``one_by_one`` has those of these rows that were read one by one, the same in extent.
+        """
+        self._flush()
+        names, kind = run.names, run.kind[:count]
+        numbers = np.empty((_NUMBERS, count), np.int64)
+        for at, column in enumerate((run.start, run.after, run.main + 1)):
+            np.multiply(column[:count], BLOCK_BYTES, out=numbers[at])
+        numbers[:3] += base
+        numbers[3] = run.payload_bytes[:count]
+        if one_by_one:
+            texts = names.tolist()[:count]
+            for row, member in one_by_one.items():
+                texts[row] = member.name
+                kind[row] = member.kind
+                numbers[0, row] = member.range_start
+                numbers[3, row] = member.payload_bytes
+                self._keep_apart(self.count + row, member)
+            names = BytesColumn.of(texts)
+        elif count < len(names):
+            names = BytesColumn(names.offsets[: count + 1], names.blob[: names.offsets[count]])
+        self._append(names, kind, numbers)
+        self.count += count
+
+    def links_resolved(self, shard: str) -> int:
+        """Turn hard links into the files that they mean; how many there were.
+
+        Raises ``CorruptShardError`` for one whose data is not in the shard.
+        """
+        self._join()
+        if not self._links:
+            return 0
+        kind, (range_start, range_end, payload_start, payload_bytes) = (
+            self._kinds[0],
+            self._numbers[0],
+        )
+        odd = np.flatnonzero((kind != MemberKind.FILE) & (kind != MemberKind.HARDLINK)).tolist()
+        unfit = {row: _NO_FILE[MemberKind(kind[row])] for row in odd}
+        unfit.update(dict.fromkeys(self._sparse, "is a sparse file"))
+        links = {row: (link.link_target, link.range_start) for row, link in self._links.items()}
+        meant = resolve_links(shard, self._names[0].tolist(), links, unfit)
+        for row, link in self._links.items():
+            target = meant[row]
+            start, size_bytes = int(payload_start[target]), int(payload_bytes[target])
+            self._literals[row] = regular_file_headers(link.link_headers, size_bytes)
+            kind[row] = MemberKind.FILE
+            range_start[row] = payload_start[row] = start
+            range_end[row] = start + padded_bytes(size_bytes)
+            payload_bytes[row] = size_bytes
+        return len(self._links)
+
+    def table(self, notes: ScanNotes) -> MemberTable:
+        """All rows as a table."""
+        self._join()
+        range_start, range_end, payload_start, payload_bytes = self._numbers[0]
+        return MemberTable(
+            self._names[0],
+            self._kinds[0],
+            payload_start,
+            payload_bytes,
+            range_start,
+            range_end - range_start,
+            dict(self._literals),
+            notes,
+        )
+
+    def _keep_apart(self, row: int, member: TarMember) -> None:
+        if member.literal:
+            self._literals[row] = member.literal
+        if member.kind == MemberKind.HARDLINK:
+            self._links[row] = member
+        if member.sparse:
+            self._sparse.add(row)
+        if member.mended:
+            self.mended.append(row)
+        if member.long_name_repeated:
+            self.long_names_repeated.append(row)
+        if member.unsafe_prefix:
+            self.unsafe_prefixes.append(row)
+
+    def _append(self, names: BytesColumn, kind: UInt8s, numbers: Int64s) -> None:
+        self._names.append(names)
+        self._kinds.append(kind)
+        self._numbers.append(numbers)
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        members, self._pending = self._pending, []
+        numbers = [(m.range_start, m.end, m.payload_start, m.payload_bytes) for m in members]
+        self._append(
+            BytesColumn.of([member.name for member in members]),
+            np.array([member.kind for member in members], np.uint8),
+            np.array(numbers, np.int64).T,
+        )
+
+    def _join(self) -> None:
+        """Make one batch of all."""
+        self._flush()
+        if len(self._kinds) != 1:
+            self._append(BytesColumn.of([]), np.zeros(0, np.uint8), np.zeros((4, 0), np.int64))
+        self._names = [BytesColumn.concat(self._names)]
+        self._kinds = [np.concatenate(self._kinds)]
+        self._numbers = [np.concatenate(self._numbers, axis=1)]
+
 
 END_OF_ARCHIVE = bytes(END_BYTES)
 """What ends an output shard: two zero blocks, and nothing after them."""
@@ -81,7 +311,7 @@ class TarScanner:
         self._run_headers = _RUN_HEADERS_MIN
         self._blocks_each = float(_SMALL_BLOCKS_MAX + 1)  # a guess until members have been seen
         self._hops_due = 0
-        self._by_book_due = 0
+        self._one_by_one_due = 0
         self._penalty = 1
         self._ends = EndWatch(size_bytes)
         self._labels_dropped = 0
@@ -161,8 +391,8 @@ class TarScanner:
             while self._at < window.end:
                 if self._ended:
                     self._read_tail(window)
-                elif self._by_book_due or self._governing:
-                    self._by_book_due = max(self._by_book_due - 1, 0)
+                elif self._one_by_one_due or self._governing:
+                    self._one_by_one_due = max(self._one_by_one_due - 1, 0)
                     self._read_entry(window)
                 elif not self._read_run(window, blocks, base):
                     self._read_entry(window)
@@ -170,7 +400,7 @@ class TarScanner:
             del blocks  # an error's traceback would keep them, and with them a mapped file
 
     def _read_run(self, window: Window, blocks: Blocks, base: int) -> bool:
-        """Read many members at once; False if the next one has to be read by the book."""
+        """Read many members at once; False if the next one has to be read by itself."""
         first = (self._at - base) // BLOCK_BYTES
         if first >= blocks.count:
             return False
@@ -178,12 +408,12 @@ class TarScanner:
         run = read_headers(blocks, found, (self._size_bytes - base) // BLOCK_BYTES)
         count = 0
         if run is not None:
-            by_book, count = self._members_by_book(window, run, base)
+            one_by_one, count = self._members_one_by_one(window, run, base)
         if run is None or count == 0:
             self._learn(len(found), 0, 0, by_magic)
             return False
         end = int(run.after[count - 1])
-        self._rows.add_run(run, base, by_book, count)
+        self._rows.add_run(run, base, one_by_one, count)
         self._ends.note_content()
         self._at = base + end * BLOCK_BYTES
         self._learn(len(found), int(np.searchsorted(found, end)), end - first, by_magic)
@@ -212,17 +442,17 @@ class TarScanner:
         if read >= _WORTH_A_RUN:
             self._penalty = 1
         else:
-            self._by_book_due = self._penalty
+            self._one_by_one_due = self._penalty
             self._penalty = min(2 * self._penalty, _PENALTY_MAX)
 
-    def _members_by_book(
+    def _members_one_by_one(
         self, window: Window, run: HeaderRun, base: int
     ) -> tuple[dict[int, TarMember], int]:
         """The special members of ``run``, and how many of its members hold good.
 
-        Where the book and the run differ on a member's extent, the run ends before it.
+        Where reading one by one and the run differ on a member's extent, the run ends before it.
         """
-        by_book: dict[int, TarMember] = {}
+        one_by_one: dict[int, TarMember] = {}
         for row in np.flatnonzero(run.special).tolist():
             start, end = (
                 int(column[row]) * BLOCK_BYTES + base for column in (run.start, run.after)
@@ -232,11 +462,11 @@ class TarScanner:
                 block = window.header_block(start)
                 member = read_member(window, start, block, self._governing)
             except (CorruptShardError, WindowEndError):
-                return by_book, row  # it will be met again, and said then
+                return one_by_one, row  # it will be met again, and said then
             if (member.payload_start, member.end) != (payload_start, end):
-                return by_book, row
-            by_book[row] = member
-        return by_book, len(run.kind)
+                return one_by_one, row
+            one_by_one[row] = member
+        return one_by_one, len(run.kind)
 
     def _read_entry(self, window: Window) -> None:
         """Read the member, global header, volume label or zero block that comes next."""

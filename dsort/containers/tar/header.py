@@ -1,0 +1,454 @@
+"""Tar headers one at a time: fields to values and values to fields. Strict, and slow but sure.
+
+The layout is POSIX.1-1988 (ustar) with the GNU and POSIX.1-2001 (pax) extensions. What real tars
+do beyond those texts is read as GNU tar and Python's ``tarfile`` read it; where the two disagree
+on where a member ends, the header is refused rather than guessed at.
+
+Numbers besides the size (mode, owner, group, time, device): a scan does not need them, but
+``tarfile`` and Go's ``archive/tar`` stop at a header with one that they cannot read, and would lose
+all members after it. ``odd_numbers`` finds such a header, ``mended`` writes its numbers anew.
+
+To change one thing about a member, its group of headers is taken apart into pax records, GNU long
+names and the main header, changed, and put together again: pax header first, then long link target
+and long name, then the main one.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import NamedTuple
+
+from dsort.errors import CorruptShardError
+
+__all__ = [
+    "BLOCK_BYTES",
+    "POSIX_MAGIC",
+    "Header",
+    "PaxRecords",
+    "compression_of",
+    "extension_blocks",
+    "link_target",
+    "mended",
+    "odd_number",
+    "odd_numbers",
+    "other_name",
+    "padded_bytes",
+    "parse_header",
+    "parse_pax",
+    "pax_payload",
+    "regular_file_headers",
+    "renamed",
+    "retargeted",
+    "shown",
+    "unsafe_prefix",
+    "until_nul",
+]
+
+BLOCK_BYTES = 512
+POSIX_MAGIC = b"ustar\0"
+GNU_MAGIC = b"ustar  \0"  # magic and version in one: old GNU headers have no version of their own
+OCTAL_SIZE_MAX = 0o77777777777
+
+PaxRecords = list[tuple[bytes, bytes]]
+"""(keyword, value) in file order. Not a dict: GNU sparse 0.0 repeats its keywords."""
+
+_SIZE = slice(124, 136)
+_CHECKSUM = slice(148, 156)
+_MAGIC = slice(257, 263)
+_PREFIX = slice(345, 500)
+_PREFIXLESS = b"LKS"  # for tarfile, too: names of names, and sparse maps
+_OCTAL_DIGITS = b"01234567"
+_SHOWN_MAX = 300
+_COMPRESSIONS = (
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"BZh", "bzip2"),
+    (b"\xfd7zXZ\0", "xz"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"PK\x03\x04", "zip"),
+)
+
+
+class Header(NamedTuple):
+    """One 512-byte header whose checksum holds. ``name`` has the ustar prefix applied."""
+
+    typeflag: bytes
+    name: bytes
+    link_target: bytes
+    size_bytes: int
+    block: bytes
+
+
+def padded_bytes(size_bytes: int) -> int:
+    """``size_bytes`` rounded up to whole blocks."""
+    return (size_bytes + BLOCK_BYTES - 1) & -BLOCK_BYTES
+
+
+def until_nul(field: bytes) -> bytes:
+    """The text of a field that ends at its first NUL or at its width."""
+    end = field.find(0)
+    return field if end < 0 else field[:end]
+
+
+def shown(name: bytes) -> str:
+    """A member's name as an error message has it: quoted, and not endless."""
+    text = name.decode("utf-8", "replace")
+    return f"member {text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + '…'!r}"
+
+
+def compression_of(start: bytes) -> str | None:
+    """What a file that begins with ``start`` is compressed with, or None."""
+    return next((what for magic, what in _COMPRESSIONS if start.startswith(magic)), None)
+
+
+def parse_header(shard: str, at: int, block: bytes) -> Header:
+    """The header ``block`` (512 bytes at byte ``at`` of ``shard``).
+
+    Raises ``CorruptShardError``: no header at all, a wrong checksum, an unreadable size.
+    """
+    if not _checksum_holds(block):
+        raise CorruptShardError(shard, at, _what_else(at, block))
+    name, _, _ = block[:100].partition(b"\0")
+    if block[345] and block[_MAGIC] == POSIX_MAGIC:
+        name = until_nul(block[_PREFIX]) + b"/" + name
+    try:
+        size_bytes = _number(block[_SIZE])
+    except ValueError as problem:
+        raise CorruptShardError(shard, at, f"the size of {shown(name)} is {problem}") from None
+    link_target = until_nul(block[157:257]) if block[157] else b""
+    return Header(block[156:157], name, link_target, size_bytes, block)
+
+
+def stray_prefix(block: bytes) -> bytes:
+    """The text in the prefix field of a header that is not of the POSIX kind, or b"".
+
+    GNU tar, Go and dsort do not read it: old GNU headers have times there. ``tarfile`` and
+    libarchive put it before the name.
+    """
+    if not block[345] or block[_MAGIC] == POSIX_MAGIC or block[156] in _PREFIXLESS:
+        return b""
+    return until_nul(block[_PREFIX])
+
+
+def unsafe_prefix(block: bytes) -> bool:
+    """Whether the header has a stray prefix with which a safe name leads out of where it is
+    unpacked."""
+    prefix = stray_prefix(block)
+    return prefix[:1] == b"/" or b".." in prefix.split(b"/")
+
+
+def _checksum_holds(block: bytes) -> bool:
+    """Whether the stored sum is that of all bytes, unsigned or (old Sun and BSD tars) signed, with
+    the checksum field itself taken as blanks."""
+    digits = block[_CHECKSUM].lstrip(b"\0 ").partition(b"\0")[0].rstrip(b" ")
+    if not digits or digits.strip(_OCTAL_DIGITS):
+        return False
+    stored, unsigned = int(digits, 8), _sum(block)
+    if stored == unsigned:
+        return True
+    high = sum(byte > 127 for byte in block[:148] + block[156:])
+    return stored == unsigned - 256 * high
+
+
+def _sum(block: bytes) -> int:
+    """The sum of the bytes of a header, its checksum field taken as blanks."""
+    summed = b"%b        %b" % (block[:148], block[156:])
+    # Adler-32's low half is 1 + the sum of the bytes mod 65521, which 256 bytes cannot reach.
+    return (zlib.adler32(summed[:256]) & 0xFFFF) + (zlib.adler32(summed[256:]) & 0xFFFF) - 2
+
+
+def _what_else(at: int, block: bytes) -> str:
+    """Why ``block`` is no header, in words."""
+    if at == 0 and (what := compression_of(block)):
+        return f"this is {what} data, not a plain tar; unpack it first"
+    if block[257:262] == b"ustar":
+        return "the header's checksum is wrong"
+    return "this is not a tar" if at == 0 else "no header where the next member should begin"
+
+
+def _number(field: bytes) -> int:
+    """A size field: octal text, or GNU's base-256. ``ValueError`` says what is wrong with it."""
+    if field[0] & 0x80:
+        if field[0] & 0x40:
+            raise ValueError("negative")
+        return int.from_bytes(bytes([field[0] & 0x3F]) + field[1:], "big")
+    digits = field.partition(b"\0")[0].strip(b" ")
+    if digits.startswith(b"-"):
+        raise ValueError("negative")
+    if digits.strip(_OCTAL_DIGITS) or (not digits and field.strip(b"\0 ")):
+        raise ValueError(f"unreadable ({field!r})")
+    return int(digits or b"0", 8)
+
+
+def size_field(size_bytes: int) -> bytes:
+    """The 12 bytes of a size field: octal, or GNU's base-256 from 8 GiB on."""
+    if size_bytes <= OCTAL_SIZE_MAX:
+        return b"%011o\0" % size_bytes
+    return b"\x80" + size_bytes.to_bytes(11, "big")
+
+
+def checksummed(block: bytes) -> bytes:
+    """The header ``block`` with its checksum field made right."""
+    return b"%b%06o\0 %b" % (block[:148], _sum(block), block[156:])
+
+
+def parse_pax(payload: bytes) -> PaxRecords:
+    """The records ``"<length> <keyword>=<value>\\n"`` of a pax header's payload.
+
+    ``ValueError`` says what is wrong: unlike tarfile, nothing after a broken record is forgiven.
+    """
+    records: PaxRecords = []
+    at = 0
+    while at < len(payload):
+        space = payload.find(b" ", at, at + 12)
+        digits = payload[at:space]
+        if space < 0 or not digits.isdigit():
+            raise ValueError("a record without a length")
+        end = at + int(digits)
+        keyword, equals, value = payload[space + 1 : end - 1].partition(b"=")
+        if end > len(payload) or payload[end - 1 : end] != b"\n" or not equals or not keyword:
+            raise ValueError("a broken record")
+        records.append((keyword, value))
+        at = end
+    return records
+
+
+def pax_payload(records: PaxRecords) -> bytes:
+    """The payload of a pax header that holds ``records``."""
+    lines = []
+    for keyword, value in records:
+        bare = len(keyword) + len(value) + 3  # blank, equals sign, newline
+        length = bare + len(str(bare))
+        length = bare + len(str(length))  # the length counts its own digits, which may be one more
+        lines.append(b"%d %b=%b\n" % (length, keyword, value))
+    return b"".join(lines)
+
+
+def extension_blocks(typeflag: bytes, payload: bytes, like: bytes | None = None) -> bytes:
+    """A pax (``x``) or GNU long-name (``L``, ``K``) header with ``payload`` and padding.
+
+    ``like`` is the header block that it replaces, if any, whose other fields are kept.
+    """
+    if like is None:
+        posix = typeflag in (b"x", b"g")
+        name = b"././@PaxHeader" if posix else b"././@LongLink"
+        magic = POSIX_MAGIC + b"00" if posix else GNU_MAGIC
+        fields = b"0000644\0" + b"0000000\0" * 2 + b"0" * 11 + b"\0" + b"0" * 11 + b"\0"
+        head = name.ljust(100, b"\0") + fields + bytes(8) + typeflag + bytes(100) + magic
+        like = head.ljust(BLOCK_BYTES, b"\0")
+    block = like[:124] + size_field(len(payload)) + like[136:]
+    return checksummed(block) + payload + bytes(-len(payload) % BLOCK_BYTES)
+
+
+_FIELDS = (100, 108), (108, 116), (116, 124), (136, 148), (329, 337), (337, 345)
+_MODE_AT, _DIRECTORY = 100, b"5"
+_PLAIN = re.compile(rb" *[0-7]*[ \0]*")
+_USUAL = re.compile(
+    rb".{100}(?:[0-7]{7}[ \0]|[0-7]{6} \0){3}.{12}[0-7]{11}[ \0].{181}"
+    rb"(?:\0{16}|(?:[0-7]{7}[ \0]|[0-7]{6} \0){2})",
+    re.DOTALL,
+)
+
+
+def odd_numbers(block: bytes) -> bool:
+    """Whether the header ``block`` has a number that some reader cannot read."""
+    if _USUAL.match(block):
+        return False
+    return any(odd_number(block[low:high]) for low, high in _FIELDS)
+
+
+def odd_number(field: bytes) -> bool:
+    """Whether some reader cannot read the number in ``field``: it is no octal number, nor one of
+    64 bits in GNU's base-256."""
+    if field[0] in (0x80, 0xFF):
+        value = _base_256(field)
+        return not -(1 << 63) <= value < 1 << 63
+    return _PLAIN.fullmatch(field) is None
+
+
+def with_plain_numbers(block: bytes) -> bytes:
+    """The header ``block`` with what it means in place of each odd number: what some reader makes
+    of it, else 0, or the mode of an ordinary file or directory."""
+    for low, high in _FIELDS:
+        field = block[low:high]
+        if odd_number(field):
+            default = 0
+            if low == _MODE_AT:
+                default = 0o755 if block[156:157] == _DIRECTORY else 0o644
+            block = block[:low] + _field(_meant(field, default), high - low) + block[high:]
+    return checksummed(block)
+
+
+def _base_256(field: bytes) -> int:
+    return int.from_bytes(field[1:], "big") - (256 ** (len(field) - 1) if field[0] == 0xFF else 0)
+
+
+def _meant(field: bytes, default: int) -> int:
+    try:
+        value = int(until_nul(field.lstrip(b"\0")).decode("ascii").strip(), 8)
+    except ValueError:
+        return default
+    return value if abs(value) < 1 << 55 else default
+
+
+def _field(value: int, width: int) -> bytes:
+    if 0 <= value < 1 << 3 * (width - 1):
+        return b"%0*o\0" % (width - 1, value)
+    mark = b"\xff" if value < 0 else b"\x80"
+    return mark + value.to_bytes(width, "big", signed=True)[1:]
+
+
+_NAME_BYTES, _PREFIX_BYTES = 100, 155
+_NAMES = (b"path", b"GNU.sparse.name")
+
+
+class _Headers:
+    """The header blocks of one member, taken apart."""
+
+    def __init__(self, blocks: bytes) -> None:
+        self.pax_block: bytes | None = None
+        self.records: PaxRecords = []
+        self.long_name: bytes | None = None
+        self.long_target: bytes | None = None
+        self._long_blocks: dict[bytes, bytes] = {}
+        at = 0
+        while True:
+            header = parse_header("", at, blocks[at : at + BLOCK_BYTES])
+            if header.typeflag not in (b"x", b"X", b"L", b"K"):
+                break
+            payload = blocks[at + BLOCK_BYTES :][: header.size_bytes]
+            if header.typeflag in (b"x", b"X"):
+                self.pax_block, self.records = header.block, parse_pax(payload)
+            elif header.typeflag == b"L":
+                self.long_name = until_nul(payload)
+                self._long_blocks[b"L"] = header.block
+            else:
+                self.long_target = until_nul(payload)
+                self._long_blocks[b"K"] = header.block
+            at += BLOCK_BYTES + padded_bytes(header.size_bytes)
+        self.main = blocks[at : at + BLOCK_BYTES]
+        self.rest = blocks[at + BLOCK_BYTES :]  # the map of an old GNU sparse member
+
+    @property
+    def posix(self) -> bool:
+        """Whether the main header is of the POSIX kind (ustar or pax), with a prefix field."""
+        return self.main[257:263] == POSIX_MAGIC
+
+    def mend_numbers(self) -> None:
+        """Make the numbers of all headers plain."""
+        self.main = with_plain_numbers(self.main)
+        if self.pax_block is not None:
+            self.pax_block = with_plain_numbers(self.pax_block)
+        for typeflag, block in self._long_blocks.items():
+            self._long_blocks[typeflag] = with_plain_numbers(block)
+
+    def set_main(self, at: int, value: bytes, width: int) -> None:
+        """Write a field of the main header, filled up with NUL."""
+        self.main = self.main[:at] + value.ljust(width, b"\0") + self.main[at + width :]
+
+    def blocks(self) -> bytes:
+        parts = []
+        if self.records:
+            parts.append(extension_blocks(b"x", pax_payload(self.records), self.pax_block))
+        for typeflag, text in ((b"K", self.long_target), (b"L", self.long_name)):
+            if text is not None:
+                like = self._long_blocks.get(typeflag)
+                parts.append(extension_blocks(typeflag, text + b"\0", like))
+        return b"".join([*parts, checksummed(self.main), self.rest])
+
+
+def renamed(headers: bytes, new_name: bytes) -> bytes:
+    """The header blocks ``headers`` of one member, for the name ``new_name``.
+
+    ``headers`` is all that stands before the payload: of a row,
+    ``literal + shard[range_start:payload_start]``. The name goes where the member's readers will
+    look for it: into the pax records if those give the name; else into the main header if it fits
+    there (100 bytes, or with the ustar prefix 255); else into a new pax record for POSIX headers,
+    into a GNU long name for all others.
+    ``ValueError`` if ``new_name`` is empty or holds a NUL byte.
+    """
+    if not new_name or 0 in new_name:
+        raise ValueError(f"not a member name: {new_name!r}")
+    parts = _Headers(headers)
+    in_pax = any(keyword in _NAMES for keyword, _ in parts.records)
+    short = _short_form(new_name, parts.posix)
+    parts.long_name = None
+    if in_pax:
+        parts.records = [(k, new_name if k in _NAMES else value) for k, value in parts.records]
+    elif short is None and (parts.posix or parts.records):
+        parts.records = [*parts.records, (b"path", new_name)]
+    elif short is None:
+        parts.long_name = new_name
+    prefix, name = short or (b"", new_name[:_NAME_BYTES])
+    parts.set_main(0, name, _NAME_BYTES)
+    if parts.posix:  # other tars keep other things there
+        parts.set_main(345, prefix, _PREFIX_BYTES)
+    elif unsafe_prefix(parts.main):
+        parts.set_main(345, b"", _PREFIX_BYTES)
+    return parts.blocks()
+
+
+def other_name(headers: bytes) -> bytes:
+    """The name that some readers see in the header blocks ``headers``, with a prefix that dsort
+    does not read (``stray_prefix``); b"" if all see the same."""
+    parts = _Headers(headers)
+    prefix = stray_prefix(parts.main)
+    if not prefix or parts.long_name or any(keyword in _NAMES for keyword, _ in parts.records):
+        return b""
+    return prefix + b"/" + until_nul(parts.main[:_NAME_BYTES])
+
+
+def link_target(headers: bytes) -> bytes:
+    """Where the link with the header blocks ``headers`` leads."""
+    parts = _Headers(headers)
+    said = dict(parts.records).get(b"linkpath")
+    return said or parts.long_target or until_nul(parts.main[157:257])
+
+
+def retargeted(headers: bytes, target: bytes) -> bytes:
+    """The header blocks ``headers`` of a link, leading to ``target``."""
+    parts = _Headers(headers)
+    in_pax = any(keyword == b"linkpath" for keyword, _ in parts.records)
+    short = len(target) <= _NAME_BYTES
+    parts.records = [
+        (keyword, target if keyword == b"linkpath" else value) for keyword, value in parts.records
+    ]
+    parts.long_target = None if short or in_pax else target
+    parts.set_main(157, target[:_NAME_BYTES], _NAME_BYTES)
+    return parts.blocks()
+
+
+def mended(headers: bytes) -> bytes:
+    """The header blocks ``headers`` of one member as all readers read them: with plain numbers, and
+    of several long names (or targets) with the last one alone."""
+    parts = _Headers(headers)
+    parts.mend_numbers()
+    return parts.blocks()
+
+
+def regular_file_headers(link_headers: bytes, size_bytes: int) -> bytes:
+    """The header blocks of a hard link, turned into those of a file of ``size_bytes`` bytes.
+
+    Name, mode, owner and times stay the link's own.
+    """
+    parts = _Headers(link_headers)
+    parts.long_target = None
+    parts.records = [item for item in parts.records if item[0] not in (b"linkpath", b"size")]
+    if size_bytes > OCTAL_SIZE_MAX and parts.posix:
+        parts.records = [*parts.records, (b"size", b"%d" % size_bytes)]
+    parts.set_main(124, size_field(size_bytes), 12)
+    parts.set_main(156, b"0", 1)
+    parts.set_main(157, b"", 100)
+    return parts.blocks()
+
+
+def _short_form(name: bytes, posix: bool) -> tuple[bytes, bytes] | None:
+    """``name`` as (prefix, name) fields of a main header, or None if it does not fit."""
+    if len(name) <= _NAME_BYTES:
+        return b"", name
+    if posix:
+        slash = name.rfind(b"/", 0, _PREFIX_BYTES + 1)
+        if slash > 0 and 0 < len(name) - slash - 1 <= _NAME_BYTES:
+            return name[:slash], name[slash + 1 :]
+    return None
