@@ -23,7 +23,7 @@ from dsort.data.tally import Tally
 from dsort.job.coordinator import run_job
 from dsort.job.events import Event, PhaseDone, RunOptions
 from dsort.job.job import Job
-from dsort.job.movement import JobMemory
+from dsort.job.memory import JobMemory
 from dsort.job.setup import output_names, with_seed
 from dsort.spec.load import parse_spec
 from dsort.stopping import StopFlag

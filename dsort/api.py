@@ -29,7 +29,7 @@ from dsort.job.journal import discard_run
 from dsort.job.journal_entries import JournalState
 from dsort.job.lease import last_attempt
 from dsort.job.manifest import manifest_name, report_name
-from dsort.job.movement import JobMemory, workers_that_fit
+from dsort.job.memory import JobMemory, workers_that_fit
 from dsort.job.resolve import begin_attempt
 from dsort.job.resume import state_of
 from dsort.job.setup import (

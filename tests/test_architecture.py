@@ -44,7 +44,6 @@ ROOMS = (
 itself; rooms of one line know nothing of each other."""
 
 KNOWN_ARROWS_UP = {
-    ("dsort.job.stale_outputs", "dsort.verification.manifest_file"),
     ("dsort.options", "dsort.job.events"),
     ("dsort.scratch.created_log", "dsort.workers.tasks"),
     ("dsort.scratch.nodes", "dsort.workers.tasks"),
@@ -55,12 +54,7 @@ PURE = (
     "closing",
     "data",
     "job/journal_entries",
-    "job/lease_rules",
-    "job/manifest",
-    "job/movement",
     "job/output_names",
-    "job/state",
-    "job/timeline",
     "keymap/match",
     "keymap/patterns",
     "keymap/text",

@@ -98,8 +98,8 @@ def _tell_stale(found: FoundJob) -> None:
     """Say what is left of replaced results that a job was to remove after its manifest."""
     from dsort.errors import InputError
     from dsort.job.early_checks import some_of
+    from dsort.job.manifest import parse_manifest
     from dsort.job.stale_outputs import left_of_replaced
-    from dsort.verification.manifest_file import parse_manifest
 
     try:
         manifest = parse_manifest(found.read())

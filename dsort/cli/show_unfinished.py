@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dsort.cli import output
 from dsort.cli.job_lookup import FoundJob
 from dsort.errors import JobConflictError, StorageError
-from dsort.job.lease_rules import Standing
+from dsort.job.lease import Standing
 
 if TYPE_CHECKING:
     from dsort.job.journal_entries import JournalState

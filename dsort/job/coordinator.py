@@ -26,8 +26,7 @@ from dsort.job.job import Job
 from dsort.job.journal import discard_run
 from dsort.job.lease import Lease
 from dsort.job.manifest import manifest_name, report_name
-from dsort.job.order import Ordering
-from dsort.job.plan import Plan, extract, make_plan
+from dsort.job.plan import Ordering, Plan, extract, make_plan
 from dsort.job.replacement import PutBack
 from dsort.job.resolve import check_output_room, resolve
 from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_bytes

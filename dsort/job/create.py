@@ -12,8 +12,7 @@ from dsort.job.extract import answers, steadily
 from dsort.job.job import Job
 from dsort.job.journal import staged
 from dsort.job.journal_entries import ShardCreated
-from dsort.job.order import Ordering
-from dsort.job.plan import Plan
+from dsort.job.plan import Ordering, Plan
 from dsort.order.cut import OutputShard
 from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import (

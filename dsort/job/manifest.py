@@ -22,30 +22,39 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
 ``mixing``         how records were mixed: counts (of each input bin, how many came to each
                    output bin), input_shards, output_shards, input_bins, output_bins,
                    output_bin_shards, chi2, degrees_of_freedom, p_value, verdict, words
-                   (``core.mixing``); null if there are no records
+                   (``order.mixing``); null if there are no records
 ``timeline``       [seconds since the attempt began, phase, bytes of that phase done, bytes a second
-                   since the row before it], at most 240 (``core.timeline``)
+                   since the row before it], at most 240 (``Timeline``)
 =================  ================================================================================
 
 Readers have to do without ``timeline`` and ``mixing``: manifests of the first releases have none.
+
+A manifest that is read back is data from outside: somebody may have edited it, or given another
+file by mistake. It is checked field by field.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from dsort.data.json_rows import Rows, json_bytes
+from dsort.errors import InputError, SpecError
+from dsort.spec.load import parse_spec
+from dsort.spec.model import JobSpec
 
 __all__ = [
     "MANIFEST_VERSION",
     "ManifestInput",
     "ManifestOutput",
+    "StoredManifest",
     "index_name",
     "manifest_bytes",
     "manifest_name",
+    "parse_manifest",
     "reactions_name",
     "report_name",
     "wids_index_bytes",
@@ -178,3 +187,78 @@ def _rows(kind: type, shards: Sequence[object]) -> Rows:
     names = [field.name for field in fields(kind)]
     values = attrgetter(*names)
     return Rows(dict(zip(names, values(shard), strict=True)) for shard in shards)
+
+
+_Row = TypeVar("_Row", ManifestInput, ManifestOutput)
+_TYPES: Mapping[str, type] = {"int": int, "str": str}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredManifest:
+    """What a manifest says, checked for type."""
+
+    job_id: str
+    spec: JobSpec
+    inputs: tuple[ManifestInput, ...]
+    outputs: tuple[ManifestOutput, ...]
+    totals: Mapping[str, Any]
+    index: str | None
+
+
+def parse_manifest(data: bytes) -> StoredManifest:
+    """The manifest in ``data``; ``InputError`` if it is none, or one of another version."""
+    try:
+        content = json.loads(data.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError):
+        raise _no_manifest("it is not JSON") from None
+    if not isinstance(content, dict) or "manifest" not in content:
+        raise _no_manifest("it has no field manifest")
+    version = content["manifest"]
+    if version != MANIFEST_VERSION:
+        raise InputError(
+            f"this is a manifest of version {version}, and this dsort reads {MANIFEST_VERSION}",
+            hint="use the dsort that made it, or a newer one",
+        )
+    try:
+        spec = parse_spec(_field(content, "spec", dict)).spec
+    except SpecError as error:
+        raise _no_manifest(f"its spec is none: {error}") from None
+    index = content.get("index")
+    return StoredManifest(
+        job_id=_field(content, "job_id", str),
+        spec=spec,
+        inputs=_stored_rows(content, "inputs", ManifestInput),
+        outputs=_stored_rows(content, "outputs", ManifestOutput),
+        totals=_field(content, "totals", dict),
+        index=None if index is None else _field(content, "index", str),
+    )
+
+
+def _stored_rows(content: Mapping[str, Any], name: str, kind: type[_Row]) -> tuple[_Row, ...]:
+    rows: Sequence[Any] = _field(content, name, list)
+    made = []
+    for position, row in enumerate(rows):
+        where = f"{name}[{position}]"
+        if not isinstance(row, dict):
+            raise _no_manifest(f"{where} is no object")
+        values = {
+            each.name: _field(row, each.name, _TYPES[str(each.type)], where)
+            for each in fields(kind)
+        }
+        made.append(kind(**values))
+    return tuple(made)
+
+
+def _field(content: Mapping[str, Any], name: str, kind: type, where: str = "") -> Any:
+    value = content.get(name)
+    if type(value) is not kind:
+        path = f"{where}.{name}" if where else name
+        raise _no_manifest(f"{path} is missing or of another type")
+    return value
+
+
+def _no_manifest(reason: str) -> InputError:
+    return InputError(
+        f"this is no manifest of a dsort job: {reason}",
+        hint="give the id of a finished job, or the path of its manifest.json",
+    )

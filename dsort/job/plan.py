@@ -1,38 +1,307 @@
 """The phases that decide: survey, extract, duplicates, order, cut. Run by tasks on the runtime.
 
-Nothing here looks at payload; what workers answer are counts and positions.
+Nothing here looks at payload; what workers answer are counts and positions. Records whose key an
+earlier record has are found by ranges of the key hash.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
+import numpy as np
 import xxhash
 
-from dsort.data.tally import Tally, tally_rows, tally_told
-from dsort.errors import InvariantError, SpecError, SpecProblem, StorageError
-from dsort.job.duplicates import (
-    RENAME_FILE,
-    Dropped,
-    Renamed,
-    rename_duplicates,
-    settle_duplicates,
-)
+from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.tally import SAMPLES_MAX, Tally, tally_rows, tally_told
+from dsort.errors import DuplicateError, InvariantError, SpecError, SpecProblem, StorageError
 from dsort.job.extract import SPLITTERS_FILE, Extraction, answers, pick_bucket_splitters, steadily
 from dsort.job.job import Job
-from dsort.job.order import Ordering
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.reactions import store_reactions
 from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, merge_pieces
+from dsort.order.duplicates import new_keys
 from dsort.order.mixing_counts import MixingTally, judge_mixing
+from dsort.scratch.columns import columns_bytes
 from dsort.scratch.index import check_renames, check_splitters
+from dsort.scratch.requests import DistinctKeyHashes, Positions, PositionsOf, RemoveSpill
 from dsort.sizes import format_bytes
 from dsort.storage.small_objects import parse_json
-from dsort.workers.tasks import CutDone, CutTask, ExtractDone
+from dsort.workers.tasks import (
+    CutDone,
+    CutTask,
+    DuplicatesDone,
+    DuplicatesTask,
+    ExtractDone,
+    OrderDone,
+    OrderTask,
+    Task,
+)
 
-__all__ = ["Plan", "extract", "make_plan"]
+__all__ = [
+    "RENAME_FILE",
+    "Dropped",
+    "Ordering",
+    "Plan",
+    "Renamed",
+    "extract",
+    "make_plan",
+    "rename_duplicates",
+    "settle_duplicates",
+]
+
+DROP_FILE, RENAME_FILE = "drop.col", "rename.col"
+PART_BYTES = 16 << 20
+OPENED_FILES_MAX = 1 << 20
+HASH_BYTES = 40
+"""Memory a record takes in the search for duplicates: hash, positions, and their sorted copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What is to be left out: so many records, named in the shared file ``file`` ("" if none).
+    ``found``: (part, home) of the parts of the search that found any, left out or not."""
+
+    count: int = 0
+    file: str = ""
+    tally: Tally = field(default_factory=Tally)
+    found: tuple[tuple[int, str], ...] = ()
+
+
+def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
+    """What ``duplicate_keys`` drops; ``DuplicateError`` where it says to abort."""
+    reaction = job.spec.config.duplicate_keys
+    indexed = job.spec.index == "wids"
+    if reaction == "rename":  # they were settled before the payload moved
+        return Dropped()
+    if reaction == "ignore" and not indexed:
+        return Dropped()
+    kind = "duplicate_keys_dropped" if reaction == "drop" else "duplicate_keys"
+    told = "" if reaction == "abort" or job.journal is None else kind
+    found = _find_duplicates(job, extraction, want_rows=reaction == "drop", told=told)
+    count = sum(part.count for part in found)
+    if count == 0:
+        return Dropped()
+    samples = _samples(job, found)
+    if reaction == "abort":
+        raise DuplicateError(
+            f"{count} records have the key of an earlier record: {', '.join(samples[:3])}",
+            hint="duplicate_keys: rename or drop settles them, warn lets them be",
+        )
+    if indexed and reaction != "drop":
+        raise DuplicateError(
+            f"{count} records have the key of an earlier record: {', '.join(samples[:3])}; wids "
+            "and webdataset take neighbours of one key for one sample, so that an index would be "
+            "wrong",
+            hint="duplicate_keys: rename or drop settles them; or leave out index: wids",
+        )
+    tally = Tally()
+    tally.add(kind, count, samples)
+    parts = tuple((part.part, part.home) for part in found if part.count)
+    if reaction != "drop":
+        return Dropped(tally=tally, found=parts)
+    rows = _positions(job, found)
+    order = np.lexsort((rows.ordinal, rows.shard))
+    _share(job, DROP_FILE, rows.shard[order], rows.ordinal[order], rows.nth[order], None)
+    return Dropped(count, DROP_FILE, tally, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The shared file of the records that get new keys ("" if there are none)."""
+
+    file: str = ""
+    tally: Tally = field(default_factory=Tally)
+
+
+def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
+    """Choose new keys for all duplicates."""
+    found = _find_duplicates(job, survey, want_rows=True)
+    count = sum(part.count for part in found)
+    if count == 0:
+        return Renamed()
+    rows = _positions(job, found)
+    order = np.lexsort((rows.ordinal, rows.shard))
+    taken = [
+        job.runtime.ask(home, DistinctKeyHashes(survey.stage, shards))
+        for home, shards in survey.places().by_home()
+    ]
+    keys = rows.keys.take(order)
+    fresh = new_keys(keys.tolist(), rows.nth[order], np.unique(np.concatenate(taken)))
+    shard = rows.shard[order]
+    _share(job, RENAME_FILE, shard, rows.ordinal[order], rows.nth[order], BytesColumn.of(fresh))
+    tally = Tally()
+    samples = (
+        f"{job.inputs[int(shard[row])].name}: {_shown(keys[row])} → {_shown(fresh[row])}"
+        for row in range(min(count, SAMPLES_MAX))
+    )
+    tally.add("duplicate_keys_renamed", count, samples)
+    return Renamed(RENAME_FILE, tally)
+
+
+def _find_duplicates(
+    job: Job, extraction: Extraction, *, want_rows: bool, told: str = ""
+) -> list[DuplicatesDone]:
+    """Search by ranges of the key hash, each small enough for one worker's memory."""
+    records = sum(facts.records for facts in extraction.done.values())
+    if not records:
+        return []
+    parts = _parts(job, records * HASH_BYTES)
+    bounds = [part * (1 << 64) // parts for part in range(parts)] + [0]
+    tasks: Iterator[Task] = (
+        DuplicatesTask(
+            part,
+            bounds[part],
+            bounds[part + 1],
+            extraction.where,
+            extraction.stage,
+            want_rows,
+            told,
+        )
+        for part in range(parts)
+    )
+    found: dict[int, DuplicatesDone] = {}
+    for _, done in answers(job, tasks):
+        assert isinstance(done, DuplicatesDone)
+        found[done.part] = done
+    return [found[part] for part in range(parts)]
+
+
+def _parts(job: Job, size_bytes: int) -> int:
+    """How many ranges of hashes: each fits in a worker's buffer, all workers have one, and none is
+    large, so that memory does not grow with the data. But every range opens every index file."""
+    needed = -(-size_bytes // max(job.moving.buffer_bytes, 1))
+    wanted = max(job.moving.workers, -(-size_bytes // PART_BYTES))
+    return max(needed, min(wanted, OPENED_FILES_MAX // max(len(job.inputs), 1)), 1)
+
+
+def _samples(job: Job, found: Iterable[DuplicatesDone]) -> list[str]:
+    """Some duplicates' names, the same whatever the number of parts."""
+    rows = sorted(sample for part in found for sample in part.samples)
+    return [f"{job.inputs[shard].name}: {_shown(key)}" for shard, _, key in rows[:SAMPLES_MAX]]
+
+
+def _positions(job: Job, found: Iterable[DuplicatesDone]) -> Positions:
+    """Where the duplicates are that the parts of the search found."""
+    parts: list[Positions] = [
+        job.runtime.ask(part.home, PositionsOf(f"duplicates-{part.part}.col"))
+        for part in found
+        if part.count
+    ]
+    return Positions(
+        np.concatenate([part.shard for part in parts]),
+        np.concatenate([part.ordinal for part in parts]),
+        np.concatenate([part.nth for part in parts]),
+        BytesColumn.concat(part.keys for part in parts),
+    )
+
+
+def _share(
+    job: Job, name: str, shard: Int64s, ordinal: Int64s, nth: Int64s, keys: BytesColumn | None
+) -> None:
+    """Give all homes positions, sorted by (shard, ordinal), with what goes with them."""
+    columns = {"shard": shard, "ordinal": ordinal, "nth": nth, "keys": keys}
+    job.share_kept(name, columns_bytes(columns))
+
+
+def _shown(key: bytes) -> str:
+    return key.decode("utf-8", "backslashreplace")
+
+
+FREED_SHARE = 32
+"""The journal is written at least each time that so great a share of the buckets is spent: scratch
+is to shrink as the outputs grow."""
+
+
+@dataclass(slots=True, eq=False)
+class Ordering:
+    """All buckets of one extraction. ``drop``: the shared file of records to leave out, or "".
+
+    ``facts``: what is known of each bucket, for good; ``_homes``: where it is in order now.
+    ``_spent``: buckets whose records are all written.
+    """
+
+    job: Job
+    extraction: Extraction
+    drop: str = ""
+    facts: dict[int, OrderDone] = field(default_factory=dict)
+    _homes: dict[int, str] = field(default_factory=dict)
+    _where: str = ""
+    _spent: set[int] = field(default_factory=set)
+    _unfreed: set[int] = field(default_factory=set)
+
+    @property
+    def where(self) -> str:
+        """The shared file that says which home has which shard."""
+        return self.extraction.where
+
+    @property
+    def buckets(self) -> int:
+        """How many there are."""
+        return self.extraction.buckets
+
+    def complete(self) -> None:
+        """Order what is not in order, or lies elsewhere by now than when it was ordered."""
+        self.extraction.complete()
+        if self._where != self.where:
+            self._homes.clear()
+            self._where = self.where
+        missing = [
+            bucket
+            for bucket in range(self.buckets)
+            if bucket not in self._homes and bucket not in self._spent
+        ]
+        tasks = (OrderTask(bucket, self.where, self.drop) for bucket in missing)
+        for _, facts in answers(self.job, tasks):
+            assert isinstance(facts, OrderDone)
+            self._take(facts)
+
+    def lose(self, home: str) -> None:
+        """See :class:`~dsort.job.extract.Restaged`."""
+        self.extraction.lose(home)
+
+    def home_of(self, bucket: int) -> str:
+        """The home that has a bucket in order."""
+        return self._homes[bucket]
+
+    def in_order(self) -> list[OrderDone]:
+        """What is known of all buckets, in their order."""
+        return [self.facts[bucket] for bucket in range(self.buckets)]
+
+    def spend(self, buckets: tuple[int, ...]) -> None:
+        """Their records are written: the room that their spill takes is free, as soon as the
+        journal says so. Whoever goes on with the job could not write them again."""
+        self._spent.update(buckets)
+        if self.extraction.spill:
+            self._unfreed.update(buckets)
+            if len(self._unfreed) * FREED_SHARE >= self.buckets:
+                self.job.flush()
+        self.free()
+
+    def want_all(self) -> None:
+        """From now on what is spent has to be in order, too: written records are compared with it,
+        for which their spill is not needed."""
+        self._spent.clear()
+
+    def free(self) -> None:
+        """Give back the room of what is spent, as far as it may be."""
+        if self._unfreed and self.job.is_recorded:
+            freed = tuple(sorted(self._unfreed))
+            self._unfreed.clear()
+            for home, workers in self.extraction.spilled_by().items():
+                self.job.runtime.tell(home, RemoveSpill(freed, workers))
+
+    def _take(self, facts: OrderDone) -> None:
+        self._homes[facts.bucket] = facts.home
+        known = self.facts.setdefault(facts.bucket, facts)
+        before = (known.records, known.dropped, known.stored_bytes, known.payload_bytes)
+        now = (facts.records, facts.dropped, facts.stored_bytes, facts.payload_bytes)
+        if before != now:
+            raise InvariantError(f"bucket {facts.bucket} has {now} now, it had {before}")
+        if known is facts and self.job.state.phase == "plan":
+            self.job.advance(records=facts.records, bytes_done=facts.stored_bytes)
+
 
 OVERHEAD_TOLD_FROM = 1.5
 """So many times their payload output shards may be large without a word."""

@@ -24,7 +24,7 @@ from dsort.job.journal_entries import InputRow, InputsResolved, JobAccepted, Mov
 from dsort.job.known_outputs import checksums, compare_sizes, known_outputs
 from dsort.job.lease import Lease
 from dsort.job.manifest import report_name
-from dsort.job.movement import (
+from dsort.job.memory import (
     Movement,
     NotMappableError,
     TooLittleMemoryError,

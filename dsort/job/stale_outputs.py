@@ -13,13 +13,12 @@ from dsort.errors import InputError, ObjectNotFoundError, StorageError
 from dsort.job.early_checks import existing_names, some_of
 from dsort.job.job import Job
 from dsort.job.known_outputs import listed_outputs
-from dsort.job.manifest import manifest_name
+from dsort.job.manifest import StoredManifest, manifest_name, parse_manifest
 from dsort.job.plan import Plan
 from dsort.job.replacement import each_at_once
 from dsort.job.setup import output_names
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small
-from dsort.verification.manifest_file import StoredManifest, parse_manifest
 
 __all__ = ["left_of_replaced", "look_for_stale", "remove_stale"]
 

@@ -25,8 +25,14 @@ from dsort.order.sort import stable_argsort
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.verification.findings import Findings, ProgressTeller
-from dsort.verification.read import ShardReader, joined_digests, member_digests
-from dsort.verification.shard_records import RecordSizes, ShardRecords, with_new_keys
+from dsort.verification.read import (
+    RecordSizes,
+    ShardReader,
+    ShardRecords,
+    joined_digests,
+    member_digests,
+    with_new_keys,
+)
 from dsort.workers.safe_names import find_unsafe, with_safe_names
 from dsort.workers.shard_bytes import ShardBytes
 

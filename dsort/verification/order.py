@@ -17,7 +17,7 @@ import numpy as np
 from dsort.data.columns import Bools
 from dsort.order.content import ContentValueError, content_key
 from dsort.order.rule import SortRule
-from dsort.verification.shard_records import ShardRecords
+from dsort.verification.read import ShardRecords
 from dsort.workers.shard_bytes import ShardBytes
 
 __all__ = ["OrderSeen", "OrderWatch", "SortValue", "natural_value", "sort_values"]

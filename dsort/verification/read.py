@@ -2,23 +2,34 @@
 
 A shard that fits in the buffer is read in one piece. Of a larger one the headers are read first,
 then its bytes, window by window.
+
+The records of an input are as the job's reactions settle them, those of an output as they lie
+there. An output says nowhere where a record ends. Members side by side with one key are one record,
+and a name that comes again begins another one. But records of one key may lie side by side and have
+no name in common: then the inputs say which records to look for.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from dsort.closing import Closing
-from dsort.data.columns import Int64s, UInt64s
+from dsort.containers.tar.header import renamed
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
+from dsort.data.hashing import hash_keys
 from dsort.data.index import Segments
-from dsort.data.members import MemberTable
+from dsort.data.members import MemberKind, MemberTable
+from dsort.data.records import STRAY_SALT, FormedRecords, split_names
+from dsort.order.duplicates import repeated_hashes
 from dsort.stopping import StopFlag
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.workers.shard_bytes import PayloadBuffer, ShardBytes
@@ -27,10 +38,14 @@ from dsort.workers.slices import slices_of
 __all__ = [
     "DIGEST_BYTES",
     "Checksums",
+    "KnownRecords",
     "ShardReader",
+    "ShardRecords",
     "digest_of",
     "joined_digests",
     "member_digests",
+    "output_records",
+    "with_new_keys",
 ]
 
 DIGEST_BYTES = 16
@@ -180,3 +195,179 @@ def _digest_behind(head: bytes, piece: memoryview) -> bytes:
 def _columns(digests: list[bytes]) -> UInt64s:
     whole: NDArray[np.uint64] = np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
     return whole.reshape(-1, 2)
+
+
+RecordSizes = Mapping[int, frozenset[tuple[int, int]]]
+"""How many members records have → the digests of those that have so many."""
+
+
+class KnownRecords(Protocol):
+    """What the inputs say of the records to look for."""
+
+    @property
+    def repeated(self) -> UInt64s:
+        """The hashes of keys that several records have, sorted."""
+
+    def has(self, digests: UInt64s) -> Bools:
+        """Which of ``digests``, shape ``(n, 2)``, are those of a record."""
+
+    def of_key(self, key_hash: int) -> RecordSizes:
+        """The records with that key."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardRecords:
+    """The records of one shard, rows ``(n,)``; record ``i`` has the members ``member_rows[j]`` for
+    ``j`` from ``member_offsets[i]`` to ``member_offsets[i + 1] - 1``."""
+
+    members: MemberTable
+    member_digests: UInt64s  # of each member in the table, shape (m, 2)
+    member_rows: Int64s
+    member_offsets: Int64s
+    key_bytes: Int64s  # of each member in the table: how much of its name is the key
+    keys: BytesColumn
+    key_hash: UInt64s
+    digests: UInt64s  # shape (n, 2)
+
+    def __len__(self) -> int:
+        return len(self.key_hash)
+
+    def rows_of(self, record: int) -> list[int]:
+        """The member table rows of one record."""
+        first, last = self.member_offsets[record : record + 2].tolist()
+        rows: list[int] = self.member_rows[first:last].tolist()
+        return rows
+
+
+# -- outputs -------------------------------------------------------------------------------------
+
+
+def output_records(
+    members: MemberTable, member_digests: UInt64s, known: KnownRecords | None
+) -> ShardRecords:
+    """The records of an output shard, in the order they lie there. ``known``: the inputs, if they
+    can be compared."""
+    split = split_names(members.names)
+    names = members.names.tolist()
+    special = (members.kind == MemberKind.DIRECTORY) | (members.kind == MemberKind.DEVICE)
+    stray = split.stray | special
+    key_bytes = np.where(stray, members.names.lengths, split.key_bytes)
+    keys = [name[:length] for name, length in zip(names, key_bytes.tolist(), strict=True)]
+    key_hash = hash_keys(keys, len(keys))
+    key_hash = np.where(stray, key_hash ^ STRAY_SALT, key_hash)
+    starts = np.ones(len(members), np.bool_)
+    starts[1:] = key_hash[1:] != key_hash[:-1]
+    runs = starts.copy()
+    _cut_where_names_come_again(starts, hash_keys(names, len(names)))
+    if known is not None and len(known.repeated):
+        _cut_as_known(starts, runs, key_hash, member_digests, known)
+    offsets = _bounds(starts)
+    return ShardRecords(
+        members=members,
+        member_digests=member_digests,
+        member_rows=np.arange(len(members), dtype=np.int64),
+        member_offsets=offsets,
+        key_bytes=key_bytes,
+        keys=BytesColumn.of([keys[row] for row in offsets[:-1].tolist()]),
+        key_hash=key_hash[offsets[:-1]],
+        digests=joined_digests(member_digests, offsets),
+    )
+
+
+def _bounds(starts: Bools) -> Int64s:
+    """Where each run begins, and where the last one ends."""
+    return np.append(np.flatnonzero(starts), len(starts)).astype(np.int64)
+
+
+def _cut_where_names_come_again(starts: Bools, name_hash: UInt64s) -> None:
+    """Begin a record where the one that is being read has the name already."""
+    again = np.isin(name_hash, repeated_hashes(name_hash))
+    if not again.any():
+        return
+    bounds = _bounds(starts)
+    for run in np.unique((np.cumsum(starts) - 1)[again]).tolist():
+        first, last = bounds[run : run + 2].tolist()
+        seen: set[int] = set()
+        for row, name in enumerate(name_hash[first:last].tolist(), first):
+            if name in seen:
+                starts[row] = True
+                seen.clear()
+            seen.add(name)
+
+
+def _cut_as_known(
+    starts: Bools, runs: Bools, key_hash: UInt64s, digests: UInt64s, known: KnownRecords
+) -> None:
+    """Cut those runs of one key again in which a record turned up that the inputs do not have."""
+    bounds = _bounds(starts)
+    doubtful = bounds[:-1][~known.has(joined_digests(digests, bounds))]
+    doubtful = doubtful[np.isin(key_hash[doubtful], known.repeated)]
+    ends = _bounds(runs)
+    for run in np.unique((np.cumsum(runs) - 1)[doubtful]).tolist():
+        first, last = ends[run : run + 2].tolist()
+        sizes = known.of_key(int(key_hash[first]))
+        cuts = _known_cuts(starts[first:last], digests[first:last], sizes)
+        starts[first:last] = False
+        starts[[first + cut for cut in cuts]] = True
+
+
+def _known_cuts(starts: Bools, digests: UInt64s, sizes: RecordSizes) -> list[int]:
+    """Where the records of one run begin: known ones if there is one, else up to the next cut in
+    ``starts``."""
+    longest_first = sorted(sizes, reverse=True)
+    other_cuts = _bounds(starts).tolist()
+    cuts, at = [], 0
+    while at < len(starts):
+        cuts.append(at)
+        for size in longest_first:
+            if at + size <= len(starts) and digest_of(digests[at : at + size]) in sizes[size]:
+                at += size
+                break
+        else:
+            at = next(cut for cut in other_cuts if cut > at)
+    return cuts
+
+
+# -- inputs --------------------------------------------------------------------------------------
+
+
+def with_new_keys(
+    shard: ShardBytes,
+    members: MemberTable,
+    records: FormedRecords,
+    new_keys: Mapping[int, bytes],
+) -> tuple[MemberTable, FormedRecords]:
+    """The members and records of one input shard as they have to be stored once its records
+    ``new_keys`` have their new names."""
+    if not new_keys:
+        return members, records
+    literals = dict(members.literals)
+    start, length = members.range_start.copy(), members.range_length.copy()
+    names, keys = members.names.tolist(), records.keys.tolist()
+    key_hash, key_bytes = records.key_hash.copy(), records.key_bytes.copy()
+    bare = hash_keys(keys, len(keys))
+    for record, new_key in new_keys.items():
+        salt = bare[record] ^ key_hash[record]  # what sets a stray apart from a record
+        key_hash[record] = hash_keys([new_key], 1)[0] ^ salt
+        keys[record] = new_key
+        first, last = records.member_offsets[record : record + 2].tolist()
+        for row in records.member_rows[first:last].tolist():
+            payload_start = int(members.payload_start[row])
+            head = literals.get(row)
+            if head is None:
+                head = shard.at(int(start[row]), payload_start - int(start[row]))
+                length[row] -= payload_start - int(start[row])
+                start[row] = payload_start
+            names[row] = new_key + names[row][int(key_bytes[row]) :]
+            key_bytes[row] = len(new_key)
+            literals[row] = renamed(head, names[row])
+    return (
+        replace(
+            members,
+            names=BytesColumn.of(names),
+            literals=literals,
+            range_start=start,
+            range_length=length,
+        ),
+        replace(records, keys=BytesColumn.of(keys), key_hash=key_hash, key_bytes=key_bytes),
+    )

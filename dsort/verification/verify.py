@@ -44,18 +44,25 @@ from dsort.data.tally import Tally
 from dsort.errors import InputError, ObjectNotFoundError
 from dsort.job.events import Event, RunOptions, VerifyReport
 from dsort.job.inputs import resolve_inputs
+from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.job.setup import load_keymap, output_names, sort_rule
 from dsort.options import default_options, open_with_settings
 from dsort.stopping import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 from dsort.verification.compare import Comparison, check_unique_keys
-from dsort.verification.cuts import check_cuts, find_strangers, place_outputs
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.inputs import InputReader
-from dsort.verification.manifest_file import StoredManifest, check_totals, parse_manifest
 from dsort.verification.order import OrderWatch
-from dsort.verification.outputs import OutputReader, OutputTable, check_index
+from dsort.verification.outputs import (
+    OutputReader,
+    OutputTable,
+    check_cuts,
+    check_index,
+    check_totals,
+    find_strangers,
+    place_outputs,
+)
 from dsort.verification.read import ShardReader
 
 __all__ = ["verify_result"]

@@ -32,7 +32,7 @@ from typing import Any, Final
 import numpy as np
 
 from dsort.errors import InputError, InvariantError
-from dsort.job.timeline import Timeline
+from dsort.job.events import Timeline
 from dsort.order.mixing_counts import counts_in_input_order
 
 __all__ = ["html", "page_of_job", "page_of_manifest", "page_of_report"]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import JobConflictError
-from dsort.job.lease import WATCH_S_MAX, Lease, stop_job
-from dsort.job.lease_rules import Standing, attempt_name, lease_name
+from dsort.job.lease import WATCH_S_MAX, Lease, Standing, attempt_name, lease_name, stop_job
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.machines import FakeMachine
 

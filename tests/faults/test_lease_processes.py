@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import JobConflictError
-from dsort.job.lease import Lease, read_hold, stop_job
-from dsort.job.lease_rules import Standing
+from dsort.job.lease import Lease, Standing, read_hold, stop_job
 from dsort.storage.directory.bucket import LocalBucket
 
 JOB = "20260131-000000-abcdef"

@@ -20,8 +20,7 @@ from dsort.job.journal_entries import (
     ShardCreated,
     ShardExtracted,
 )
-from dsort.job.lease import Lease
-from dsort.job.lease_rules import attempt_name, stop_name
+from dsort.job.lease import Lease, attempt_name, stop_name
 from dsort.job.manifest import ManifestOutput, manifest_bytes, manifest_name
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import SPEC, CommandLine, answering

@@ -17,7 +17,7 @@ import xxhash
 
 from dsort.errors import SpecError
 from dsort.job.events import Event, JobWarning
-from dsort.job.movement import least_memory_bytes
+from dsort.job.memory import least_memory_bytes
 from tests.support.commands import ROOT
 from tests.support.datasets import END, Member, files_of, read_shard, write_shards
 from tests.support.engine import plan_local, run_local, shard_of, spec_of

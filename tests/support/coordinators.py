@@ -142,12 +142,12 @@ def _serve() -> None:
     import dsort.api
     import dsort.job.gc
     import dsort.job.journal
-    import dsort.job.movement
+    import dsort.job.memory
     import dsort.storage.limit
     import dsort.storage.retry
     from dsort.cli.main import main
 
-    dsort.job.movement.BUCKET_BYTES_MIN = BUCKET_BYTES
+    dsort.job.memory.BUCKET_BYTES_MIN = BUCKET_BYTES
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:

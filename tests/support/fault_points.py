@@ -76,7 +76,7 @@ POINTS = {
     "seal:end": Point(f"{WORKERS}.sealer", "Sealer.seal", "after"),
     # in coordinators
     "lease:take": Point("dsort.job.lease", "Lease.take", "after"),
-    "lease:pause": Point("dsort.job.lease", "Machine.pause", "before"),
+    "lease:pause": Point("dsort.runtime.machine", "Machine.pause", "before"),
     "lease:renew": Point("dsort.job.lease", "Lease._renew", "before"),
     "journal:append": Point("dsort.job.journal", "Journal.append", "after", _kind_of_second),
     "journal:flush": Point("dsort.job.journal", "Journal.flush", "before"),

@@ -20,7 +20,7 @@ from dsort.errors import ScratchLostError
 from dsort.job.coordinator import plan_job, run_job
 from dsort.job.events import Event, JobReport, PlanReport, RunOptions
 from dsort.job.job import Job
-from dsort.job.movement import Movement
+from dsort.job.memory import Movement
 from dsort.job.setup import job_memory, load_keymap, new_job_id, output_names, with_seed
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Homes, Request, home_owner, make_home, open_home
@@ -35,7 +35,7 @@ __all__ = ["InlineRuntime", "Moved", "plan_inline", "run_inline"]
 
 @dataclass(frozen=True)
 class Moved:
-    """How payload is to move: what :func:`~dsort.job.movement.choose_movement` would decide.
+    """How payload is to move: what :func:`~dsort.job.memory.choose_movement` would decide.
 
     ``homes``: the workers' scratch is in so many directories, and each worker sees its own only.
     ``losses``: so many of them are lost on the way, at moments drawn with ``order_seed``.

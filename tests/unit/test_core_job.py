@@ -6,7 +6,7 @@ import pytest
 
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError
-from dsort.job.state import PHASES, Advanced, JobState, Noted, PhaseBegan, PhaseEnded
+from dsort.job.job import PHASES, Advanced, JobState, Noted, PhaseBegan, PhaseEnded
 
 
 def test_a_jobs_phases_one_after_the_other() -> None:

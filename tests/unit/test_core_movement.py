@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.job.movement import (
+from dsort.job.memory import (
     BUCKETS_MAX,
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_MIN,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.job.timeline import SAMPLES_MAX, Timeline
+from dsort.job.events import SAMPLES_MAX, Timeline
 
 PHASES = ("resolve", "extract", "plan", "create", "commit")
 

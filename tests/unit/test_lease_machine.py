@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from dsort.job.lease_rules import LeaseRecord, decode_lease, encode_lease
+from dsort.job.lease import LeaseRecord, decode_lease, encode_lease
 from dsort.runtime.machine import Machine
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import StorageError
-from dsort.job.memory_limits import MemoryLimits, process_memory_bytes, usable_memory_bytes
+from dsort.job.memory import MemoryLimits, process_memory_bytes, usable_memory_bytes
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -203,7 +203,7 @@ def test_odd_lines_are_passed_over(machine: Machine) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from dsort.job.memory_limits import usable_memory_bytes
+from dsort.job.memory import usable_memory_bytes
 file = Path(sys.argv[1])
 file.write_bytes(bytes(48 << 20))
 found = usable_memory_bytes()

@@ -10,8 +10,8 @@ from dsort.job.manifest import ManifestOutput
 from dsort.job.output_names import OutputNames
 from dsort.spec.load import parse_spec
 from dsort.storage.memory import MemoryBucket
-from dsort.verification.cuts import Place, ShardFacts, check_cuts, find_strangers, place_outputs
 from dsort.verification.findings import Findings
+from dsort.verification.outputs import Place, ShardFacts, check_cuts, find_strangers, place_outputs
 
 
 def findings() -> Findings:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dsort.data.columns import UInt64s
+from dsort.verification.compare import match_records, occurrences, sort_out
 from dsort.verification.inputs import InputTable, later_duplicates
-from dsort.verification.match import match_records, occurrences, sort_out
 
 
 def column(values: Sequence[int]) -> UInt64s:

@@ -127,7 +127,7 @@ def test_verification_uses_nothing_that_a_job_has_planned() -> None:
         for node in ast.walk(ast.parse(Path(path).read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
                 used.add(node.module)
-    assert "dsort.verification.match" in used
+    assert "dsort.verification.compare" in used
     assert not used & planning
 
 

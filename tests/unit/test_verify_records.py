@@ -11,8 +11,7 @@ import pytest
 from dsort.containers.tar.scan import scan
 from dsort.data.columns import Bools, UInt64s
 from dsort.data.hashing import hash_keys
-from dsort.verification.read import joined_digests
-from dsort.verification.shard_records import RecordSizes, ShardRecords, output_records
+from dsort.verification.read import RecordSizes, ShardRecords, joined_digests, output_records
 from tests.support.datasets import Member, Shard
 
 

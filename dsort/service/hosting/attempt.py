@@ -18,13 +18,12 @@ from typing import Any
 from dsort import api
 from dsort.data.tally import Tally
 from dsort.errors import InputError, JobConflictError, ObjectNotFoundError
-from dsort.job.events import Event, JobReport, PlanReport, ReactionCount, RunOptions
+from dsort.job.events import Event, JobReport, PlanReport, ReactionCount, RunOptions, Sample
 from dsort.job.journal import discard_run
 from dsort.job.lease import JobHold, last_attempt, read_hold, stop_job
-from dsort.job.manifest import manifest_name, report_name
+from dsort.job.manifest import manifest_name, parse_manifest, report_name
 from dsort.job.resume import state_of
 from dsort.job.setup import load_keymap, output_names, store_limits
-from dsort.job.timeline import Sample
 from dsort.naming.overlap import final_templates
 from dsort.order.mixing import Mixing
 from dsort.order.mixing_counts import mixing_of
@@ -37,7 +36,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.open import open_bucket
 from dsort.storage.small_objects import read_small
-from dsort.verification.manifest_file import parse_manifest
 
 __all__ = ["Doing", "claims_of_keymap", "report_of_manifest"]
 

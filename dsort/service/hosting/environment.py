@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import dsort
 from dsort.job.events import RunOptions
-from dsort.job.memory_limits import usable_memory_bytes
+from dsort.job.memory import usable_memory_bytes
 from dsort.service.config import ServiceConfig
 from dsort.service.security.guard import policy_of
 from dsort.settings import Settings, StoreSettings

@@ -50,7 +50,7 @@ from sqlalchemy import ColumnElement, select, update
 
 from dsort.errors import DsortError, JobConflictError, ObjectNotFoundError
 from dsort.job.events import JobWarning
-from dsort.job.manifest import index_name, manifest_name
+from dsort.job.manifest import StoredManifest, index_name, manifest_name, parse_manifest
 from dsort.naming.overlap import names_made
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, schedule_runs
@@ -61,7 +61,6 @@ from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.directory.removal import remove_if_empty
 from dsort.storage.small_objects import read_small
-from dsort.verification.manifest_file import StoredManifest, parse_manifest
 
 __all__ = [
     "Opener",
