@@ -209,20 +209,11 @@ def test_rooms_import_only_lower_ones() -> None:
     none_of([f"no longer: {each}" for each in sorted(KNOWN_ARROWS_UP - arrows)])
 
 
-KNOWN_CIRCLES = (
-    {"dsort.cli.bars", "dsort.cli.progress"},
-    {"dsort.cli.remote_show", "dsort.cli.show"},
-)
-
-
 def test_no_module_imports_itself_by_way_of_others() -> None:
     left = {
         name: {each for each in imported_modules(path, when_run=True) if each != name}
         for name, path in modules().items()
     }
-    for circle in KNOWN_CIRCLES:
-        for name in circle & left.keys():
-            left[name] -= circle
     while leaves := {name for name, found in left.items() if not found & left.keys()}:
         left = {name: found for name, found in left.items() if name not in leaves}
     none_of([f"{name}: {sorted(found & left.keys())}" for name, found in sorted(left.items())])

@@ -9,6 +9,7 @@ There is no drawing thread: events draw, ten times a second at most.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TextIO
 
 from rich.console import Console
@@ -18,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dsort.cli import output
-from dsort.cli.progress import Clock, speed_text, time_left_s
+from dsort.cli.progress_text import speed_text, time_left_s
 from dsort.job.events import PhaseDone, Progress
 
 __all__ = ["Bars"]
@@ -30,7 +31,7 @@ LINE_COLUMNS_MAX = 100
 class Bars:
     """A row for each phase that has begun, redrawn in place."""
 
-    def __init__(self, stream: TextIO, clock: Clock) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._drawn_at = 0.0
         self._phases: dict[str, Progress | PhaseDone] = {}

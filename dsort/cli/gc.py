@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.buckets import open_existing, scratch_bases
-from dsort.cli.durations import span_s
+from dsort.cli.find import open_existing, scratch_bases
+from dsort.cli.options import span_s
 from dsort.errors import DsortError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.buckets import open_argument
+from dsort.cli.find import open_argument
 from dsort.cli.progress import make_reporter
 from dsort.errors import SpecError, SpecProblem
 from dsort.sizes import parse_size_bytes

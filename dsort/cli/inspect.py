@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.buckets import data_root, object_in, open_argument, user_settings
+from dsort.cli.find import data_root, object_in, open_argument, user_settings
 from dsort.errors import ObjectNotFoundError
 
 if TYPE_CHECKING:

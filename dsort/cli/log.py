@@ -12,14 +12,15 @@ from dsort.cli.remote import connected, found_jobs
 __all__ = ["log"]
 
 
+@options.grouped
 def log(
     context: typer.Context,
     job: options.RemoteJob,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on as it grows, until the job is over.")
     ] = False,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
+    *,
+    service: options.Service,
     debug: options.Debug = False,
 ) -> None:
     """Print the log of a service's job: what its process has written, with every attempt."""

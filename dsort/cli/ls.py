@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.buckets import open_existing
+from dsort.cli.find import open_existing
 
 __all__ = ["ls"]
 

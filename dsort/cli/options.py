@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_type_hints, overload
 
 import typer
 
 from dsort.cli.progress import ProgressStyle
+from dsort.errors import SpecError, SpecProblem
 
 __all__ = [
     "AsJson",
@@ -37,8 +43,11 @@ __all__ = [
     "RemoteJobs",
     "RemoveStale",
     "Root",
+    "RunArguments",
     "Scratch",
     "Server",
+    "Service",
+    "ServiceOrHere",
     "ShowAll",
     "Source",
     "SpecSource",
@@ -47,7 +56,10 @@ __all__ = [
     "Verbose",
     "WaitOption",
     "Workers",
+    "grouped",
+    "span_s",
 ]
+
 
 MoveChoice = Literal["auto", "map", "spill"]
 
@@ -311,3 +323,95 @@ DatabaseUrl = Annotated[
         show_envvar=False,
     ),
 ]
+
+
+SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd])")
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def span_s(text: str, option: str, noun: str = "span of time") -> float:
+    """The seconds that ``text``, as in ``30m``, is; ``SpecError`` that names ``option``."""
+    match = SPAN.fullmatch(text.strip().lower())
+    if match is None:
+        problem = SpecProblem(option, f"{text!r} is no {noun}", "e.g. 30m, 12h, 7d, or 0s")
+        raise SpecError([problem])
+    return float(match[1]) * UNITS_S[match[2]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunArguments:
+    """The options of a run as they were given on the command line."""
+
+    workers: Workers = None
+    memory_max: MemoryMax = None
+    bandwidth_max: BandwidthMax = None
+    scratch: Scratch = None
+    move: Move = "auto"
+    ray: Ray = False
+    ray_address: RayAddress = None
+    ray_resources: RayResources = None
+    ray_labels: RayLabels = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Which service the command is for, and as whom."""
+
+    server: Server = None
+    token_file: TokenFile = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOrHere(Service):
+    """The same, for verbs that work without a service, too."""
+
+    local: Local = False
+
+
+@overload
+def grouped(verb: Callable[..., None]) -> Callable[..., None]: ...
+@overload
+def grouped(
+    *, without: Collection[str]
+) -> Callable[[Callable[..., None]], Callable[..., None]]: ...
+
+
+def grouped(
+    verb: Callable[..., None] | None = None, *, without: Collection[str] = ()
+) -> Callable[..., Any]:
+    """Let a verb take groups of options: a parameter that is one of the dataclasses above becomes
+    an option for each of its fields, but those in ``without``."""
+    if verb is None:
+        return partial(grouped, without=without)
+    hints = get_type_hints(verb, include_extras=True)
+    groups: dict[str, Any] = {name: each for name, each in hints.items() if is_dataclass(each)}
+    parameters: list[Parameter] = []
+    fields_of: dict[str, list[str]] = {}
+    for name, parameter in signature(verb).parameters.items():
+        if name not in groups:
+            parameters.append(
+                parameter.replace(annotation=hints[name], kind=Parameter.KEYWORD_ONLY)
+            )
+            continue
+        field_hints = get_type_hints(groups[name], include_extras=True)
+        given = [each for each in fields(groups[name]) if each.name not in without]
+        fields_of[name] = [each.name for each in given]
+        parameters += [
+            Parameter(
+                each.name,
+                Parameter.KEYWORD_ONLY,
+                default=each.default,
+                annotation=field_hints[each.name],
+            )
+            for each in given
+        ]
+
+    @wraps(verb)
+    def with_fields(**given: Any) -> None:
+        for name, names in fields_of.items():
+            given[name] = groups[name](**{each: given.pop(each) for each in names})
+        verb(**given)
+
+    with_fields.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    with_fields.__annotations__ = {each.name: each.annotation for each in parameters}
+    return with_fields

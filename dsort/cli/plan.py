@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from dsort.cli import options, output, summary
-from dsort.cli.jobs import RunArguments, read_fields, read_spec, run_options, show_spec, stoppable
 from dsort.cli.progress import Reporter, make_reporter
-from dsort.cli.remote import there
-from dsort.cli.remote_jobs import Submission, submit
+from dsort.cli.remote import Submission, is_remote, submit
+from dsort.cli.run import read_fields, read_spec, run_options, show_spec, stoppable
 from dsort.job.events import RunOptions
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["plan", "show_plan"]
 
 
+@options.grouped
 def plan(
     context: typer.Context,
     spec: options.SpecSource,
@@ -27,25 +27,16 @@ def plan(
     root: options.Root = None,
     show_all: options.ShowAll = False,
     overwrite: options.Overwrite = False,
-    workers: options.Workers = None,
-    memory_max: options.MemoryMax = None,
-    bandwidth_max: options.BandwidthMax = None,
-    scratch: options.Scratch = None,
-    move: options.Move = "auto",
-    ray: options.Ray = False,
-    ray_address: options.RayAddress = None,
-    ray_resources: options.RayResources = None,
-    ray_labels: options.RayLabels = None,
+    *,
+    run: options.RunArguments,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
     verbose: options.Verbose = False,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
-    local: options.Local = False,
+    service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
     """Show what a job would do: read and plan, but write nothing."""
-    if there(context):
+    if is_remote(context):
         asked = Submission(read_fields(spec, src, dst, overwrite=overwrite), dry_run=True)
         submit(
             context,
@@ -57,26 +48,12 @@ def plan(
             show_all=show_all,
         )
         return
-    run = run_options(
-        RunArguments(
-            root,
-            scratch,
-            memory_max,
-            move,
-            workers,
-            ray,
-            ray_address,
-            overwrite,
-            bandwidth_max,
-            ray_resources,
-            ray_labels,
-        )
-    )
+    as_given = run_options(run, root=root, overwrite=overwrite)
     with make_reporter(progress) as reporter:
         job = read_spec(spec, src, dst, warn=reporter.warn)
         if verbose:
             show_spec(job)
-        show_plan(job, run, reporter, as_json=as_json, show_all=show_all)
+        show_plan(job, as_given, reporter, as_json=as_json, show_all=show_all)
 
 
 def show_plan(

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from dsort.cli import output
+from dsort.cli.progress_text import begin_text, done_text, progress_text, started_text
 from dsort.closing import Closing
 from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
 
@@ -38,7 +39,6 @@ Clock = Callable[[], float]
 
 PLAIN_INTERVAL_S = 5.0
 JSON_INTERVAL_S = 1.0
-MOVING_PHASES = frozenset({"create", "extract", "generate", "verify"})
 WARNINGS_OF_A_KIND_MAX = 10
 """A thousand missing shards are ten lines and a count: the report has them all."""
 
@@ -185,66 +185,3 @@ def make_reporter(style: ProgressStyle, stream: TextIO | None = None) -> Reporte
     if style == "plain":
         return PlainReporter(stream)
     return JsonReporter(stream) if style == "json" else QuietReporter(stream)
-
-
-def started_text(event: JobStarted) -> str:
-    """The line that opens a job, and one of where it runs if there is something to know."""
-    return (
-        f"job {event.job_id}: {output.count(event.input_shards, 'shard')}, "
-        f"{output.size(event.input_bytes)}, {event.move}, {output.count(event.workers, 'worker')}"
-        + (f"\n{output.printable(event.where)}" if event.where else "")
-    )
-
-
-def begin_text(event: Progress) -> str:
-    """What a phase has before it."""
-    parts = []
-    if event.shards_total:
-        parts.append(output.count(event.shards_total, "shard"))
-    if event.bytes_total:
-        parts.append(output.size(event.bytes_total))
-    return ", ".join(parts) or "begins"
-
-
-def progress_text(event: Progress) -> str:
-    """How far a phase is, in one line: ``34/100 shards, 1,234 records, 512 MiB, ...``."""
-    parts = []
-    if event.shards_total:
-        parts.append(f"{event.shards_done:,}/{event.shards_total:,} shards")
-    if event.records_done:
-        parts.append(output.count(event.records_done, "record"))
-    if event.bytes_done:
-        parts.append(output.size(event.bytes_done))
-        parts.append(speed_text(event.phase, event.bytes_done, event.elapsed_s))
-    left_s = time_left_s(event)
-    if left_s is not None:
-        parts.append(f"about {output.duration(left_s)} left")
-    return ", ".join(part for part in parts if part) or output.duration(event.elapsed_s)
-
-
-def done_text(event: PhaseDone) -> str:
-    """What a phase did."""
-    parts = [output.duration(event.elapsed_s)]
-    if event.shards:
-        parts.append(output.count(event.shards, "shard"))
-    if event.records:
-        parts.append(output.count(event.records, "record"))
-    if event.bytes:
-        parts.append(output.size(event.bytes))
-        parts.append(speed_text(event.phase, event.bytes, event.elapsed_s))
-    return ", ".join(part for part in parts if part)
-
-
-def speed_text(phase: str, bytes_done: int, elapsed_s: float) -> str:
-    """Bytes a second, for phases that move payload; empty for the others."""
-    return output.rate(bytes_done, elapsed_s) if phase in MOVING_PHASES else ""
-
-
-def time_left_s(event: Progress) -> float | None:
-    """Seconds until the phase is over if it goes on as it did; None while nobody can tell."""
-    done, total = event.bytes_done, event.bytes_total
-    if not total:
-        done, total = event.shards_done, event.shards_total
-    if not done or total <= done or event.elapsed_s < 1:
-        return None
-    return event.elapsed_s * (total - done) / done

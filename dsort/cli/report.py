@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.job_lookup import FoundJob, find_job
+from dsort.cli.find import FoundJob, find_job
 from dsort.errors import InputError, StorageError
 from dsort.storage.directory.os_errors import StorageErrors
 

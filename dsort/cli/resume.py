@@ -7,36 +7,27 @@ from pathlib import Path
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.buckets import scratch_bases
-from dsort.cli.job_lookup import FoundJob, find_job
-from dsort.cli.jobs import RunArguments, run_options, stoppable
+from dsort.cli.find import FoundJob, find_job, scratch_bases
 from dsort.cli.progress import make_reporter
-from dsort.cli.remote import connected, found_jobs, there
-from dsort.cli.remote_jobs import follow, tell_report
+from dsort.cli.remote import connected, follow, found_jobs, is_remote, tell_report
+from dsort.cli.run import run_options, stoppable
 from dsort.cli.show import show_finished
 
 __all__ = ["resume"]
 
 
+@options.grouped(without=("move",))
 def resume(
     context: typer.Context,
     job: options.JobName,
     bucket: options.JobBucket = None,
     root: options.Root = None,
-    workers: options.Workers = None,
-    memory_max: options.MemoryMax = None,
-    bandwidth_max: options.BandwidthMax = None,
-    scratch: options.Scratch = None,
-    ray: options.Ray = False,
-    ray_address: options.RayAddress = None,
-    ray_resources: options.RayResources = None,
-    ray_labels: options.RayLabels = None,
+    *,
+    run: options.RunArguments,
     progress: options.ProgressOption = "auto",
     wait: options.WaitOption = False,
     as_json: options.AsJson = False,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
-    local: options.Local = False,
+    service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
     """Go on with a job that died, from what its journal says is done. What it makes is decided:
@@ -47,7 +38,7 @@ def resume(
       dsort resume 20260131-235959-4f2a9c
       dsort resume 20260131 --bucket s3://shuffled --workers 8
     """
-    if there(context):
+    if is_remote(context):
         with connected(context) as client:
             again = client.resume(found_jobs(client, [job])[0].job_id)
             follow(context, client, again, wait=wait, progress=progress, as_json=as_json)
@@ -56,30 +47,16 @@ def resume(
     if found.finished:
         output.inform(f"job {found.job_id} has finished already")
         if found.in_place:
-            _tidy(found, scratch)
+            _tidy(found, run.scratch)
             _tell_stale(found)
         show_finished(found, as_json=as_json)
         return
-    run = run_options(
-        RunArguments(
-            root,
-            scratch,
-            memory_max,
-            "auto",
-            workers,
-            ray,
-            ray_address,
-            False,
-            bandwidth_max,
-            ray_resources,
-            ray_labels,
-        )
-    )
+    as_given = run_options(run, root=root, overwrite=False)
     from dsort import api
 
     with make_reporter(progress) as reporter, stoppable() as stop:
         report = api.resume(
-            found.job_id, found.bucket_uri, options=run, on_event=reporter, stop=stop
+            found.job_id, found.bucket_uri, options=as_given, on_event=reporter, stop=stop
         )
     tell_report(report, as_json=as_json)
 

@@ -11,12 +11,13 @@ from dsort.errors import ConflictError
 __all__ = ["rm"]
 
 
+@options.grouped
 def rm(
     context: typer.Context,
     jobs: options.RemoteJobs,
     as_json: options.AsJson = False,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
+    *,
+    service: options.Service,
     debug: options.Debug = False,
 ) -> None:
     """Remove jobs that are over from a service's history. What they wrote stays where it is."""

@@ -27,6 +27,7 @@ TIMING = ("cron", "every", "timezone", "start_at", "end_at")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's.", show_default=False)]
 
 
+@options.grouped
 def add(
     context: typer.Context,
     name: Name,
@@ -45,8 +46,8 @@ def add(
     paused: asked.Paused = False,
     replace: asked.Replace = False,
     as_json: options.AsJson = False,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
+    *,
+    service: options.Service,
     debug: options.Debug = False,
 ) -> None:
     """Add a schedule.
@@ -102,11 +103,12 @@ def _definition(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return definition
 
 
+@options.grouped
 def ls(
     context: typer.Context,
     as_json: options.AsJson = False,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
+    *,
+    service: options.Service,
     debug: options.Debug = False,
 ) -> None:
     """List schedules: when they are due, next, and how the last run came out."""
@@ -130,13 +132,14 @@ def ls(
         output.write(output.table(("SCHEDULE", "DUE", "NEXT", "LAST", "OWNER"), rows))
 
 
+@options.grouped
 def show(
     context: typer.Context,
     name: Name,
     show_all: options.ShowAll = False,
     as_json: options.AsJson = False,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
+    *,
+    service: options.Service,
     debug: options.Debug = False,
 ) -> None:
     """Show a schedule: what it runs, when it is due next, and what came of it so far."""
@@ -155,11 +158,12 @@ def show(
         output.inform(f"... and {output.count(len(runs) - len(shown), 'more run')} (--all)")
 
 
+@options.grouped
 def pause(
     context: typer.Context,
     name: Name,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
+    *,
+    service: options.Service,
     debug: options.Debug = False,
 ) -> None:
     """Let a schedule rest. A job of it that runs goes on."""
@@ -168,11 +172,12 @@ def pause(
     output.write(f"schedule {name}: paused")
 
 
+@options.grouped
 def resume(
     context: typer.Context,
     name: Name,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
+    *,
+    service: options.Service,
     debug: options.Debug = False,
 ) -> None:
     """Go on with a schedule that rests."""
@@ -180,12 +185,13 @@ def resume(
         output.write(f"schedule {name}: {_due(client.schedules.resume(name))}")
 
 
+@options.grouped
 def run(
     context: typer.Context,
     name: Name,
     as_json: options.AsJson = False,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
+    *,
+    service: options.Service,
     debug: options.Debug = False,
 ) -> None:
     """Submit a schedule's job now, besides its due times, and print the job's id."""
@@ -199,11 +205,12 @@ def run(
         output.inform(f"schedule {name}: {made.outcome}, {made.reason}")
 
 
+@options.grouped
 def rm(
     context: typer.Context,
     name: Name,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
+    *,
+    service: options.Service,
     debug: options.Debug = False,
 ) -> None:
     """Remove a schedule. Its jobs and their results stay."""

@@ -8,13 +8,15 @@ from typing import Any
 from urllib.parse import quote
 
 from dsort.cli import options, output, serve_options
-from dsort.cli.jobs import RunArguments, run_options
-from dsort.cli.optional_install import need
+from dsort.cli.remote import need
+from dsort.cli.run import run_options
 from dsort.errors import SpecError, SpecProblem
+from dsort.job.events import RunOptions
 
 __all__ = ["serve"]
 
 
+@options.grouped(without=("ray_resources", "ray_labels"))
 def serve(
     host: serve_options.Host = "127.0.0.1",
     port: serve_options.Port = 8080,
@@ -33,13 +35,8 @@ def serve(
     max_queued_per_owner: serve_options.MaxQueuedPerOwner = 1_000,
     max_job_time: serve_options.MaxJobTime = None,
     reactions: serve_options.Reactions = None,
-    workers: options.Workers = None,
-    memory_max: options.MemoryMax = None,
-    bandwidth_max: options.BandwidthMax = None,
-    scratch: options.Scratch = None,
-    move: options.Move = "auto",
-    ray: options.Ray = False,
-    ray_address: options.RayAddress = None,
+    *,
+    run: options.RunArguments,
     ssl_certfile: serve_options.SslCertfile = None,
     ssl_keyfile: serve_options.SslKeyfile = None,
     insecure: serve_options.Insecure = False,
@@ -60,10 +57,9 @@ def serve(
     from dsort.service.config import ServiceConfig
     from dsort.service.server import run_service
 
-    run = (root, scratch, memory_max, move, workers, ray, ray_address, False, bandwidth_max)
     config = ServiceConfig(
         **_places(state_dir, database),
-        **_of_run(RunArguments(*run)),
+        **_of_run(run_options(run, root=root, overwrite=False)),
         host=host,
         port=port,
         ssl_certfile=ssl_certfile,
@@ -121,9 +117,8 @@ def _reactions(given: list[str]) -> dict[str, str]:
     return reactions
 
 
-def _of_run(given: RunArguments) -> dict[str, Any]:
+def _of_run(run: RunOptions) -> dict[str, Any]:
     """How each job is run."""
-    run = run_options(given)
     return {
         "root": run.root.resolve(),
         "runtime": run.runtime,

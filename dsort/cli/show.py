@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dsort.cli import options, output
-from dsort.cli.job_lookup import FoundJob, find_job
-from dsort.cli.remote import there
-from dsort.cli.remote_show import list_jobs, show_job
-from dsort.cli.show_unfinished import look_at
+from dsort.cli import options, output, summary
+from dsort.cli.find import FoundJob, find_job
+from dsort.cli.progress_text import progress_text
+from dsort.cli.remote import command_words, connected, found_jobs, is_remote
 from dsort.cli.summary import bytes_line, mixing, reaction_lines, records_line
-from dsort.errors import InputError, SpecError
-from dsort.job.events import ReactionCount
+from dsort.errors import InputError, JobConflictError, NotFoundError, SpecError, StorageError
+from dsort.job.events import JobReport, PlanReport, Progress, ReactionCount
+from dsort.job.lease import Standing
 
-__all__ = ["shards_text", "show", "show_finished"]
+if TYPE_CHECKING:
+    from dsort.client import DsortClient, Job, JobProgress
+    from dsort.job.journal_entries import JournalState
+    from dsort.job.lease import JobHold
+
+__all__ = ["Unfinished", "list_jobs", "look_at", "shards_text", "show", "show_finished", "show_job"]
+
 
 SHARDS_SHOWN = 10
 
 
+@options.grouped
 def show(
     context: typer.Context,
     job: options.JobOrNone = None,
@@ -44,14 +54,13 @@ def show(
     ] = None,
     labels: options.Labels = None,
     as_json: options.AsJson = False,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
-    local: options.Local = False,
+    *,
+    service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
     """Show what a job did: its result, its figures, and what it met; or how far it is. With a
     service and without JOB: the service's jobs, newest first."""
-    if there(context):
+    if is_remote(context):
         if job is not None:
             if state or owner or labels:
                 raise SpecError("--state, --owner and --label list jobs: name none, or leave them")
@@ -198,3 +207,296 @@ def shards_text(outputs: Sequence[Mapping[str, Any]], show_all: bool) -> str:
     return text + (
         f"\n... and {output.count(hidden, 'more shard')} (--all lists them)" * (hidden > 0)
     )
+
+
+WHY_DEAD = {
+    Standing.ABSENT: "it has no lease",
+    Standing.RELEASED: "it gave up its lease",
+    Standing.DEAD: "its process is gone",
+    Standing.LAPSED: "it does not renew its lease",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A job without a manifest, its lease, and what its journal tells (None: nothing; ``problem``
+    says why)."""
+
+    found: FoundJob
+    hold: JobHold
+    state: JournalState | None
+    problem: str
+    journal_ns: int  # when the journal was last written; 0: never
+    now_s: float
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it is dead, and can go on."""
+        return self.state is not None and not self.hold.live
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it in JSON types."""
+        record, state = self.hold.record, self.state
+        about: dict[str, object] = {
+            "job_id": self.found.job_id,
+            "state": "running" if self.hold.live else "dead",
+            "lease": self.hold.standing.value,
+            "resumable": self.resumable,
+        }
+        if record is not None:
+            about |= {
+                "host": record.holder.host,
+                "pid": record.holder.pid,
+                "attempt": record.attempt,
+                "renewed_at": _utc(record.renewed_at_s),
+            }
+        if state is not None:
+            about |= {
+                "since": state.accepted.created if state.accepted else None,
+                "journal_written": _utc(self.journal_ns / 1e9),
+                "input_shards": None if state.inputs is None else len(state.inputs),
+                "extracted_shards": len(state.extracted),
+                "output_shards": None if state.planned is None else len(state.planned.shards),
+                "created_shards": len(state.created),
+                "committing": state.committing,
+            }
+        return about
+
+    def text(self) -> str:
+        """All of it for people."""
+        job_id, record = self.found.job_id, self.hold.record
+        attempt = where = ""
+        if record is not None:
+            attempt = f" (attempt {record.attempt})"
+            where = f"{record.holder.host}, process {record.holder.pid}{attempt}"
+        if self.hold.live and record is not None:
+            renewed = output.age(record.age_s(self.now_s))
+            head = [
+                ("job", f"{job_id} running on {where}"),
+                ("lease", f"renewed {renewed} ago"),
+            ]
+        else:
+            head = [
+                ("job", f"{job_id} dead: {WHY_DEAD.get(self.hold.standing, '')}"),
+                ("ran on", where),
+            ]
+        place = output.printable(output.place(self.found.bucket.uri))
+        return output.fields([*head, ("to", place), *self._progress(), ("next", self._next())])
+
+    def _progress(self) -> list[tuple[str, str]]:
+        state = self.state
+        if state is None:
+            return [("journal", self.problem)]
+        lines = [("since", state.accepted.created if state.accepted else "")]
+        if state.inputs is not None:
+            size = output.size(sum(row.size_bytes for row in state.inputs))
+            lines.append(("inputs", f"{output.count(len(state.inputs), 'shard')}, {size}"))
+            done = f"{len(state.extracted):,} of {output.count(len(state.inputs), 'shard')}"
+            lines.append(("extracted", done))
+        if state.planned is not None:
+            total = output.count(len(state.planned.shards), "shard")
+            named = ", being given their names" if state.committing else ""
+            lines.append(("created", f"{len(state.created):,} of {total}{named}"))
+        age_s = max(self.now_s - self.journal_ns / 1e9, 0.0)
+        return [*lines, ("journal", f"last written {output.age(age_s)} ago")]
+
+    def _next(self) -> str:
+        job_id = self.found.job_id
+        if self.hold.live:
+            return f"stop it with `dsort stop {job_id}`"
+        if self.resumable:
+            return f"go on with `dsort resume {job_id}`, or remove it with `dsort gc`"
+        return "it cannot be resumed; remove what is left with `dsort gc`"
+
+
+def look_at(found: FoundJob) -> Unfinished:
+    """What is known of a job that has no manifest."""
+    from dsort.job.journal import journal_prefix, read_journal
+    from dsort.job.lease import read_hold
+    from dsort.runtime.machine import Machine
+
+    machine = Machine()
+    hold = read_hold(found.bucket, found.job_id, machine=machine)
+    segments = found.bucket.list(journal_prefix(found.job_id))
+    journal_ns = max((each.mtime_ns for each in segments), default=0)
+    state, problem = None, ""
+    try:
+        state = read_journal(found.bucket, found.job_id)
+    except (JobConflictError, StorageError) as error:
+        problem = error.message
+    return Unfinished(found, hold, state, problem, journal_ns, machine.now_s())
+
+
+def _utc(then_s: float) -> str:
+    return datetime.fromtimestamp(then_s, UTC).isoformat(timespec="seconds")
+
+
+JOBS_SHOWN = 20
+OWNER_COLUMNS_MAX = 16
+
+
+def list_jobs(
+    context: typer.Context,
+    *,
+    states: Sequence[str],
+    owner: str | None,
+    labels: Sequence[str],
+    show_all: bool,
+    as_json: bool,
+) -> None:
+    """Put the service's jobs on stdout, newest first."""
+    with connected(context) as client:
+        found = client.list(
+            state=states,
+            owner=owner,
+            label=labels,
+            limit=None if show_all else JOBS_SHOWN + 1,
+        )
+        jobs = list(found)
+    shown = jobs if show_all else list(itertools.islice(jobs, JOBS_SHOWN))
+    if as_json:
+        output.write_json([job.document for job in shown])
+        return
+    if not shown:
+        output.inform("there is no such job" if states or owner or labels else "there is no job")
+        return
+    now = datetime.now(UTC)
+    rows = [_row(job, now) for job in shown]
+    header = ("JOB", "STATE", "PHASE", "DONE", "AGE", "OWNER")
+    output.write(output.table(header, rows, right="lllrrl"))
+    if len(jobs) > len(shown):
+        output.inform("... and older ones (--all lists them)")
+
+
+def _row(job: Job, now: datetime) -> tuple[str, ...]:
+    phase, done = "", ""
+    if job.state == "running":
+        phase = job.phase or ""
+        share = job.progress.share if job.progress else None
+        done = "" if share is None else f"{share:.0%}"
+    elif job.state == "queued" and job.queue_position:
+        phase = f"number {job.queue_position}"
+    elif job.kind == "plan":
+        phase = "plan"
+    age = "" if job.created_at is None else output.age((now - job.created_at).total_seconds())
+    return job.job_id, job.words, phase, done, age, _cut(job.owner)
+
+
+def _cut(text: str) -> str:
+    text = output.printable(text)
+    return text if len(text) <= OWNER_COLUMNS_MAX else text[: OWNER_COLUMNS_MAX - 1] + "…"
+
+
+def show_job(context: typer.Context, name: str, *, show_all: bool, as_json: bool) -> None:
+    """Put on stdout all there is about one job."""
+    with connected(context) as client:
+        job = found_jobs(client, [name])[0]
+        if as_json:
+            output.write_json(job.document)
+            return
+        output.write(output.fields(_lines(context, job)))
+        shards = _shards(client, job, show_all)
+    if shards:
+        output.write(f"\n{shards}")
+
+
+def _lines(context: typer.Context, job: Job) -> list[tuple[str, str]]:
+    place = f", number {job.queue_position} in the queue" if job.queue_position else ""
+    kind = ", a plan" if job.kind == "plan" else ""
+    where = f"{job.host or ''}" + (f" (attempt {job.attempt})" if job.attempt > 1 else "")
+    took = ", ".join(f"{each.phase} {output.duration(each.seconds)}" for each in job.phases)
+    return [
+        ("job", f"{job.job_id} {job.words}{place}{kind}"),
+        ("why", output.printable(job.stop_reason or "") if job.error is None else ""),
+        *_error_lines(job),
+        ("what", output.printable(job.description)),
+        ("from", output.printable(output.place(job.input_uri))),
+        ("to", output.printable(output.place(job.output_uri))),
+        ("owner", output.printable(job.owner)),
+        ("labels", output.printable(", ".join(job.labels))),
+        ("priority", str(job.priority or "")),
+        ("schedule", output.printable(job.schedule or "")),
+        ("queued", _moment(job.created_at)),
+        ("began", _moment(job.started_at)),
+        ("ended", _moment(job.ended_at)),
+        ("on", output.printable(where)),
+        ("now", _now(job)),
+        ("took", took),
+        *_figures(job.result),
+        ("mixing", _mixing(job.document)),
+        ("next", _next(context, job)),
+    ]
+
+
+def _error_lines(job: Job) -> list[tuple[str, str]]:
+    if job.error is None:
+        return []
+    lines = job.error.message.strip().splitlines()
+    return [
+        *(
+            ("error" if number == 0 else " ", output.printable(line))
+            for number, line in enumerate(lines)
+        ),
+        ("hint", output.printable(job.error.hint)),
+    ]
+
+
+def _figures(report: JobReport | PlanReport | None) -> list[tuple[str, str]]:
+    if report is None:
+        return []
+    return (
+        summary.plan_lines(report) if isinstance(report, PlanReport) else summary.job_lines(report)
+    )
+
+
+def _mixing(view: Mapping[str, Any]) -> str:
+    told = (view.get("result") or {}).get("mixing")
+    return summary.mixing(view["spec"], told) if told else ""
+
+
+def _now(job: Job) -> str:
+    if job.state != "running":
+        return ""
+    if job.progress is None:
+        return job.phase or "it begins"
+    return f"{job.progress.phase}: {progress_text(_event(job.job_id, job.progress))}"
+
+
+def _event(job_id: str, progress: JobProgress) -> Progress:
+    return Progress(
+        job_id,
+        progress.phase,
+        progress.shards_done,
+        progress.shards_total,
+        progress.records_done,
+        progress.bytes_done,
+        progress.bytes_total,
+        progress.elapsed_s,
+    )
+
+
+def _next(context: typer.Context, job: Job) -> str:
+    if not job.ended:
+        words = {verb: command_words(context, verb, job.job_id) for verb in ("wait", "stop")}
+        return "" if job.stopping else f"{words['wait']} waits for it, {words['stop']} ends it"
+    if job.state == "finished":
+        return ""
+    return f"go on with {command_words(context, 'resume', job.job_id)}"
+
+
+def _moment(at: datetime | None) -> str:
+    return "" if at is None else at.astimezone().isoformat(" ", timespec="seconds")
+
+
+def _shards(client: DsortClient, job: Job, show_all: bool) -> str:
+    if isinstance(job.result, PlanReport):
+        return summary.planned_shards(job.result, show_all)
+    if job.state != "finished":
+        return ""
+
+    try:
+        manifest: Mapping[str, Any] = client.manifest(job.job_id)
+    except (NotFoundError, StorageError) as error:
+        output.warn(f"its output shards cannot be told: {error.message}")
+        return ""
+    return shards_text(manifest["outputs"], show_all)

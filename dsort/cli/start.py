@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from dsort.cli import options
-from dsort.cli.jobs import RunArguments, read_fields, read_spec, run_options, show_spec, stoppable
 from dsort.cli.plan import show_plan
 from dsort.cli.progress import make_reporter
-from dsort.cli.remote import there
-from dsort.cli.remote_jobs import Submission, submit, tell_report
+from dsort.cli.remote import Submission, is_remote, submit, tell_report
+from dsort.cli.run import read_fields, read_spec, run_options, show_spec, stoppable
 
 __all__ = ["start"]
 
@@ -20,6 +19,7 @@ DryRun = Annotated[
 ]
 
 
+@options.grouped
 def start(
     context: typer.Context,
     spec: options.SpecSource,
@@ -29,24 +29,15 @@ def start(
     dry_run: DryRun = False,
     overwrite: options.Overwrite = False,
     remove_stale: options.RemoveStale = False,
-    workers: options.Workers = None,
-    memory_max: options.MemoryMax = None,
-    bandwidth_max: options.BandwidthMax = None,
-    scratch: options.Scratch = None,
-    move: options.Move = "auto",
-    ray: options.Ray = False,
-    ray_address: options.RayAddress = None,
-    ray_resources: options.RayResources = None,
-    ray_labels: options.RayLabels = None,
+    *,
+    run: options.RunArguments,
     progress: options.ProgressOption = "auto",
     wait: options.WaitOption = False,
     priority: options.Priority = 0,
     labels: options.Labels = None,
     as_json: options.AsJson = False,
     verbose: options.Verbose = False,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
-    local: options.Local = False,
+    service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
     """Run a job: shuffle, sort or reshard a bucket. With a service: queue it, and print its id.
@@ -59,34 +50,20 @@ def start(
       dsort start -f spec.json --server http://127.0.0.1:8080 --wait
     """
     flags = {"overwrite": overwrite, "remove_stale": remove_stale}
-    if there(context):
+    if is_remote(context):
         asked = Submission(read_fields(spec, src, dst, **flags), priority, labels or (), dry_run)
         submit(context, asked, wait=wait, progress=progress, as_json=as_json, verbose=verbose)
         return
-    run = run_options(
-        RunArguments(
-            root,
-            scratch,
-            memory_max,
-            move,
-            workers,
-            ray,
-            ray_address,
-            overwrite,
-            bandwidth_max,
-            ray_resources,
-            ray_labels,
-        )
-    )
+    as_given = run_options(run, root=root, overwrite=overwrite)
     with make_reporter(progress) as reporter:
         job = read_spec(spec, src, dst, warn=reporter.warn, flags=flags)
         if verbose:
             show_spec(job)
         if dry_run or job.dry_run:
-            show_plan(job, run, reporter, as_json=as_json)
+            show_plan(job, as_given, reporter, as_json=as_json)
             return
         from dsort import api
 
         with stoppable() as stop:
-            report = api.run(job, options=run, on_event=reporter, stop=stop)
+            report = api.run(job, options=as_given, on_event=reporter, stop=stop)
     tell_report(report, as_json=as_json)

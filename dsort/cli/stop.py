@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.job_lookup import FoundJob, find_job
-from dsort.cli.remote import connected, found_jobs, there
+from dsort.cli.find import FoundJob, find_job
+from dsort.cli.remote import connected, found_jobs, is_remote
 from dsort.errors import JobConflictError, ObjectNotFoundError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ Told = tuple[str, str, str]
 """A job's id, its state, and that in words."""
 
 
+@options.grouped
 def stop(
     context: typer.Context,
     jobs: options.JobNames,
@@ -32,14 +33,13 @@ def stop(
         str, typer.Option("--reason", metavar="TEXT", help="With a service: why, for its history.")
     ] = "",
     as_json: options.AsJson = False,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
-    local: options.Local = False,
+    *,
+    service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
     """Stop jobs that run here or elsewhere, and wait until they have ended. They see the request
     within seconds."""
-    if there(context):
+    if is_remote(context):
         with connected(context) as client:
             found = found_jobs(client, jobs)
             asked = [job if job.ended else client.stop(job.job_id, reason=reason) for job in found]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.durations import span_s
-from dsort.cli.optional_install import need
+from dsort.cli.options import span_s
+from dsort.cli.remote import need
 from dsort.errors import SpecError, SpecProblem
 
 if TYPE_CHECKING:

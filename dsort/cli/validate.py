@@ -5,21 +5,21 @@ from __future__ import annotations
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.jobs import read_fields, read_spec
-from dsort.cli.remote import connected, there
+from dsort.cli.remote import connected, is_remote
+from dsort.cli.run import read_fields, read_spec
 
 __all__ = ["validate"]
 
 
+@options.grouped
 def validate(
     context: typer.Context,
     spec: options.SpecSource,
     src: options.Source = None,
     dst: options.Destination = None,
     as_json: options.AsJson = False,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
-    local: options.Local = False,
+    *,
+    service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
     """Check a job spec without looking at any data. All problems are told at once. A service
@@ -27,7 +27,7 @@ def validate(
 
     With --json it prints the spec in today's names, with every default written out.
     """
-    if there(context):
+    if is_remote(context):
         with connected(context) as client:
             found = client.validate(read_fields(spec, src, dst))
         for warning in found.warnings:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import typer
 
 from dsort.cli import exits, options, output, summary
-from dsort.cli.buckets import data_root, user_settings
-from dsort.cli.job_lookup import find_job
-from dsort.cli.jobs import stoppable
+from dsort.cli.find import data_root, find_job, user_settings
 from dsort.cli.progress import make_reporter
+from dsort.cli.run import stoppable
 from dsort.errors import InputError, VerifyError
 from dsort.job.events import RunOptions
 

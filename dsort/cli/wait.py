@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsort.cli import exits, options, output
-from dsort.cli.durations import span_s
-from dsort.cli.remote import connected, found_jobs
-from dsort.cli.remote_jobs import tell_end, watch
+from dsort.cli.options import span_s
+from dsort.cli.remote import connected, found_jobs, tell_end, watch
 from dsort.errors import DsortError
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["wait"]
 
 
+@options.grouped
 def wait(
     context: typer.Context,
     jobs: options.RemoteJobs,
@@ -33,8 +33,8 @@ def wait(
     ] = None,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
-    server: options.Server = None,
-    token_file: options.TokenFile = None,
+    *,
+    service: options.Service,
     debug: options.Debug = False,
 ) -> None:
     """Wait for jobs of a service, and end as they do: with the exit code of the first one, in the

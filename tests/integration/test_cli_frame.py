@@ -199,7 +199,7 @@ def test_a_broken_invariant_asks_for_a_report(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize("debug", [False, True])
 def test_an_unexpected_exception_is_our_bug(debug: bool, tmp_path: Path) -> None:
     code = (
-        "import sys, dsort.cli.buckets as buckets\n"
+        "import sys, dsort.cli.find as buckets\n"
         "import dsort.storage.open as addresses\n"
         "def broken(where, **options): raise ZeroDivisionError('of all things')\n"
         "addresses.open_bucket = broken\n"
@@ -280,6 +280,21 @@ def test_an_interrupt_before_the_work_begins_is_a_stop(
     monkeypatch.setattr("dsort.cli.main._run", interrupted)
     assert main(["ls", "images"]) == 130
     assert capsys.readouterr().err == "error: stopped by SIGINT\n"
+
+
+def test_ctrl_c_while_the_command_still_loads_prints_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "dsort", "ls", "images"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "error: stopped by SIGINT\n")
 
 
 def test_a_storage_error_keeps_its_hint(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,8 @@ from typing import TextIO
 
 import pytest
 
-from dsort.cli import optional_install as extras
 from dsort.cli import output
+from dsort.cli import remote as extras
 from dsort.cli.main import main
 from dsort.errors import SpecError
 

@@ -19,8 +19,8 @@ from dsort.cli.progress import (
     QuietReporter,
     Reporter,
     make_reporter,
-    time_left_s,
 )
+from dsort.cli.progress_text import time_left_s
 from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
 
 MIB = 1 << 20

@@ -9,13 +9,13 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsort.cli import output
-from dsort.cli.buckets import bucket_uri, data_root, user_settings
+from dsort.cli.find import bucket_uri, data_root, user_settings
+from dsort.cli.options import RunArguments
 from dsort.errors import SpecError, SpecProblem
 from dsort.job.events import RunOptions
 from dsort.sizes import parse_size_bytes
@@ -24,29 +24,12 @@ from dsort.stopping import StopFlag
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec
 
-__all__ = ["RunArguments", "read_fields", "read_spec", "run_options", "show_spec", "stoppable"]
+__all__ = ["read_fields", "read_spec", "run_options", "show_spec", "stoppable"]
 
 Value = TypeVar("Value", float, str)
 
 STOPPING = b"stopping: ending the workers and removing what is partial\n"
 STOPPING_ALREADY = b"stopping, please wait\n"
-
-
-@dataclass(frozen=True, slots=True)
-class RunArguments:
-    """The options of a run as they were given on the command line."""
-
-    root: Path | None
-    scratch: Path | None
-    memory_max: str | None
-    move: str
-    workers: int | None
-    ray: bool
-    ray_address: str | None
-    overwrite: bool
-    bandwidth_max: str | None = None
-    ray_resources: str | None = None
-    ray_labels: str | None = None
 
 
 def read_spec(
@@ -101,7 +84,7 @@ def show_spec(spec: JobSpec) -> None:
     output.inform(json.dumps(spec.canonical(), indent=2))
 
 
-def run_options(given: RunArguments) -> RunOptions:
+def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> RunOptions:
     """The options in the terms of the library; what is not given is as the user's settings say.
 
     A Ray cluster of the settings is used where ``--ray`` is given. ``SpecError`` names the options
@@ -117,12 +100,12 @@ def run_options(given: RunArguments) -> RunOptions:
         raise SpecError(problems)
     settings = user_settings()
     return RunOptions(
-        root=data_root(given.root, settings),
+        root=data_root(root, settings),
         scratch=given.scratch or settings.scratch,
         memory_max_bytes=memory_max_bytes or settings.memory_max_bytes,
         move=given.move,
         workers=given.workers or settings.workers,
-        overwrite=True if given.overwrite else None,
+        overwrite=True if overwrite else None,
         runtime="ray" if ray else "local",
         ray_address=(given.ray_address or settings.ray_address) if ray else None,
         ray_resources=resources,
