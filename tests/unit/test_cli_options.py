@@ -30,12 +30,12 @@ APP.command()(verb)
 def test_a_verb_gets_its_groups_whole() -> None:
     arguments = ["images", "--workers", "3", "--ray", "--server", "http://a", "--local"]
     assert CliRunner().invoke(APP, arguments).exit_code == 0
-    assert GIVEN == [
+    assert [
         "images",
         False,
         options.RunArguments(workers=3, ray=True),
         options.ServiceOrHere(server="http://a", local=True),
-    ]
+    ] == GIVEN
 
 
 def test_what_is_not_given_has_the_default_of_the_group() -> None:
