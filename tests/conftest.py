@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 from dsort.cli.main import main
+from tests.support import armed
 from tests.support.commands import ROOT, CommandLine, Ended
 
 if TYPE_CHECKING:
@@ -42,6 +43,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("ray"):
             item.add_marker(pytest.mark.xdist_group("ray"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test all of whose assertions hold fails if a fault that it armed has not struck."""
+    try:
+        yield
+    finally:
+        missed = armed.missed()
+    assert not missed, f"these faults have not struck: {missed}"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

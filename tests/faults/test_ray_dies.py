@@ -15,7 +15,7 @@ from dsort import api
 from dsort.job.events import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.coordinators import Coordinators
-from tests.support.fault_points import PointFault, arm, points_environment, struck
+from tests.support.fault_points import PointFault, arm, disarm, points_environment, struck
 from tests.support.ray_cluster import Nodes, nodes_here
 from tests.support.surviving import (
     CASES,
@@ -39,8 +39,7 @@ class Struck:
     points: Path
 
     def arm(self, *faults: PointFault) -> None:
-        for path in self.points.iterdir():
-            path.unlink()
+        disarm(self.points)
         arm(self.points, *faults)
 
 

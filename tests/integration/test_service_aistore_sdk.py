@@ -23,7 +23,7 @@ from dsort.service.database.engine import open_database
 from dsort.service.security.tokens import TokenStore
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import run_local
-from tests.support.fault_points import PointFault, arm, points_environment
+from tests.support.fault_points import PointFault, arm, disarm, points_environment
 from tests.support.service_process import ServiceProcess, await_that, running_service
 
 WAIT_SECONDS_MAX = 60
@@ -167,8 +167,7 @@ def test_a_running_job_is_aborted_and_leaves_no_shards(
     assert result.error == f"[dsort] {job_id} aborted: aborted by an AIStore client"
     assert [name for name in files_of(place / "aborted") if not name.startswith(".dsort/")] == []
     job.abort()  # of what is over: no error
-    for path in held.iterdir():
-        path.unlink()
+    disarm(held)
 
 
 def test_errors_are_words_and_come_at_once(client: Client, place: Path) -> None:

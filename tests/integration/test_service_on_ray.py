@@ -16,7 +16,7 @@ import pytest
 
 from dsort.client import DsortClient, Job, StateChanged
 from dsort.job.events import PhaseDone
-from tests.support.fault_points import PointFault, arm, points_environment, struck
+from tests.support.fault_points import PointFault, arm, disarm, points_environment, struck
 from tests.support.held_jobs import held_workers
 from tests.support.service_process import end_marked, running_service
 from tests.support.surviving import CASES, Facts, assert_whole, only_a_report, prepare, undisturbed
@@ -127,6 +127,5 @@ def join_from_another_service(place: Place, expected: Facts) -> None:
 
 def hold_next(faults: Path) -> None:
     """Whoever comes to create output shards next stops there."""
-    for path in faults.iterdir():
-        path.unlink()
+    disarm(faults)
     arm(faults, PointFault("create:start", 1, "stop"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.support.coordinators import Coordinators, Ended
 from tests.support.datasets import Member, Shard, small_dataset, write_shards
-from tests.support.fault_points import POINTS, PointFault, arm, struck
+from tests.support.fault_points import IN_WORKERS, PointFault, arm, struck
 from tests.support.faulty_bucket import TRANSIENT
 from tests.support.faulty_store import DOWN, StoreFaults, arm_store
 from tests.support.inline_runtime import run_inline
@@ -25,7 +25,6 @@ BLOWS_MAX = 4
 ENDS_BY_BLOWS = {-9: "killed", 143: "terminated"}
 STORAGE_ERROR = 4
 CONFLICT = 2
-IN_WORKERS = [name for name, point in POINTS.items() if point.module.startswith("dsort.workers")]
 IN_COORDINATORS = [
     "lease:take",
     "journal:append",
@@ -43,11 +42,14 @@ NEVER = 1e9
 
 @dataclass
 class Chaos:
-    """One run. ``log``: what was done, and what happened, for whoever has to look into it."""
+    """One run. ``armed``, ``struck``: how many blows there were to be, and were. ``log``: what was
+    done, and what happened, for whoever has to look into it."""
 
     seed: int
     root: Path
     begun: Coordinators
+    armed: int = 0
+    struck: int = 0
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -85,29 +87,32 @@ class Chaos:
         self._attempts += 1
         points = self.root / f"points-{self._attempts}"
         faults = [] if self._attempts > BLOWS_MAX else self._draw_faults()
-        arm(points, *faults)
+        arm(points, *faults, may_miss=True)
         rate = self._rng.choice([0.0, 0.05, 0.2])
         kinds = [*TRANSIENT, "cut", "cut untold", "reply lost"]
         seed = f"{self.seed}/{self._attempts}"
-        arm_store(points, StoreFaults((), seed, rate, kinds, like_store=self._like_store))
+        store = StoreFaults((), seed, rate, kinds, like_store=self._like_store)
+        arm_store(points, store, may_miss=True)
         flush_s = self._rng.choice([0.0, 0.05, NEVER])
         arguments = [*verb, "--scratch", str(self.root / "scratch")]
         ended = self.begun.run(self.root, *arguments, points=points, flush_s=flush_s)
         self._note(f"{verb[0]}, flush {flush_s}, rate {rate}, {faults}")
+        self.armed += len(faults)
+        self.struck += len(struck(points))
         self._note(f"  struck {struck(points)}, ended with {ended.code}: {ended.err[-400:]}")
         return ended, points
 
     def _draw_faults(self) -> list[PointFault]:
         draw = self._rng
         faults = [
-            PointFault(draw.choice(IN_WORKERS), draw.randint(1, 6))
+            PointFault(draw.choice([*IN_WORKERS]), draw.randint(1, 6))
             for _ in range(draw.choice([0, 1, 2]))
         ]
         end = draw.choice(["kill", "kill", "kill", "terminate", "store down", "none"])
         if end != "none":
             in_worker = draw.random() < 0.5
             action = f"{end} parent" if in_worker and end != "store down" else end
-            point = draw.choice(IN_WORKERS if in_worker else IN_COORDINATORS)
+            point = draw.choice([*IN_WORKERS] if in_worker else IN_COORDINATORS)
             faults.append(PointFault(point, draw.randint(1, 8), action))
         return faults
 

@@ -9,6 +9,7 @@ names is struck, whichever process it is in, and what was struck can be seen aft
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.machinery
 import json
 import os
@@ -21,7 +22,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["DIRECTORY", "POINTS", "PointFault", "arm", "install", "points_environment", "struck"]
+from tests.support import armed
+from tests.support.armed import NoSuchPointError
+
+__all__ = [
+    "ADDRESSES",
+    "DIRECTORY",
+    "IN_WORKERS",
+    "POINTS",
+    "PointFault",
+    "arm",
+    "check_point",
+    "disarm",
+    "install",
+    "points_environment",
+    "struck",
+]
 
 DIRECTORY = "FAULT_POINTS"
 """The variable that says where the faults of a job are; without it nothing happens."""
@@ -57,24 +73,25 @@ def _own_name(opened: Any) -> str:
     return str(opened._name)
 
 
-WORKERS = "dsort.workers"
-POINTS = {
-    # in workers
-    "extract:start": Point(f"{WORKERS}.extractor", "Extractor.extract", "before"),
-    "spill:append": Point(f"{WORKERS}.spill", "SpillWriter.append", "after"),
-    "index:write": Point(f"{WORKERS}.index_store", "IndexStore.write_shard", "before", _second),
-    "extract:end": Point(f"{WORKERS}.extractor", "Extractor.extract", "after"),
-    "duplicates:end": Point(f"{WORKERS}.orderer", "Orderer.duplicates", "after"),
-    "order:start": Point(f"{WORKERS}.orderer", "Orderer.order", "before"),
-    "order:end": Point(f"{WORKERS}.orderer", "Orderer.order", "after"),
-    "cut:end": Point(f"{WORKERS}.orderer", "Orderer.cut", "after"),
-    "create:start": Point(f"{WORKERS}.creator", "Creator.create", "before"),
-    "create:write": Point(f"{WORKERS}.shard_writer", "ShardWriter._write", "after"),
-    "create:finish": Point(f"{WORKERS}.shard_writer", "ShardWriter.finish", "after"),
-    "create:end": Point(f"{WORKERS}.creator", "Creator.create", "after"),
-    "seal:start": Point(f"{WORKERS}.sealer", "Sealer.seal", "before"),
-    "seal:end": Point(f"{WORKERS}.sealer", "Sealer.seal", "after"),
-    # in coordinators
+IN_WORKERS = {
+    "extract:start": Point("dsort.workers.extractor", "Extractor.extract", "before"),
+    "spill:append": Point("dsort.scratch.spill", "SpillWriter.append", "after"),
+    "index:write": Point("dsort.scratch.index", "IndexStore.write_shard", "before", _second),
+    "extract:end": Point("dsort.workers.extractor", "Extractor.extract", "after"),
+    "duplicates:end": Point("dsort.workers.orderer", "Orderer.duplicates", "after"),
+    "order:start": Point("dsort.workers.orderer", "Orderer.order", "before"),
+    "order:end": Point("dsort.workers.orderer", "Orderer.order", "after"),
+    "cut:end": Point("dsort.workers.orderer", "Orderer.cut", "after"),
+    "create:start": Point("dsort.workers.creator", "Creator.create", "before"),
+    "create:write": Point("dsort.workers.shard_writer", "ShardWriter._write", "after"),
+    "create:finish": Point("dsort.workers.shard_writer", "ShardWriter.finish", "after"),
+    "create:end": Point("dsort.workers.creator", "Creator.create", "after"),
+    "seal:start": Point("dsort.workers.sealer", "Sealer.seal", "before"),
+    "seal:end": Point("dsort.workers.sealer", "Sealer.seal", "after"),
+}
+"""Points that only the workers of a job pass."""
+
+IN_COORDINATORS = {
     "lease:take": Point("dsort.job.lease", "Lease.take", "after"),
     "lease:pause": Point("dsort.runtime.machine", "Machine.pause", "before"),
     "lease:renew": Point("dsort.job.lease", "Lease._renew", "before"),
@@ -101,6 +118,7 @@ POINTS = {
     "discard": Point("dsort.storage.directory.bucket", "LocalBucket.discard", "after", _second),
     "abort": Point("dsort.job.coordinator", "_abort", "before"),
 }
+POINTS = IN_WORKERS | IN_COORDINATORS
 
 
 @dataclass(frozen=True)
@@ -121,13 +139,47 @@ class PointFault:
     times: int = 1
 
 
-def arm(directory: Path, *faults: PointFault) -> Path:
-    """Put ``faults`` where the processes of a job will find them."""
+def arm(directory: Path, *faults: PointFault, may_miss: bool = False) -> Path:
+    """Put ``faults`` where the processes of a job will find them. The test fails if one of them
+    does not strike (see ``armed``), unless they ``may_miss``."""
     directory.mkdir(parents=True, exist_ok=True)
     for number, fault in enumerate(faults):
-        assert fault.point in POINTS, fault.point
-        (directory / f"{number}.json").write_text(json.dumps(asdict(fault)), encoding="utf-8")
+        check_point(POINTS[fault.point])
+        file = directory / f"{number}.json"
+        file.write_text(json.dumps(asdict(fault)), encoding="utf-8")
+        if not may_miss:
+            first = directory / f"{number}-{fault.nth}"
+            armed.expect(f"{fault} in {directory}", first, of=directory)
     return directory
+
+
+def disarm(directory: Path) -> None:
+    """Take away what is armed in ``directory``. What has not struck by now has missed."""
+    armed.close(directory)
+    for path in directory.iterdir():
+        path.unlink()
+
+
+def check_point(point: Point) -> None:
+    """That there is such a function.
+
+    Raises:
+        NoSuchPointError: there is none, or no such class or module.
+    """
+    try:
+        module = importlib.import_module(point.module)
+    except ImportError as error:
+        raise NoSuchPointError(f"{point}: {error}") from error
+    _holder(module, point)
+
+
+def _holder(module: ModuleType, point: Point) -> tuple[Any, str]:
+    """What has the function of ``point`` as an attribute, and the attribute's name."""
+    name, _, function = point.function.rpartition(".")
+    holder = getattr(module, name, None) if name else module
+    if holder is None or function not in vars(holder):
+        raise NoSuchPointError(f"there is no {point.module}: {point.function}")
+    return holder, function
 
 
 def struck(directory: Path) -> list[str]:
@@ -182,8 +234,7 @@ class _WrappingLoader(Loader):
 
             wrap_directories(module)
         for point in self._points:
-            holder_name, _, function = POINTS[point].function.rpartition(".")
-            holder = getattr(module, holder_name) if holder_name else module
+            holder, function = _holder(module, POINTS[point])
             inner = vars(holder)[function]
             if isinstance(inner, classmethod):
                 setattr(holder, function, classmethod(_wrapped(inner.__func__, point)))

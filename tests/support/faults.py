@@ -16,6 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dsort.workers import tasks
+from tests.support import armed
+from tests.support.armed import NoSuchPointError
+
 __all__ = ["Fault", "bootstrap", "main", "make_pipes", "strikes"]
 
 
@@ -33,7 +37,12 @@ class Fault:
 
 
 def bootstrap(fault: Fault) -> str:
-    """What worker processes run: put it in the place of ``dsort.runtime.local.BOOTSTRAP``."""
+    """What worker processes run: put it in the place of ``dsort.runtime.local.BOOTSTRAP``. The
+    test fails if the fault does not strike (see ``armed``)."""
+    if not isinstance(getattr(tasks, fault.task, None), type):
+        raise NoSuchPointError(f"there is no {tasks.__name__}: {fault.task}")
+    directory = Path(fault.directory)
+    armed.expect(f"{fault}", directory / "strike-0", of=directory)
     return (
         "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
         f"from tests.support.faults import main; main({json.dumps(json.dumps(asdict(fault)))})"

@@ -7,6 +7,7 @@ are around an object store, with faults below them.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tests.support.fault_points import DIRECTORY
+from tests.support import armed
+from tests.support.armed import NoSuchPointError
+from tests.support.fault_points import ADDRESSES, DIRECTORY
 
 if TYPE_CHECKING:
     from dsort.storage.bucket import Bucket
@@ -26,6 +29,10 @@ __all__ = ["DOWN", "StoreFaults", "arm_store", "wrap_directories"]
 STORE_FILE = "store"
 DOWN = "down"
 """While there is a file of this name, the store answers nobody."""
+OPENED = "store opened"
+STRUCK = "store struck"
+"""Files that say what has come to pass."""
+DIRECTORY_BUCKET = "LocalBucket"
 TRIES_MAX = 5
 
 
@@ -46,15 +53,22 @@ class StoreFaults:
     like_store: bool = False
 
 
-def arm_store(directory: Path, faults: StoreFaults) -> None:
-    """Put ``faults`` where the processes of a job will find them."""
+def arm_store(directory: Path, faults: StoreFaults, *, may_miss: bool = False) -> None:
+    """Put ``faults`` where the processes of a job will find them. The test fails if no bucket is
+    opened with them, or if none of them strikes (see ``armed``), unless they ``may_miss``."""
+    if not hasattr(importlib.import_module(ADDRESSES), DIRECTORY_BUCKET):
+        raise NoSuchPointError(f"there is no {ADDRESSES}: {DIRECTORY_BUCKET}")
     directory.mkdir(parents=True, exist_ok=True)
+    if not may_miss:
+        armed.expect(f"opening {faults}", directory / OPENED, of=directory)
+        if faults.script or faults.seed:
+            armed.expect(f"{faults}", directory / STRUCK, of=directory)
     (directory / STORE_FILE).write_text(json.dumps(asdict(faults)), encoding="utf-8")
 
 
 def wrap_directories(module: ModuleType) -> None:
     """Have ``dsort.storage.open`` (``module``) open directories as said above."""
-    really: Callable[..., Bucket] = module.LocalBucket  # type: ignore[attr-defined]
+    really: Callable[..., Bucket] = getattr(module, DIRECTORY_BUCKET)
 
     def opened(path: Path, **named: Any) -> Bucket:
         bucket, points = really(path, **named), os.environ.get(DIRECTORY, "")
@@ -62,9 +76,12 @@ def wrap_directories(module: ModuleType) -> None:
         if not points or not file.exists():
             return bucket
         faults = StoreFaults(**json.loads(file.read_bytes()))
-        return _faulty(bucket, faults, Path(points)) if faults.about in path.name else bucket
+        if faults.about not in path.name:
+            return bucket
+        (Path(points) / OPENED).touch()
+        return _faulty(bucket, faults, Path(points))
 
-    module.LocalBucket = opened  # type: ignore[attr-defined]
+    setattr(module, DIRECTORY_BUCKET, opened)
 
 
 def _faulty(bucket: Bucket, given: StoreFaults, points: Path) -> Bucket:
@@ -76,14 +93,29 @@ def _faulty(bucket: Bucket, given: StoreFaults, points: Path) -> Bucket:
 
     if given.like_store:
         bucket = StoreLikeBucket(bucket)
-    layers: list[Faults] = [_Down(points)]
-    layers += [Script([Fault(**each) for each in given.script])]
+    noted: list[Faults] = [Script([Fault(**each) for each in given.script])]
     if given.seed:
-        layers.append(RandomFaults(given.seed, rate=given.rate, kinds=given.kinds))
+        noted.append(RandomFaults(given.seed, rate=given.rate, kinds=given.kinds))
+    layers: list[Faults] = [_Down(points), *(_Noted(each, points) for each in noted)]
     for layer in layers:
         bucket = FaultyBucket(bucket, layer)
     policy = RetryPolicy(tries_max=TRIES_MAX, delay_s_min=0.0, delay_s_max=0.0)
     return RetryingBucket(LimitedBucket(bucket, StoreLimiter(StoreLimits())), policy)
+
+
+class _Noted:
+    """The same faults, and that one struck is noted."""
+
+    def __init__(self, inner: Faults, points: Path) -> None:
+        self.struck = inner.struck
+        self._inner = inner
+        self._file = points / STRUCK
+
+    def due(self, operation: str, name: str) -> str | None:
+        kind = self._inner.due(operation, name)
+        if kind is not None:
+            self._file.touch()
+        return kind
 
 
 class _Down:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.fault_points import PointFault, arm
+from tests.support.fault_points import PointFault, arm, disarm
 from tests.support.service_process import ServiceProcess, await_that
 
 __all__ = ["held_workers", "holding", "let_go"]
@@ -24,8 +24,7 @@ def holding(faults: Path, service: ServiceProcess | None = None) -> Iterator[Non
     try:
         yield
     finally:
-        for path in faults.iterdir():
-            path.unlink()
+        disarm(faults)
         if service is not None:
             let_go([each for each in service.offspring() if _stands_still(each)])
 

@@ -1,0 +1,161 @@
+"""A fault that cannot strike fails the test that armed it, or a crash test could not fail."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import armed, fault_points
+from tests.support.armed import NoSuchPointError
+from tests.support.commands import ROOT
+from tests.support.fault_points import (
+    POINTS,
+    Point,
+    PointFault,
+    arm,
+    check_point,
+    disarm,
+    points_environment,
+    struck,
+)
+from tests.support.faults import Fault, bootstrap
+from tests.support.faulty_bucket import ALWAYS
+from tests.support.faulty_store import OPENED, StoreFaults, arm_store
+
+PASS = """
+from pathlib import Path
+from dsort.job.lease import Machine
+from dsort.storage.open import LocalBucket
+LocalBucket(Path("."))
+Machine().pause(0)
+"""
+
+
+def test_every_point_is_a_function_that_there_is() -> None:
+    for point in POINTS.values():
+        check_point(point)
+
+
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [
+        ("dsort.job.gone", "commit"),
+        ("dsort.job.commit", "gone"),
+        ("dsort.job.commit", "Gone.commit"),
+        ("dsort.job.lease", "Lease.gone"),
+    ],
+)
+def test_a_point_at_nothing_cannot_be_armed(
+    module: str, function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(POINTS, "commit:start", Point(module, function, "before"))
+    with pytest.raises(NoSuchPointError, match=r"gone|Gone"):
+        arm(tmp_path, PointFault("commit:start"))
+    assert armed.missed() == []
+
+
+def test_a_process_with_a_point_at_nothing_does_not_begin(tmp_path: Path) -> None:
+    """Nor does one of a job that is begun without ``arm``."""
+    program = (
+        "from tests.support import fault_points as f\n"
+        "f.POINTS['lease:take'] = f.Point('dsort.job.lease', 'Lease.gone', 'after')\n"
+        "import dsort.job.lease"
+    )
+    ended = run(tmp_path, program)
+    assert ended.returncode == 1
+    assert "NoSuchPointError: there is no dsort.job.lease: Lease.gone" in ended.stderr
+
+
+def test_a_worker_fault_at_no_task_cannot_be_armed(tmp_path: Path) -> None:
+    with pytest.raises(NoSuchPointError, match="GoneTask"):
+        bootstrap(Fault(str(tmp_path), "GoneTask", "before"))
+    assert armed.missed() == []
+
+
+def test_a_store_that_is_opened_by_another_module_cannot_be_armed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(importlib.import_module(fault_points.ADDRESSES), "LocalBucket")
+    with pytest.raises(NoSuchPointError, match="LocalBucket"):
+        arm_store(tmp_path, StoreFaults())
+    assert armed.missed() == []
+
+
+def run(points: Path, program: str) -> subprocess.CompletedProcess[str]:
+    """A process that meets the faults in ``points``."""
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, **points_environment(points)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_what_has_struck_is_expected_no_more(tmp_path: Path) -> None:
+    points = arm(tmp_path, PointFault("lease:pause", action="raise"))
+    denied = {"operation": "exists", "kind": "denied", "times": ALWAYS}
+    arm_store(points, StoreFaults([denied]))
+    ended = run(points, PASS + "LocalBucket(Path('.')).exists('x')")
+    assert "a bug that a test put here" in ended.stderr
+    assert struck(points) == ["lease:pause"]
+    (missed,) = armed.missed()
+    assert "denied" in missed  # the bug came first
+    assert (points / OPENED).exists()
+
+
+def test_what_has_not_struck_is_told_once(tmp_path: Path) -> None:
+    fault = PointFault("commit:start", 2)
+    arm(tmp_path / "a", fault, PointFault("lease:take"))
+    arm(tmp_path / "b", fault, may_miss=True)
+    assert armed.missed() == [
+        f"{each} in {tmp_path / 'a'}" for each in (fault, PointFault("lease:take"))
+    ]
+    assert armed.missed() == []
+
+
+def test_what_is_disarmed_before_it_strikes_has_missed(tmp_path: Path) -> None:
+    arm(tmp_path, PointFault("commit:start"))
+    disarm(tmp_path)
+    arm(tmp_path, dataclasses.replace(PointFault("lease:pause"), action="raise"))
+    run(tmp_path, PASS)
+    (missed,) = armed.missed()
+    assert "commit:start" in missed
+    assert list(tmp_path.glob("0-1")) != []
+
+
+ARMED_IN_VAIN = """
+from pathlib import Path
+from tests.support.fault_points import PointFault, arm
+
+def test_armed_in_vain(tmp_path: Path) -> None:
+    arm(tmp_path, PointFault("commit:start"))
+
+def test_that_arms_nothing() -> None:
+    pass
+"""
+
+
+def test_a_test_whose_fault_does_not_strike_fails(tmp_path: Path) -> None:
+    (tmp_path / "test_vain.py").write_text(ARMED_IN_VAIN)
+    plugins = ["-p", "tests.conftest", "-p", "no:cacheprovider"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", tmp_path, tmp_path],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "these faults have not struck: [\"PointFault(point='commit:start'" in ended.stdout
+    assert "1 failed, 1 passed" in ended.stdout
