@@ -6,23 +6,28 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.bench-installed
 
+# A process of pytest has whole files of tests, in the order in which they are collected.
+PYTEST = $(BIN)/python -m pytest -n $(or $(TESTS_AT_ONCE),auto) --dist loadgroup \
+	--no-loadscope-reorder
+
 DEMO_SPEC := {"input_bck": "images", "output_bck": "shuffled", \
 	"input_format": {"template": "samples-{00..18}"}, "output_format": "shuffled-shard-%02d", \
 	"output_shard_size": "10MB", "description": "Create new shuffled shards", \
 	"algorithm": {"kind": "shuffle"}}
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos check format bench lock clean
+.PHONY: help demo test test-all chaos check format bench lock clean
 
 help:
-	@echo "make demo    make some shards, shuffle them, say where the result is (in demo/)"
-	@echo "make test    run all tests"
-	@echo "make chaos   break many random jobs at random (CHAOS_SEEDS=200; CHAOS_SEED=7: one again)"
-	@echo "make check   formatting, lint, types, architecture"
-	@echo "make format  put the formatting right"
-	@echo "make bench   measure dsort against others (in bench-data/)"
-	@echo "make lock    choose new versions of what development needs (takes uv)"
-	@echo "make clean   remove all that these commands made, $(VENV) too"
+	@echo "make demo      make some shards, shuffle them, say where the result is (in demo/)"
+	@echo "make test      run the tests; of slow matrices a sample (TESTS_AT_ONCE=3: processes)"
+	@echo "make test-all  run all tests, with all cases of slow matrices"
+	@echo "make chaos     break many random jobs (CHAOS_SEEDS=200; CHAOS_SEED=7: one again)"
+	@echo "make check     formatting, lint, types, architecture"
+	@echo "make format    put the formatting right"
+	@echo "make bench     measure dsort against others (in bench-data/)"
+	@echo "make lock      choose new versions of what development needs (takes uv)"
+	@echo "make clean     remove all that these commands made, $(VENV) too"
 
 demo: $(INSTALLED)
 	rm -rf demo
@@ -35,10 +40,13 @@ demo: $(INSTALLED)
 	@echo "The shuffled shards are in demo/shuffled, the shards they were made of in demo/images."
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+test-all: $(INSTALLED)
+	$(PYTEST) --all
 
 chaos: $(INSTALLED)
-	CHAOS_SEEDS=$(or $(CHAOS_SEEDS),200) $(BIN)/python -m pytest tests/faults/test_chaos.py
+	CHAOS_SEEDS=$(or $(CHAOS_SEEDS),200) $(PYTEST) --all tests/faults/test_chaos.py
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .

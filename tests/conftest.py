@@ -9,13 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from dsort.cli.main import main
-from tests.support import armed
+from tests.support import armed, sampling
 from tests.support.commands import ROOT, CommandLine, Ended
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SEED_VARIABLE = "DSORT_TEST_SEED"
 SEED = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
+LEFT_OUT = pytest.StashKey[int]()
+PROCESSES_MAX = 8
 os.environ[SEED_VARIABLE] = str(SEED)  # all processes of pytest-xdist collect the same tests
 
 hypothesis.settings.register_profile("dsort", derandomize=False, print_blob=True, deadline=None)
@@ -38,11 +40,52 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(SEED)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process of pytest-xdist has all tests of Ray: two clusters at once are too many."""
-    for item in items:
-        if item.get_closest_marker("ray"):
-            item.add_marker(pytest.mark.xdist_group("ray"))
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--all``: what ``make test`` leaves out as well."""
+    parser.addoption("--all", action="store_true", help="run all cases of tests that are sampled")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What belongs together in one process of pytest-xdist."""
+    item.add_marker(pytest.mark.xdist_group(sampling.group_of(item)))
+
+
+@pytest.hookimpl(trylast=True)  # what -k and -m leave
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose the tests that run, the same in each process of pytest-xdist, and put the slowest
+    first."""
+    if not (config.option.all or sampling.is_named(config.args)):
+        out = {id(item) for item in sampling.left_out(items)}
+        config.hook.pytest_deselected(items=[item for item in items if id(item) in out])
+        items[:] = [item for item in items if id(item) not in out]
+        config.stash[LEFT_OUT] = len(out)
+    items.sort(key=sampling.rank)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of pytest-xdist tells the one that began it how many tests were left out."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """All of them tell the same."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left out", 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """``-n auto``: tests wait a lot, for processes that begin and leases that end."""
+    return min(len(os.sched_getaffinity(0)) + 1, PROCESSES_MAX)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """How many tests are left to ``make test-all``."""
+    if count := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.write_line(f"{count} cases were left out; --all (make test-all) runs them")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,0 +1,92 @@
+"""Which tests run in ``make test``, and in which order: a sample of the slow matrices, the slowest
+kinds first. ``--all`` (``make test-all``) leaves none out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from enum import Enum
+
+import pytest
+
+__all__ = ["choose", "group_of", "is_named", "left_out", "rank"]
+
+KINDS = ("faults", "integration", "contract", "property", "unit")
+"""Folders of tests, those that take longest first: the last process to end then ends soon after
+the others."""
+
+Case = Mapping[str, Hashable]
+"""The value of each parameter, by its name."""
+
+
+def choose(cases: Sequence[Case], keep: int) -> list[int]:
+    """The numbers, ascending, of ``keep`` cases that stand for all. Each value of each parameter
+    is in one of them, if ``keep`` is enough for that (rare ones first); the rest are spread evenly.
+    The same cases always give the same numbers."""
+    often = Counter(value for case in cases for value in case.items())
+    unseen = set(often)
+    chosen: list[int] = []
+    while len(chosen) < min(keep, len(cases)):
+        worth = {
+            at: (
+                sum(1 / often[value] for value in case.items() if value in unseen),
+                min((abs(at - other) for other in chosen), default=0),
+                -at,
+            )
+            for at, case in enumerate(cases)
+            if at not in chosen
+        }
+        best = max(worth, key=worth.__getitem__)
+        unseen -= set(cases[best].items())
+        chosen.append(best)
+    return sorted(chosen)
+
+
+def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Those of ``items`` that only ``--all`` runs: what is marked ``exhaustive``, and of each test
+    marked ``sample(keep=N)`` all but N cases. A test that only one case of is in ``items`` runs."""
+    found = [item for item in items if item.get_closest_marker("exhaustive")]
+    tests: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sample") and item not in found:
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for cases in tests.values():
+        marker = cases[0].get_closest_marker("sample")
+        assert marker is not None
+        kept = choose([_case(item) for item in cases], **marker.kwargs)
+        found += [item for at, item in enumerate(cases) if at not in kept]
+    return found
+
+
+def is_named(arguments: Sequence[str]) -> bool:
+    """Whether somebody asks for single tests by their names: then all of them run."""
+    return any("::" in argument for argument in arguments)
+
+
+def rank(item: pytest.Item) -> tuple[int, int]:
+    """Where a test comes among others: those of Ray first, then by kind."""
+    kind = item.nodeid.split("/")[1] if item.nodeid.count("/") > 1 else ""
+    order = KINDS.index(kind) if kind in KINDS else len(KINDS)
+    return 0 if item.get_closest_marker("ray") else 1, order
+
+
+def group_of(item: pytest.Item) -> str:
+    """Which tests one process of pytest-xdist does: those of a file, that share its fixtures; and
+    all tests of Ray, for two clusters at once are too many."""
+    return "ray" if item.get_closest_marker("ray") else item.path.stem
+
+
+def _case(item: pytest.Item) -> dict[str, Hashable]:
+    call = getattr(item, "callspec", None)
+    assert call is not None, f"{item.nodeid} has no cases to choose from"
+    return {
+        name: _same_in_all_processes(value, call.indices[name])
+        for name, value in call.params.items()
+    }
+
+
+def _same_in_all_processes(value: object, index: int) -> Hashable:
+    """What stands for a parameter's value: the value itself, where its text tells it from all
+    others and has no address in it; else its number."""
+    plain = isinstance(value, str | bytes | int | float | Enum | None)
+    return repr(value) if plain or hasattr(value, "__dataclass_fields__") else index

@@ -1,0 +1,112 @@
+"""What ``make test`` leaves out of a slow matrix, and what it does not."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.commands import ROOT
+from tests.support.sampling import choose
+
+SMALL = st.integers(0, 5)
+CASES = st.lists(st.fixed_dictionaries({"a": SMALL, "b": SMALL, "c": st.booleans()}), max_size=40)
+
+
+@given(cases=CASES, keep=st.integers(1, 12))
+def test_so_many_are_chosen_and_the_same_each_time(cases: list[dict[str, int]], keep: int) -> None:
+    chosen = choose(cases, keep)
+    assert chosen == sorted(set(chosen))
+    assert len(chosen) == min(keep, len(cases))
+    assert choose(cases, keep) == chosen
+
+
+@pytest.mark.parametrize("keep", [4, 5, 8])
+def test_each_value_of_each_axis_is_in_one_of_them(keep: int) -> None:
+    axes = itertools.product("abcd", range(3), (True, False))
+    cases = [dict(zip("xyz", values, strict=True)) for values in axes]
+    kept = [cases[at] for at in choose(cases, keep)]
+    for name in "xyz":
+        assert {case[name] for case in kept} == {case[name] for case in cases}
+
+
+def test_one_that_stands_for_a_rare_value_is_kept() -> None:
+    cases = [{"kind": "usual", "size": at % 2} for at in range(20)]
+    cases[13] = {"kind": "rare", "size": 0}
+    assert 13 in choose(cases, 2)
+
+
+def test_cases_that_have_nothing_in_common_are_spread_over_all() -> None:
+    assert choose([{"number": at} for at in range(13)], 4) == [0, 3, 6, 12]
+    assert choose([{"number": at} for at in range(13)], 1) == [0]
+
+
+MATRIX = """
+import pytest
+
+@pytest.mark.sample(keep=2)
+@pytest.mark.parametrize("a", "pq")
+@pytest.mark.parametrize("b", "rs")
+def test_matrix(a: str, b: str) -> None: ...
+
+@pytest.mark.exhaustive
+def test_variation() -> None: ...
+
+def test_plain() -> None: ...
+"""
+
+
+def run(directory: Path, *arguments: str) -> dict[str, int]:
+    """How many tests of ``MATRIX`` passed, and so on, by pytest's words."""
+    (directory / "test_matrix.py").write_text(MATRIX)
+    options = [
+        "-q",
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        ROOT / "pyproject.toml",
+    ]
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "--rootdir", directory, *arguments],
+        cwd=directory,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    lines = ended.stdout.splitlines()
+    words = lines[-1].partition(" in ")[0].replace(",", "").split()
+    found = dict(zip(words[1::2], map(int, words[::2]), strict=True))
+    told = [line for line in lines if line.endswith("(make test-all) runs them")]
+    return found | {"told": int(told[0].split()[0]) if told else 0}
+
+
+def test_usually_a_sample_runs_and_what_is_left_out_is_told(tmp_path: Path) -> None:
+    left = {"passed": 3, "deselected": 3, "told": 3}
+    assert run(tmp_path, "test_matrix.py") == left
+
+
+@pytest.mark.parametrize("together", [(), ("-n", "2", "--dist", "loadgroup")], ids=["one", "two"])
+def test_all_run_if_one_says_so(together: tuple[str, ...], tmp_path: Path) -> None:
+    assert run(tmp_path, "test_matrix.py", "--all", *together) == {"passed": 6, "told": 0}
+
+
+def test_processes_choose_the_same_and_tell_it(tmp_path: Path) -> None:
+    several = run(tmp_path, "test_matrix.py", "-n", "2", "--dist", "loadgroup")
+    assert several == {"passed": 3, "told": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("test_matrix", 4), ("test_matrix[r-q]", 1), ("test_variation", 1)]
+)
+def test_what_is_asked_for_by_its_name_runs(name: str, count: int, tmp_path: Path) -> None:
+    assert run(tmp_path, f"test_matrix.py::{name}") == {"passed": count, "told": 0}
