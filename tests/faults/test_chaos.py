@@ -27,6 +27,7 @@ def seeds() -> list[int]:
     return random.Random(f"chaos of {SEED}").sample(range(1_000_000), count)
 
 
+@pytest.mark.sample(keep=4)
 @pytest.mark.parametrize("number", range(len(seeds())))
 def test_whatever_happens_the_result_is_the_same(
     number: int, begun: Coordinators, tmp_path: Path

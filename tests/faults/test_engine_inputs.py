@@ -52,6 +52,7 @@ def replace(path: Path) -> None:
 CHANGES = [other_content, other_content_and_the_old_time, truncate, append, replace, Path.unlink]
 
 
+@pytest.mark.sample(keep=8)
 @pytest.mark.parametrize("move", ["map", "spill"])
 @pytest.mark.parametrize("phase", ["resolve", "extract", "create"])
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)

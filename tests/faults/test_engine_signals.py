@@ -111,6 +111,7 @@ PLACES = [
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(("task", "at", "move", "number"), PLACES)
 def test_a_signal_stops_the_job_wherever_it_is(
     task: str, at: str, move: str, number: signal.Signals, start: StartJob

@@ -75,6 +75,7 @@ def as_before(root: Path) -> None:
     assert set(tree_of(root / "out")) == set(CASES[CASE].old)
 
 
+@pytest.mark.sample(keep=4)
 @pytest.mark.parametrize("fault", BEFORE_ITS_MANIFEST, ids=named)
 def test_a_job_that_died_is_undone_by_gc(
     fault: PointFault, begun: Coordinators, tmp_path: Path
@@ -86,6 +87,7 @@ def test_a_job_that_died_is_undone_by_gc(
     as_before(tmp_path)
 
 
+@pytest.mark.sample(keep=5)
 @pytest.mark.parametrize("fault", [*BEFORE_ITS_MANIFEST, *AFTER_IT], ids=named)
 def test_a_job_that_died_is_gone_on_with(
     fault: PointFault,
@@ -102,6 +104,7 @@ def test_a_job_that_died_is_gone_on_with(
     assert_whole(tmp_path / "out", undisturbed(CASE, base))
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("fault", AFTER_IT, ids=named)
 def test_what_was_committed_is_not_undone(
     fault: PointFault, begun: Coordinators, base: Path, tmp_path: Path
@@ -112,6 +115,7 @@ def test_what_was_committed_is_not_undone(
     assert_whole(tmp_path / "out", undisturbed(CASE, base))
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("fault", FEWER, ids=named)
 def test_a_job_that_died_and_cannot_go_on_is_undone(
     fault: PointFault, begun: Coordinators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +130,7 @@ def test_a_job_that_died_and_cannot_go_on_is_undone(
     only_a_report(tmp_path / "out", CASES[CASE].old)
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("then", ["gc", "resume"])
 def test_dying_while_it_is_undone(

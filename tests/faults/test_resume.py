@@ -59,6 +59,7 @@ UNRECORDED = [
 ]
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(
     ("fault", "case"),
     list(zip(UNRECORDED, ["spilled", "spilled", "renamed", "renamed"], strict=True)),
@@ -134,6 +135,7 @@ LOST = {
 }
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(
     ("how", "point", "nth", "case"),
     [
@@ -206,6 +208,7 @@ STOPPED = [
 ]
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(("point", "nth", "case"), STOPPED)
 def test_a_coordinator_that_was_only_suspended_loses_its_job(
     point: str,
@@ -266,6 +269,7 @@ def test_two_resumes_cannot_both_have_the_job(
     assert_whole(tmp_path / "out", undisturbed("spilled", base))
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("case", ["spilled", "shuffle"])
 def test_a_job_is_stopped_from_elsewhere_and_can_be_begun_again(
     case: str, begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -290,6 +294,7 @@ def test_a_job_is_stopped_from_elsewhere_and_can_be_begun_again(
     assert_whole(tmp_path / "out", undisturbed(case, base))
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(
     ("fault", "case"),
     [
@@ -322,6 +327,7 @@ def test_an_aborted_job_is_begun_again_by_its_report(
     assert_whole(tmp_path / "out", undisturbed(case, base))
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(
     "fault",
     [
@@ -361,6 +367,7 @@ def test_a_key_map_that_changed_since_is_named(
     only_a_report(tmp_path / "out")
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("nth", [1, 2, 3])
 def test_dying_before_the_journal_says_enough_is_told(
     nth: int, begun: Coordinators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -100,6 +100,7 @@ DEATHS = [
 ]
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("fault", DEATHS, ids=lambda fault: fault.point)
 def test_a_killed_job_is_gone_on_with(fault: PointFault, store: Store, base: Path) -> None:
     assert store.start(fault).code == -signal.SIGKILL
@@ -109,6 +110,7 @@ def test_a_killed_job_is_gone_on_with(fault: PointFault, store: Store, base: Pat
     store.is_whole(base)
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize("then", ["gc", "resume"])
 @pytest.mark.parametrize(
     "fault",
