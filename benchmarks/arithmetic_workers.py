@@ -57,7 +57,7 @@ UPLOAD_ID_CHARS, CHECKSUM_BYTES = 128, 4
 @dataclass(frozen=True, slots=True)
 class Scale:
     """How much data there would be, and how many would work on it. Records are all of one size;
-    hashes spread them over buckets at random (seeded)."""
+    hashes spread them over partitions at random (seeded)."""
 
     shards: int
     records: int
@@ -91,10 +91,10 @@ class Scale:
         """Even, the first ones have one more."""
         return self.records // self.shards + (shard < self.records % self.shards)
 
-    def records_of_buckets(self, buckets: int) -> Int64s:
-        """How many records hashes would put into each bucket, shape ``(buckets,)``."""
+    def records_of_partitions(self, partitions: int) -> Int64s:
+        """How many records hashes would put into each partition, shape ``(partitions,)``."""
         stream = np.random.Generator(np.random.SFC64(self.seed))
-        even = np.full(buckets, 1 / buckets)
+        even = np.full(partitions, 1 / partitions)
         return stream.multinomial(self.records, even).astype(np.int64)
 
 
@@ -123,7 +123,7 @@ class ArithmeticRuntime:
     def __init__(self, scale: Scale) -> None:
         self.scale = scale
         self.traffic = Traffic()
-        self._bucket_records: Int64s = np.zeros(0, np.int64)
+        self._partition_records: Int64s = np.zeros(0, np.int64)
 
     def workers_max(self) -> int:
         return self.scale.workers
@@ -135,8 +135,8 @@ class ArithmeticRuntime:
         return ""
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
-        """Nobody has to come; records are dealt out to the buckets of the job."""
-        self._bucket_records = self.scale.records_of_buckets(setup.buckets)
+        """Nobody has to come; records are dealt out to the partitions of the job."""
+        self._partition_records = self.scale.records_of_partitions(setup.partitions)
 
     def homes(self) -> tuple[str, ...]:
         return tuple(f"{node:016x}" for node in range(self.scale.nodes))
@@ -190,10 +190,10 @@ class ArithmeticRuntime:
             case OrderTask():
                 return self._order(task)
             case CutTask():
-                rows = int(self._bucket_records[task.bucket])
-                pieces, state = cut_evenly(task.rule, task.bucket, rows, self.scale, task.state)
+                rows = int(self._partition_records[task.partition])
+                pieces, state = cut_evenly(task.rule, task.partition, rows, self.scale, task.state)
                 mixing = mixed_evenly(task.mixing, task.state, pieces)
-                return CutDone(task.bucket, pieces, state, mixing)
+                return CutDone(task.partition, pieces, state, mixing)
             case CreateTask():
                 return self._create(task)
             case _:
@@ -213,10 +213,10 @@ class ArithmeticRuntime:
         )
 
     def _order(self, task: OrderTask) -> OrderDone:
-        records = int(self._bucket_records[task.bucket])
+        records = int(self._partition_records[task.partition])
         return OrderDone(
-            bucket=task.bucket,
-            home=self._home(task.bucket),
+            partition=task.partition,
+            home=self._home(task.partition),
             records=records,
             dropped=0,
             payload_bytes=records * self.scale.record_bytes,
@@ -252,9 +252,9 @@ def _receipt(piece: OutputPiece) -> str:
 
 
 def cut_evenly(
-    rule: CutRule, bucket: int, rows: int, scale: Scale, state: OpenShard
+    rule: CutRule, partition: int, rows: int, scale: Scale, state: OpenShard
 ) -> tuple[list[Piece], OpenShard]:
-    """What :func:`~dsort.order.cut.cut_bucket` makes of ``rows`` records that are all alike."""
+    """What :func:`~dsort.order.cut.cut_partition` makes of ``rows`` records that are all alike."""
     pieces: list[Piece] = []
     row = 0
     while row < rows:
@@ -264,7 +264,7 @@ def cut_evenly(
         piece = Piece(
             group=0,
             number=state.number,
-            bucket=bucket,
+            partition=partition,
             row_start=row,
             row_stop=until,
             offset=state.stored_bytes,

@@ -2,7 +2,7 @@
 
 Run as ``python -m benchmarks.planning --rows 10000000``; one JSON object on stdout. The index files
 are made first, in a temporary directory, as extractors leave them; the clock and the peak cover
-what workers then do with them: look for duplicate keys, order every bucket, cut.
+what workers then do with them: look for duplicate keys, order every partition, cut.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["make_index", "plan_index"]
 
 RECORDS_PER_SHARD = 10_000
 SHARD_BYTES = 64 * 1024**2
-BUCKETS = 4
+PARTITIONS = 4
 PARTS = 4
 HOME, WHERE = "here", "where"
 
@@ -50,7 +50,7 @@ def _write_shard(store: IndexStore, shard: int, count: int, stream: np.random.Ge
     key_hash: UInt64s = stream.integers(0, 1 << 64, count, np.uint64)
     stored: Int64s = stream.integers(178, 218, count, np.int64) * 512
     words = shuffle_words(key_hash, shard_seed("1", f"shard-{shard:06d}.tar"))
-    bucket = ((words >> np.uint64(32)) * np.uint64(BUCKETS)) >> np.uint64(32)
+    partition = ((words >> np.uint64(32)) * np.uint64(PARTITIONS)) >> np.uint64(32)
     one_each = np.arange(count + 1, dtype=np.int64)
     digits = np.frombuffer(b"%09d" * count % tuple(range(count)), np.uint8)
     index = RecordIndex(
@@ -63,8 +63,8 @@ def _write_shard(store: IndexStore, shard: int, count: int, stream: np.random.Ge
         stored_bytes=stored,
         segments=Segments(one_each, np.cumsum(stored) - stored, stored, np.zeros(0, np.uint8)),
     )
-    order = np.argsort(bucket, kind="stable")
-    offsets = np.searchsorted(bucket[order], np.arange(BUCKETS + 1)).astype(np.int64)
+    order = np.argsort(partition, kind="stable")
+    offsets = np.searchsorted(partition[order], np.arange(PARTITIONS + 1)).astype(np.int64)
     store.write_shard("index", shard, index.take(order), offsets, worker=0, spill_starts=None)
 
 
@@ -79,11 +79,11 @@ def plan_index(store: IndexStore, shards: int, shard_bytes: int) -> int:
         )
     pieces: list[Piece] = []
     state, mixing = OpenShard(), MixingTally(shards)
-    for bucket in range(BUCKETS):
-        orderer.order(OrderTask(bucket, WHERE))
-    for bucket in range(BUCKETS):
+    for partition in range(PARTITIONS):
+        orderer.order(OrderTask(partition, WHERE))
+    for partition in range(PARTITIONS):
         rule = CutRule(size_bytes=shard_bytes)
-        cut = orderer.cut(CutTask(bucket, HOME, rule, state, mixing.grid(state)))
+        cut = orderer.cut(CutTask(partition, HOME, rule, state, mixing.grid(state)))
         pieces.extend(cut.pieces)
         mixing.add(cut.mixing)
         state = cut.state

@@ -46,7 +46,7 @@ class Simulated:
     messages: dict[str, dict[str, int]] = field(default_factory=dict)
     requests: dict[str, int] = field(default_factory=dict)
     stored_bytes: int = 0  # manifest, journal and all else that the coordinator stores
-    buckets: int = 0
+    partitions: int = 0
     output_shards: int = 0
     events: int = 0
 
@@ -62,7 +62,7 @@ def simulate(scale: Scale, *, progress: bool = False) -> Simulated:
         listener = _Listener(runtime, result, progress=progress)
         job.on_event = listener
         report = run_job(job, Tally())
-    result.buckets = job.moving.buckets
+    result.partitions = job.movement.partitions
     result.output_shards = report.output_shards
     result.peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     traffic = runtime.traffic

@@ -193,7 +193,7 @@ def _stage(bucket: Bucket, token: str, name: str, data: bytes, *, replaces: bool
 
 
 def _manifest(job: Job, outputs: list[ManifestOutput], index: str | None) -> bytes:
-    moving = job.moving
+    movement = job.movement
     return manifest_bytes(
         job_id=job.job_id,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -211,12 +211,12 @@ def _manifest(job: Job, outputs: list[ManifestOutput], index: str | None) -> byt
         ],
         outputs=outputs,
         move={
-            "way": moving.way,
-            "reason": moving.reason,
+            "way": movement.kind,
+            "reason": movement.reason,
             "runtime": job.runtime.name,
-            "workers": moving.workers,
-            "buckets": moving.buckets,
-            "memory_bytes": moving.memory_bytes,
+            "workers": movement.workers,
+            "buckets": movement.partitions,
+            "memory_bytes": movement.memory_bytes,
         },
         phase_seconds=job.state.seconds(),
         reactions=[asdict(reaction) for reaction in job.reactions()],

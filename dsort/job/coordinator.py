@@ -97,7 +97,7 @@ def plan_job(job: Job, tally: Tally) -> PlanReport:
             _refuse_outputs(job, plan, overwrite=True)
     finally:
         job.runtime.close()
-    moving = job.moving
+    movement = job.movement
     return PlanReport(
         job_id=job.job_id,
         input_shards=len(job.inputs),
@@ -109,11 +109,11 @@ def plan_job(job: Job, tally: Tally) -> PlanReport:
             PlannedShard(name, shard.records, shard.payload_bytes, file_bytes(shard.stored_bytes))
             for shard, name in zip(plan.shards, plan.names, strict=True)
         ),
-        move=moving.way,
-        move_reason=moving.reason,
-        workers=moving.workers,
-        memory_bytes=moving.needed_bytes,
-        scratch_bytes=moving.scratch_bytes,
+        move=movement.kind,
+        move_reason=movement.reason,
+        workers=movement.workers,
+        memory_bytes=movement.needed_bytes,
+        scratch_bytes=movement.scratch_bytes,
         seed=job.spec.algorithm.seed,
         reactions=job.reactions(),
         warnings=tuple(job.warnings),
@@ -235,8 +235,8 @@ def _report(job: Job, plan: Plan | None, *, state: str, manifest: str | None) ->
         state=state,
         output_uri=job.outputs_bucket.uri,
         manifest_name=manifest,
-        move=job.movement.way if job.movement else "",
-        workers=job.movement.workers if job.movement else 0,
+        move=job.movement_chosen.kind if job.movement_chosen else "",
+        workers=job.movement_chosen.workers if job.movement_chosen else 0,
         input_shards=len(job.inputs),
         output_shards=len(shards),
         records=plan.records if plan else 0,

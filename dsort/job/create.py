@@ -49,7 +49,7 @@ class Created:
 def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
     """Write all output shards that are not in ``created`` yet, staged.
 
-    A bucket's spill goes once all of its records are written, so that scratch shrinks as the
+    A partition's spill goes once all of its records are written, so that scratch shrinks as the
     outputs grow.
     """
     done = [plan.shards[ordinal] for ordinal in created.shards]
@@ -65,7 +65,9 @@ def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
 def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
     missing = [shard for shard in plan.shards if shard.ordinal not in created.shards]
     tasks = list(_create_tasks(job, plan, missing, ordering))
-    readers = Counter(bucket for task in tasks for bucket in {p.bucket for p in task.pieces})
+    readers = Counter(
+        partition for task in tasks for partition in {p.partition for p in task.pieces}
+    )
     workers_max = job.spec.create_concurrency_max_limit or None
     for task, done in answers(job, tasks, workers_max=workers_max):
         assert isinstance(done, CreateDone)
@@ -74,10 +76,10 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
             created.shards[shard.ordinal] = shard
             job.record(ShardCreated(shard.ordinal, shard.checksum, shard.receipt, shard.md5))
         spent = []
-        for bucket in {piece.bucket for piece in task.pieces}:
-            readers[bucket] -= 1
-            if not readers[bucket] and bucket >= 0:
-                spent.append(bucket)
+        for partition in {piece.partition for piece in task.pieces}:
+            readers[partition] -= 1
+            if not readers[partition] and partition >= 0:
+                spent.append(partition)
         ordering.spend(tuple(spent))
         finished = sum(piece.last for piece in task.pieces)
         job.advance(shards=finished, records=done.records, bytes_done=done.bytes_written)
@@ -91,9 +93,9 @@ def _create_tasks(
         weights: Counter[str] = Counter()
         homes = {}
         for piece in pieces:
-            if piece.bucket >= 0:
-                homes[piece.bucket] = ordering.home_of(piece.bucket)
-                weights[homes[piece.bucket]] += piece.stored_bytes
+            if piece.partition >= 0:
+                homes[piece.partition] = ordering.home_of(piece.partition)
+                weights[homes[piece.partition]] += piece.stored_bytes
         best = weights.most_common(1)
         yield CreateTask(
             pieces=pieces,
@@ -108,13 +110,13 @@ def _create_tasks(
 def _create_runs(job: Job, plan: Plan, missing: list[OutputShard]) -> list[tuple[OutputPiece, ...]]:
     """Output shards that one worker writes one after the other; no shard is in two runs.
 
-    ``map``: one shard a run. ``spill``: neighbours, because they share buckets, and a bucket is
-    read whole; a bucket that lies across two runs is read twice. Enough runs that all workers are
-    busy to the end.
+    ``map``: one shard a run. ``spill``: neighbours, because they share partitions, and a partition
+    is read whole; a partition that lies across two runs is read twice. Enough runs that all workers
+    are busy to the end.
     """
-    if job.moving.way == "map":
+    if job.movement.kind == "map":
         return [tuple(_pieces(job, plan, shard)) for shard in missing]
-    runs_max = job.moving.workers * RUNS_A_WORKER
+    runs_max = job.movement.workers * RUNS_A_WORKER
     runs: list[list[OutputPiece]] = []
     written, total = 0, sum(shard.stored_bytes for shard in missing)
     for shard in missing:
@@ -134,7 +136,7 @@ def _pieces(job: Job, plan: Plan, shard: OutputShard) -> Iterator[OutputPiece]:
             name=name,
             ordinal=shard.ordinal,
             shard_bytes=size,
-            bucket=part.bucket,
+            partition=part.partition,
             row_start=part.row_start,
             row_stop=part.row_stop,
             offset=part.offset,
@@ -172,7 +174,7 @@ def _seal_missing(
             token=f"{staged(job.job_id)}{shard.ordinal}",
             shard_bytes=file_bytes(shard.stored_bytes),
             checksum=created.shards[shard.ordinal].checksum,
-            pieces=tuple((p.bucket, p.row_start, p.row_stop) for p in shard.pieces)
+            pieces=tuple((p.partition, p.row_start, p.row_stop) for p in shard.pieces)
             if ordering is not None
             else (),
             reread=shard.ordinal in created.rechecked,
@@ -180,10 +182,10 @@ def _seal_missing(
         for shard in plan.shards
         if shard.ordinal not in md5
     ]
-    step = min(max(len(shards) // job.moving.workers, 1), SEALED_AT_ONCE_MAX)
+    step = min(max(len(shards) // job.movement.workers, 1), SEALED_AT_ONCE_MAX)
     batches = (tuple(shards[at : at + step]) for at in range(0, len(shards), step))
     tasks = (
-        SealTask(batch, _bucket_homes(ordering, batch), want_md5=job.spec.index == "wids")
+        SealTask(batch, _partition_homes(ordering, batch), want_md5=job.spec.index == "wids")
         for batch in batches
     )
     for task, done in answers(job, tasks):
@@ -225,10 +227,10 @@ def _sealed_before(job: Job, created: Created) -> dict[int, str]:
     return found
 
 
-def _bucket_homes(
+def _partition_homes(
     ordering: Ordering | None, shards: tuple[StagedShard, ...]
 ) -> tuple[tuple[int, str], ...]:
     if ordering is None:
         return ()
-    buckets = {bucket for shard in shards for bucket, _, _ in shard.pieces}
-    return tuple((bucket, ordering.home_of(bucket)) for bucket in sorted(buckets))
+    partitions = {partition for shard in shards for partition, _, _ in shard.pieces}
+    return tuple((partition, ordering.home_of(partition)) for partition in sorted(partitions))

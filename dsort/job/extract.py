@@ -25,7 +25,7 @@ __all__ = [
     "Extraction",
     "Restaged",
     "answers",
-    "pick_bucket_splitters",
+    "pick_partition_splitters",
     "steadily",
 ]
 
@@ -82,7 +82,7 @@ class Extraction:
 
     job: Job
     stage: str
-    buckets: int = 1
+    partitions: int = 1
     spill: bool = False
     splitters: str = ""
     renames: str = ""
@@ -154,7 +154,7 @@ class Extraction:
             etag=shard.etag,
             stage=self.stage,
             spill=self.spill,
-            buckets=self.buckets,
+            partitions=self.partitions,
             splitters=self.splitters,
             renames=self.renames,
             xxh3=xxh3 if self.stage == "index" else "",
@@ -207,8 +207,8 @@ class Extraction:
         return total
 
 
-def pick_bucket_splitters(job: Job, survey: Extraction) -> str:
-    """Where buckets begin, from a sample of the survey; "" where there is nothing to part."""
+def pick_partition_splitters(job: Job, survey: Extraction) -> str:
+    """Where partitions begin, from a sample of the survey; "" where there is nothing to part."""
     rows_max = max(SURVEY_ROWS_MAX // max(len(job.inputs), 1), 16)
     samples: list[Sampled] = []
     for home, shards in survey.places().by_home():
@@ -221,7 +221,7 @@ def pick_bucket_splitters(job: Job, survey: Extraction) -> str:
         np.concatenate([np.full(s.sort.count, s.shard, np.int64) for s in samples]),
         np.concatenate([sample.ordinal for sample in samples]),
         np.concatenate([sample.weight_bytes for sample in samples]),
-        job.moving.buckets,
+        job.movement.partitions,
         decreasing=job.spec.algorithm.decreasing,
     )
     job.share_kept(SPLITTERS_FILE, splitters_bytes(splitters))

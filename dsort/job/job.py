@@ -230,7 +230,7 @@ class Job:
     keymap: KeyMap | None = None
     state: JobState = field(default_factory=JobState)
     inputs: list[InputShard] = field(default_factory=list)
-    movement: Movement | None = None
+    movement_chosen: Movement | None = None
     lease: Lease | None = None
     journal: Journal | None = None
     before: JournalState | None = None
@@ -247,10 +247,10 @@ class Job:
     _began_s: float = field(default_factory=time.monotonic)
 
     @property
-    def moving(self) -> Movement:
+    def movement(self) -> Movement:
         """How payload moves; only after it was chosen."""
-        assert self.movement is not None
-        return self.movement
+        assert self.movement_chosen is not None
+        return self.movement_chosen
 
     @property
     def places(self) -> tuple[Place, Place]:

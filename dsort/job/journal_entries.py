@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 JOURNAL_VERSION = 1
-BUCKETS_MAX = 1 << 24
+PARTITIONS_MAX = 1 << 24
 EVENTS_MAX = 1_000_000
 """In one segment."""
 INTEGER_MAX = (1 << 63) - 1
@@ -88,10 +88,10 @@ class InputsResolved:
 
 @dataclass(frozen=True, slots=True)
 class MovementChosen:
-    """How payload moves (see ``core.movement.Movement``)."""
+    """How payload moves (see ``job.movement.Movement``)."""
 
-    way: str
-    buckets: int
+    movement: str  # map | spill
+    partitions: int
     workers: int
     buffer_bytes: int
     memory_bytes: int
@@ -235,7 +235,7 @@ class JournalState:
             raise _damaged("it tells of an output shard that there is not")
         moved = self.movement
         if moved is not None and not (
-            moved.way in ("map", "spill") and 1 <= moved.buckets <= BUCKETS_MAX
+            moved.movement in ("map", "spill") and 1 <= moved.partitions <= PARTITIONS_MAX
         ):
             raise _damaged("it moves payload in a way that there is not")
         rows: tuple[InputRow | PlannedRow, ...] = self.inputs or ()
@@ -247,7 +247,10 @@ class JournalState:
 
     def _move(self, event: MovementChosen) -> None:
         known = self.movement
-        if known is not None and (known.way, known.buckets) != (event.way, event.buckets):
+        if known is not None and (known.movement, known.partitions) != (
+            event.movement,
+            event.partitions,
+        ):
             self.extracted = {}  # the index and the spill are parted in another way
         self.movement = event
 

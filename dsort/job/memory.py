@@ -41,10 +41,10 @@ WORKER_BYTES = 32 << 20
 its own; shared libraries are counted once)."""
 BUFFER_BYTES_MIN = 8 << 20
 BUFFER_BYTES_MAX = 4 << 30
-BUCKETS_MAX = 4096
-BUCKETS_A_WORKER = 16
-MAP_BUCKET_BYTES = 256 << 20
-BUCKET_BYTES_MIN = 1 << 20
+PARTITIONS_MAX = 4096
+PARTITIONS_A_WORKER = 16
+MAP_PARTITION_BYTES = 256 << 20
+PARTITION_BYTES_MIN = 1 << 20
 MAP_SHARE = 0.5
 """Inputs may take this share of the usable memory under ``map``: outputs are written through the
 same page cache, and the index needs room too."""
@@ -75,19 +75,19 @@ class JobMemory:
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """``way`` is ``map`` or ``spill``; ``reason`` says why, for people.
+    """``kind`` is ``map`` or ``spill``; ``reason`` says why, for people.
 
     ``buffer_bytes``: the one payload buffer of each worker; ``spill`` reads an input shard that
-    fits in it once, and a larger one window by window, twice. ``buckets``: how many ranges of sort
-    keys the records are spread over. ``memory_bytes``: what the job may use on a node;
+    fits in it once, and a larger one window by window, twice. ``partitions``: how many ranges of
+    sort keys the records are spread over. ``memory_bytes``: what the job may use on a node;
     ``needed_bytes``: what it takes of that, with the page cache that ``map`` lives by.
     ``scratch_bytes``: room that spill and index files need.
     """
 
-    way: str
+    kind: str
     reason: str
     workers: int
-    buckets: int
+    partitions: int
     buffer_bytes: int
     memory_bytes: int
     needed_bytes: int
@@ -110,39 +110,39 @@ def choose_movement(
     ``nodes``. ``upload_bytes``: what each worker needs besides its buffer, for uploads.
     """
     fits = mappable and input_bytes <= memory_bytes * MAP_SHARE
-    way = forced if forced != "auto" else ("map" if fits else "spill")
-    if way == "map" and not mappable:
+    kind = forced if forced != "auto" else ("map" if fits else "spill")
+    if kind == "map" and not mappable:
         raise NotMappableError("the inputs cannot be mapped: they are not files of this machine")
     a_node, buffer_bytes = _buffers(memory_bytes, -(-workers // nodes), upload_bytes)
     workers = min(workers, a_node * nodes)
     size, memory = format_bytes(input_bytes), format_bytes(memory_bytes)
-    if way == "map":
+    if kind == "map":
         reason = f"{size} of inputs fit twice in the {memory} that the job may use"
-        # Ordering runs one bucket a task and holds its index: at least as many as workers, and
+        # Ordering runs one partition a task and holds its index: at least as many as workers, and
         # more as the data grows, so that a worker's memory does not.
-        buckets = min(max(input_bytes // MAP_BUCKET_BYTES, workers), BUCKETS_MAX)
+        partitions = min(max(input_bytes // MAP_PARTITION_BYTES, workers), PARTITIONS_MAX)
         scratch_bytes = input_bytes // 20
     else:
         reason = f"{size} of inputs do not fit twice in the {memory} that the job may use"
-        # Half a buffer a bucket: a bucket of few large records varies much in size. And several for
-        # each worker, for a bucket that two workers share is read twice.
-        enough = min(workers * BUCKETS_A_WORKER, input_bytes // BUCKET_BYTES_MIN)
-        buckets = min(max(-(-input_bytes * 2 // buffer_bytes), enough, workers), BUCKETS_MAX)
+        # Half a buffer a partition: a partition of few large records varies much in size. And
+        # several for each worker, for a partition that two workers share is read twice.
+        enough = min(workers * PARTITIONS_A_WORKER, input_bytes // PARTITION_BYTES_MIN)
+        partitions = min(max(-(-input_bytes * 2 // buffer_bytes), enough, workers), PARTITIONS_MAX)
         scratch_bytes = input_bytes + input_bytes // 20
     if forced != "auto":
         reason = f"asked for: {forced}"
     own_bytes = WORKER_BYTES + upload_bytes
-    if way == "spill":
+    if kind == "spill":
         own_bytes += int(min(buffer_bytes, max(input_bytes, BUFFER_BYTES_MIN)) / BUFFER_SHARE)
     needed_bytes = COORDINATOR_BYTES + -(-workers // nodes) * own_bytes
     return Movement(
-        way=way,
+        kind=kind,
         reason=reason,
         workers=workers,
-        buckets=buckets,
+        partitions=partitions,
         buffer_bytes=buffer_bytes,
         memory_bytes=memory_bytes,
-        needed_bytes=needed_bytes + (int(input_bytes / MAP_SHARE) if way == "map" else 0),
+        needed_bytes=needed_bytes + (int(input_bytes / MAP_SHARE) if kind == "map" else 0),
         scratch_bytes=scratch_bytes,
     )
 

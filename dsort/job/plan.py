@@ -16,7 +16,13 @@ import xxhash
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.tally import SAMPLES_MAX, Tally, tally_rows, tally_told
 from dsort.errors import DuplicateError, InvariantError, SpecError, SpecProblem, StorageError
-from dsort.job.extract import SPLITTERS_FILE, Extraction, answers, pick_bucket_splitters, steadily
+from dsort.job.extract import (
+    SPLITTERS_FILE,
+    Extraction,
+    answers,
+    pick_partition_splitters,
+    steadily,
+)
 from dsort.job.job import Job
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.reactions import store_reactions
@@ -171,8 +177,8 @@ def _find_duplicates(
 def _parts(job: Job, size_bytes: int) -> int:
     """How many ranges of hashes: each fits in a worker's buffer, all workers have one, and none is
     large, so that memory does not grow with the data. But every range opens every index file."""
-    needed = -(-size_bytes // max(job.moving.buffer_bytes, 1))
-    wanted = max(job.moving.workers, -(-size_bytes // PART_BYTES))
+    needed = -(-size_bytes // max(job.movement.buffer_bytes, 1))
+    wanted = max(job.movement.workers, -(-size_bytes // PART_BYTES))
     return max(needed, min(wanted, OPENED_FILES_MAX // max(len(job.inputs), 1)), 1)
 
 
@@ -210,16 +216,16 @@ def _shown(key: bytes) -> str:
 
 
 FREED_SHARE = 32
-"""The journal is written at least each time that so great a share of the buckets is spent: scratch
-is to shrink as the outputs grow."""
+"""The journal is written at least each time that so great a share of the partitions is spent:
+scratch is to shrink as the outputs grow."""
 
 
 @dataclass(slots=True, eq=False)
 class Ordering:
-    """All buckets of one extraction. ``drop``: the shared file of records to leave out, or "".
+    """All partitions of one extraction. ``drop``: the shared file of records to leave out, or "".
 
-    ``facts``: what is known of each bucket, for good; ``_homes``: where it is in order now.
-    ``_spent``: buckets whose records are all written.
+    ``facts``: what is known of each partition, for good; ``_homes``: where it is in order now.
+    ``_spent``: partitions whose records are all written.
     """
 
     job: Job
@@ -237,9 +243,9 @@ class Ordering:
         return self.extraction.where
 
     @property
-    def buckets(self) -> int:
+    def partitions(self) -> int:
         """How many there are."""
-        return self.extraction.buckets
+        return self.extraction.partitions
 
     def complete(self) -> None:
         """Order what is not in order, or lies elsewhere by now than when it was ordered."""
@@ -248,11 +254,11 @@ class Ordering:
             self._homes.clear()
             self._where = self.where
         missing = [
-            bucket
-            for bucket in range(self.buckets)
-            if bucket not in self._homes and bucket not in self._spent
+            partition
+            for partition in range(self.partitions)
+            if partition not in self._homes and partition not in self._spent
         ]
-        tasks = (OrderTask(bucket, self.where, self.drop) for bucket in missing)
+        tasks = (OrderTask(partition, self.where, self.drop) for partition in missing)
         for _, facts in answers(self.job, tasks):
             assert isinstance(facts, OrderDone)
             self._take(facts)
@@ -261,21 +267,21 @@ class Ordering:
         """See :class:`~dsort.job.extract.Restaged`."""
         self.extraction.lose(home)
 
-    def home_of(self, bucket: int) -> str:
-        """The home that has a bucket in order."""
-        return self._homes[bucket]
+    def home_of(self, partition: int) -> str:
+        """The home that has a partition in order."""
+        return self._homes[partition]
 
     def in_order(self) -> list[OrderDone]:
-        """What is known of all buckets, in their order."""
-        return [self.facts[bucket] for bucket in range(self.buckets)]
+        """What is known of all partitions, in their order."""
+        return [self.facts[partition] for partition in range(self.partitions)]
 
-    def spend(self, buckets: tuple[int, ...]) -> None:
+    def spend(self, partitions: tuple[int, ...]) -> None:
         """Their records are written: the room that their spill takes is free, as soon as the
         journal says so. Whoever goes on with the job could not write them again."""
-        self._spent.update(buckets)
+        self._spent.update(partitions)
         if self.extraction.spill:
-            self._unfreed.update(buckets)
-            if len(self._unfreed) * FREED_SHARE >= self.buckets:
+            self._unfreed.update(partitions)
+            if len(self._unfreed) * FREED_SHARE >= self.partitions:
                 self.job.flush()
         self.free()
 
@@ -293,12 +299,12 @@ class Ordering:
                 self.job.runtime.tell(home, RemoveSpill(freed, workers))
 
     def _take(self, facts: OrderDone) -> None:
-        self._homes[facts.bucket] = facts.home
-        known = self.facts.setdefault(facts.bucket, facts)
+        self._homes[facts.partition] = facts.home
+        known = self.facts.setdefault(facts.partition, facts)
         before = (known.records, known.dropped, known.stored_bytes, known.payload_bytes)
         now = (facts.records, facts.dropped, facts.stored_bytes, facts.payload_bytes)
         if before != now:
-            raise InvariantError(f"bucket {facts.bucket} has {now} now, it had {before}")
+            raise InvariantError(f"partition {facts.partition} has {now} now, it had {before}")
         if known is facts and self.job.state.phase == "plan":
             self.job.advance(records=facts.records, bytes_done=facts.stored_bytes)
 
@@ -330,12 +336,12 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ExtractDone] = ()) -
     """Extract all input shards: index, and spill where payload has to move (not if ``dry``).
 
     Sort keys that are no hashes, and new names for duplicate keys, have to be known before payload
-    is dealt out to buckets: then a survey (index only) goes first. ``known``: what an earlier
+    is dealt out to partitions: then a survey (index only) goes first. ``known``: what an earlier
     attempt extracted, to be used as far as it is still there.
     """
-    spill = job.moving.way == "spill"
+    spill = job.movement.kind == "spill"
     hashed = job.spec.algorithm.kind in ("shuffle", "md5") and job.keymap is None
-    even = hashed or job.moving.buckets == 1
+    even = hashed or job.movement.partitions == 1
     splitters = rename_file = ""
     if job.spec.config.duplicate_keys == "rename" or (spill and not even):
         splitters, rename_file = _survey(job, even=even)
@@ -344,7 +350,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ExtractDone] = ()) -
     extraction = Extraction(
         job,
         "index",
-        buckets=job.moving.buckets if even or splitters else 1,
+        partitions=job.movement.partitions if even or splitters else 1,
         spill=spill and not dry,
         splitters=splitters,
         renames=rename_file,
@@ -362,7 +368,7 @@ def _survey(job: Job, *, even: bool) -> tuple[str, str]:
 
     A later attempt goes on with what was found here, for its spill is parted by that.
     """
-    marker = f"survey-{job.moving.buckets}.json"
+    marker = f"survey-{job.movement.partitions}.json"
     kept = job.kept(marker)
     if kept is not None:
         splitters, renames, tally = _survey_told(kept, f"{marker} of job {job.job_id}")
@@ -380,7 +386,7 @@ def _survey(job: Job, *, even: bool) -> tuple[str, str]:
     if job.spec.config.duplicate_keys == "rename":
         renamed = steadily(survey, lambda: rename_duplicates(job, survey))
     if not even:
-        splitters = steadily(survey, lambda: pick_bucket_splitters(job, survey))
+        splitters = steadily(survey, lambda: pick_partition_splitters(job, survey))
     job.note(renamed.tally)
     found = {"files": [splitters, renamed.file], "tally": tally_rows(renamed.tally)}
     job.keep(marker, json.dumps(found).encode())
@@ -419,7 +425,7 @@ def _expect(job: Job, *, passes: int) -> None:
 
 
 def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
-    """Order all buckets and cut them into output shards; check that nothing is lost."""
+    """Order all partitions and cut them into output shards; check that nothing is lost."""
 
     def settle() -> Dropped:
         dropped = settle_duplicates(job, extraction)
@@ -479,15 +485,15 @@ def _warn_of_overhead(job: Job, plan: Plan) -> None:
 
 
 def _cut(job: Job, ordering: Ordering, rule: CutRule) -> tuple[list[Piece], MixingTally]:
-    """The pieces of all buckets, each cut where the one before it ended, and how they mix the input
-    shards."""
+    """The pieces of all partitions, each cut where the one before it ended, and how they mix the
+    input shards."""
     pieces: list[Piece] = []
     mixing = MixingTally(len(job.inputs))
     state = OpenShard()
     for facts in ordering.in_order():
         if facts.records:
-            home = ordering.home_of(facts.bucket)
-            task = CutTask(facts.bucket, home, rule, state, mixing.grid(state))
+            home = ordering.home_of(facts.partition)
+            task = CutTask(facts.partition, home, rule, state, mixing.grid(state))
             for _, cut in answers(job, [task]):
                 assert isinstance(cut, CutDone)
                 pieces.extend(cut.pieces)

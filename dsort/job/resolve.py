@@ -78,8 +78,10 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         _check_room(job, total, dry=dry)
         job.runtime.share(INPUTS_FILE, inputs_bytes(job.inputs))
         job.advance(shards=len(job.inputs), bytes_done=total)
-    moving, where = job.moving, job.runtime.where()
-    job.on_event(JobStarted(job.job_id, moving.way, moving.workers, len(job.inputs), total, where))
+    movement, where = job.movement, job.runtime.where()
+    job.on_event(
+        JobStarted(job.job_id, movement.kind, movement.workers, len(job.inputs), total, where)
+    )
 
 
 def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
@@ -94,7 +96,7 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
         job.stop.wait_for(lambda: refuse_early_collisions(job.inputs, source, job.names, target))
     job.stop.wait_for(lambda: refuse_unreadable(job.inputs, job.inputs_bucket))
     job.stop.wait_for(lambda: refuse_taken_early(job, dry=dry))
-    job.movement = _movement(job)
+    job.movement_chosen = _movement(job)
     if dry:
         return
     job.stop.wait_for(job.outputs_bucket.create)
@@ -141,11 +143,11 @@ def _resolve_again(job: Job) -> None:
         )
     _compare_with_manifests(job, Tally())  # what it says was noted by the first attempt
     job.note(tally_of(job.resolved["tally"]))
-    job.movement = chosen = _movement(job)
+    job.movement_chosen = chosen = _movement(job)
     known = job.before.movement
-    if known is not None and (known.way == "spill" or chosen.way == "map"):
-        # Index and spill are parted into these buckets already.
-        job.movement = replace(chosen, way=known.way, buckets=known.buckets)
+    if known is not None and (known.movement == "spill" or chosen.kind == "map"):
+        # Index and spill are parted into these partitions already.
+        job.movement_chosen = replace(chosen, kind=known.movement, partitions=known.partitions)
     if job.kept(RESOLVED_FILE) is None:  # known by the report of an aborted attempt alone
         _record_inputs(job, job.before.accepted)
     _record_movement(job)
@@ -153,16 +155,16 @@ def _resolve_again(job: Job) -> None:
 
 
 def _record_movement(job: Job) -> None:
-    moving = job.moving
+    movement = job.movement
     job.record(
         MovementChosen(
-            way=moving.way,
-            buckets=moving.buckets,
-            workers=moving.workers,
-            buffer_bytes=moving.buffer_bytes,
-            memory_bytes=moving.memory_bytes,
-            scratch_bytes=moving.scratch_bytes,
-            reason=moving.reason,
+            movement=movement.kind,
+            partitions=movement.partitions,
+            workers=movement.workers,
+            buffer_bytes=movement.buffer_bytes,
+            memory_bytes=movement.memory_bytes,
+            scratch_bytes=movement.scratch_bytes,
+            reason=movement.reason,
         )
     )
     job.flush()
@@ -236,7 +238,7 @@ def _scratch(job: Job, *, dry: bool) -> Path:
 
 
 def _start_workers(job: Job, *, dry: bool) -> None:
-    moving = job.moving
+    movement = job.movement
     last_worker = job.before.worker_last if job.before is not None else -1
     attempts = job.before.attempts if job.before is not None else 0
     setup = WorkerSetup(
@@ -248,30 +250,30 @@ def _start_workers(job: Job, *, dry: bool) -> None:
         scratch=str(_scratch(job, dry=dry)),
         # More than any worker of an earlier attempt, also of those that never ended a task.
         first_worker=max(last_worker + 1, attempts * WORKERS_A_ATTEMPT),
-        way=moving.way,
+        movement=movement.kind,
         sort_rule=sort_rule(job.spec),
         reactions=reaction_rules(job.spec),
         keymap=job.keymap,
-        buckets=moving.buckets,
-        buffer_bytes=moving.buffer_bytes,
-        spill_to_disk=moving.scratch_bytes * SCRATCH_SHARE
-        > moving.memory_bytes * job.runtime.nodes(),
+        partitions=movement.partitions,
+        buffer_bytes=movement.buffer_bytes,
+        spill_to_disk=movement.scratch_bytes * SCRATCH_SHARE
+        > movement.memory_bytes * job.runtime.nodes(),
         verify_content=job.spec.verify == "content",
-        input_limits=store_limits(job.input_bck, job.options, workers=moving.workers),
-        output_limits=_output_limits(job, workers=moving.workers),
+        input_limits=store_limits(job.input_bck, job.options, workers=movement.workers),
+        output_limits=_output_limits(job, workers=movement.workers),
     )
-    job.runtime.start(setup, moving.workers)
+    job.runtime.start(setup, movement.workers)
 
 
 def _check_room(job: Job, total: int, *, dry: bool) -> None:
     """Room for scratch and for the outputs, which are about as large as the inputs."""
     if job.before is not None and (job.before.extracted or job.before.created):
         return  # part of it is taken by what is there already
-    scratch_bytes = job.moving.scratch_bytes
+    scratch_bytes = job.movement.scratch_bytes
     rooms = [job.runtime.ask(home, FreeBytes()) for home in job.runtime.homes()]
     scratch_free = sum(free for free, _ in rooms)
     if dry:  # index files only
-        scratch_bytes = total // 20 if job.moving.way == "spill" else scratch_bytes
+        scratch_bytes = total // 20 if job.movement.kind == "spill" else scratch_bytes
         _need(scratch_free, scratch_bytes, "scratch")
         return
     output_free = job.outputs_bucket.free_bytes()
@@ -291,7 +293,7 @@ def check_output_room(job: Job, total: int) -> None:
     free = job.outputs_bucket.free_bytes()
     expected = sum(shard.size_bytes for shard in job.inputs)
     if free is not None and total > expected:
-        spilled = job.moving.scratch_bytes if _is_beside(job) else 0  # goes as outputs come
+        spilled = job.movement.scratch_bytes if _is_beside(job) else 0  # goes as outputs come
         _need(free + spilled, total, f"the output bucket {job.outputs_bucket.uri}")
 
 

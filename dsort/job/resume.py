@@ -137,11 +137,14 @@ def report_bytes(job: Job, report: JobReport) -> bytes:
 
 
 def known_shards(job: Job) -> Iterator[ExtractDone]:
-    """What earlier attempts extracted, if it is parted into the buckets that we have."""
+    """What earlier attempts extracted, if it is parted into the partitions that we have."""
     known = job.before
     if known is None or known.movement is None:
         return
-    if (known.movement.way, known.movement.buckets) != (job.moving.way, job.moving.buckets):
+    if (known.movement.movement, known.movement.partitions) != (
+        job.movement.kind,
+        job.movement.partitions,
+    ):
         return
     for facts in known.extracted.values():
         yield ExtractDone(

@@ -1,7 +1,7 @@
 """The cut: the one global order of records → output shards.
 
-Buckets are cut one after the other; what is open at the end of one goes on in the next, so the
-result never depends on how many buckets there were. Everything here is a pure function.
+Partitions are cut one after the other; what is open at the end of one goes on in the next, so the
+result never depends on how many partitions there were. Everything here is a pure function.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from dsort.data.columns import Int32s, Int64s
 
-__all__ = ["CutRule", "OpenShard", "OutputShard", "Piece", "cut_bucket", "merge_pieces"]
+__all__ = ["CutRule", "OpenShard", "OutputShard", "Piece", "cut_partition", "merge_pieces"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ class OpenShard:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows ``row_start:row_stop`` of one bucket, which go to ``offset`` of one output shard."""
+    """Rows ``row_start:row_stop`` of one partition, which go to ``offset`` of one output shard."""
 
     group: int
     number: int
-    bucket: int
+    partition: int
     row_start: int
     row_stop: int
     offset: int
@@ -86,9 +86,9 @@ class OutputShard:
     pieces: tuple[Piece, ...]
 
 
-def cut_bucket(
+def cut_partition(
     rule: CutRule,
-    bucket: int,
+    partition: int,
     *,
     groups: Int32s | None,
     payload_bytes: Int64s,
@@ -96,7 +96,7 @@ def cut_bucket(
     members: Int32s,
     state: OpenShard,
 ) -> tuple[list[Piece], OpenShard]:
-    """Cut one bucket's rows, which are in output order; columns have shape ``(n,)``.
+    """Cut one partition's rows, which are in output order; columns have shape ``(n,)``.
 
     Returns the pieces and where the cut stands after them.
     """
@@ -114,7 +114,7 @@ def cut_bucket(
             piece = Piece(
                 group=group,
                 number=state.number,
-                bucket=bucket,
+                partition=partition,
                 row_start=row,
                 row_stop=until,
                 offset=state.stored_bytes,

@@ -62,8 +62,8 @@ def output_bin_shards(output_shards: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MixingGrid:
-    """How to count one bucket. ``output``: ordinal of the output shard that takes the next record;
-    ``shift``: output shards ``o`` with the same ``o >> shift`` are one bin."""
+    """How to count one partition. ``output``: ordinal of the output shard that takes the next
+    record; ``shift``: output shards ``o`` with the same ``o >> shift`` are one bin."""
 
     input_shards: int
     output: int = 0
@@ -83,7 +83,8 @@ class MixingGrid:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixingPart:
-    """The counts of one bucket, shape ``(output bins, input bins)``, of the bins from ``first`` on.
+    """The counts of one partition, shape ``(output bins, input bins)``, of the bins from ``first``
+    on.
 
     ``output``: ordinal of the last output shard that it has a part of.
     """
@@ -96,8 +97,8 @@ class MixingPart:
 
 @dataclass(frozen=True, slots=True)
 class OutputRuns:
-    """Where in a bucket's rows output bins begin: bin ``first + n`` has ``edges[n]:edges[n + 1]``.
-    At most ``BINS_OPEN_MAX`` bins."""
+    """Where in a partition's rows output bins begin: bin ``first + n`` has ``edges[n]:edges[n +
+    1]``. At most ``BINS_OPEN_MAX`` bins."""
 
     shift: int
     first: int
@@ -106,12 +107,12 @@ class OutputRuns:
 
     @staticmethod
     def of(grid: MixingGrid, state: OpenShard, pieces: Sequence[Piece]) -> OutputRuns:
-        """Of the pieces of one bucket (there is at least one) that was cut from ``state`` on."""
+        """Of the pieces of one partition (there is at least one) that was cut from ``state`` on."""
         begins = state.records > 0 and (pieces[0].group, pieces[0].number) != (
             state.group,
             state.number,
         )
-        # Each piece of a bucket is of another output shard than the one before it.
+        # Each piece of a partition is of another output shard than the one before it.
         first = grid.output + begins
         last = first + len(pieces) - 1
         shift = grid.shift
@@ -128,7 +129,7 @@ class OutputRuns:
 def count_part(
     grid: MixingGrid, state: OpenShard, pieces: Sequence[Piece], shard: Int32s
 ) -> MixingPart:
-    """Count one bucket. ``shard``, shape ``(n,)``: ordinals of the input shards of its rows, in
+    """Count one partition. ``shard``, shape ``(n,)``: ordinals of the input shards of its rows, in
     output order."""
     runs = OutputRuns.of(grid, state, pieces)
     source = grid.input_bin(shard)
@@ -141,7 +142,7 @@ def count_part(
 
 @dataclass(slots=True, eq=False)
 class MixingTally:
-    """The counts of all buckets cut so far; parts have to come in the order of the cut."""
+    """The counts of all partitions cut so far; parts have to come in the order of the cut."""
 
     input_shards: int
     _shift: int = 0
@@ -149,13 +150,13 @@ class MixingTally:
     _output: int = -1
 
     def grid(self, state: OpenShard) -> MixingGrid:
-        """How to count the next bucket, which is cut from ``state`` on."""
+        """How to count the next partition, which is cut from ``state`` on."""
         is_open = state.records > 0
         output = self._output if is_open else self._output + 1
         return MixingGrid(self.input_shards, output, self._shift)
 
     def add(self, part: MixingPart) -> None:
-        """Take in the counts of the next bucket."""
+        """Take in the counts of the next partition."""
         counts, first = _folded(part.counts, part.first, part.shift, part.shift)
         shift = part.shift
         while first + len(counts) > BINS_OPEN_MAX:

@@ -1,4 +1,4 @@
-"""Buckets of records: ranges of sort keys, each of which fits in a worker's memory.
+"""Partitions of records: ranges of sort keys, each of which fits in a worker's memory.
 
 Hashed sort keys split evenly by their top bits, known before a byte is read. Any other keys split
 at values picked from a survey of them.
@@ -14,12 +14,12 @@ from dsort.data.columns import Int32s, Int64s
 from dsort.data.index import SortKeys
 from dsort.order.sort import order_rows
 
-__all__ = ["Bucketing", "Splitters", "pick_splitters"]
+__all__ = ["Partitioning", "Splitters", "pick_splitters"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Splitters:
-    """Records at which buckets begin: their sort keys, and their input positions to break ties.
+    """Records at which partitions begin: their sort keys, and their input positions to break ties.
 
     Rows are in output order. ``shard`` and ``ordinal``: the position, shapes ``(count - 1,)``.
     """
@@ -30,10 +30,10 @@ class Splitters:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bucketing:
-    """Which bucket a record belongs to: a monotone function of its place in the output order.
+class Partitioning:
+    """Which partition a record belongs to: a monotone function of its place in the output order.
 
-    A record belongs to the bucket numbered by how many splitters do not come after it. Without
+    A record belongs to the partition numbered by how many splitters do not come after it. Without
     splitters its sort key is a hash, and the hashes split evenly by their top bits.
     """
 
@@ -42,23 +42,23 @@ class Bucketing:
     splitters: Splitters | None = None
 
     def assign(self, keys: SortKeys, shard: int, ordinal: Int64s) -> Int32s:
-        """The bucket of each of one shard's records, shape ``(n,)``."""
+        """The partition of each of one shard's records, shape ``(n,)``."""
         if self.count == 1:
             return np.zeros(keys.count, np.int32)
         if self.splitters is None:
             assert keys.words is not None, "only hashed keys split evenly"
             high = keys.words >> np.uint64(32)
-            buckets = ((high * np.uint64(self.count)) >> np.uint64(32)).astype(np.int32)
-            return (self.count - 1 - buckets) if self.decreasing else buckets
+            partitions = ((high * np.uint64(self.count)) >> np.uint64(32)).astype(np.int32)
+            return (self.count - 1 - partitions) if self.decreasing else partitions
         splitters = self.splitters
         both = SortKeys.concat([splitters.keys, keys])
         position = np.concatenate([splitters.ordinal, ordinal])
         earlier = np.concatenate([np.sign(splitters.shard - shard), np.zeros(keys.count, np.int64)])
         by_position = np.lexsort((position, earlier))  # stable: a splitter before its own record
         merged = by_position[order_rows(both.take(by_position), decreasing=self.decreasing)]
-        buckets = np.empty(len(merged), np.int32)
-        buckets[merged] = np.cumsum(merged < splitters.keys.count)
-        return buckets[splitters.keys.count :]
+        partitions = np.empty(len(merged), np.int32)
+        partitions[merged] = np.cumsum(merged < splitters.keys.count)
+        return partitions[splitters.keys.count :]
 
 
 def pick_splitters(
@@ -70,7 +70,7 @@ def pick_splitters(
     *,
     decreasing: bool,
 ) -> Splitters:
-    """The splitters that part a sample's total weight into ``count`` about equal buckets.
+    """The splitters that part a sample's total weight into ``count`` about equal partitions.
 
     The sample's rows are in input order; ``shard`` and ``ordinal`` are their positions.
     """

@@ -85,7 +85,7 @@ def describe(task: Task) -> str:
         case DuplicatesTask():
             return "looking for duplicate keys"
         case OrderTask() | CutTask():
-            return f"planning bucket {task.bucket}"
+            return f"planning partition {task.partition}"
         case CreateTask():
             ordinals = sorted({piece.ordinal for piece in task.pieces})
             span = f"{ordinals[0]} to {ordinals[-1]}" if len(ordinals) > 1 else str(ordinals[0])

@@ -1,11 +1,11 @@
 """Where the record index lives while a job runs: column files in scratch, a few for each shard.
 
-``<stage>-<shard>.col``     one shard's records, ordered by bucket, in input order within each
-``ordered-<bucket>.col``    one bucket's records in output order
-``duplicates-<part>.col``   positions (shard, ordinal) of records whose key an earlier one has
+``<stage>-<shard>.col``      one shard's records, ordered by partition, in input order within each
+``ordered-<partition>.col``  one partition's records in output order
+``duplicates-<part>.col``    positions (shard, ordinal) of records whose key an earlier one has
 
-Rows of one bucket are read from all shards' files by slices, so that nobody ever holds more of the
-index than a bucket of it.
+Rows of one partition are read from all shards' files by slices, so that nobody ever holds more of
+the index than a partition of it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from dsort.scratch.columns import ColumnFile, columns_bytes, write_columns
 from dsort.scratch.directory import Scratch
 
 __all__ = [
-    "BucketRows",
     "IndexStore",
     "OrderedRows",
+    "PartitionRows",
     "ShardRows",
     "check_renames",
     "check_splitters",
@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardRows:
-    """The rows of one shard that belong to one bucket, as far as ordering needs them."""
+    """The rows of one shard that belong to one partition, as far as ordering needs them."""
 
     sort: SortKeys
     ordinal: Int64s
@@ -48,15 +48,15 @@ class ShardRows:
     segments: Segments | None  # map: in the input shard
     content_hash: UInt64s | None
     worker: int  # spill: whose spill file holds the payload
-    spill_start: int  # spill: where in it the bucket's rows of this shard begin
+    spill_start: int  # spill: where in it the partition's rows of this shard begin
 
     def __len__(self) -> int:
         return len(self.ordinal)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BucketRows:
-    """The rows of one bucket from all shards, in input order (shard ordinal, record ordinal)."""
+class PartitionRows:
+    """The rows of one partition from all shards, in input order (shard ordinal, record ordinal)."""
 
     shards: tuple[int, ...]
     parts: tuple[ShardRows, ...]
@@ -64,8 +64,8 @@ class BucketRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OrderedRows:
-    """One bucket in output order. ``source``: the input shard's ordinal (map) or 0 (spill: all
-    offsets are in the bucket's spill blocks, read one after the other)."""
+    """One partition in output order. ``source``: the input shard's ordinal (map) or 0 (spill: all
+    offsets are in the partition's spill blocks, read one after the other)."""
 
     source: Int32s
     shard: Int32s
@@ -132,14 +132,14 @@ class IndexStore:
         stage: str,
         shard: int,
         index: RecordIndex,
-        bucket_offsets: Int64s,
+        partition_offsets: Int64s,
         *,
         worker: int,
         spill_starts: Int64s | None,
     ) -> int:
-        """Store one shard's index, rows already ordered by bucket; returns bytes written.
+        """Store one shard's index, rows already ordered by partition; returns bytes written.
 
-        ``bucket_offsets`` has shape ``(buckets + 1,)``: where each bucket's rows begin.
+        ``partition_offsets`` has shape ``(partitions + 1,)``: where each partition's rows begin.
         """
         sort = index.sort
         # A search for duplicates reads a range of hashes from every shard's file: a slice of it.
@@ -149,7 +149,7 @@ class IndexStore:
             self.scratch,
             f"{stage}-{shard}.col",
             {
-                "bucket_offsets": bucket_offsets,
+                "partition_offsets": partition_offsets,
                 "worker": np.array([worker], np.int64),
                 "spill_starts": spill_starts,
                 "ordinal": index.ordinal,
@@ -172,10 +172,10 @@ class IndexStore:
             },
         )
 
-    def shard_rows(self, stage: str, shard: int, bucket: int) -> ShardRows:
-        """One shard's rows of one bucket."""
+    def shard_rows(self, stage: str, shard: int, partition: int) -> ShardRows:
+        """One shard's rows of one partition."""
         file = self.columns(f"{stage}-{shard}.col")
-        start, stop = file.array("bucket_offsets", bucket, bucket + 2).tolist()
+        start, stop = file.array("partition_offsets", partition, partition + 2).tolist()
         spill = "spill_starts" in file
         return ShardRows(
             sort=_sort_keys(file, start, stop),
@@ -186,14 +186,16 @@ class IndexStore:
             segments=None if spill else _segments(file, start, stop),
             content_hash=_optional(file, "content_hash", start, stop),
             worker=int(file.array("worker", 0, 1)[0]),
-            spill_start=int(file.array("spill_starts", bucket, bucket + 1)[0]) if spill else 0,
+            spill_start=int(file.array("spill_starts", partition, partition + 1)[0])
+            if spill
+            else 0,
         )
 
-    def bucket_rows(self, stage: str, shards: Sequence[int], bucket: int) -> BucketRows:
-        """All rows of one bucket; shards without any are left out."""
-        parts = [(shard, self.shard_rows(stage, shard, bucket)) for shard in shards]
+    def partition_rows(self, stage: str, shards: Sequence[int], partition: int) -> PartitionRows:
+        """All rows of one partition; shards without any are left out."""
+        parts = [(shard, self.shard_rows(stage, shard, partition)) for shard in shards]
         kept = [(shard, part) for shard, part in parts if len(part)]
-        return BucketRows(tuple(s for s, _ in kept), tuple(part for _, part in kept))
+        return PartitionRows(tuple(s for s, _ in kept), tuple(part for _, part in kept))
 
     def key_hashes(
         self, stage: str, shard: int, low: int = 0, high: int = 0
@@ -225,13 +227,13 @@ class IndexStore:
         sort = _sort_keys(file, 0, len(stored)).take(rows)
         return sort, file.array("ordinal")[rows], weights
 
-    # -- ordered buckets ---------------------------------------------------------------------
+    # -- ordered partitions ---------------------------------------------------------------------
 
-    def write_ordered(self, bucket: int, rows: OrderedRows) -> int:
-        """Store one bucket in output order; returns bytes written."""
+    def write_ordered(self, partition: int, rows: OrderedRows) -> int:
+        """Store one partition in output order; returns bytes written."""
         return write_columns(
             self.scratch,
-            f"ordered-{bucket}.col",
+            f"ordered-{partition}.col",
             {
                 "source": rows.source,
                 "shard": rows.shard,
@@ -252,9 +254,9 @@ class IndexStore:
             },
         )
 
-    def ordered(self, bucket: int, start: int = 0, stop: int | None = None) -> OrderedRows:
-        """Rows ``start:stop`` of one bucket in output order."""
-        file = self.columns(f"ordered-{bucket}.col")
+    def ordered(self, partition: int, start: int = 0, stop: int | None = None) -> OrderedRows:
+        """Rows ``start:stop`` of one partition in output order."""
+        file = self.columns(f"ordered-{partition}.col")
         if stop is None:
             stop = len(file.array("source"))
         return OrderedRows(

@@ -19,7 +19,6 @@ from dsort.workers.tasks import CreatedShard
 
 __all__ = [
     "BLOCK_BYTES",
-    "BucketRowsOf",
     "CreatedHere",
     "DistinctKeyHashes",
     "FreeBytes",
@@ -30,6 +29,7 @@ __all__ = [
     "LineFiles",
     "LinesOf",
     "OrderedRowsOf",
+    "PartitionRowsOf",
     "Positions",
     "PositionsOf",
     "RemoveSpill",
@@ -44,15 +44,15 @@ object store is workers x 32 MiB, whatever the size of the data."""
 
 
 @dataclass(frozen=True, slots=True)
-class BucketRowsOf:
-    """The rows of one bucket from some shards; shards without any are left out."""
+class PartitionRowsOf:
+    """The rows of one partition from some shards; shards without any are left out."""
 
     stage: str
     shards: Int64s
-    bucket: int
+    partition: int
 
     def answer(self, store: IndexStore) -> list[tuple[int, ShardRows]]:
-        rows = store.bucket_rows(self.stage, self.shards.tolist(), self.bucket)
+        rows = store.partition_rows(self.stage, self.shards.tolist(), self.partition)
         return list(zip(rows.shards, rows.parts, strict=True))
 
 
@@ -174,14 +174,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class OrderedRowsOf:
-    """Rows ``start:stop`` of a bucket in output order (stop -1: to the end)."""
+    """Rows ``start:stop`` of a partition in output order (stop -1: to the end)."""
 
-    bucket: int
+    partition: int
     start: int = 0
     stop: int = -1
 
     def answer(self, store: IndexStore) -> OrderedRows:
-        return store.ordered(self.bucket, self.start, None if self.stop < 0 else self.stop)
+        return store.ordered(self.partition, self.start, None if self.stop < 0 else self.stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +198,10 @@ class Indexed:
 
 @dataclass(frozen=True, slots=True)
 class SpillBlock:
-    """Ranges of one bucket's spill files, one after the other: ``sizes`` bytes from ``starts`` of
-    the files of ``workers``. At most ``BLOCK_BYTES`` in all."""
+    """Ranges of one partition's spill files, one after the other: ``sizes`` bytes from ``starts``
+    of the files of ``workers``. At most ``BLOCK_BYTES`` in all."""
 
-    bucket: int
+    partition: int
     workers: tuple[int, ...]
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -211,7 +211,7 @@ class SpillBlock:
         view, at = block.data, 0
         ranges = zip(self.workers, self.starts, self.sizes, strict=True)
         for worker, start, size in ranges:
-            read_spill(store.scratch, worker, self.bucket, start, view[at : at + size])
+            read_spill(store.scratch, worker, self.partition, start, view[at : at + size])
             at += size
         return block
 
@@ -256,14 +256,14 @@ class LinesOf:
 
 @dataclass(frozen=True, slots=True)
 class RemoveSpill:
-    """Free the room of buckets whose records are written."""
+    """Free the room of partitions whose records are written."""
 
-    buckets: tuple[int, ...]
+    partitions: tuple[int, ...]
     workers: tuple[int, ...]
 
     def answer(self, store: IndexStore) -> None:
-        for bucket in self.buckets:
-            remove_spill(store.scratch, bucket, self.workers)
+        for partition in self.partitions:
+            remove_spill(store.scratch, partition, self.workers)
 
 
 @dataclass(frozen=True, slots=True)

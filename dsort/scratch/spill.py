@@ -1,7 +1,7 @@
-"""Spill: a record's bytes, appended to the file of its bucket, one file a worker and bucket.
+"""Spill: a record's bytes, appended to the file of its partition, one file a worker and partition.
 
 What a worker that died had appended stays in its files, unread: index files name the ranges that
-count. A bucket is read back as *blocks* (one for each shard that put records in it).
+count. A partition is read back as *blocks* (one for each shard that put records in it).
 """
 
 from __future__ import annotations
@@ -27,45 +27,45 @@ FLUSH_BYTES = 1 << 20
 it, and everybody waits."""
 
 
-def spill_name(worker: int, bucket: int) -> str:
-    """The spill file of one worker and bucket."""
-    return f"spill-{worker}-{bucket}"
+def spill_name(worker: int, partition: int) -> str:
+    """The spill file of one worker and partition."""
+    return f"spill-{worker}-{partition}"
 
 
-def remove_spill(scratch: Scratch, bucket: int, workers: Iterable[int]) -> None:
-    """Free the room of a bucket whose records are written."""
+def remove_spill(scratch: Scratch, partition: int, workers: Iterable[int]) -> None:
+    """Free the room of a partition whose records are written."""
     for worker in workers:
-        scratch.unlink(spill_name(worker, bucket))
+        scratch.unlink(spill_name(worker, partition))
 
 
 class SpillWriter:
     """Appends to the spill files of one worker; knows how long each of them is."""
 
-    def __init__(self, scratch: Scratch, worker: int, buckets: int, *, to_disk: bool) -> None:
+    def __init__(self, scratch: Scratch, worker: int, partitions: int, *, to_disk: bool) -> None:
         """``to_disk``: have the disk take it on the way, not when memory is full."""
         self._to_disk = to_disk
         self._scratch = scratch
         self._worker = worker
         self._files: dict[int, LocalStagedObject] = {}
-        self._lengths = np.zeros(buckets, np.int64)
-        self._started = np.zeros(buckets, np.int64)  # so much is on its way to the disk
-        _allow_open_files(buckets + 64)
+        self._lengths = np.zeros(partitions, np.int64)
+        self._started = np.zeros(partitions, np.int64)  # so much is on its way to the disk
+        _allow_open_files(partitions + 64)
 
     def lengths(self) -> Int64s:
-        """The length of each bucket's file, shape ``(buckets,)``."""
+        """The length of each partition's file, shape ``(partitions,)``."""
         return self._lengths.copy()
 
-    def append(self, bucket: int, slices: Sequence[Buffer], size_bytes: int) -> None:
-        """Append ``slices``, ``size_bytes`` in all, to a bucket."""
-        file = self._files.get(bucket)
+    def append(self, partition: int, slices: Sequence[Buffer], size_bytes: int) -> None:
+        """Append ``slices``, ``size_bytes`` in all, to a partition."""
+        file = self._files.get(partition)
         if file is None:
-            file = self._files[bucket] = self._create(bucket)
-        file.write_at(int(self._lengths[bucket]), slices)
-        self._lengths[bucket] += size_bytes
-        unsynced = int(self._lengths[bucket] - self._started[bucket])
+            file = self._files[partition] = self._create(partition)
+        file.write_at(int(self._lengths[partition]), slices)
+        self._lengths[partition] += size_bytes
+        unsynced = int(self._lengths[partition] - self._started[partition])
         if self._to_disk and unsynced >= FLUSH_BYTES:
-            file.start_sync(int(self._started[bucket]), unsynced)
-            self._started[bucket] = self._lengths[bucket]
+            file.start_sync(int(self._started[partition]), unsynced)
+            self._started[partition] = self._lengths[partition]
 
     def close(self) -> None:
         """Close all files."""
@@ -73,15 +73,17 @@ class SpillWriter:
             file.close()
         self._files.clear()
 
-    def _create(self, bucket: int) -> LocalStagedObject:
-        name = spill_name(self._worker, bucket)
+    def _create(self, partition: int) -> LocalStagedObject:
+        name = spill_name(self._worker, partition)
         fd = self._scratch.open_to_write(name, os.O_WRONLY | os.O_TRUNC)
         return LocalStagedObject(fd, name, str(self._scratch))
 
 
-def read_spill(scratch: Scratch, worker: int, bucket: int, start: int, buffer: memoryview) -> None:
+def read_spill(
+    scratch: Scratch, worker: int, partition: int, start: int, buffer: memoryview
+) -> None:
     """Fill ``buffer`` from byte ``start`` of one spill file."""
-    name = spill_name(worker, bucket)
+    name = spill_name(worker, partition)
     file = scratch.open_to_read(name)
     try:
         with StorageErrors(f"read {name}", str(scratch)):
@@ -91,16 +93,16 @@ def read_spill(scratch: Scratch, worker: int, bucket: int, start: int, buffer: m
 
 
 class SpillFiles:
-    """The spill files of one bucket in one home, opened when they are needed first."""
+    """The spill files of one partition in one home, opened when they are needed first."""
 
-    def __init__(self, scratch: Scratch, bucket: int) -> None:
+    def __init__(self, scratch: Scratch, partition: int) -> None:
         self._scratch = scratch
-        self._bucket = bucket
+        self._partition = partition
         self._files: dict[int, int] = {}
 
     def read_into(self, buffer: memoryview, worker: int, start: int) -> None:
         """Fill ``buffer`` from byte ``start`` of a worker's file."""
-        name = spill_name(worker, self._bucket)
+        name = spill_name(worker, self._partition)
         with StorageErrors(f"read {name}", str(self._scratch)):
             file = self._files.get(worker)
             if file is None:

@@ -1,4 +1,4 @@
-"""One bucket's spill, read back from all homes as if it were one file.
+"""One partition's spill, read back from all homes as if it were one file.
 
 It is there as *blocks*, one for each shard that put records in it, one after the other in shard
 order. Blocks of this home are read from their files; those of others come in large pieces.
@@ -44,9 +44,9 @@ class _Batch:
     ranges: list[_Range] = field(default_factory=list)
     size_bytes: int = 0
 
-    def request(self, bucket: int) -> SpillBlock:
+    def request(self, partition: int) -> SpillBlock:
         return SpillBlock(
-            bucket,
+            partition,
             tuple(each.worker for each in self.ranges),
             tuple(each.start for each in self.ranges),
             tuple(each.size for each in self.ranges),
@@ -73,18 +73,18 @@ class _Fetch:
 
 
 class SpillReader:
-    """Reads one bucket's spill."""
+    """Reads one partition's spill."""
 
-    def __init__(self, homes: Homes, where: Where, bucket: int, rows: OrderedRows) -> None:
+    def __init__(self, homes: Homes, where: Where, partition: int, rows: OrderedRows) -> None:
         self._homes = homes
-        self._bucket = bucket
+        self._partition = partition
         self._block_home = where.home_of[rows.block_shard]
         self._names = where.homes
         self._worker: Int64s = rows.block_worker
         self._start: Int64s = rows.block_start
         self._offsets = np.zeros(len(rows.block_bytes) + 1, np.int64)
         np.cumsum(rows.block_bytes, out=self._offsets[1:])
-        self._files = SpillFiles(homes.store.scratch, bucket)
+        self._files = SpillFiles(homes.store.scratch, partition)
         self._ahead: _Fetch | None = None
 
     @property
@@ -126,7 +126,7 @@ class SpillReader:
 
     @contextlib.contextmanager
     def _there(self, home: str) -> Iterator[None]:
-        """Spill files that are gone were removed when the bucket was written, which an attempt
+        """Spill files that are gone were removed when the partition was written, which an attempt
         that goes on with the job may not know, or by somebody who tidies up: made again."""
         try:
             yield
@@ -155,7 +155,7 @@ class SpillReader:
                         batches.append(last[home])
                     last[home].ranges.append(piece)
                     last[home].size_bytes += piece.size
-        asks = ((batch.home, batch.request(self._bucket)) for batch in batches)
+        asks = ((batch.home, batch.request(self._partition)) for batch in batches)
         blocks = self._homes.ask_all(asks, in_flight_max=BLOCKS_IN_FLIGHT_MAX)
         return _Fetch(here, batches, blocks)
 

@@ -1,8 +1,8 @@
 """The creator: gathers the records of output shards in order and writes them, unseen by anybody.
 
-``map``: slices of the mapped inputs. ``spill``: the bucket is read into the worker's buffer, in the
-order it was written, and written again in output order; a bucket larger than the buffer takes
-several turns over its spill, each for the next run of records that fits.
+``map``: slices of the mapped inputs. ``spill``: the partition is read into the worker's buffer, in
+the order it was written, and written again in output order; a partition larger than the buffer
+takes several turns over its spill, each for the next run of records that fits.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Creator:
         buffer: PayloadBuffer,
         homes: Homes,
     ) -> None:
-        self._spilled = setup.way == "spill"
+        self._spilled = setup.movement == "spill"
         self._forgets = setup.spill_to_disk
         self._outputs = outputs
         self._buffer = buffer
@@ -83,7 +83,9 @@ class Creator:
                         want_md5=task.want_md5,
                         seals_on_finish=self._outputs.seals_on_finish,
                     )
-                if piece.bucket >= 0 and (payload is None or payload.bucket != piece.bucket):
+                if piece.partition >= 0 and (
+                    payload is None or payload.partition != piece.partition
+                ):
                     if payload is not None:
                         payload.close()
                     payload = next(payloads)
@@ -107,18 +109,18 @@ class Creator:
         )
 
     def _payloads(self, task: CreateTask) -> Generator[_Payload, None, None]:
-        """The payload of one bucket after the other. While one is written, the next one's first
+        """The payload of one partition after the other. While one is written, the next one's first
         blocks come from other homes."""
         homes = dict(task.homes)
-        wanted = [bucket for bucket, _ in groupby(piece.bucket for piece in task.pieces)]
-        wanted = [bucket for bucket in wanted if bucket >= 0]
+        wanted = [partition for partition, _ in groupby(piece.partition for piece in task.pieces)]
+        wanted = [partition for partition in wanted if partition >= 0]
         ahead: _SpilledPayload | None = None
         try:
-            for number, bucket in enumerate(wanted):
+            for number, partition in enumerate(wanted):
                 if not self._spilled:
-                    yield _MappedPayload(self._homes, homes[bucket], bucket, self._inputs)
+                    yield _MappedPayload(self._homes, homes[partition], partition, self._inputs)
                     continue
-                payload = ahead or self._spilled_payload(bucket, homes[bucket], task.where)
+                payload = ahead or self._spilled_payload(partition, homes[partition], task.where)
                 ahead = None
                 payload.load()
                 if number + 1 < len(wanted) and not self._homes.alone:
@@ -130,10 +132,10 @@ class Creator:
             if ahead is not None:
                 ahead.close()
 
-    def _spilled_payload(self, bucket: int, home: str, where: str) -> _SpilledPayload:
-        rows = self._homes.ask(home, OrderedRowsOf(bucket))
-        reader = SpillReader(self._homes, self._homes.where(where), bucket, rows)
-        return _SpilledPayload(bucket, rows, reader, self._buffer, forgets=self._forgets)
+    def _spilled_payload(self, partition: int, home: str, where: str) -> _SpilledPayload:
+        rows = self._homes.ask(home, OrderedRowsOf(partition))
+        reader = SpillReader(self._homes, self._homes.where(where), partition, rows)
+        return _SpilledPayload(partition, rows, reader, self._buffer, forgets=self._forgets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +157,9 @@ class _FinishedShard:
 
 
 class _Payload(Protocol):
-    """Where the records of one bucket come from."""
+    """Where the records of one partition come from."""
 
-    bucket: int
+    partition: int
 
     def slices(self, start: int, stop: int) -> SliceLists:
         """The slices of rows ``start:stop``, some records at a time; valid until the next step."""
@@ -172,14 +174,14 @@ class _Payload(Protocol):
 class _MappedPayload:
     """Records as slices of the mapped input shards."""
 
-    def __init__(self, homes: Homes, home: str, bucket: int, inputs: MappedInputs) -> None:
-        self.bucket = bucket
+    def __init__(self, homes: Homes, home: str, partition: int, inputs: MappedInputs) -> None:
+        self.partition = partition
         self._homes = homes
         self._home = home
         self._inputs = inputs
 
     def close(self) -> None:
-        """The mappings stay for the next bucket."""
+        """The mappings stay for the next partition."""
 
     def check(self, piece: OutputPiece) -> ContentCheck:
         """See :class:`_Payload`."""
@@ -196,16 +198,16 @@ class _MappedPayload:
             yield slices_of_sources(views, source, rows.segments.run(some.start, some.stop))
 
     def _rows(self, start: int, stop: int) -> OrderedRows:
-        rows: OrderedRows = self._homes.ask(self._home, OrderedRowsOf(self.bucket, start, stop))
+        rows: OrderedRows = self._homes.ask(self._home, OrderedRowsOf(self.partition, start, stop))
         return rows
 
 
 class _SpilledPayload:
-    """Records of one bucket's spill, through the worker's buffer."""
+    """Records of one partition's spill, through the worker's buffer."""
 
     def __init__(
         self,
-        bucket: int,
+        partition: int,
         rows: OrderedRows,
         reader: SpillReader,
         buffer: PayloadBuffer,
@@ -213,7 +215,7 @@ class _SpilledPayload:
         forgets: bool,
     ) -> None:
         self._forgets = forgets
-        self.bucket = bucket
+        self.partition = partition
         self._rows = rows
         self._reader = reader
         self._buffer = buffer

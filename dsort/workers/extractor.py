@@ -21,7 +21,7 @@ from dsort.errors import (
     StrayMemberError,
     UnsafeNameError,
 )
-from dsort.order.partitions import Bucketing
+from dsort.order.partitions import Partitioning
 from dsort.scratch.nodes import Homes
 from dsort.scratch.reaction_log import LineWriter, ReactionLog, lines_file
 from dsort.scratch.spill import SpillWriter
@@ -58,7 +58,7 @@ class Extractor:
 
     def extract(self, task: ExtractTask) -> ExtractDone:
         """Do one task. ``InputError`` and its children name shard and record."""
-        mapped = self._setup.way == "map"
+        mapped = self._setup.movement == "map"
         with open_input(self._inputs, task.name, task.size_bytes, task.etag) as source:
             shard = ShardBytes(
                 task.name, source, self._buffer, mapped=mapped, spool=self._store.scratch
@@ -250,41 +250,44 @@ class Extractor:
 
     def _store_index(self, task: ExtractTask, shard: ShardBytes, index: RecordIndex) -> None:
         splitters = self._store.splitters(task.splitters) if task.splitters else None
-        bucketing = Bucketing(task.buckets, self._setup.sort_rule.decreasing, splitters)
-        if task.buckets == 1:
-            bucket_offsets = np.array([0, len(index)], np.int64)
-            self._write(task, index, bucket_offsets, self._move(task, shard, index, None))
+        partitioning = Partitioning(task.partitions, self._setup.sort_rule.decreasing, splitters)
+        if task.partitions == 1:
+            partition_offsets = np.array([0, len(index)], np.int64)
+            self._write(task, index, partition_offsets, self._move(task, shard, index, None))
             return
-        bucket = bucketing.assign(index.sort, task.shard, index.ordinal)
-        by_bucket = np.argsort(bucket, kind="stable")
-        bucket_offsets = np.searchsorted(bucket[by_bucket], np.arange(task.buckets + 1))
-        spill_starts = self._move(task, shard, index, bucket)
-        self._write(task, index.take(by_bucket), bucket_offsets.astype(np.int64), spill_starts)
+        partition = partitioning.assign(index.sort, task.shard, index.ordinal)
+        by_partition = np.argsort(partition, kind="stable")
+        partition_offsets = np.searchsorted(partition[by_partition], np.arange(task.partitions + 1))
+        spill_starts = self._move(task, shard, index, partition)
+        self._write(
+            task, index.take(by_partition), partition_offsets.astype(np.int64), spill_starts
+        )
 
     def _write(
         self,
         task: ExtractTask,
         index: RecordIndex,
-        bucket_offsets: Int64s,
+        partition_offsets: Int64s,
         spill_starts: Int64s | None,
     ) -> None:
         if task.spill and spill_starts is None:
-            spill_starts = np.zeros(task.buckets, np.int64)
+            spill_starts = np.zeros(task.partitions, np.int64)
         self._store.write_shard(
             task.stage,
             task.shard,
             index,
-            bucket_offsets,
+            partition_offsets,
             worker=self._worker,
             spill_starts=spill_starts,
         )
 
     def _move(
-        self, task: ExtractTask, shard: ShardBytes, index: RecordIndex, bucket: Int32s | None
+        self, task: ExtractTask, shard: ShardBytes, index: RecordIndex, partition: Int32s | None
     ) -> Int64s | None:
-        """Append the payload to the spill; where each bucket's part begins, shape ``(buckets,)``.
+        """Append the payload to the spill; where each partition's part begins, shape
+        ``(partitions,)``.
 
-        Rows of one bucket are appended in input order, as the index file lists them.
+        Rows of one partition are appended in input order, as the index file lists them.
         """
         if not task.spill:
             return None
@@ -292,34 +295,34 @@ class Extractor:
             self._spill = SpillWriter(
                 self._store.scratch,
                 self._worker,
-                self._setup.buckets,
+                self._setup.partitions,
                 to_disk=self._setup.spill_to_disk,
             )
         starts = self._spill.lengths()
-        buckets = np.zeros(len(index), np.int32) if bucket is None else bucket
+        partitions = np.zeros(len(index), np.int32) if partition is None else partition
         for window in shard.windows(index.segments):
             if window.stop == window.row:
                 row = window.row
                 for piece in shard.stream(index.segments, row):
-                    self._spill.append(int(buckets[row]), [piece], len(piece))
+                    self._spill.append(int(partitions[row]), [piece], len(piece))
                 continue
             rows = np.arange(window.row, window.stop)
-            order = np.argsort(buckets[rows], kind="stable")
-            self._append(window, index, buckets, rows[order])
+            order = np.argsort(partitions[rows], kind="stable")
+            self._append(window, index, partitions, rows[order])
         return starts
 
-    def _append(self, window: Window, index: RecordIndex, buckets: Int32s, rows: Int64s) -> None:
-        """Append ``rows``, ordered by bucket, whose bytes are in ``window``."""
+    def _append(self, window: Window, index: RecordIndex, partitions: Int32s, rows: Int64s) -> None:
+        """Append ``rows``, ordered by partition, whose bytes are in ``window``."""
         assert self._spill is not None
         segments = index.segments.take(rows)
         slices = slices_of(window.view, segments, window.base)
-        of_row = buckets[rows]
+        of_row = partitions[rows]
         first = np.flatnonzero(np.diff(of_row, prepend=-1))
         bounds = [*first.tolist(), len(rows)]
         sizes = np.add.reduceat(index.stored_bytes[rows], first).tolist()
         cuts = segments.offsets[bounds].tolist()
-        for at, bucket in enumerate(of_row[first].tolist()):
-            self._spill.append(bucket, slices[cuts[at] : cuts[at + 1]], sizes[at])
+        for at, partition in enumerate(of_row[first].tolist()):
+            self._spill.append(partition, slices[cuts[at] : cuts[at + 1]], sizes[at])
 
 
 def _content_hash(shard: ShardBytes, segments: Segments) -> UInt64s:

@@ -1,4 +1,4 @@
-"""The planning verbs of a worker: find duplicate keys, order a bucket, cut it.
+"""The planning verbs of a worker: find duplicate keys, order a partition, cut it.
 
 All decisions are ``core``'s; this asks homes for columns, hands them over, and writes what comes
 back.
@@ -14,15 +14,15 @@ from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.index import Segments, SortKeys
 from dsort.data.tally import SAMPLES_MAX
 from dsort.errors import InvariantError
-from dsort.order.cut import cut_bucket
+from dsort.order.cut import cut_partition
 from dsort.order.duplicates import find_duplicates, repeated_hashes
 from dsort.order.mixing_counts import count_part
 from dsort.order.rule import SortRule
 from dsort.order.sort import order_rows
-from dsort.scratch.index import BucketRows, OrderedRows
+from dsort.scratch.index import OrderedRows, PartitionRows
 from dsort.scratch.nodes import Homes, Where
 from dsort.scratch.reaction_log import LineWriter, lines_file, reaction_line
-from dsort.scratch.requests import BucketRowsOf, KeyHashes, KeyRows, KeysOf, OrderedRowsOf
+from dsort.scratch.requests import KeyHashes, KeyRows, KeysOf, OrderedRowsOf, PartitionRowsOf
 from dsort.workers.inputs import read_inputs
 from dsort.workers.tasks import (
     CutDone,
@@ -114,8 +114,8 @@ class Orderer:
         return BytesColumn.concat(columns).take(np.argsort(np.concatenate(places)))
 
     def order(self, task: OrderTask) -> OrderDone:
-        """Put one bucket in output order and store it."""
-        rows = self._bucket_rows(task)
+        """Put one partition in output order and store it."""
+        rows = self._partition_rows(task)
         columns = _Columns(rows, spill=self._spill)
         order = order_rows(columns.sort, decreasing=self._rule.decreasing)
         _check_permutation(order, columns.sort.count)
@@ -125,9 +125,9 @@ class Orderer:
             dropped = len(order) - int(kept.sum())
             order = order[kept]
         ordered = columns.ordered(order)
-        self._store.write_ordered(task.bucket, ordered)
+        self._store.write_ordered(task.partition, ordered)
         return OrderDone(
-            bucket=task.bucket,
+            partition=task.partition,
             home=self._homes.home,
             records=len(order),
             dropped=dropped,
@@ -135,15 +135,15 @@ class Orderer:
             stored_bytes=int(ordered.stored_bytes.sum()),
         )
 
-    def _bucket_rows(self, task: OrderTask) -> BucketRows:
-        """The rows of one bucket, from all homes, in shard order."""
+    def _partition_rows(self, task: OrderTask) -> PartitionRows:
+        """The rows of one partition, from all homes, in shard order."""
         asks = (
-            (home, BucketRowsOf("index", shards, task.bucket))
+            (home, PartitionRowsOf("index", shards, task.partition))
             for home, shards in self._homes.where(task.where).by_home()
         )
         parts = [part for answer in self._homes.ask_all(asks) for part in answer]
         parts.sort(key=lambda part: part[0])
-        return BucketRows(tuple(shard for shard, _ in parts), tuple(rows for _, rows in parts))
+        return PartitionRows(tuple(shard for shard, _ in parts), tuple(rows for _, rows in parts))
 
     def _kept(self, drop: str, columns: _Columns) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Which rows are not among the positions to drop."""
@@ -156,11 +156,11 @@ class Orderer:
         return kept
 
     def cut(self, task: CutTask) -> CutDone:
-        """Cut one ordered bucket into pieces of output shards."""
-        rows = self._homes.ask(task.home, OrderedRowsOf(task.bucket))
-        pieces, state = cut_bucket(
+        """Cut one ordered partition into pieces of output shards."""
+        rows = self._homes.ask(task.home, OrderedRowsOf(task.partition))
+        pieces, state = cut_partition(
             task.rule,
-            task.bucket,
+            task.partition,
             groups=rows.group,
             payload_bytes=rows.payload_bytes,
             stored_bytes=rows.stored_bytes,
@@ -168,7 +168,7 @@ class Orderer:
             state=task.state,
         )
         mixing = count_part(task.mixing, task.state, pieces, rows.shard)
-        return CutDone(task.bucket, pieces, state, mixing)
+        return CutDone(task.partition, pieces, state, mixing)
 
 
 def _check_permutation(order: Int64s, count: int) -> None:
@@ -176,13 +176,13 @@ def _check_permutation(order: Int64s, count: int) -> None:
     seen = np.zeros(count, np.bool_)
     seen[order] = True
     if len(order) != count or not seen.all():
-        raise InvariantError("the order of a bucket is not a permutation of its records")
+        raise InvariantError("the order of a partition is not a permutation of its records")
 
 
 class _Columns:
-    """All rows of one bucket, in input order, as one set of columns."""
+    """All rows of one partition, in input order, as one set of columns."""
 
-    def __init__(self, rows: BucketRows, *, spill: bool) -> None:
+    def __init__(self, rows: PartitionRows, *, spill: bool) -> None:
         parts = rows.parts
         none, none32 = np.zeros(0, np.int64), np.zeros(0, np.int32)
         counts = [len(part) for part in parts]

@@ -85,8 +85,8 @@ class Sealer:
     ) -> None:
         """Each record's bytes hash to what they hashed to when they were extracted."""
         at = 0
-        for bucket, start, stop in shard.pieces:
-            rows = self._homes.ask(homes[bucket], OrderedRowsOf(bucket, start, stop))
+        for partition, start, stop in shard.pieces:
+            rows = self._homes.ask(homes[partition], OrderedRowsOf(partition, start, stop))
             if rows.content_hash is None:
                 raise InvariantError("the index has no content hashes to verify against")
             found = self._record_hashes(staged, at, rows.stored_bytes)

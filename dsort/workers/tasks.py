@@ -70,11 +70,11 @@ class WorkerSetup:
     root: str
     scratch: str
     first_worker: int
-    way: str  # map | spill
+    movement: str  # map | spill
     sort_rule: SortRule
     reactions: ReactionRules
     keymap: KeyMap | None
-    buckets: int
+    partitions: int
     buffer_bytes: int
     spill_to_disk: (
         bool  # False: memory holds it to its end, and writing it would be work for nothing
@@ -88,9 +88,10 @@ class WorkerSetup:
 class ExtractTask:
     """Read one input shard: write its record index and, with ``spill``, its payload, to scratch.
 
-    ``stage`` names the index files: ``survey`` (one bucket, no payload) or ``index``. ``renames``:
-    a column file with the new keys of this job's records, or "" (see ``index_store``). ``xxh3``:
-    of the shard, as the job ``written_by`` has it in its manifest; "" if it is not to be checked.
+    ``stage`` names the index files: ``survey`` (one partition, no payload) or ``index``.
+    ``renames``: a column file with the new keys of this job's records, or "" (see ``index_store``).
+    ``xxh3``: of the shard, as the job ``written_by`` has it in its manifest; "" if it is not to be
+    checked.
     """
 
     shard: int  # ordinal of the input
@@ -99,7 +100,7 @@ class ExtractTask:
     etag: str
     stage: str
     spill: bool
-    buckets: int
+    partitions: int
     splitters: str = ""  # name of a shared file; "": hashes, split evenly
     renames: str = ""
     xxh3: str = ""
@@ -151,19 +152,19 @@ class DuplicatesDone:
 
 @dataclass(frozen=True, slots=True)
 class OrderTask:
-    """Put one bucket's records in output order. ``where``: as for duplicates. ``drop``: name of a
-    column file of positions to leave out, or ""."""
+    """Put one partition's records in output order. ``where``: as for duplicates. ``drop``: name of
+    a column file of positions to leave out, or ""."""
 
-    bucket: int
+    partition: int
     where: str
     drop: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class OrderDone:
-    """Totals of one ordered bucket, and the home that has it."""
+    """Totals of one ordered partition, and the home that has it."""
 
-    bucket: int
+    partition: int
     home: str
     records: int
     dropped: int
@@ -173,10 +174,10 @@ class OrderDone:
 
 @dataclass(frozen=True, slots=True)
 class CutTask:
-    """Cut one ordered bucket; ``state`` is where the bucket before it ended. ``home``: where it
-    is; ``mixing``: how to count where its records come from and go to."""
+    """Cut one ordered partition; ``state`` is where the partition before it ended. ``home``: where
+    it is; ``mixing``: how to count where its records come from and go to."""
 
-    bucket: int
+    partition: int
     home: str
     rule: CutRule
     state: OpenShard
@@ -185,9 +186,9 @@ class CutTask:
 
 @dataclass(frozen=True, slots=True)
 class CutDone:
-    """The pieces of one bucket."""
+    """The pieces of one partition."""
 
-    bucket: int
+    partition: int
     pieces: list[Piece]
     state: OpenShard
     mixing: MixingPart
@@ -195,7 +196,7 @@ class CutDone:
 
 @dataclass(frozen=True, slots=True)
 class OutputPiece:
-    """Rows of one bucket, and where in which output shard they go.
+    """Rows of one partition, and where in which output shard they go.
 
     All pieces of an output shard are in one task. ``name``: of the output shard, when it is
     published. ``last``: the end marker follows.
@@ -205,7 +206,7 @@ class OutputPiece:
     name: str
     ordinal: int
     shard_bytes: int  # the finished output shard, with its end marker
-    bucket: int  # -1: no rows, a shard without records
+    partition: int  # -1: no rows, a shard without records
     row_start: int
     row_stop: int
     offset: int
@@ -217,9 +218,9 @@ class OutputPiece:
 class CreateTask:
     """Write output shards: their pieces, shard by shard and in the order they are to have.
 
-    ``homes``: (bucket, home that has it in order). ``home``: the one that has most of it; a worker
-    there is the best one. ``want_md5`` and ``check_content``: on the way, because it cannot be read
-    back later (see ``Bucket.seals_on_finish``).
+    ``homes``: (partition, home that has it in order). ``home``: the one that has most of it; a
+    worker there is the best one. ``want_md5`` and ``check_content``: on the way, because it cannot
+    be read back later (see ``Bucket.seals_on_finish``).
     """
 
     pieces: tuple[OutputPiece, ...]
@@ -252,8 +253,9 @@ class CreateDone:
 
 @dataclass(frozen=True, slots=True)
 class StagedShard:
-    """One output shard that is written. ``pieces``: the rows (bucket, start, stop) whose content is
-    to be checked; none where the spec does not ask for it. ``reread``: check its checksum, too."""
+    """One output shard that is written. ``pieces``: the rows (partition, start, stop) whose content
+    is to be checked; none where the spec does not ask for it. ``reread``: check its checksum,
+    too."""
 
     ordinal: int
     token: str

@@ -36,7 +36,7 @@ class Worker:
         )
         buffer = PayloadBuffer(setup.buffer_bytes)
         self._extractor = Extractor(setup, number, inputs, buffer, homes)
-        self._orderer = Orderer(homes, setup.sort_rule, spill=setup.way == "spill")
+        self._orderer = Orderer(homes, setup.sort_rule, spill=setup.movement == "spill")
         self._creator = Creator(setup, number, inputs, outputs, buffer, homes)
         self._sealer = Sealer(homes, outputs, buffer)
 

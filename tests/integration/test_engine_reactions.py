@@ -343,7 +343,7 @@ def test_an_incomplete_shard_aborts(what: str, tmp_path: Path) -> None:
         plan_local(tmp_path, spec_of())
 
 
-@pytest.mark.parametrize("moved", [Moved("map"), Moved("spill", buffer_bytes=3072, buckets=2)])
+@pytest.mark.parametrize("moved", [Moved("map"), Moved("spill", buffer_bytes=3072, partitions=2)])
 @pytest.mark.parametrize("padded", [False, True])
 def test_tars_one_after_the_other_are_read(padded: bool, moved: Moved, tmp_path: Path) -> None:
     first, second = Shard((*record("a"), *record("b"))), Shard((*record("c"), *record("a")))

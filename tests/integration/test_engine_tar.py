@@ -75,7 +75,7 @@ def test_no_corrupt_shard_is_read_in_silence(tmp_path: Path) -> None:
     cases = corrupt_cases()
     write_shards(tmp_path / "in", {f"{n:03d}.tar": case.data for n, case in enumerate(cases)})
     spec = spec_of(Config={"corrupt_shards": "skip", "duplicate_keys": "ignore"})
-    for moved in (Moved("map"), Moved("spill", buffer_bytes=1 << 20, buckets=3, order_seed=1)):
+    for moved in (Moved("map"), Moved("spill", buffer_bytes=1 << 20, partitions=3, order_seed=1)):
         report = run_inline(spec, tmp_path, moved, overwrite=True)
         assert count_of(report, "corrupt_shards")[0] == len(cases)
         assert report.records == 0
@@ -140,7 +140,7 @@ def test_a_record_may_be_larger_than_every_buffer(tmp_path: Path) -> None:
         Config={"duplicate_keys": "rename"},
     )
     results = []
-    for moved in (Moved("map"), Moved("spill", buckets=4, buffer_bytes=4096, workers=2)):
+    for moved in (Moved("map"), Moved("spill", partitions=4, buffer_bytes=4096, workers=2)):
         run_inline(spec, tmp_path, moved, overwrite=True)
         results.append(files_of(tmp_path / "out"))
     assert results[0] == results[1]

@@ -85,7 +85,7 @@ def test_what_is_no_manifest_says_nothing(content: bytes, tmp_path: Path) -> Non
     assert len(files_of(tmp_path / "out")) == 8
 
 
-@pytest.mark.parametrize("moved", [Moved("map"), Moved("spill", buffer_bytes=4096, buckets=2)])
+@pytest.mark.parametrize("moved", [Moved("map"), Moved("spill", buffer_bytes=4096, partitions=2)])
 def test_an_input_whose_bytes_are_not_those_that_its_job_wrote_aborts(
     moved: Moved, tmp_path: Path
 ) -> None:

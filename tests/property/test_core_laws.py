@@ -1,4 +1,4 @@
-"""Laws of order, buckets and duplicates: columns against plain Python, whatever is in them."""
+"""Laws of order, partitions and duplicates: columns against plain Python, whatever is in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dsort.data.hashing import hash_keys
 from dsort.data.index import SortKeys
 from dsort.data.records import split_name, split_names
 from dsort.order.duplicates import find_duplicates, new_keys, repeated_hashes
-from dsort.order.partitions import Bucketing, Splitters, pick_splitters
+from dsort.order.partitions import Partitioning, Splitters, pick_splitters
 from dsort.order.sort import (
     big_int_words,
     float_words,
@@ -230,20 +230,20 @@ def test_the_sort_is_stable_on_many_rows_with_a_few_ties(seed: int, ties: int) -
     assert stable_argsort(values).tolist() == np.argsort(values, kind="stable").tolist()
 
 
-# --- buckets -------------------------------------------------------------------------------------
+# --- partitions -----------------------------------------------------------------------------------
 
 
 @SETTINGS
 @given(st.lists(WORDS, max_size=30), st.integers(1, 50), st.booleans())
 def test_hashes_part_evenly_and_in_order(words: list[int], count: int, decreasing: bool) -> None:
     keys = SortKeys(len(words), words=words_of(words))
-    found = Bucketing(count, decreasing).assign(keys, 0, np.arange(len(words)))
-    assert all(0 <= bucket < count for bucket in found.tolist())
+    found = Partitioning(count, decreasing).assign(keys, 0, np.arange(len(words)))
+    assert all(0 <= partition < count for partition in found.tolist())
     in_order = found[order_rows(keys, decreasing=decreasing)].tolist()
     assert in_order == sorted(in_order)
     even = [word * count >> 64 for word in words]
-    # The border between two buckets may be off by the low half of a word.
-    wanted = [count - 1 - bucket if decreasing else bucket for bucket in even]
+    # The border between two partitions may be off by the low half of a word.
+    wanted = [count - 1 - partition if decreasing else partition for partition in even]
     assert all(abs(a - b) <= 1 for a, b in zip(found.tolist(), wanted, strict=True))
 
 
@@ -265,15 +265,15 @@ def test_buckets_never_disagree_with_the_order_whatever_the_splitters(
     chosen = data.draw(st.sets(st.integers(0, n - 1), max_size=5) if n else st.just(set[int]()))
     rows = order[sorted(chosen)]
     splitters = Splitters(keys.take(rows), shard[rows], ordinal[rows])
-    bucketing = Bucketing(len(rows) + 1, decreasing, splitters)
-    bucket = np.zeros(n, np.int32)
+    partitioning = Partitioning(len(rows) + 1, decreasing, splitters)
+    partition = np.zeros(n, np.int32)
     for each in range(shards):
         own = np.flatnonzero(shard == each)
-        bucket[own] = bucketing.assign(keys.take(own), each, ordinal[own])
+        partition[own] = partitioning.assign(keys.take(own), each, ordinal[own])
     wanted = np.zeros(n, np.int32)
-    for place in chosen:  # a bucket begins with its splitter
+    for place in chosen:  # a partition begins with its splitter
         wanted[order[place:]] += 1
-    assert bucket.tolist() == wanted.tolist()
+    assert partition.tolist() == wanted.tolist()
 
 
 @SETTINGS
@@ -290,9 +290,9 @@ def test_picked_splitters_part_the_weight_about_evenly(
     zeros, rows = np.zeros(n, np.int64), np.arange(n)
     splitters = pick_splitters(keys, zeros, rows, weights, count, decreasing=decreasing)
     assert splitters.keys.count <= count - 1
-    bucketing = Bucketing(splitters.keys.count + 1, decreasing, splitters)
-    bucket = bucketing.assign(keys, 0, rows) if n else zeros
-    heaviest = max(np.bincount(bucket, weights).tolist(), default=0)
+    partitioning = Partitioning(splitters.keys.count + 1, decreasing, splitters)
+    partition = partitioning.assign(keys, 0, rows) if n else zeros
+    heaviest = max(np.bincount(partition, weights).tolist(), default=0)
     assert heaviest <= weights.sum() / count + 2 * max(weights.tolist(), default=0)
 
 

@@ -1,4 +1,4 @@
-"""Laws of the cut: shards as a plain loop over records would fill them, whatever the buckets."""
+"""Laws of the cut: shards as a plain loop over records would fill them, whatever the partitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, cut_bucket, merge_pieces
+from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, cut_partition, merge_pieces
 
 SETTINGS = settings(max_examples=200)
 
@@ -46,15 +46,15 @@ RULES = st.one_of(
 def cut(
     rule: CutRule, rows: list[Row], borders: list[int], *, grouped: bool
 ) -> tuple[list[Piece], list[OutputShard]]:
-    """The pieces and shards that buckets ending at ``borders`` are cut into."""
+    """The pieces and shards that partitions ending at ``borders`` are cut into."""
     pieces: list[Piece] = []
     state = OpenShard()
     bounds = [0, *sorted(borders), len(rows)]
-    for bucket in range(len(bounds) - 1):
-        own = rows[bounds[bucket] : bounds[bucket + 1]]
-        found, state = cut_bucket(
+    for partition in range(len(bounds) - 1):
+        own = rows[bounds[partition] : bounds[partition + 1]]
+        found, state = cut_partition(
             rule,
-            bucket,
+            partition,
             groups=np.array([row.group for row in own], np.int32) if grouped else None,
             payload_bytes=np.array([row.payload for row in own], np.int64),
             stored_bytes=np.array([row.stored for row in own], np.int64),
@@ -118,7 +118,7 @@ def check_pieces(pieces: list[Piece], rows: list[Row], borders: list[int]) -> No
     at: dict[tuple[int, int], int] = {}
     covered = []
     for piece in pieces:
-        first = starts[piece.bucket]
+        first = starts[piece.partition]
         covered += range(first + piece.row_start, first + piece.row_stop)
         shard = piece.group, piece.number
         assert piece.offset == at.get(shard, 0)

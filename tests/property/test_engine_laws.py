@@ -144,7 +144,9 @@ def test_a_plan_writes_nothing_and_foretells_the_job(
 
 
 @pytest.mark.parametrize("reaction", ["drop", "rename"])
-@pytest.mark.parametrize("moved", [Moved("map", workers=5), Moved("spill", workers=3, buckets=4)])
+@pytest.mark.parametrize(
+    "moved", [Moved("map", workers=5), Moved("spill", workers=3, partitions=4)]
+)
 def test_keys_that_many_shards_have_are_settled_whoever_finds_them(
     reaction: str, moved: Moved, tmp_path: Path
 ) -> None:
@@ -168,7 +170,7 @@ def test_a_node_may_be_lost_at_any_moment_of_a_job_that_checks_content(
     root = fresh(tmp_path, inputs)
     wanted = expected(spec, inputs)
     for moment in range(12):
-        moved = Moved(way, workers=2, buckets=3, homes=2, losses=1, order_seed=moment)
+        moved = Moved(way, workers=2, partitions=3, homes=2, losses=1, order_seed=moment)
         run_inline(spec, root, moved, overwrite=True)
         check_shards(wanted, files_of(root / "out"))
 
@@ -192,10 +194,10 @@ def test_thousands_of_records_come_out_the_same_however_they_move(
     results = []
     for moved in (
         Moved("map"),
-        Moved("map", workers=3, buckets=7, order_seed=1),
+        Moved("map", workers=3, partitions=7, order_seed=1),
         Moved("spill", buffer_bytes=1 << 30),
-        Moved("spill", workers=2, buckets=3, buffer_bytes=100_000, order_seed=2),
-        Moved("spill", workers=5, buckets=40, buffer_bytes=1 << 20),
+        Moved("spill", workers=2, partitions=3, buffer_bytes=100_000, order_seed=2),
+        Moved("spill", workers=5, partitions=40, buffer_bytes=1 << 20),
     ):
         run_inline(spec, root, moved, overwrite=True)
         results.append(files_of(root / "out"))

@@ -24,7 +24,7 @@ from tests.support.fault_points import DIRECTORY, points_environment
 __all__ = ["Coordinators", "Ended", "Running", "coordinators"]
 
 END_SECONDS_MAX = 60
-BUCKET_BYTES = 8 << 10
+PARTITION_BYTES = 8 << 10
 """So that small jobs have many buckets, too."""
 
 
@@ -147,7 +147,7 @@ def _serve() -> None:
     import dsort.storage.retry
     from dsort.cli.main import main
 
-    dsort.job.memory.BUCKET_BYTES_MIN = BUCKET_BYTES
+    dsort.job.memory.PARTITION_BYTES_MIN = PARTITION_BYTES
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:

@@ -44,7 +44,7 @@ class Moved:
 
     way: str = "map"
     workers: int = 1
-    buckets: int = 1
+    partitions: int = 1
     buffer_bytes: int = 1 << 20
     homes: int = 1
     losses: int = 0
@@ -184,17 +184,17 @@ class _MovedJob(Job):
     __slots__ = ("chosen", "moved")
 
     @property
-    def movement(self) -> Movement | None:  # type: ignore[override]
+    def movement_chosen(self) -> Movement | None:  # type: ignore[override]
         return self.chosen
 
-    @movement.setter
-    def movement(self, chosen: Movement | None) -> None:
+    @movement_chosen.setter
+    def movement_chosen(self, chosen: Movement | None) -> None:
         if chosen is not None:
             chosen = replace(
                 chosen,
-                way=self.moved.way,
+                kind=self.moved.way,
                 workers=self.moved.workers,
-                buckets=self.moved.buckets,
+                partitions=self.moved.partitions,
                 buffer_bytes=self.moved.buffer_bytes,
             )
         self.chosen = chosen

@@ -170,7 +170,7 @@ def movements(draw: st.DrawFn) -> Moved:
         losses=draw(st.integers(0, 3)) if homes > 1 else 0,
         way=draw(st.sampled_from(["map", "spill", "spill", "spill"])),
         workers=draw(st.integers(1, 4)),
-        buckets=draw(st.sampled_from([1, 2, 3, 5, 16])),
+        partitions=draw(st.sampled_from([1, 2, 3, 5, 16])),
         buffer_bytes=draw(st.sampled_from([3072, 4096, 8192, 1 << 20])),
         order_seed=draw(st.integers(0, 9)),
     )

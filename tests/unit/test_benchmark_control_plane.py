@@ -13,7 +13,7 @@ from benchmarks.costs import DOLLARS_A_REQUEST, Layout, costs_of, requests_of
 from benchmarks.null_bucket import LIST_PAGE, NullBucket
 from benchmarks.simulation import Simulated, report_of, simulate
 from dsort.errors import InvariantError, ObjectNotFoundError
-from dsort.order.cut import CutRule, OpenShard, Piece, cut_bucket
+from dsort.order.cut import CutRule, OpenShard, Piece, cut_partition
 from dsort.storage.limits import StoreLimits
 from dsort.workers.tasks import ExtractTask
 
@@ -50,7 +50,7 @@ def small() -> Simulated:
         CutRule(count=9, records_total=60),
     ],
 )
-def test_buckets_of_equal_records_are_cut_as_the_core_cuts_them(rule: CutRule) -> None:
+def test_partitions_of_equal_records_are_cut_as_the_core_cuts_them(rule: CutRule) -> None:
     ours: list[Piece] = []
     theirs: list[Piece] = []
     state = their_state = OpenShard()
@@ -59,7 +59,7 @@ def test_buckets_of_equal_records_are_cut_as_the_core_cuts_them(rule: CutRule) -
         ours += pieces
         payload = np.full(rows, SMALL.record_bytes, np.int64)
         stored = np.full(rows, SMALL.stored_bytes, np.int64)
-        pieces, their_state = cut_bucket(
+        pieces, their_state = cut_partition(
             rule,
             bucket,
             groups=None,
@@ -73,12 +73,12 @@ def test_buckets_of_equal_records_are_cut_as_the_core_cuts_them(rule: CutRule) -
     assert state == their_state
 
 
-def test_records_are_spread_over_shards_and_buckets_without_loss() -> None:
+def test_records_are_spread_over_shards_and_partitions_without_loss() -> None:
     scale = Scale(7, 1000, 1000, 10, nodes=1, workers_a_node=2)
     assert sum(scale.records_of_shard(shard) for shard in range(7)) == 1000
-    buckets = scale.records_of_buckets(13)
-    assert (len(buckets), int(buckets.sum())) == (13, 1000)
-    assert (scale.records_of_buckets(13) == buckets).all()
+    partitions = scale.records_of_partitions(13)
+    assert (len(partitions), int(partitions.sum())) == (13, 1000)
+    assert (scale.records_of_partitions(13) == partitions).all()
 
 
 def test_messages_are_counted_by_kind() -> None:
@@ -126,7 +126,7 @@ def test_a_simulated_job_plans_every_record(small: Simulated) -> None:
     assert small.output_shards == pytest.approx(SMALL.output_shards, rel=0.02)
     assert list(small.phase_seconds) == ["resolve", "extract", "plan", "create", "commit"]
     assert small.messages["ExtractTask"]["count"] == SMALL.shards
-    assert small.messages["OrderTask"]["count"] == small.buckets
+    assert small.messages["OrderTask"]["count"] == small.partitions
     assert small.requests["complete"] >= small.output_shards
 
 

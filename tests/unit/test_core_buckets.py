@@ -1,4 +1,4 @@
-"""Buckets: hashed keys part by their top bits, other keys at splitters, ties by position."""
+"""Partitions: hashed keys part by their top bits, other keys at splitters, ties by position."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from dsort.data.columns import BytesColumn
 from dsort.data.index import SortKeys
-from dsort.order.partitions import Bucketing, Splitters, pick_splitters
+from dsort.order.partitions import Partitioning, Splitters, pick_splitters
 
 
 def hashed(words: list[int]) -> SortKeys:
@@ -20,28 +20,28 @@ def texts(values: list[bytes]) -> SortKeys:
 def test_hashes_part_by_their_top_bits() -> None:
     keys = hashed([0, 2**62, 2**63 - 1, 2**63, 3 * 2**62, 2**64 - 1])
     rows = np.arange(6)
-    assert Bucketing(4).assign(keys, 0, rows).tolist() == [0, 1, 1, 2, 3, 3]
-    assert Bucketing(4, decreasing=True).assign(keys, 0, rows).tolist() == [3, 2, 2, 1, 0, 0]
-    assert Bucketing(1).assign(keys, 0, rows).tolist() == [0] * 6
+    assert Partitioning(4).assign(keys, 0, rows).tolist() == [0, 1, 1, 2, 3, 3]
+    assert Partitioning(4, decreasing=True).assign(keys, 0, rows).tolist() == [3, 2, 2, 1, 0, 0]
+    assert Partitioning(1).assign(keys, 0, rows).tolist() == [0] * 6
 
 
-def test_random_hashes_fill_buckets_evenly() -> None:
+def test_random_hashes_fill_partitions_evenly() -> None:
     words = np.random.default_rng(5).integers(0, 2**64, 100_000, np.uint64)
-    found = Bucketing(7).assign(SortKeys(len(words), words=words), 0, np.arange(len(words)))
+    found = Partitioning(7).assign(SortKeys(len(words), words=words), 0, np.arange(len(words)))
     counts = np.bincount(found, minlength=7)
     assert counts.min() > 0.97 * len(words) / 7
     assert counts.max() < 1.03 * len(words) / 7
 
 
-def test_a_bucket_begins_with_its_splitter() -> None:
+def test_a_partition_begins_with_its_splitter() -> None:
     splitters = Splitters(texts([b"c", b"f"]), np.array([1, 0]), np.array([5, 0]))
-    bucketing = Bucketing(3, splitters=splitters)
+    partitioning = Partitioning(3, splitters=splitters)
     keys = texts([b"a", b"c", b"d", b"f", b"g"])
     # The first splitter is record 5 of shard 1: what equals it but comes before it stays below.
-    assert bucketing.assign(keys, 0, np.arange(5)).tolist() == [0, 0, 1, 2, 2]
-    assert bucketing.assign(keys, 1, np.array([4, 5, 6, 7, 8])).tolist() == [0, 1, 1, 2, 2]
-    assert bucketing.assign(keys, 1, np.array([3, 4, 6, 7, 8])).tolist() == [0, 0, 1, 2, 2]
-    assert bucketing.assign(keys, 2, np.arange(5)).tolist() == [0, 1, 1, 2, 2]
+    assert partitioning.assign(keys, 0, np.arange(5)).tolist() == [0, 0, 1, 2, 2]
+    assert partitioning.assign(keys, 1, np.array([4, 5, 6, 7, 8])).tolist() == [0, 1, 1, 2, 2]
+    assert partitioning.assign(keys, 1, np.array([3, 4, 6, 7, 8])).tolist() == [0, 0, 1, 2, 2]
+    assert partitioning.assign(keys, 2, np.arange(5)).tolist() == [0, 1, 1, 2, 2]
 
 
 def test_equal_keys_part_by_position_alone() -> None:
@@ -49,11 +49,11 @@ def test_equal_keys_part_by_position_alone() -> None:
     shard, ordinal = np.zeros(10, np.int64), np.arange(10)
     weights = np.ones(10, np.int64)
     splitters = pick_splitters(keys, shard, ordinal, weights, 5, decreasing=False)
-    found = Bucketing(5, splitters=splitters).assign(keys, 0, ordinal)
+    found = Partitioning(5, splitters=splitters).assign(keys, 0, ordinal)
     assert found.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_weights_decide_where_buckets_end() -> None:
+def test_weights_decide_where_partitions_end() -> None:
     keys = texts([b"a", b"b", b"c", b"d"])
     weights = np.array([1, 1, 1, 97], np.int64)
     zeros = np.zeros(4, np.int64)

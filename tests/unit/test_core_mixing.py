@@ -1,4 +1,4 @@
-"""How records were mixed: every record is counted once whatever the buckets, an even shuffle
+"""How records were mixed: every record is counted once whatever the partitions, an even shuffle
 passes, an order that is none does not, and where there is too little to tell, that is said."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsort.data.columns import Int32s, Int64s
-from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, cut_bucket, merge_pieces
+from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, cut_partition, merge_pieces
 from dsort.order.mixing import Mixing, chi_squared_p_value, mixing_line
 from dsort.order.mixing_counts import (
     BINS_MAX,
@@ -28,17 +28,17 @@ from dsort.order.mixing_counts import (
 def cut_and_count(
     shard: Int32s, edges: list[int], rule: CutRule, groups: Int32s | None = None
 ) -> tuple[MixingTally, list[OutputShard]]:
-    """Cut rows of the given input shards, in buckets between ``edges``, and count them."""
+    """Cut rows of the given input shards, in partitions between ``edges``, and count them."""
     tally = MixingTally(int(shard.max(initial=0)) + 1)
     pieces: list[Piece] = []
     state = OpenShard()
-    for bucket, (start, stop) in enumerate(pairwise(edges)):
+    for partition, (start, stop) in enumerate(pairwise(edges)):
         if start == stop:
             continue
         ones = np.ones(stop - start, np.int64)
-        found, after = cut_bucket(
+        found, after = cut_partition(
             rule,
-            bucket,
+            partition,
             groups=None if groups is None else groups[start:stop],
             payload_bytes=ones,
             stored_bytes=ones,
@@ -72,7 +72,7 @@ def counted_one_by_one(shard: Int32s, sizes: list[int], input_shards: int) -> In
     cuts=st.lists(st.floats(0, 1), max_size=5),
     seed=st.integers(0, 1 << 30),
 )
-def test_every_record_is_counted_in_its_place_however_many_buckets_there_are(
+def test_every_record_is_counted_in_its_place_however_many_partitions_there_are(
     records: int, input_shards: int, a_shard: int, grouped: bool, cuts: list[float], seed: int
 ) -> None:
     stream = np.random.default_rng(seed)

@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 
 from dsort.job.memory import (
-    BUCKETS_MAX,
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_MIN,
     COORDINATOR_BYTES,
+    PARTITIONS_MAX,
     WORKER_BYTES,
     Movement,
     NotMappableError,
@@ -40,15 +40,15 @@ def choose(
 
 
 def test_inputs_that_fit_twice_are_mapped() -> None:
-    assert choose(0, 4 * GB).way == "map"
-    assert choose(2 * GB, 4 * GB).way == "map"
-    assert choose(2 * GB + 1, 4 * GB).way == "spill"
-    assert choose(1, 4 * GB, mappable=False).way == "spill"
+    assert choose(0, 4 * GB).kind == "map"
+    assert choose(2 * GB, 4 * GB).kind == "map"
+    assert choose(2 * GB + 1, 4 * GB).kind == "spill"
+    assert choose(1, 4 * GB, mappable=False).kind == "spill"
 
 
 def test_a_way_may_be_asked_for() -> None:
-    assert choose(100 * GB, 4 * GB, forced="map").way == "map"
-    assert choose(1, 4 * GB, forced="spill").way == "spill"
+    assert choose(100 * GB, 4 * GB, forced="map").kind == "map"
+    assert choose(1, 4 * GB, forced="spill").kind == "spill"
     assert "asked for" in choose(1, 4 * GB, forced="spill").reason
     with pytest.raises(NotMappableError, match="cannot be mapped"):
         choose(1, 4 * GB, mappable=False, forced="map")
@@ -63,9 +63,9 @@ def test_the_job_stays_within_its_memory(memory_bytes: int, workers: int, input_
     assert BUFFER_BYTES_MIN <= chosen.buffer_bytes <= BUFFER_BYTES_MAX
     needed = COORDINATOR_BYTES + chosen.workers * (WORKER_BYTES + chosen.buffer_bytes)
     assert needed <= memory_bytes
-    assert 1 <= chosen.buckets <= max(BUCKETS_MAX, chosen.workers)
-    if chosen.buckets < BUCKETS_MAX:
-        assert input_bytes / chosen.buckets <= chosen.buffer_bytes
+    assert 1 <= chosen.partitions <= max(PARTITIONS_MAX, chosen.workers)
+    if chosen.partitions < PARTITIONS_MAX:
+        assert input_bytes / chosen.partitions <= chosen.buffer_bytes
     assert chosen.scratch_bytes >= input_bytes
 
 
@@ -113,24 +113,24 @@ def test_what_a_job_needs_is_not_what_it_may_use() -> None:
     assert 0.9 * GB < full.needed_bytes <= 1 * GB
 
 
-def test_map_needs_little_scratch_and_all_workers_a_bucket() -> None:
+def test_map_needs_little_scratch_and_all_workers_a_partition() -> None:
     chosen = choose(GB // 2, 8 * GB, workers=3)
-    assert (chosen.way, chosen.buckets, chosen.workers) == ("map", 3, 3)
+    assert (chosen.kind, chosen.partitions, chosen.workers) == ("map", 3, 3)
     assert chosen.scratch_bytes < GB // 10
 
 
-def test_map_orders_more_buckets_as_the_data_grows_so_that_workers_do_not() -> None:
+def test_map_orders_more_partitions_as_the_data_grows_so_that_workers_do_not() -> None:
     small, large = choose(GB, 64 * GB, workers=2), choose(8 * GB, 64 * GB, workers=2)
-    assert (small.way, large.way) == ("map", "map")
-    assert large.buckets == 8 * small.buckets
+    assert (small.kind, large.kind) == ("map", "map")
+    assert large.partitions == 8 * small.partitions
 
 
-def test_spill_has_several_buckets_a_worker_however_large_the_buffers_are() -> None:
-    # A bucket that two runs of output shards share is read twice: with two buckets in a buffer of
-    # gigabytes every run read half of the data.
+def test_spill_has_several_partitions_a_worker_however_large_the_buffers_are() -> None:
+    # A partition that two runs of output shards share is read twice: with two partitions in a
+    # buffer of gigabytes every run read half of the data.
     moved = choose_movement(
         input_bytes=1_100_000_000, mappable=False, memory_bytes=20 << 30, workers=2
     )
-    assert moved.buckets == 32
+    assert moved.partitions == 32
     small = choose_movement(input_bytes=3 << 20, mappable=False, memory_bytes=20 << 30, workers=2)
-    assert small.buckets == 3
+    assert small.partitions == 3

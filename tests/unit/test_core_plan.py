@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsort.order.cut import CutRule, OpenShard, OutputShard, cut_bucket, merge_pieces
+from dsort.order.cut import CutRule, OpenShard, OutputShard, cut_partition, merge_pieces
 
 
 def cut(rule: CutRule, payloads: list[int], groups: list[int] | None = None) -> list[OutputShard]:
-    pieces, _ = cut_bucket(
+    pieces, _ = cut_partition(
         rule,
         0,
         groups=None if groups is None else np.array(groups, np.int32),
