@@ -50,9 +50,9 @@ from dsort.spec.load import parse_spec
 from dsort.spec.model import Hook, JobSpec
 from dsort.stopping import StopFlag
 from dsort.storage.bucket import Bucket
-from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.process_limits import told_limits
+from dsort.storage.ref import BucketRef
 from dsort.verification.verify import verify_result
 
 __all__ = ["load_spec", "plan", "resume", "run", "verify"]

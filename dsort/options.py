@@ -8,8 +8,8 @@ from pathlib import Path
 from dsort.job.events import RunOptions
 from dsort.settings import Settings, load_settings, resolve_ref
 from dsort.storage.bucket import Bucket
-from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.open import open_bucket, parse_address
+from dsort.storage.ref import BucketRef
 
 __all__ = ["default_options", "open_with_settings"]
 

@@ -61,9 +61,8 @@ PURE = (
     "naming",
     "order",
     "sizes",
-    "storage/bucket_ref",
-    "storage/bucket_uri",
     "storage/network_policy",
+    "storage/ref",
     "tracebacks",
 )
 """What reads no clock, file, environment or random numbers of the process: the same arguments give

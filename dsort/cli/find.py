@@ -202,9 +202,8 @@ def object_in(text: str) -> tuple[str, str] | None:
     """(bucket, name) of an object that ``text``, the URI of an object store, means; None if it is
     no such URI. ``SpecError`` if it names a bucket only."""
     from dsort.errors import SpecError
-    from dsort.storage.bucket_ref import BucketRef
-    from dsort.storage.bucket_uri import split_scheme
     from dsort.storage.open import parse_address
+    from dsort.storage.ref import BucketRef, split_scheme
 
     written = split_scheme(text)
     if written is None or written[0] == "file":

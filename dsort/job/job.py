@@ -35,7 +35,7 @@ from dsort.runtime.base import Runtime
 from dsort.spec.model import JobSpec
 from dsort.stopping import StopFlag
 from dsort.storage.bucket import Bucket, ObjectInfo
-from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 from dsort.workers.inputs import InputShard
 

@@ -17,10 +17,10 @@ from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
 from dsort.order.rule import SortRule
 from dsort.sizes import Percent
 from dsort.spec.model import JobSpec
-from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.limits import StoreLimits
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.process_limits import address_space_bytes, free_processes
+from dsort.storage.ref import BucketRef
 from dsort.workers.tasks import ReactionRules
 
 __all__ = [

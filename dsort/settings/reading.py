@@ -15,7 +15,7 @@ from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import closest
 from dsort.settings.values import Settings, StoreSettings
 from dsort.sizes import format_bytes, parse_size_bytes
-from dsort.storage.bucket_uri import (
+from dsort.storage.ref import (
     SECRET_HINT,
     WEB,
     BucketTextError,

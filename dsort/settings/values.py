@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dsort.errors import SpecError
-from dsort.storage.bucket_ref import BucketRef
-from dsort.storage.bucket_uri import AIS_ENDPOINT_HINT
 from dsort.storage.limits import StoreLimits
+from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef
 
 __all__ = ["Settings", "StoreSettings", "resolve_ref"]
 

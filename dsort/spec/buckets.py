@@ -1,7 +1,7 @@
 """Which bucket a spec means: ``images``, ``s3://bucket/prefix`` or ``{name, provider, ...}``.
 
 :func:`parse_bucket` decides what a text or an object means; everybody else sees
-:class:`~dsort.storage.bucket_ref.BucketRef`. :func:`bucket_value` is the way back.
+:class:`~dsort.storage.ref.BucketRef`. :func:`bucket_value` is the way back.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from urllib.parse import unquote_to_bytes
 from dsort.errors import SpecProblem
 from dsort.naming.names import closest
 from dsort.spec.hints import FieldError, describe
-from dsort.storage.bucket_ref import BucketRef
-from dsort.storage.bucket_uri import (
+from dsort.storage.ref import (
     OBJECT_STORES,
     SECRET_HINT,
     WEB,
+    BucketRef,
     BucketTextError,
     checked_endpoint,
     is_secret_name,

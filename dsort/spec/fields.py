@@ -28,7 +28,7 @@ from dsort.naming.templates import parse_template
 from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket
 from dsort.spec.hints import FieldError, describe
-from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.ref import BucketRef
 
 __all__ = [
     "ArchiveExtension",

@@ -33,7 +33,7 @@ from dsort.spec.fields import (
     WebhookUrl,
 )
 from dsort.spec.hints import FieldError
-from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.ref import BucketRef
 
 __all__ = ["Algorithm", "Draft", "Hook", "InputFormat", "JobConfig", "JobSpec", "Reaction"]
 

@@ -12,7 +12,7 @@ from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension, check_supported
 from dsort.naming.repeats import find_repeats
 from dsort.naming.templates import parse_template
-from dsort.storage.bucket_uri import WEB, object_store_behind
+from dsort.storage.ref import WEB, object_store_behind
 
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec

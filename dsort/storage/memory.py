@@ -15,8 +15,15 @@ from dsort.errors import (
     StorageError,
     StorageFullError,
 )
-from dsort.storage.bucket import COPY, INTERNAL_PREFIX, Buffer, ObjectInfo
-from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
+from dsort.storage.bucket import (
+    COPY,
+    INTERNAL_PREFIX,
+    Buffer,
+    ObjectInfo,
+    encoded_name,
+    encoded_prefix,
+    encoded_token,
+)
 
 __all__ = ["MemoryBucket", "MemoryReadObject"]
 

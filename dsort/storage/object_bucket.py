@@ -15,9 +15,14 @@ from dsort.errors import (
     StorageError,
     TransientStorageError,
 )
-from dsort.storage.bucket import INTERNAL_PREFIX, ObjectInfo
+from dsort.storage.bucket import (
+    INTERNAL_PREFIX,
+    ObjectInfo,
+    encoded_name,
+    encoded_prefix,
+    encoded_token,
+)
 from dsort.storage.limits import StoreLimits
-from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
 from dsort.storage.object_errors import PreconditionError
 from dsort.storage.object_reader import ByteStream, ObjectReader
 from dsort.storage.retry import SomeUnansweredError

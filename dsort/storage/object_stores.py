@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from dsort.errors import InvariantError
 from dsort.storage.bucket import Bucket
-from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.limits import StoreLimits
+from dsort.storage.ref import BucketRef
 
 if TYPE_CHECKING:
     from dsort.storage.retry import RetryPolicy

@@ -18,11 +18,11 @@ from dsort.errors import (
     TransientStorageError,
 )
 from dsort.storage.bucket import COPY, Buffer
-from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.limits import StoreLimits
 from dsort.storage.object_bucket import ObjectBucket, check_copy, checked, checked_token
 from dsort.storage.object_errors import PreconditionError
 from dsort.storage.obstore_client import ObstoreClient, open_store
+from dsort.storage.ref import BucketRef
 
 if TYPE_CHECKING:
     from obstore import WritableFile

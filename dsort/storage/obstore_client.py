@@ -15,11 +15,11 @@ from obstore.store import AzureStore, GCSStore, HTTPStore
 
 from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.storage.bucket import ObjectInfo
-from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.limits import StoreLimits
 from dsort.storage.object_bucket import Fetched, KeyPrefix
 from dsort.storage.object_errors import PreconditionError
 from dsort.storage.obstore_errors import ObstoreErrors
+from dsort.storage.ref import BucketRef
 
 if TYPE_CHECKING:
     from obstore import BytesStream, GetOptions, ObjectMeta

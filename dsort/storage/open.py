@@ -11,18 +11,18 @@ from urllib.parse import unquote
 
 from dsort.errors import SpecError
 from dsort.storage.bucket import Bucket
-from dsort.storage.bucket_ref import BucketRef
-from dsort.storage.bucket_uri import (
+from dsort.storage.directory.bucket import LocalBucket
+from dsort.storage.limits import StoreLimits
+from dsort.storage.network_policy import FetchPolicy
+from dsort.storage.ref import (
     AIS_ENDPOINT_HINT,
+    BucketRef,
     BucketTextError,
     misspelt_uri,
     parse_store_uri,
     refuse_internal,
     split_scheme,
 )
-from dsort.storage.directory.bucket import LocalBucket
-from dsort.storage.limits import StoreLimits
-from dsort.storage.network_policy import FetchPolicy
 
 if TYPE_CHECKING:
     from dsort.storage.limit import StoreLimiter

@@ -13,8 +13,8 @@ from dsort.keymap.match import KeyMap
 from dsort.order.cut import CutRule, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart
 from dsort.order.rule import SortRule
-from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.limits import StoreLimits
+from dsort.storage.ref import BucketRef
 
 __all__ = [
     "CreateDone",

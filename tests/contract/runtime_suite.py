@@ -28,7 +28,7 @@ from dsort.errors import (
 from dsort.runtime.base import TASK_TRIES_MAX, Runtime
 from dsort.scratch.requests import Indexed
 from dsort.stopping import StopFlag
-from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.ref import BucketRef
 from dsort.workers.tasks import ExtractDone
 from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release
 from tests.support.traps import FileBytes, WriteTo

@@ -21,10 +21,10 @@ from dsort.service.schedules.retention import (
     places_of,
 )
 from dsort.storage.bucket import Bucket
-from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.memory import MemoryBucket
 from dsort.storage.open import open_bucket
+from dsort.storage.ref import BucketRef
 from tests.support.hooked_bucket import HookedBucket
 from tests.support.object_stores import new_s3_bucket
 from tests.support.schedule_results import KnownResults, make_result, publish

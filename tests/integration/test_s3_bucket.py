@@ -16,7 +16,7 @@ from dsort.errors import (
     StorageAccessError,
     StorageError,
 )
-from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.ref import BucketRef
 from dsort.storage.s3.bucket import S3Bucket
 from tests.support.object_stores import (
     MIB,

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import InvariantError, StorageAccessError, StorageError
-from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.limits import StoreLimits
 from dsort.storage.object_stores import open_object_bucket
 from dsort.storage.obstore_bucket import ObstoreBucket
+from dsort.storage.ref import BucketRef
 from dsort.storage.s3.bucket import S3Bucket
 from tests.support.commands import ROOT
 

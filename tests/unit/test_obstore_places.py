@@ -12,8 +12,8 @@ from urllib.parse import unquote
 import pytest
 
 from dsort.errors import ObjectNotFoundError
-from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.open import open_bucket
+from dsort.storage.ref import BucketRef
 
 
 @pytest.fixture

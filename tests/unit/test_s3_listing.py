@@ -9,8 +9,8 @@ import pytest
 from botocore.awsrequest import AWSResponse
 
 from dsort.errors import TransientStorageError
-from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.limits import StoreLimits
+from dsort.storage.ref import BucketRef
 from dsort.storage.s3.bucket import S3Bucket
 
 SPACE = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'

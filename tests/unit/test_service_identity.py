@@ -29,7 +29,7 @@ from dsort.service.security.tokens import (
     matches,
     visible,
 )
-from dsort.storage.bucket_ref import BucketRef
+from dsort.storage.ref import BucketRef
 
 NASTY = st.text(alphabet="aA/%_!\\*?é\n", max_size=8)
 

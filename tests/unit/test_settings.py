@@ -11,8 +11,8 @@ import pytest
 from dsort.errors import SpecError
 from dsort.settings import Settings, StoreSettings, load_settings, resolve_ref
 from dsort.spec import parse_bucket
-from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.limits import StoreLimits
+from dsort.storage.ref import BucketRef
 
 MIB = 1 << 20
 

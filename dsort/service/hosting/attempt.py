@@ -33,8 +33,8 @@ from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
 from dsort.stopping import StopFlag
 from dsort.storage.bucket import Bucket
-from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.open import open_bucket
+from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 
 __all__ = ["Doing", "claims_of_keymap", "report_of_manifest"]

@@ -32,9 +32,8 @@ from dsort.service.security.spec_text import (
 )
 from dsort.settings import Settings, resolve_ref
 from dsort.spec.model import JobSpec
-from dsort.storage.bucket_ref import BucketRef
-from dsort.storage.bucket_uri import OBJECT_STORES, SECRET_HINT, WEB, split_scheme
 from dsort.storage.network_policy import FetchPolicy, check_host_pattern
+from dsort.storage.ref import OBJECT_STORES, SECRET_HINT, WEB, BucketRef, split_scheme
 
 __all__ = [
     "Operated",

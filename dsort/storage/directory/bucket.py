@@ -16,7 +16,14 @@ from dsort.errors import (
     StorageAccessError,
     StorageError,
 )
-from dsort.storage.bucket import COPY, INTERNAL_PREFIX, ObjectInfo
+from dsort.storage.bucket import (
+    COPY,
+    INTERNAL_PREFIX,
+    ObjectInfo,
+    encoded_name,
+    encoded_prefix,
+    encoded_token,
+)
 from dsort.storage.directory.linux import (
     link_or_move,
     rename_to_free_name,
@@ -27,7 +34,6 @@ from dsort.storage.directory.listing import info_of, list_files
 from dsort.storage.directory.objects import LocalReadObject, LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors, storage_error_of
 from dsort.storage.directory.removal import move_out, remove_below, remove_if_empty
-from dsort.storage.names import encoded_name, encoded_prefix, encoded_token
 from dsort.storage.network_policy import FetchPolicy
 
 __all__ = ["LocalBucket"]

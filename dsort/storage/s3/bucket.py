@@ -13,10 +13,10 @@ import botocore.exceptions as boto
 
 from dsort.errors import InvariantError, NamesTakenError, ObjectNotFoundError, StorageError
 from dsort.storage.bucket import ObjectInfo
-from dsort.storage.bucket_ref import BucketRef
 from dsort.storage.limits import StoreLimits
 from dsort.storage.object_bucket import ObjectBucket, checked, checked_token, common_prefix
 from dsort.storage.object_errors import PreconditionError
+from dsort.storage.ref import BucketRef
 from dsort.storage.retry import RetryPolicy
 from dsort.storage.s3.client import NOT_OFFERED, S3Client
 from dsort.storage.s3.copies import keep_object, put_back_object

@@ -1,25 +1,25 @@
-"""Addresses of object stores and web servers: what they may look like, and what was meant by those
-that are wrong.
+"""Which bucket: :class:`BucketRef`, and the texts that name one in an object store or on the web.
 
-A bucket of an object store is checked here and nowhere else, whether it comes from a spec, a
-command line or a settings file. No message repeats a user, a password or a query: they may be
-secrets.
+Such a text is checked here and nowhere else, whether it comes from a spec, a command line or a
+settings file; what is wrong with it is said together with what was probably meant. No message
+repeats a user, a password or a query: they may be secrets.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from dsort.naming.names import INTERNAL_PART, closest, is_internal, shortened
-from dsort.storage.bucket_ref import BucketRef
 
 __all__ = [
     "AIS_ENDPOINT_HINT",
     "OBJECT_STORES",
     "SECRET_HINT",
     "WEB",
+    "BucketRef",
     "BucketTextError",
     "checked_endpoint",
     "is_secret_name",
@@ -30,6 +30,58 @@ __all__ = [
     "split_scheme",
     "store_ref",
 ]
+
+
+_PLAIN = ("", "file")
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRef:
+    """A bucket, by where it is. Made by ``dsort.spec.buckets.parse_bucket``, which checks it.
+
+    ``scheme`` is one of
+
+    - ``""``: a directory under the data root, ``path`` relative to it
+    - ``file``: ``path`` is absolute
+    - ``s3``, ``gs``, ``az``, ``ais``: ``path`` is ``bucket`` or ``bucket/prefix``
+    - ``http``, ``https``: ``path`` is ``host[:port]`` or ``host[:port]/prefix``; read-only
+
+    Paths are ``/``-separated, without ``..`` and empty parts, and decoded: ``%20`` of a URI is a
+    space here. ``endpoint_url``, ``region`` and ``profile`` ("" where they are not given) say how
+    an object store is reached; credentials never are in here.
+    """
+
+    scheme: str
+    path: str
+    endpoint_url: str = ""
+    region: str = ""
+    profile: str = ""
+
+    @property
+    def uri(self) -> str:
+        """The one canonical text of this bucket: ``images``, ``file:///data/images`` or
+        ``s3://bucket/prefix``.
+
+        Of a URI's characters only those are encoded that would mean something else (``% # ?``).
+        """
+        if self.scheme == "":
+            return self.path
+        encoded = self.path.replace("%", "%25").replace("#", "%23").replace("?", "%3F")
+        return f"{self.scheme}://{encoded}"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the text alone says all: no endpoint, region or profile goes with it."""
+        return not (self.endpoint_url or self.region or self.profile)
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is a directory of a file system."""
+        return self.scheme in _PLAIN
+
+    def __str__(self) -> str:
+        return self.uri
+
 
 OBJECT_STORES: Final = ("s3", "gs", "az", "ais")
 WEB: Final = ("http", "https")
