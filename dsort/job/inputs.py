@@ -15,7 +15,7 @@ from dsort.naming.names import archive_extension, is_internal
 from dsort.naming.patterns import glob_prefix, glob_regex
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket, ObjectInfo
-from dsort.storage.directory.listing import list_broken_links
+from dsort.storage.directory.files import list_broken_links
 from dsort.storage.ref import BucketRef
 from dsort.workers.inputs import InputShard
 

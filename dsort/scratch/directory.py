@@ -18,8 +18,8 @@ from pathlib import Path
 from dsort.closing import Closing
 from dsort.errors import StorageAccessError, StorageError
 from dsort.storage.bucket import Buffer
-from dsort.storage.directory.os_errors import StorageErrors
-from dsort.storage.directory.removal import remove_entries, remove_if_empty
+from dsort.storage.directory.bucket import remove_entries, remove_if_empty
+from dsort.storage.directory.files import StorageErrors
 
 __all__ = ["Scratch"]
 

@@ -13,7 +13,7 @@ from json.encoder import encode_basestring_ascii
 
 from dsort.data.tally import Tally
 from dsort.scratch.directory import Scratch
-from dsort.storage.directory.os_errors import StorageErrors
+from dsort.storage.directory.files import StorageErrors
 
 __all__ = ["LineWriter", "ReactionLog", "lines_file", "reaction_line"]
 

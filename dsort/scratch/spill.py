@@ -16,8 +16,7 @@ from dsort.data.columns import Int64s
 from dsort.errors import StorageError
 from dsort.scratch.directory import Scratch
 from dsort.storage.bucket import Buffer
-from dsort.storage.directory.objects import LocalStagedObject
-from dsort.storage.directory.os_errors import StorageErrors
+from dsort.storage.directory.files import LocalStagedObject, StorageErrors
 
 __all__ = ["SpillFiles", "SpillWriter", "read_spill", "remove_spill", "spill_name"]
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dsort.errors import StorageError
 from dsort.scratch.directory import Scratch
 from dsort.storage.bucket import ReadObject
-from dsort.storage.directory.objects import LocalStagedObject
-from dsort.storage.directory.os_errors import StorageErrors
+from dsort.storage.directory.files import LocalStagedObject, StorageErrors
 
 __all__ = ["Spool"]
 

@@ -98,7 +98,7 @@ IN_COORDINATORS = {
     "journal:append": Point("dsort.job.journal", "Journal.append", "after", _kind_of_second),
     "journal:flush": Point("dsort.job.journal", "Journal.flush", "before"),
     "file:sync": Point(
-        "dsort.storage.directory.objects", "LocalStagedObject.sync", "after", _own_name
+        "dsort.storage.directory.files", "LocalStagedObject.sync", "after", _own_name
     ),
     "plan:start": Point("dsort.job.plan", "make_plan", "before"),
     "commit:start": Point("dsort.job.commit", "commit", "before"),

@@ -118,7 +118,7 @@ def _die() -> NoReturn:
 def _break_first_write(fault: Fault, struck: list[bool]) -> None:
     """Have the next write of a file's content stop half-way; that it did is put into ``struck``."""
     from dsort.scratch import index as index_store
-    from dsort.storage.directory.objects import LocalStagedObject
+    from dsort.storage.directory.files import LocalStagedObject
 
     write_at, sync = LocalStagedObject.write_at, LocalStagedObject.sync
     write_columns = index_store.write_columns

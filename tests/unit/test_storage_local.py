@@ -19,7 +19,7 @@ from dsort.errors import (
     StorageError,
     StorageFullError,
 )
-from dsort.storage.directory import linux
+from dsort.storage.directory import files as linux
 from dsort.storage.directory.bucket import LocalBucket
 
 TOKEN = ".dsort/job1/0"

@@ -15,7 +15,7 @@ from dsort.errors import (
     StorageError,
     StorageFullError,
 )
-from dsort.storage.directory.os_errors import StorageErrors, storage_error_of
+from dsort.storage.directory.files import StorageErrors, storage_error_of
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ from dsort.service.jobs.queue import claim_outputs
 from dsort.service.schedules.render import names_prefix
 from dsort.spec.buckets import parse_bucket
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
-from dsort.storage.directory.removal import remove_if_empty
+from dsort.storage.directory.bucket import remove_if_empty
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 

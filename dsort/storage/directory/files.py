@@ -1,0 +1,536 @@
+"""Open files of a directory that is a bucket: one to read, one to fill."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import NamedTuple
+
+from dsort.closing import Closing
+from dsort.errors import (
+    InvariantError,
+    ObjectNotFoundError,
+    StorageAccessError,
+    StorageError,
+    StorageFullError,
+)
+from dsort.storage.bucket import INTERNAL_PREFIX, Buffer, ObjectInfo
+
+__all__ = [
+    "LocalReadObject",
+    "LocalStagedObject",
+    "StorageErrors",
+    "info_of",
+    "link_or_move",
+    "list_broken_links",
+    "list_files",
+    "receipt_of",
+    "rename_to_free_name",
+    "reserve_room",
+    "start_writeback",
+    "storage_error_of",
+    "sync_directories",
+]
+
+
+class _Meaning(NamedTuple):
+    kind: type[StorageError]
+    reason: str
+    hint: str = ""
+
+
+_FULL_HINT = "free some room there, or use a bucket on another file system"
+_ACCESS_HINT = "check who owns it and its permissions"
+
+_MEANINGS: Mapping[int, _Meaning] = MappingProxyType(
+    {
+        errno.ENOSPC: _Meaning(StorageFullError, "no room is left on its file system", _FULL_HINT),
+        errno.EDQUOT: _Meaning(StorageFullError, "the disk quota is used up", _FULL_HINT),
+        errno.EACCES: _Meaning(StorageAccessError, "permission denied", _ACCESS_HINT),
+        errno.EPERM: _Meaning(StorageAccessError, "operation not permitted", _ACCESS_HINT),
+        errno.EROFS: _Meaning(
+            StorageAccessError,
+            "its file system is mounted read-only",
+            "mount it writable, or use another bucket",
+        ),
+        errno.ENOENT: _Meaning(ObjectNotFoundError, "there is no such file"),
+        errno.ENOTDIR: _Meaning(ObjectNotFoundError, "a part of its path is not a directory"),
+        errno.EFBIG: _Meaning(
+            StorageError,
+            "it would be larger than its file system or the process limit allows",
+            "see ulimit -f, or ask for smaller shards",
+        ),
+        errno.EMFILE: _Meaning(
+            StorageError, "too many open files in this process", "raise the limit: ulimit -n"
+        ),
+        errno.ENFILE: _Meaning(StorageError, "too many open files on this machine"),
+        errno.ENAMETOOLONG: _Meaning(StorageError, "the name is too long for its file system"),
+        errno.EOPNOTSUPP: _Meaning(StorageError, "its file system does not offer that"),
+        errno.EXDEV: _Meaning(
+            StorageError,
+            "it lies on another file system than the rest of the bucket",
+            "make that directory a bucket of its own",
+        ),
+    }
+)
+
+
+def storage_error_of(
+    error: OSError, action: str, bucket: str, *, needed_bytes: int | None = None
+) -> StorageError:
+    """What ``error`` means to the user.
+
+    ``action`` completes "cannot ...", as in ``write a.tar``; ``bucket`` is the bucket's URI;
+    ``needed_bytes`` is how much room was asked for, told if there is none left.
+    """
+    meaning = _MEANINGS.get(error.errno or 0)
+    if meaning is None:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        meaning = _Meaning(StorageError, reason)
+    message = f"cannot {action} in bucket {bucket}: {meaning.reason}"
+    if meaning.kind is StorageFullError and needed_bytes is not None:
+        message += f"; {needed_bytes:,} bytes were needed"
+    return meaning.kind(message, hint=meaning.hint)
+
+
+class StorageErrors:
+    """A context in which every ``OSError`` becomes the ``StorageError`` that it means.
+
+    Arguments as of :func:`storage_error_of`. Other exceptions pass as they are. (A class, not a
+    generator: it stands around every write, and costs a third of a microsecond.)
+    """
+
+    __slots__ = ("_action", "_bucket", "_needed_bytes")
+
+    def __init__(self, action: str, bucket: str, *, needed_bytes: int | None = None) -> None:
+        self._action = action
+        self._bucket = bucket
+        self._needed_bytes = needed_bytes
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            raise storage_error_of(
+                error, self._action, self._bucket, needed_bytes=self._needed_bytes
+            ) from error
+
+
+_FALLOC_FL_KEEP_SIZE = 1
+_RENAME_NOREPLACE = 1
+_AT_FDCWD = -100
+_SYNC_FILE_RANGE_WRITE = 2
+
+# What file systems answer that do not know the call; then we do without.
+_NOT_OFFERED = frozenset(
+    {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV, errno.EPERM, errno.ESPIPE}
+)
+_NO_HARD_LINKS = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EMLINK})
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def reserve_room(fd: int, size_bytes: int) -> None:
+    """Have the file system set ``size_bytes`` aside for ``fd``; its length does not change.
+
+    ``OSError`` (``ENOSPC``, ``EDQUOT``) if there is no such room; nothing happens where a file
+    system has no such thing. Measured on ext4 with 64 MB files: writing gets 3 to 15 % faster,
+    never slower. ``os.posix_fallocate`` is no substitute: where the file system cannot do it, libc
+    writes into every block, and would race with the writes of other processes.
+    """
+    if size_bytes <= 0:
+        return
+    # Asked first, because a call that fails half-way keeps what it got, and the disk stays full.
+    room = os.fstatvfs(fd)
+    held_bytes = os.fstat(fd).st_blocks * 512
+    if size_bytes - held_bytes > room.f_bavail * room.f_frsize:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    while _libc.fallocate(fd, _FALLOC_FL_KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size_bytes)):
+        code = ctypes.get_errno()
+        if code in _NOT_OFFERED:
+            return
+        if code != errno.EINTR:
+            raise OSError(code, os.strerror(code))
+
+
+def start_writeback(fd: int, offset: int, size_bytes: int) -> None:
+    """Have the kernel begin to write a range of dirty pages to the disk, without waiting for it.
+
+    A hint: where it is not offered, nothing happens.
+    """
+    _libc.sync_file_range(
+        fd, ctypes.c_int64(offset), ctypes.c_int64(size_bytes), _SYNC_FILE_RANGE_WRITE
+    )
+
+
+def rename_to_free_name(source: Path, target: Path) -> None:
+    """Rename ``source`` to ``target`` in one step; ``FileExistsError`` if that name is taken.
+
+    By hard link and unlink, which nearly every file system can do (a process killed between the
+    two leaves both names, and doing it again ends it); else by ``renameat2`` (FAT, exFAT).
+    """
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except FileExistsError:
+        if not os.path.samestat(source.lstat(), target.lstat()):
+            raise
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        _renameat2(source, target)
+        return
+    source.unlink()
+
+
+def link_or_move(source: Path, target: Path) -> None:
+    """Have ``target`` be what ``source`` is, in place of whatever ``target`` was: by a hard link,
+    which leaves ``source`` its name; where a file system has none, by a rename."""
+    try:
+        if os.path.samestat(source.lstat(), target.lstat()):
+            return
+        target.unlink()
+    except FileNotFoundError:
+        pass  # one of them is not there: of which, the next call tells
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        source.rename(target)
+
+
+def _renameat2(source: Path, target: Path) -> None:
+    call = getattr(_libc, "renameat2", None)  # glibc has it since 2.28
+    if call is None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+    if call(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE):
+        code = ctypes.get_errno()
+        code = errno.EOPNOTSUPP if code == errno.EINVAL else code  # file system without the flag
+        raise OSError(code, os.strerror(code))
+
+
+def sync_directories(directories: Iterable[Path]) -> None:
+    """Return once the names in ``directories`` survive a power cut."""
+    for directory in sorted(directories):
+        try:
+            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # emptied and removed since
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a file system that has no such thing
+                raise
+        finally:
+            os.close(fd)
+
+
+_INTERNAL = INTERNAL_PREFIX.encode()
+
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+_Inode = tuple[int, int]  # device and inode number: which directory it really is
+_Entry = tuple[bytes, "os.DirEntry[bytes]"]  # how it sorts, and what it is
+
+
+def info_of(name: str, status: os.stat_result) -> ObjectInfo:
+    """What ``status`` says of the file ``name``."""
+    return ObjectInfo(
+        name,
+        status.st_size,
+        status.st_mtime_ns,
+        f"{receipt_of(status)}-c{status.st_ctime_ns:x}",
+    )
+
+
+def receipt_of(status: os.stat_result) -> str:
+    """What is the same of a file under all of its names: renaming it changes its ctime."""
+    return f"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"
+
+
+def list_files(root: bytes, prefix: bytes) -> Iterator[ObjectInfo]:
+    """The regular files under ``root`` whose names (relative to it) begin with ``prefix``.
+
+    Links to files and to directories count as what they lead to, but a link to a directory that
+    the path has already come through is left out: there is no end behind it. So is what is no
+    file (sockets, pipes, devices, links to nothing: see ``list_broken_links``), and what is
+    dsort's own unless ``prefix`` asks for it. One directory at a time is held in memory.
+    ``ObjectNotFoundError`` without ``root``; ``OSError`` as they come, but for files that vanish
+    meanwhile.
+    """
+    for name, status in _walk(root, prefix):
+        if status is not None:
+            yield info_of(os.fsdecode(name), status)
+
+
+def list_broken_links(root: Path, prefix: str) -> Iterator[str]:
+    """The links to nothing (or to themselves) among the names that begin with ``prefix``, where
+    ``list_files`` would show a file if there were one. Errors as there."""
+    for name, status in _walk(os.fsencode(root), os.fsencode(prefix), links_only=True):
+        if status is None:
+            yield os.fsdecode(name)
+
+
+def _walk(
+    root: bytes, prefix: bytes, *, links_only: bool = False
+) -> Iterator[tuple[bytes, os.stat_result | None]]:
+    """Files and what they are; None for links to nothing. ``links_only``: what is no link is not
+    looked at."""
+    base = prefix[: prefix.rfind(b"/") + 1]
+    chain = _chain_of(root, base)
+    if chain is None:
+        return
+    with_internal = prefix.startswith(_INTERNAL)
+    levels = [(base, _entries(root, base, prefix))]
+    while levels:
+        base, entries = levels[-1]
+        for key, entry in entries:
+            name = base + key
+            if links_only and not key.endswith(b"/") and not entry.is_symlink():
+                continue
+            try:
+                status = entry.stat()
+            except OSError as error:
+                if error.errno not in _NOTHING_THERE:
+                    raise
+                if entry.is_symlink():
+                    yield name, None
+                continue  # else removed since the directory was read
+            if not key.endswith(b"/"):
+                yield name, status
+            elif name != _INTERNAL or with_internal:
+                inode = _inode_of(status)
+                if not (entry.is_symlink() and inode in chain):
+                    chain.append(inode)
+                    levels.append((name, _entries(root, name, prefix)))
+                    break
+        else:
+            levels.pop()
+            chain.pop()
+
+
+def _chain_of(root: bytes, base: bytes) -> list[_Inode] | None:
+    """The directories from ``root`` to ``base``; None if there is none, or links go in a circle."""
+    path = Path(os.fsdecode(root))
+    if not path.is_dir():
+        raise ObjectNotFoundError(f"there is no bucket (directory) {path}")
+    chain = [_inode_of(path.stat())]
+    for part in base.split(b"/")[:-1]:
+        path /= os.fsdecode(part)
+        if not path.is_dir() or _inode_of(path.stat()) in chain:
+            return None
+        chain.append(_inode_of(path.stat()))
+    return chain
+
+
+def _inode_of(status: os.stat_result) -> _Inode:
+    return (status.st_dev, status.st_ino)
+
+
+def _entries(root: bytes, base: bytes, prefix: bytes) -> Iterator[_Entry]:
+    """The files and directories of ``base`` that may hold what is asked for, in order.
+
+    A directory's key ends with a slash: that is how it sorts among whole names.
+    """
+    wanted = prefix[len(base) :]
+    found: list[_Entry] = []
+    try:
+        with os.scandir(root + b"/" + base) as entries:
+            for entry in entries:
+                if entry.name.startswith(wanted):
+                    suffix = _suffix_of(entry)
+                    if suffix is not None:
+                        found.append((entry.name + suffix, entry))
+    except (FileNotFoundError, NotADirectoryError):
+        return iter(())  # removed or replaced since its parent was read
+    found.sort(key=itemgetter(0))
+    return iter(found)
+
+
+def _suffix_of(entry: os.DirEntry[bytes]) -> bytes | None:
+    """Nothing for a file or a link to nothing, a slash for a directory; None for the rest."""
+    try:
+        if entry.is_file():
+            return b""
+        if entry.is_dir():
+            return b"/"
+        if entry.is_symlink():
+            entry.stat()
+    except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            return b"" if entry.is_symlink() else None
+        raise
+    return None
+
+
+_SLICES_PER_CALL_MAX = 1024  # IOV_MAX of Linux
+
+
+class _OpenFile(Closing):
+    """A file descriptor that is closed once, at the latest at the end of a ``with``."""
+
+    __slots__ = ("_bucket", "_fd", "_name")
+
+    def __init__(self, fd: int, name: str, bucket: str) -> None:
+        self._fd = fd
+        self._name = name
+        self._bucket = bucket
+
+    def close(self) -> None:
+        """Release the file. Closing again is harmless."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def _doing(self, verb: str) -> StorageErrors:
+        return StorageErrors(f"{verb} {self._name}", self._bucket)
+
+    def _fill(self, buffer: memoryview, offset: int) -> None:
+        """Read from ``offset`` until ``buffer`` is full."""
+        buffer = buffer.cast("B")
+        done = 0
+        with self._doing("read"):
+            while done < len(buffer):
+                got = os.preadv(self._fd, [buffer[done:]], offset + done)
+                if not got:
+                    raise StorageError(
+                        f"{self._name} in bucket {self._bucket} ended at byte {offset + done:,}, "
+                        f"{offset + len(buffer):,} expected"
+                    )
+                done += got
+
+
+class LocalReadObject(_OpenFile):
+    """A file open for reading (see :class:`~dsort.storage.bucket.ReadObject`)."""
+
+    __slots__ = ("_is_streamed", "_view", "info")
+
+    rereads_cheaply = True
+
+    def __init__(self, fd: int, name: str, bucket: str) -> None:
+        super().__init__(fd, name, bucket)
+        self._view: memoryview | None = None
+        self._is_streamed = False
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            self.close()
+            raise ObjectNotFoundError(f"{name} in bucket {bucket} is not a file")
+        self.info: ObjectInfo = info_of(name, status)
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset``; ``StorageError`` if the file ends too soon."""
+        if not self._is_streamed:
+            # Measured from cold: 8 to 30 % faster. A mapping alone does not want it.
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            self._is_streamed = True
+        self._fill(buffer, offset)
+
+    def forget(self) -> None:
+        """Give the pages of the file back: under a memory limit they are in everybody's way."""
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def mapping(self) -> memoryview | None:
+        """The whole file as a read-only view; None where the file system cannot map."""
+        if self._view is None:
+            if not self.info.size_bytes:
+                return memoryview(b"")
+            try:
+                mapped = mmap.mmap(self._fd, self.info.size_bytes, prot=mmap.PROT_READ)
+            except OSError:
+                return None
+            except ValueError:
+                raise StorageError(
+                    f"{self._name} in bucket {self._bucket} is shorter than the "
+                    f"{self.info.size_bytes:,} bytes it had when it was opened"
+                ) from None
+            self._view = memoryview(mapped)
+        return self._view
+
+    def close(self) -> None:
+        """Release the file. Views of its mapping that are still in use stay valid."""
+        self._view = None  # the last view of it unmaps
+        super().close()
+
+
+class LocalStagedObject(_OpenFile):
+    """A file that has no public name yet (see :class:`~dsort.storage.bucket.StagedObject`)."""
+
+    __slots__ = ()
+
+    def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
+        """Write ``slices`` (flat buffers of bytes) one after the other from byte ``offset`` on."""
+        try:
+            for first in range(0, len(slices), _SLICES_PER_CALL_MAX):
+                batch = slices[first : first + _SLICES_PER_CALL_MAX]
+                offset = self._write_batch(batch, offset)
+        except OSError as error:
+            raise storage_error_of(
+                error,
+                f"write {self._name}",
+                self._bucket,
+                needed_bytes=sum(map(len, slices)),
+            ) from error
+
+    def _write_batch(self, batch: Sequence[Buffer], offset: int) -> int:
+        """Write ``batch`` whole; the offset behind it."""
+        end = offset + sum(map(len, batch))
+        offset += os.pwritev(self._fd, batch, offset)
+        # Short at 2 GiB, by signals, and before the disk is full (then the next call says so).
+        while offset < end:
+            rest = _last_bytes(batch, end - offset)
+            written = os.pwritev(self._fd, rest, offset)
+            if not written:
+                raise StorageError(
+                    f"{self._name} in bucket {self._bucket} takes no more bytes at {offset:,}"
+                )
+            offset += written
+        if offset > end:
+            raise InvariantError("a slice to write is not a flat buffer of bytes")
+        return offset
+
+    def start_sync(self, offset: int, size_bytes: int) -> None:
+        """Begin to write a range to the disk, without waiting for it."""
+        start_writeback(self._fd, offset, size_bytes)
+
+    def sync(self) -> None:
+        """Return once what was written survives a power cut."""
+        with self._doing("write to disk"):
+            os.fdatasync(self._fd)
+
+    def finish(self) -> str:
+        """What of the file's etag is the same under another name."""
+        return receipt_of(os.fstat(self._fd))
+
+    def size_bytes(self) -> int:
+        """How long the file is now."""
+        return os.fstat(self._fd).st_size
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset`` of what has been written."""
+        self._fill(buffer, offset)
+
+
+def _last_bytes(batch: Sequence[Buffer], count: int) -> list[Buffer]:
+    """The last ``count`` > 0 bytes of ``batch``, as slices."""
+    rest: list[Buffer] = []
+    for piece in reversed(batch):
+        if len(piece) >= count:
+            rest.append(memoryview(piece)[len(piece) - count :])
+            break
+        rest.append(piece)
+        count -= len(piece)
+    rest.reverse()
+    return rest
