@@ -24,7 +24,7 @@ from dsort.order.cut import CutRule, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart, OutputRuns
 from dsort.scratch.nodes import Request
 from dsort.scratch.requests import FreeBytes, LineFiles
-from dsort.storage.s3.receipt import ETAGS_KEPT_MAX, Receipt
+from dsort.storage.s3.upload import ETAGS_KEPT_MAX, Receipt
 from dsort.workers.tasks import (
     CreateDone,
     CreatedShard,

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from dsort.errors import InvariantError, StorageError
-from dsort.storage.s3 import receipt as s3_receipt
+from dsort.storage.s3 import upload as s3_receipt
 from dsort.storage.s3 import upload as s3_upload
 from dsort.storage.s3.bucket import S3Bucket
-from dsort.storage.s3.receipt import Receipt
+from dsort.storage.s3.upload import Receipt
 from tests.support.object_stores import (
     MIB,
     NO_WAIT,

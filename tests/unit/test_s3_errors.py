@@ -17,7 +17,7 @@ from dsort.errors import (
     TransientStorageError,
 )
 from dsort.storage.object_errors import PreconditionError
-from dsort.storage.s3.errors import S3Errors
+from dsort.storage.s3.replies import S3Errors
 
 SIGNED = "http://h/b/a.tar?X-Amz-Signature=5ec2e7&X-Amz-Credential=AKIA5ec2e7"
 

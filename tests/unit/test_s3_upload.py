@@ -8,8 +8,7 @@ import pytest
 
 from dsort.errors import StorageError
 from dsort.storage.limits import StoreLimits
-from dsort.storage.s3.receipt import ETAGS_KEPT_MAX, Part, Receipt
-from dsort.storage.s3.upload import PartBuffers, part_bytes_for
+from dsort.storage.s3.upload import ETAGS_KEPT_MAX, Part, PartBuffers, Receipt, part_bytes_for
 
 MIB = 1 << 20
 GIB = 1 << 30

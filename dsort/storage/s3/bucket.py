@@ -20,11 +20,8 @@ from dsort.storage.ref import BucketRef
 from dsort.storage.retry import RetryPolicy
 from dsort.storage.s3.client import NOT_OFFERED, S3Client
 from dsort.storage.s3.copies import keep_object, put_back_object
-from dsort.storage.s3.errors import code_of
-from dsort.storage.s3.listing import whole_seconds_ns
-from dsort.storage.s3.receipt import Receipt
-from dsort.storage.s3.replies import field_of
-from dsort.storage.s3.upload import PartBuffers, S3StagedObject, abort, part_bytes_for
+from dsort.storage.s3.replies import code_of, field_of, whole_seconds_ns
+from dsort.storage.s3.upload import PartBuffers, Receipt, S3StagedObject, abort, part_bytes_for
 
 __all__ = ["S3Bucket", "UnfinishedUpload"]
 

@@ -25,9 +25,15 @@ from dsort.storage.limits import StoreLimits
 from dsort.storage.object_bucket import Fetched, KeyPrefix
 from dsort.storage.object_errors import PreconditionError
 from dsort.storage.ref import BucketRef
-from dsort.storage.s3.errors import S3Errors, code_of
-from dsort.storage.s3.listing import list_pages, read_listings_quickly, whole_seconds_ns
-from dsort.storage.s3.replies import check_replies, field_of
+from dsort.storage.s3.replies import (
+    S3Errors,
+    check_replies,
+    code_of,
+    field_of,
+    list_pages,
+    read_listings_quickly,
+    whole_seconds_ns,
+)
 
 __all__ = ["DEFAULT_REGION", "NOT_OFFERED", "S3Client"]
 

@@ -15,7 +15,7 @@ from dsort.errors import InvariantError, ObjectNotFoundError, StorageAccessError
 from dsort.storage.bucket import COPY, ObjectInfo
 from dsort.storage.object_bucket import check_copy
 from dsort.storage.s3.client import S3Client
-from dsort.storage.s3.listing import whole_seconds_ns
+from dsort.storage.s3.replies import whole_seconds_ns
 
 __all__ = ["COPIED_AT_ONCE_BYTES_MAX", "keep_object", "put_back_object"]
 

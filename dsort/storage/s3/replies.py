@@ -7,15 +7,188 @@ no unfinished uploads, nothing that could not be removed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import http.client
+import ssl
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 
-from dsort.errors import TransientStorageError
+import botocore.exceptions as boto
+import urllib3.exceptions
+from botocore.parsers import ResponseParserError
 
-__all__ = ["check_replies", "field_of", "said_root", "seconds_of_date", "truncation_of"]
+from dsort.errors import (
+    ObjectNotFoundError,
+    StorageAccessError,
+    StorageError,
+    StorageFullError,
+    TransientStorageError,
+)
+from dsort.storage.bucket import ObjectInfo
+from dsort.storage.object_errors import (
+    ACCESS_HINT,
+    CREDENTIALS_HINT,
+    PRECONDITION_FAILED,
+    RANGE_NOT_SATISFIABLE,
+    Meaning,
+    ObjectErrors,
+    meaning_of_status,
+    one_line,
+)
+
+__all__ = [
+    "S3Errors",
+    "check_replies",
+    "code_of",
+    "field_of",
+    "list_pages",
+    "meaning_of_s3_error",
+    "read_listings_quickly",
+    "said_root",
+    "seconds_of_date",
+    "truncation_of",
+    "whole_seconds_ns",
+]
+
+
+_REGION_HINT = "give the bucket's region"
+_TRANSIENT_CODES = (
+    "BadDigest",  # damaged on the way, as the store noticed
+    "IncompleteBody",
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequests",
+    "XAmzContentChecksumMismatch",
+    "XAmzContentSHA256Mismatch",
+)
+_CODES: Mapping[str, Meaning] = MappingProxyType(
+    {
+        "NoSuchBucket": Meaning(
+            ObjectNotFoundError, "there is no such bucket", "make it, or check its name and region"
+        ),
+        "NoSuchKey": Meaning(ObjectNotFoundError, "there is no such object"),
+        "NoSuchUpload": Meaning(ObjectNotFoundError, "its upload is gone"),
+        "PreconditionFailed": PRECONDITION_FAILED,
+        "InvalidRange": RANGE_NOT_SATISFIABLE,
+        "InvalidAccessKeyId": Meaning(
+            StorageAccessError, "the store does not know this access key", CREDENTIALS_HINT
+        ),
+        "SignatureDoesNotMatch": Meaning(
+            StorageAccessError, "the secret key is not that of the access key", CREDENTIALS_HINT
+        ),
+        "ExpiredToken": Meaning(
+            StorageAccessError, "the credentials have expired", "sign in again, or renew them"
+        ),
+        "RequestTimeTooSkewed": Meaning(
+            StorageAccessError, "the clock of this machine is wrong", "set it by a time server"
+        ),
+        "PermanentRedirect": Meaning(StorageError, "it is in another region", _REGION_HINT),
+        "AuthorizationHeaderMalformed": Meaning(
+            StorageError, "the store expects another region", _REGION_HINT
+        ),
+        "QuotaExceeded": Meaning(StorageFullError, "its quota is used up"),
+        "EntityTooLarge": Meaning(
+            StorageError, "it is larger than the store allows", "ask for smaller shards"
+        ),
+        "KeyTooLongError": Meaning(StorageError, "the name is longer than the store allows"),
+    }
+)
+
+_CREDENTIAL_ERRORS = (
+    boto.CredentialRetrievalError,
+    boto.NoAuthTokenError,
+    boto.SSOError,
+    boto.TokenRetrievalError,
+    boto.UnauthorizedSSOTokenError,
+)
+_NETWORK_ERRORS = (
+    OSError,
+    boto.ConnectionError,  # also timeouts while connecting, and proxies
+    boto.HTTPClientError,  # also timeouts while reading, closed connections
+    boto.IncompleteReadError,
+    http.client.HTTPException,
+    urllib3.exceptions.HTTPError,
+)
+
+
+class S3Errors(ObjectErrors):
+    """A context in which boto3's errors become the ``StorageError`` that they mean."""
+
+    __slots__ = ()
+
+    def __init__(self, action: str) -> None:
+        super().__init__(meaning_of_s3_error, action)
+
+
+def code_of(error: boto.ClientError) -> str:
+    """The store's own word for what is wrong, such as ``NoSuchKey``; for a reply without a body it
+    is the HTTP status."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def meaning_of_s3_error(error: BaseException) -> Meaning | None:
+    """What ``error`` means, or None if it is neither boto3's nor the network's."""
+    if isinstance(error, boto.ClientError):
+        return _meaning_of_reply(error)
+    if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
+        return Meaning(StorageAccessError, "no credentials were found", CREDENTIALS_HINT)
+    if isinstance(error, boto.ProfileNotFound):
+        return Meaning(StorageAccessError, one_line(str(error)), "see ~/.aws/config")
+    if isinstance(error, _CREDENTIAL_ERRORS):
+        return Meaning(
+            StorageAccessError,
+            f"the credentials could not be got ({type(error).__name__})",
+            "sign in again (aws sso login), or give others",
+        )
+    if isinstance(error, boto.EndpointConnectionError):
+        return Meaning(
+            TransientStorageError,
+            "the store does not answer",
+            "check the endpoint and the network",
+        )
+    if isinstance(error, boto.SSLError | ssl.SSLError) and "CERTIFICATE_VERIFY" in str(error):
+        return Meaning(
+            StorageError,
+            "the store's certificate is not one that this machine trusts",
+            "set AWS_CA_BUNDLE to the certificate of its authority",
+        )
+    if isinstance(error, _NETWORK_ERRORS):
+        return Meaning(
+            TransientStorageError, f"the connection to the store failed ({type(error).__name__})"
+        )
+    if isinstance(error, ResponseParserError | boto.PaginationError):
+        return Meaning(TransientStorageError, "what came in reply is not of an S3 store")
+    if isinstance(error, boto.BotoCoreError):
+        return Meaning(StorageError, one_line(str(error)))
+    return None
+
+
+def _meaning_of_reply(error: boto.ClientError) -> Meaning:
+    code = code_of(error)
+    said = one_line(str(error.response.get("Error", {}).get("Message", "")))
+    if code in _CODES:
+        return _CODES[code]
+    told = f"the store said {code}" + (f": {said}" if said and said != code else "")
+    if code in _TRANSIENT_CODES:
+        return Meaning(TransientStorageError, told)
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    if not status:
+        return Meaning(StorageError, told)
+    meaning = meaning_of_status(status)
+    if code.isdigit():
+        return meaning
+    hint = ACCESS_HINT if meaning.kind is StorageAccessError else meaning.hint
+    return Meaning(meaning.kind, told, hint)
+
 
 _ROOTS: Mapping[str, str] = MappingProxyType(
     {
@@ -124,3 +297,70 @@ def _not_a_reply(operation: str, why: str) -> TransientStorageError:
 
 def _shown(tag: str) -> str:
     return tag[:40] if tag.isprintable() else "?"
+
+
+_OURS = "DsortPage"
+
+
+def read_listings_quickly(client: Any) -> None:
+    """Have the replies to ``client``'s ListObjectsV2 read by this module (a boto3 client)."""
+    client.meta.events.register("before-parse.s3.ListObjectsV2", _take_page)
+
+
+def list_pages(client: Any, bucket: str, prefix: str) -> Iterator[list[ObjectInfo]]:
+    """The objects of ``bucket`` whose keys begin with ``prefix``, a page a request, in the store's
+    order; ``name`` is the key. Raises boto3's errors, and ``TransientStorageError`` for a reply
+    that cannot be read."""
+    more: dict[str, str] = {}
+    while True:
+        reply = client.list_objects_v2(Bucket=bucket, Prefix=prefix, **more)
+        infos, token = reply[_OURS]
+        yield infos
+        if token is None:
+            return
+        more = {"ContinuationToken": token}
+
+
+def whole_seconds_ns(time: datetime) -> int:
+    """``time`` in ns since 1970, to the second: stores tell fractions in listings only."""
+    return int(time.timestamp()) * 1_000_000_000
+
+
+def _take_page(
+    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
+) -> None:
+    """botocore's event before a reply is parsed: what is put into ``customized_response_dict``
+    becomes part of the result."""
+    if response_dict["status_code"] != 200:
+        return
+    try:
+        page = _parsed(response_dict["body"])
+    except (ElementTree.ParseError, ValueError, TypeError, KeyError, OverflowError) as error:
+        why = str(error) if type(error) is ValueError else type(error).__name__
+        raise TransientStorageError(f"the store's listing cannot be read: {why}") from None
+    customized_response_dict[_OURS] = page
+    response_dict["body"] = b""
+
+
+def _parsed(body: bytes) -> tuple[list[ObjectInfo], str | None]:
+    """The objects of a page, and how to ask for the next (None: this is the last one)."""
+    root = ElementTree.fromstring(body)
+    if said_root(root) != "ListBucketResult":
+        raise ValueError("it is no listing")
+    space = root.tag[: root.tag.index("}") + 1] if "}" in root.tag else ""
+    key, size, etag, time = (space + tag for tag in ("Key", "Size", "ETag", "LastModified"))
+    is_encoded = root.findtext(f"{space}EncodingType") == "url"
+    infos = []
+    for entry in root.iterfind(f"{space}Contents"):
+        text = {field.tag: field.text or "" for field in entry}
+        if not text.get(key):
+            raise ValueError("an object has no key")
+        name = unquote_plus(text[key], errors="strict") if is_encoded else text[key]
+        changed = datetime.fromisoformat(text[time])
+        infos.append(ObjectInfo(name, int(text[size]), whole_seconds_ns(changed), text[etag]))
+    if not truncation_of(root):
+        return infos, None
+    token = root.findtext(f"{space}NextContinuationToken")
+    if not token:
+        raise ValueError("there are more pages, but no way to ask for them")
+    return infos, token
