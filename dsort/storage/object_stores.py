@@ -34,7 +34,7 @@ def open_object_bucket(
             raise InvariantError(f"bucket {ref.uri} has no endpoint")
         return S3Bucket(ref, limits, retry=retry)
     if ref.scheme in ("gs", "az", "http", "https"):
-        from dsort.storage.obstore_bucket import ObstoreBucket
+        from dsort.storage.obstore import ObstoreBucket
 
         return ObstoreBucket.of(ref, limits)
     raise InvariantError(f"bucket {ref.uri} is not in an object store")

@@ -9,8 +9,7 @@ from itertools import count
 import obstore.store
 import pytest
 
-from dsort.storage.obstore_bucket import ObstoreBucket
-from dsort.storage.obstore_client import ObstoreClient
+from dsort.storage.obstore import ObstoreBucket, ObstoreClient
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.bucket import S3Bucket
 from tests.contract.bucket_suite import BucketSuite

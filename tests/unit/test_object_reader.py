@@ -11,7 +11,7 @@ import pytest
 
 from dsort.errors import ChangedInputError, StorageError
 from dsort.storage.bucket import ObjectInfo
-from dsort.storage.object_reader import ObjectReader
+from dsort.storage.objects import ObjectReader
 from dsort.storage.retry import ReadCutShortError
 from tests.support.byte_streams import FetchedObject
 

@@ -14,7 +14,7 @@ import pytest
 from dsort.errors import InvariantError, StorageAccessError, StorageError
 from dsort.storage.limits import StoreLimits
 from dsort.storage.object_stores import open_object_bucket
-from dsort.storage.obstore_bucket import ObstoreBucket
+from dsort.storage.obstore import ObstoreBucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.bucket import S3Bucket
 from tests.support.commands import ROOT
@@ -123,7 +123,7 @@ def test_what_is_no_reference_of_a_store_is_a_bug(ref: BucketRef) -> None:
         ("import dsort.api", {"boto3", "botocore", "obstore", "urllib3"}),
         ("import dsort.storage.object_stores", {"boto3", "botocore", "obstore"}),
         ("import dsort.storage.s3.bucket", {"obstore"}),
-        ("import dsort.storage.obstore_bucket", {"boto3", "botocore"}),
+        ("import dsort.storage.obstore", {"boto3", "botocore"}),
     ],
 )
 def test_clients_are_loaded_only_where_they_are_wanted(statement: str, unwanted: set[str]) -> None:

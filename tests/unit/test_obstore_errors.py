@@ -11,8 +11,8 @@ from dsort.errors import (
     StorageError,
     TransientStorageError,
 )
-from dsort.storage.object_errors import PreconditionError
-from dsort.storage.obstore_errors import ObstoreErrors
+from dsort.storage.objects import PreconditionError
+from dsort.storage.obstore import ObstoreErrors
 
 URL = "https://h/b/a?sig=5ec2e7"
 

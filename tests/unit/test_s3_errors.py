@@ -16,7 +16,7 @@ from dsort.errors import (
     StorageFullError,
     TransientStorageError,
 )
-from dsort.storage.object_errors import PreconditionError
+from dsort.storage.objects import PreconditionError
 from dsort.storage.s3.replies import S3Errors
 
 SIGNED = "http://h/b/a.tar?X-Amz-Signature=5ec2e7&X-Amz-Credential=AKIA5ec2e7"

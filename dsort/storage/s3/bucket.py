@@ -14,8 +14,13 @@ import botocore.exceptions as boto
 from dsort.errors import InvariantError, NamesTakenError, ObjectNotFoundError, StorageError
 from dsort.storage.bucket import ObjectInfo
 from dsort.storage.limits import StoreLimits
-from dsort.storage.object_bucket import ObjectBucket, checked, checked_token, common_prefix
-from dsort.storage.object_errors import PreconditionError
+from dsort.storage.objects import (
+    ObjectBucket,
+    PreconditionError,
+    checked,
+    checked_token,
+    common_prefix,
+)
 from dsort.storage.ref import BucketRef
 from dsort.storage.retry import RetryPolicy
 from dsort.storage.s3.client import NOT_OFFERED, S3Client

@@ -22,8 +22,7 @@ import botocore.session
 from dsort.errors import ObjectNotFoundError, StorageError, TransientStorageError
 from dsort.storage.bucket import ObjectInfo
 from dsort.storage.limits import StoreLimits
-from dsort.storage.object_bucket import Fetched, KeyPrefix
-from dsort.storage.object_errors import PreconditionError
+from dsort.storage.objects import Fetched, KeyPrefix, PreconditionError
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.replies import (
     S3Errors,
@@ -78,7 +77,7 @@ class _Body:
 
 
 class S3Client:
-    """One bucket of an S3 store, by boto3. See :class:`~dsort.storage.object_bucket.ObjectClient`.
+    """One bucket of an S3 store, by boto3. See :class:`~dsort.storage.objects.ObjectClient`.
 
     Credentials are boto3's to find (environment, profile, SSO, role). Nothing is tried twice here.
     """

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageAccessError
 from dsort.storage.bucket import COPY, ObjectInfo
-from dsort.storage.object_bucket import check_copy
+from dsort.storage.objects import check_copy
 from dsort.storage.s3.client import S3Client
 from dsort.storage.s3.replies import whole_seconds_ns
 

@@ -29,7 +29,7 @@ from dsort.errors import (
     TransientStorageError,
 )
 from dsort.storage.bucket import ObjectInfo
-from dsort.storage.object_errors import (
+from dsort.storage.objects import (
     ACCESS_HINT,
     CREDENTIALS_HINT,
     PRECONDITION_FAILED,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Protocol
 
+from dsort.closing import Closing
 from dsort.errors import (
     ChangedInputError,
     InvariantError,
     ObjectNotFoundError,
+    StorageAccessError,
     StorageError,
+    StorageFullError,
     TransientStorageError,
 )
 from dsort.storage.bucket import (
@@ -23,20 +28,285 @@ from dsort.storage.bucket import (
     encoded_token,
 )
 from dsort.storage.limits import StoreLimits
-from dsort.storage.object_errors import PreconditionError
-from dsort.storage.object_reader import ByteStream, ObjectReader
-from dsort.storage.retry import SomeUnansweredError
+from dsort.storage.retry import ReadCutShortError, SomeUnansweredError
 
 __all__ = [
+    "ACCESS_HINT",
+    "CREDENTIALS_HINT",
+    "PRECONDITION_FAILED",
+    "RANGE_NOT_SATISFIABLE",
+    "ByteStream",
     "Fetched",
     "KeyPrefix",
+    "Meaning",
     "ObjectBucket",
     "ObjectClient",
+    "ObjectErrors",
+    "ObjectReader",
+    "PreconditionError",
     "check_copy",
     "checked",
     "checked_token",
     "common_prefix",
+    "error_of",
+    "meaning_of_status",
+    "one_line",
 ]
+
+
+CREDENTIALS_HINT = (
+    "give credentials in the environment, name a profile, or run where a role gives them; "
+    "workers need them too"
+)
+ACCESS_HINT = (
+    "check what these credentials may do with the bucket, and that they are the right ones"
+)
+_TEXT_CHARS_MAX = 200
+
+
+class PreconditionError(StorageError):
+    """A request was made under a condition (``If-Match``, ``If-None-Match``, a range) that does not
+    hold. Backends catch it; nobody else sees it."""
+
+
+class Meaning(NamedTuple):
+    """What an error of a client library means: dsort's class for it, why, and what would help."""
+
+    kind: type[StorageError]
+    reason: str
+    hint: str = ""
+
+
+PRECONDITION_FAILED = Meaning(PreconditionError, "it is not what it was expected to be")
+RANGE_NOT_SATISFIABLE = Meaning(PreconditionError, "it is shorter than it was")
+
+_STATUSES: Mapping[int, Meaning] = MappingProxyType(
+    {
+        401: Meaning(StorageAccessError, "the store wants credentials", CREDENTIALS_HINT),
+        403: Meaning(StorageAccessError, "access is denied", ACCESS_HINT),
+        404: Meaning(ObjectNotFoundError, "there is no such object"),
+        408: Meaning(TransientStorageError, "the request took too long"),
+        409: Meaning(TransientStorageError, "another request was in its way"),
+        412: PRECONDITION_FAILED,
+        416: RANGE_NOT_SATISFIABLE,
+        429: Meaning(TransientStorageError, "too many requests"),
+        501: Meaning(StorageError, "the store does not offer that"),
+        507: Meaning(StorageFullError, "no room is left there", "free some room, or ask for more"),
+    }
+)
+
+
+def meaning_of_status(status: int) -> Meaning:
+    """What a reply with HTTP status ``status`` means, if it says no more."""
+    known = _STATUSES.get(status)
+    if known is not None:
+        return known
+    if status >= 500:
+        return Meaning(TransientStorageError, f"the store failed (HTTP status {status})")
+    return Meaning(StorageError, f"the store refused it (HTTP status {status})")
+
+
+def error_of(meaning: Meaning, action: str) -> StorageError:
+    """The error to raise. ``action`` completes "cannot ...": ``read a.tar in bucket s3://b``."""
+    return meaning.kind(f"cannot {action}: {meaning.reason}", hint=meaning.hint)
+
+
+def one_line(text: str) -> str:
+    """``text`` of a server as a part of a message: one line, not long, no query of any URL."""
+    without_queries = re.sub(r"\?[^\s\"'<>)]*", "", text)
+    return " ".join(without_queries.split())[:_TEXT_CHARS_MAX]
+
+
+class ObjectErrors:
+    """A context in which a client library's errors become the ``StorageError`` that they mean.
+
+    ``meaning_of`` gives None for what is no error of the library; that passes as it is. ``action``
+    as of :func:`error_of`.
+    """
+
+    __slots__ = ("_action", "_meaning_of")
+
+    def __init__(self, meaning_of: Callable[[BaseException], Meaning | None], action: str) -> None:
+        self._meaning_of = meaning_of
+        self._action = action
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            return
+        meaning = self._meaning_of(error)
+        if meaning is not None:
+            # The library's own error may hold a signed URL: it must not be printed as the cause.
+            raise error_of(meaning, self._action) from None
+
+
+class ByteStream(Protocol):
+    """The body of one reply."""
+
+    def read_into(self, view: memoryview) -> int:
+        """Put the next bytes into ``view``, which is not empty; how many, 0 at the end.
+
+        ``TransientStorageError`` if the connection breaks."""
+
+    def close(self) -> None:
+        """Release it; bytes not read yet are not waited for."""
+
+
+class ObjectReader(Closing):
+    """See :class:`~dsort.storage.bucket.ReadObject`. For one thread at a time.
+
+    ``stream`` gives the object from its first byte on. ``fetch(start, stop)`` gives bytes
+    ``start:stop`` of the same content (``stop`` None: to the end), or raises ``ChangedInputError``.
+    ``pool`` gives other threads for large reads.
+
+    What fails in mid-read raises ``ReadCutShortError``; a next read goes on from there.
+    """
+
+    rereads_cheaply = False
+
+    def __init__(
+        self,
+        info: ObjectInfo,
+        stream: ByteStream,
+        fetch: Callable[[int, int | None], ByteStream],
+        *,
+        bucket: str,
+        range_bytes: int,
+        pool: Callable[[], Executor],
+    ) -> None:
+        self.info: ObjectInfo = info
+        self._stream: ByteStream | None = stream
+        self._position = 0  # of the next byte that the stream gives, or gave
+        self._stop = info.size_bytes  # where the stream ends
+        self._fetch = fetch
+        self._bucket = bucket
+        self._range_bytes = range_bytes
+        self._pool = pool
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset``; ``StorageError`` if the object ends too soon."""
+        buffer = buffer.cast("B")
+        end = offset + len(buffer)
+        if end > self.info.size_bytes:
+            raise StorageError(
+                f"{self.info.name} in bucket {self._bucket} ended at byte "
+                f"{self.info.size_bytes:,}, {end:,} expected"
+            )
+        if len(buffer) > self._range_bytes:
+            self._read_ranges(buffer, offset)
+        elif len(buffer):
+            self._read_on(buffer, offset)
+
+    def forget(self) -> None:
+        """Nothing is kept."""
+
+    def mapping(self) -> memoryview | None:
+        """What is elsewhere cannot be mapped."""
+        return None
+
+    def close(self) -> None:
+        """Release the connection. Closing again is harmless."""
+        if self._stream is not None:
+            stream, self._stream = self._stream, None
+            stream.close()
+
+    def _read_on(self, buffer: memoryview, offset: int) -> None:
+        if offset != self._position:  # elsewhere: no more than is asked for
+            self._begin(offset, offset + len(buffer))
+        filled = 0
+        try:
+            while filled < len(buffer):
+                if self._stream is None or self._position == self._stop:
+                    self._begin(self._position, None)  # in order: the rest will be wanted, too
+                assert self._stream is not None
+                got = self._read_some(self._stream, buffer[filled:], offset + filled)
+                filled += got
+                self._position += got
+        except TransientStorageError as error:
+            self.close()
+            raise _cut_short(error, filled) from error
+        if self._position == self.info.size_bytes:
+            self.close()
+
+    def _begin(self, start: int, stop: int | None) -> None:
+        self.close()
+        self._position = start
+        self._stop = self.info.size_bytes if stop is None else stop
+        self._stream = self._fetch(start, stop)
+
+    def _read_some(self, stream: ByteStream, view: memoryview, offset: int) -> int:
+        got = stream.read_into(view)
+        if not got:
+            raise TransientStorageError(
+                f"{self.info.name} in bucket {self._bucket} was cut short: {offset:,} of "
+                f"{self.info.size_bytes:,} bytes came"
+            )
+        return got
+
+    def _read_ranges(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer``, of more than ``range_bytes``, by several requests at once: the first
+        range from the stream that is open, in this thread, the others each by its own."""
+        count = -(-len(buffer) // self._range_bytes)
+        step = -(-len(buffer) // count)
+        views = [buffer[at : at + step] for at in range(0, len(buffer), step)]
+        pool = self._pool()
+        others = [
+            pool.submit(self._read_range, view, offset + number * step)
+            for number, view in enumerate(views)
+            if number
+        ]
+        filled = 0
+        failed: ReadCutShortError | None = None
+        try:
+            self._read_on(views[0], offset)
+            filled = len(views[0])
+        except ReadCutShortError as error:
+            filled, failed = error.filled_bytes, error
+        finally:
+            ended = [_ended(each) for each in others]  # none may write here after we returned
+        for got, reason in ended:
+            if isinstance(reason, TransientStorageError):
+                failed = failed or _cut_short(reason, filled + got)
+            elif reason is not None:
+                raise reason
+            if failed is None:
+                filled += got
+        self.close()
+        if failed is not None:
+            self._position = offset + failed.filled_bytes
+            raise failed
+        self._position = offset + len(buffer)
+
+    def _read_range(self, view: memoryview, offset: int) -> tuple[int, StorageError | None]:
+        """Fill ``view`` by a request of its own: how far it got, and why no further."""
+        filled = 0
+        try:
+            stream = self._fetch(offset, offset + len(view))
+            try:
+                while filled < len(view):
+                    filled += self._read_some(stream, view[filled:], offset + filled)
+            finally:
+                stream.close()
+        except TransientStorageError as error:
+            return filled, error
+        return filled, None
+
+
+def _ended(read: Future[tuple[int, StorageError | None]]) -> tuple[int, BaseException | None]:
+    error = read.exception()
+    return (0, error) if error is not None else read.result()
+
+
+def _cut_short(error: TransientStorageError, filled_bytes: int) -> ReadCutShortError:
+    return ReadCutShortError(error.message, filled_bytes=filled_bytes, hint=error.hint)
+
 
 _LISTED_MIN = 100
 """Fewer objects than this are asked for one by one, not by a listing."""
@@ -54,7 +324,7 @@ class Fetched(NamedTuple):
 
 class ObjectClient(Protocol):
     """What a client library does for :class:`ObjectBucket`; names are those of the bucket. Errors
-    as in :mod:`dsort.storage.object_errors`. Used by several threads at once."""
+    as in :mod:`dsort.storage.objects`. Used by several threads at once."""
 
     def exists(self) -> bool: ...
 

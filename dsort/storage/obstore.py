@@ -1,0 +1,529 @@
+"""A bucket in a store that obstore speaks with: Google's, Microsoft's, a web server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import obstore
+import obstore.exceptions
+import obstore.exceptions as obs
+from obstore.store import AzureStore, GCSStore, HTTPStore
+
+from dsort.closing import Closing
+from dsort.errors import (
+    InvariantError,
+    NamesTakenError,
+    ObjectNotFoundError,
+    StorageAccessError,
+    StorageError,
+    TransientStorageError,
+)
+from dsort.storage.bucket import COPY, Buffer, ObjectInfo
+from dsort.storage.limits import StoreLimits
+from dsort.storage.objects import (
+    ACCESS_HINT,
+    CREDENTIALS_HINT,
+    PRECONDITION_FAILED,
+    Fetched,
+    KeyPrefix,
+    Meaning,
+    ObjectBucket,
+    ObjectErrors,
+    PreconditionError,
+    check_copy,
+    checked,
+    checked_token,
+    meaning_of_status,
+)
+from dsort.storage.ref import BucketRef
+
+if TYPE_CHECKING:
+    from obstore import BytesStream, GetOptions, ObjectMeta, WritableFile
+    from obstore.store import (
+        AzureConfig,
+        ClientConfig,
+        GCSConfig,
+        ObjectStore,
+        RetryConfig,
+    )
+
+__all__ = [
+    "ObstoreBucket",
+    "ObstoreClient",
+    "ObstoreErrors",
+    "meaning_of_obstore_error",
+    "open_store",
+]
+
+
+_KINDS: tuple[tuple[type[BaseException], Meaning], ...] = (
+    (FileNotFoundError, Meaning(ObjectNotFoundError, "there is no such object")),
+    (obs.PermissionDeniedError, Meaning(StorageAccessError, "access is denied", ACCESS_HINT)),
+    (
+        obs.UnauthenticatedError,
+        Meaning(StorageAccessError, "the store wants credentials", CREDENTIALS_HINT),
+    ),
+    (obs.AlreadyExistsError, PRECONDITION_FAILED),
+    (obs.PreconditionError, PRECONDITION_FAILED),
+    (obs.NotModifiedError, PRECONDITION_FAILED),
+    (obs.NotSupportedError, Meaning(StorageError, "the store does not offer that")),
+    (obs.InvalidPathError, Meaning(StorageError, "obstore does not take a name in there")),
+    (ValueError, Meaning(StorageError, "obstore does not take the name")),
+)
+
+_TEXTS: tuple[tuple[str, Meaning], ...] = (
+    (
+        r"token request|credential|managed identity|account (name|key)|must be specified",
+        Meaning(StorageAccessError, "no usable credentials were found", CREDENTIALS_HINT),
+    ),
+    (r"certificate", Meaning(StorageError, "the store's certificate is not trusted here")),
+    (
+        r"range request|requested range|content-range|range header",
+        Meaning(
+            StorageError,
+            "the store gave other bytes than those asked for",
+            "it has to offer ranged reads",
+        ),
+    ),
+    (
+        r"error sending request|timed out|timeout|connect|reset|broken pipe|body|decod|incomplete",
+        Meaning(TransientStorageError, "the connection to the store failed"),
+    ),
+)
+"""The first that is found counts."""
+
+
+class ObstoreErrors(ObjectErrors):
+    """A context in which obstore's errors become the ``StorageError`` that they mean."""
+
+    __slots__ = ()
+
+    def __init__(self, action: str) -> None:
+        super().__init__(meaning_of_obstore_error, action)
+
+
+def meaning_of_obstore_error(error: BaseException) -> Meaning | None:
+    """What ``error`` means, or None if it is none of obstore's."""
+    for kind, meaning in _KINDS:
+        if isinstance(error, kind):
+            return meaning
+    if isinstance(error, OSError):
+        return Meaning(TransientStorageError, f"the connection failed ({type(error).__name__})")
+    if not isinstance(error, obs.BaseError):
+        return None
+    text = str(error)
+    status = re.search(r"status code:? (\d{3})", text)
+    if status is not None:
+        return meaning_of_status(int(status[1]))
+    for pattern, meaning in _TEXTS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return meaning
+    return Meaning(StorageError, "obstore failed")
+
+
+_CHUNK_BYTES_MIN = 1 << 20  # of a stream; measured: 0.6-0.7 s/GiB from 64 KiB to 4 MiB, more above
+_PAGE_OBJECTS = 1000
+_MAKE_HINTS = {
+    "gs": "make it: gcloud storage buckets create",
+    "az": "make it: az storage container create",
+}
+
+
+class _Chunks:
+    """The body of a reply, chunk by chunk."""
+
+    def __init__(self, stream: BytesStream, name: str, bucket: str) -> None:
+        self._stream: Iterator[Any] = iter(stream)
+        self._chunk = memoryview(b"")
+        self._errors = ObstoreErrors(f"read {name} in bucket {bucket}")
+
+    def read_into(self, view: memoryview) -> int:
+        if not len(self._chunk):
+            with self._errors:
+                self._chunk = memoryview(next(self._stream, b""))
+        size = min(len(view), len(self._chunk))
+        view[:size] = self._chunk[:size]
+        self._chunk = self._chunk[size:]
+        return size
+
+    def close(self) -> None:
+        """The connection goes with the stream."""
+        self._stream = iter(())
+        self._chunk = memoryview(b"")
+
+
+class ObstoreClient:
+    """See :class:`~dsort.storage.objects.ObjectClient`. ``prefix``: of the bucket, in
+    ``store``. ``scheme`` is the bucket's; of ``http`` and ``https`` objects can be read, no more.
+    """
+
+    def __init__(self, store: ObjectStore, *, uri: str, scheme: str, prefix: str = "") -> None:
+        self.uri = uri
+        self.store = store
+        self._keys = KeyPrefix(prefix)
+        self._scheme = scheme
+        self._is_web = scheme in ("http", "https")
+
+    def doing(self, action: str) -> ObstoreErrors:
+        """A context for a request that shall ``action``, such as ``read a.tar``."""
+        return ObstoreErrors(f"{action} in bucket {self.uri}")
+
+    def key(self, name: str) -> str:
+        """The key of an object."""
+        return self._keys.key(name)
+
+    def exists(self) -> bool:
+        """Whether the bucket can be listed. Web servers are taken to be there."""
+        if self._is_web:
+            return True
+        try:
+            with ObstoreErrors(f"look for bucket {self.uri}"):
+                next(iter(obstore.list(self.store, self._keys.key("") or None)), None)
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    def create(self) -> None:
+        """``ObjectNotFoundError`` if there is none: it takes more than a name to make one."""
+        if not self.exists():
+            raise ObjectNotFoundError(
+                f"there is no bucket {self.uri}", hint=_MAKE_HINTS.get(self._scheme, "make it")
+            )
+
+    def pages(self, prefix: str) -> Iterator[list[ObjectInfo]]:
+        """All objects whose names begin with ``prefix``. obstore lists whole folders."""
+        if self._is_web:
+            raise StorageError(
+                f"bucket {self.uri} cannot be listed: it is a web server",
+                hint="name the shards, by a template or a list",
+            )
+        wanted = self._keys.key(prefix)
+        folder = wanted.rpartition("/")[0] or None
+        with self.doing(f"list {prefix}*"):
+            for page in obstore.list(self.store, folder, chunk_size=_PAGE_OBJECTS):
+                yield [
+                    _info(self._keys.name(meta["path"]), meta)
+                    for meta in page
+                    if meta["path"].startswith(wanted)
+                ]
+
+    def head(self, name: str) -> ObjectInfo:
+        """What the object is."""
+        with self.doing(f"find {name}"):
+            return _info(name, obstore.head(self.store, self.key(name)))
+
+    def fetch(self, name: str, start: int, stop: int | None, pinned: ObjectInfo | None) -> Fetched:
+        """Ask for bytes ``start:stop``."""
+        options: GetOptions = {}
+        if stop is not None:
+            options["range"] = (start, stop)
+        elif start:
+            options["range"] = {"offset": start}
+        if pinned is not None and not _is_made_up(pinned):
+            options["if_match"] = pinned.etag
+        with self.doing(f"read {name}"):
+            reply = obstore.get(self.store, self.key(name), options=options)
+        info = _info(name, reply.meta)
+        if pinned is not None and (info.size_bytes, info.etag) != (pinned.size_bytes, pinned.etag):
+            raise PreconditionError(f"{name} in bucket {self.uri} changed")
+        if reply.range[0] != start:
+            raise StorageError(
+                f"{name} in bucket {self.uri}: bytes from {start:,} on were asked for, the store "
+                f"gave those from {reply.range[0]:,} on"
+            )
+        return Fetched(info, _Chunks(reply.stream(_CHUNK_BYTES_MIN), name, self.uri))
+
+    def put(self, name: str, data: bytes) -> None:
+        """Store a small object."""
+        self.need_writable(f"write {name}")
+        with self.doing(f"write {name}"):
+            obstore.put(self.store, self.key(name), data, use_multipart=False)
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        """Store a small object unless there is one."""
+        self.need_writable(f"write {name}")
+        try:
+            with self.doing(f"write {name}"):
+                obstore.put(self.store, self.key(name), data, mode="create", use_multipart=False)
+        except PreconditionError:
+            return False
+        return True
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Remove objects; none need be there."""
+        if names:
+            self.need_writable(f"remove {names[0]}")
+            with self.doing(f"remove {names[0]}"):
+                try:
+                    obstore.delete(self.store, [self.key(name) for name in names])
+                except FileNotFoundError:  # some stores mind
+                    for name in names:
+                        with contextlib.suppress(FileNotFoundError):
+                            obstore.delete(self.store, self.key(name))
+
+    def need_writable(self, action: str) -> None:
+        """``StorageError`` on the web."""
+        if self._is_web:
+            raise StorageError(
+                f"cannot {action} in bucket {self.uri}: dsort only reads from web servers",
+                hint="let outputs go to another bucket",
+            )
+
+
+def open_store(ref: BucketRef, limits: StoreLimits) -> ObjectStore:
+    """obstore's store for ``ref``. It looks for credentials itself, where the tools of Google and
+    Microsoft do; ``StorageAccessError`` if it sees by now that there are none."""
+    options: ClientConfig = {
+        "connect_timeout": timedelta(seconds=min(10.0, limits.request_seconds_max)),
+        "read_timeout": timedelta(seconds=min(60.0, limits.request_seconds_max)),
+        "timeout": timedelta(days=1),  # of a whole stream, however slowly it is wanted
+        "allow_http": ref.scheme == "http" or ref.endpoint_url.startswith("http://"),
+    }
+    once: RetryConfig = {"max_retries": 0}
+    bucket = ref.path.partition("/")[0]
+    with ObstoreErrors(f"open bucket {ref.uri}"):
+        if ref.scheme == "gs":
+            place: GCSConfig = {"base_url": ref.endpoint_url} if ref.endpoint_url else {}
+            return GCSStore(bucket, config=place, client_options=options, retry_config=once)
+        if ref.scheme == "az":
+            where: AzureConfig = {"endpoint": ref.endpoint_url} if ref.endpoint_url else {}
+            return AzureStore(bucket, config=where, client_options=options, retry_config=once)
+        return HTTPStore(
+            f"{ref.scheme}://{quote(ref.path, safe='/:')}",
+            client_options=options,
+            retry_config=once,
+        )
+
+
+def _info(name: str, meta: ObjectMeta) -> ObjectInfo:
+    seconds = int(meta["last_modified"].timestamp())
+    etag = meta["e_tag"] or f"{_MADE_UP}{seconds}-{meta['size']}"
+    return ObjectInfo(name, meta["size"], seconds * 1_000_000_000, etag)
+
+
+_MADE_UP = "time-size:"
+
+
+def _is_made_up(info: ObjectInfo) -> bool:
+    """Whether the server gave no ETag: then its time and size have to do."""
+    return info.etag.startswith(_MADE_UP)
+
+
+_GATHERED_BYTES = 1 << 20  # slices may be small, and each call of obstore's costs
+_NO_RANGES = 1 << 62
+
+
+class ObstoreBucket(ObjectBucket):
+    """Objects of a store (see :class:`~dsort.storage.bucket.Bucket`).
+
+    A staged object is an object that has its token for a name; ``publish`` has the store copy it.
+    """
+
+    def __init__(
+        self, client: ObstoreClient, limits: StoreLimits, *, ref: BucketRef | None = None
+    ) -> None:
+        super().__init__(client.uri, client, limits)
+        self._client = client
+        self._ref = ref
+
+    @classmethod
+    def of(cls, ref: BucketRef, limits: StoreLimits) -> ObstoreBucket:
+        """The bucket of a ``gs``, ``az``, ``http`` or ``https`` reference."""
+        is_web = ref.scheme in ("http", "https")
+        if is_web:  # its path is a part of the store's URL; and many servers know no ranges
+            limits = replace(limits, range_bytes=_NO_RANGES)
+        prefix = "" if is_web else ref.path.partition("/")[2]
+        client = ObstoreClient(
+            open_store(ref, limits), uri=ref.uri, scheme=ref.scheme, prefix=prefix
+        )
+        return cls(client, limits, ref=ref)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._ref is None:
+            raise InvariantError(f"{self!r} cannot be opened anew elsewhere")
+        return (ObstoreBucket.of, (self._ref, self._limits))
+
+    def stage(
+        self, token: str, *, name: str = "", size_bytes: int | None = None
+    ) -> ObstoreStagedObject:
+        """Prepare to store ``token``: nothing happens before there are bytes."""
+        checked_token(token)
+        self._client.need_writable(f"write {name or token}")
+        return ObstoreStagedObject(self._client, token, self._limits)
+
+    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
+        """Copy a staged object to ``name``, inside the store, and remove it.
+
+        Without ``overwrite`` an existing ``name`` is a ``StorageError``, unless it has the staged
+        object's size and is no older: then an earlier call has made it, and did not come to the
+        end.
+        """
+        checked_token(token)
+        checked(name)
+        client = self._client
+        if not receipt:
+            raise ObjectNotFoundError(f"nothing was staged as {token} in bucket {self.uri}")
+        size_bytes, stored_ns = _parsed(receipt)
+        try:
+            with client.doing(f"publish {name}"):
+                obstore.copy(client.store, client.key(token), client.key(name), overwrite=overwrite)
+        except (PreconditionError, ObjectNotFoundError) as error:
+            is_gone = isinstance(error, ObjectNotFoundError)
+            info = self._head_or_none(name)
+            if isinstance(info, TransientStorageError):
+                raise info from None
+            if info is None and is_gone:
+                raise
+            if info is None or info.size_bytes != size_bytes or info.mtime_ns < stored_ns:
+                raise NamesTakenError(
+                    f"{name} in bucket {self.uri} exists already", hint="remove it or rename it"
+                ) from None
+        copied = self.stat(name).size_bytes
+        if copied != size_bytes:
+            raise StorageError(
+                f"{name} in bucket {self.uri} has {copied:,} bytes after {size_bytes:,} were "
+                "stored",
+                hint="the store lost some, or somebody else wrote to it; remove it",
+            )
+        self.delete(token)
+
+    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        """The objects that are as long as they were when they were finished, under either name."""
+        places = {place for token, (name, _) in tokens.items() for place in (token, name)}
+        infos = self.stat_many(places)
+        found = set()
+        for token, (name, receipt) in tokens.items():
+            size_bytes, stored_ns = _parsed(receipt) if receipt else (-1, 0)
+            for info in (infos.get(token), infos.get(name)):
+                if info and info.size_bytes == size_bytes and info.mtime_ns >= stored_ns:
+                    found.add(token)
+        return found
+
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        """The objects that have their names, as long as they were when they were finished."""
+        infos = self.stat_many({name for name, _ in tokens.values()})
+        found = set()
+        for token, (name, receipt) in tokens.items():
+            size_bytes, stored_ns = _parsed(receipt) if receipt else (-1, 0)
+            info = infos.get(name)
+            if info and info.size_bytes == size_bytes and info.mtime_ns >= stored_ns:
+                found.add(token)
+        return found
+
+    def keep_aside(self, name: str, token: str) -> str:
+        """Have the store copy ``name`` to ``token``; "" if there is no such object."""
+        checked_token(token)
+        info = self._head_or_none(checked(name))
+        if isinstance(info, TransientStorageError):
+            raise info
+        if info is None:
+            return ""
+        self._copy(name, token, info.size_bytes, f"keep {name} while it is replaced")
+        return COPY
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> None:
+        """Have the store copy ``token`` to ``name``, and remove ``token``."""
+        checked_token(token)
+        self._copy(token, checked(name), self.stat(token).size_bytes, f"put back {name}")
+        self.delete(token)
+
+    def _copy(self, source: str, target: str, size_bytes: int, action: str) -> None:
+        client = self._client
+        with client.doing(action):
+            obstore.copy(client.store, client.key(source), client.key(target), overwrite=True)
+        check_copy(self.stat(target), size_bytes, self.uri)
+
+    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
+        """Remove dsort's own objects under ``token_prefix``. (What was begun and never stored, the
+        stores themselves remove, in days.)"""
+        self._delete_internal(token_prefix)
+
+
+class ObstoreStagedObject(Closing):
+    """An object on its way to the store (see :class:`~dsort.storage.bucket.StagedObject`)."""
+
+    def __init__(self, client: ObstoreClient, token: str, limits: StoreLimits) -> None:
+        self._client = client
+        self._token = token
+        self._limits = limits
+        self._writer: WritableFile | None = None
+        self._buffer = bytearray()
+        self._size_bytes = 0
+        self._receipt = ""
+
+    def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
+        """Take ``slices``. ``offset`` is where the last write ended."""
+        if offset != self._size_bytes or self._receipt:
+            raise InvariantError(
+                f"{self._token} is written at byte {offset}; {self._size_bytes} bytes are there"
+            )
+        for piece in slices:
+            self._buffer += piece
+            self._size_bytes += len(piece)
+            if len(self._buffer) >= _GATHERED_BYTES:
+                self._flush()
+
+    def start_sync(self, offset: int, size_bytes: int) -> None:
+        """Parts are sent as they get full."""
+
+    def sync(self) -> None:
+        """``finish`` stores all."""
+
+    def finish(self) -> str:
+        """Store the rest: then the object is whole, under its token."""
+        if not self._receipt:
+            self._flush()
+            assert self._writer is not None
+            with self._client.doing(f"write {self._token}"):
+                self._writer.close()
+            info = self._client.head(self._token)
+            if info.size_bytes != self._size_bytes:
+                raise StorageError(
+                    f"{self._token} in bucket {self._client.uri} has {info.size_bytes:,} bytes "
+                    f"after {self._size_bytes:,} were stored"
+                )
+            self._receipt = json.dumps({"size_bytes": info.size_bytes, "stored_ns": info.mtime_ns})
+        return self._receipt
+
+    def size_bytes(self) -> int:
+        """How much was written."""
+        return self._size_bytes
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Not before it is published."""
+        raise InvariantError(f"{self._token} is read before it is published")
+
+    def close(self) -> None:
+        """Release it. What was not finished is never stored."""
+        self._writer = None
+
+    def _flush(self) -> None:
+        with self._client.doing(f"write {self._token}"):
+            if self._writer is None:
+                self._writer = obstore.open_writer(
+                    self._client.store,
+                    self._client.key(self._token),
+                    buffer_size=self._limits.part_bytes,
+                    max_concurrency=self._limits.parts_in_flight_max,
+                )
+            if self._buffer:
+                self._writer.write(self._buffer)
+        self._buffer = bytearray()  # obstore may still look at the other one
+
+
+def _parsed(receipt: str) -> tuple[int, int]:
+    try:
+        fields = json.loads(receipt)
+        size_bytes, stored_ns = fields["size_bytes"], fields["stored_ns"]
+        if type(size_bytes) is not int or type(stored_ns) is not int:
+            raise TypeError("a number is none")
+        return size_bytes, stored_ns
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise StorageError(f"not a receipt: {receipt[:100]!r}") from error
