@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 
 __all__ = ["DOLLARS_A_REQUEST", "Layout", "Requests", "costs_of", "parts_of", "requests_of"]
 

@@ -35,7 +35,7 @@ from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
 from dsort.job.setup import reaction_rules, sort_rule, store_limits, with_part_sizes
 from dsort.scratch.requests import FreeBytes
 from dsort.sizes import format_bytes
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.workers.inputs import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.workers.tasks import WorkerSetup
 

@@ -17,7 +17,7 @@ from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
 from dsort.order.rule import SortRule
 from dsort.sizes import Percent
 from dsort.spec.model import JobSpec
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.process_limits import address_space_bytes, free_processes
 from dsort.storage.ref import BucketRef

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dsort.errors import SpecError
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef
 
 __all__ = ["Settings", "StoreSettings", "resolve_ref"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dsort.errors import InvariantError
 from dsort.storage.bucket import Bucket
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from dsort.storage.bucket import (
     encoded_prefix,
     encoded_token,
 )
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.retry import ReadCutShortError, SomeUnansweredError
 
 __all__ = [

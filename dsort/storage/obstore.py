@@ -26,7 +26,7 @@ from dsort.errors import (
     TransientStorageError,
 )
 from dsort.storage.bucket import COPY, Buffer, ObjectInfo
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.objects import (
     ACCESS_HINT,
     CREDENTIALS_HINT,

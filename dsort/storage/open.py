@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from dsort.errors import SpecError
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.ref import (
     AIS_ENDPOINT_HINT,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dsort.closing import Closing
 from dsort.errors import (
@@ -22,7 +22,9 @@ from dsort.errors import (
     TransientStorageError,
 )
 from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject, StagedObject
-from dsort.storage.limits import StoreLimits
+
+if TYPE_CHECKING:
+    from dsort.storage.limit import StoreLimits
 
 __all__ = ["ReadCutShortError", "RetryPolicy", "RetryingBucket", "SomeUnansweredError"]
 

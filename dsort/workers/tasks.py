@@ -13,7 +13,7 @@ from dsort.keymap.match import KeyMap
 from dsort.order.cut import CutRule, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart
 from dsort.order.rule import SortRule
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 
 __all__ = [

@@ -9,8 +9,7 @@ import pytest
 
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.storage.limit import LimitedBucket, StoreLimiter
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import LimitedBucket, StoreLimiter, StoreLimits
 from dsort.storage.memory import MemoryBucket
 from dsort.storage.retry import RetryingBucket, RetryPolicy
 from tests.contract.bucket_suite import BucketSuite

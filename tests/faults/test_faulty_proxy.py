@@ -11,7 +11,7 @@ import pytest
 
 from dsort.errors import StorageError
 from dsort.storage.bucket import Bucket
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 from dsort.storage.retry import RetryingBucket, RetryPolicy
 from dsort.storage.s3.bucket import S3Bucket

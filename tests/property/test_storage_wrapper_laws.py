@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsort.errors import StorageError, TransientStorageError
-from dsort.storage.limit import Bandwidth, LimitedBucket, StoreLimiter
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import Bandwidth, LimitedBucket, StoreLimiter, StoreLimits
 from dsort.storage.memory import MemoryBucket
 from dsort.storage.retry import RetryingBucket, RetryPolicy
 from tests.support.fake_clock import FakeClock

@@ -85,8 +85,7 @@ def wrap_directories(module: ModuleType) -> None:
 
 
 def _faulty(bucket: Bucket, given: StoreFaults, points: Path) -> Bucket:
-    from dsort.storage.limit import LimitedBucket, StoreLimiter
-    from dsort.storage.limits import StoreLimits
+    from dsort.storage.limit import LimitedBucket, StoreLimiter, StoreLimits
     from dsort.storage.retry import RetryingBucket, RetryPolicy
     from tests.support.faulty_bucket import Fault, FaultyBucket, RandomFaults, Script
     from tests.support.store_like import StoreLikeBucket

@@ -7,7 +7,7 @@ from typing import Any
 
 from botocore.awsrequest import AWSResponse
 
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 from dsort.storage.retry import RetryPolicy
 from dsort.storage.s3.bucket import S3Bucket

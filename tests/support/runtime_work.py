@@ -14,7 +14,7 @@ from dsort.order.rule import SortRule
 from dsort.runtime.base import Runtime
 from dsort.stopping import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 from dsort.workers.tasks import ExtractDone, ExtractTask, ReactionRules, WorkerSetup
 from tests.support.datasets import small_dataset, write_shards

@@ -14,7 +14,7 @@ from benchmarks.null_bucket import LIST_PAGE, NullBucket
 from benchmarks.simulation import Simulated, report_of, simulate
 from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.order.cut import CutRule, OpenShard, Piece, cut_partition
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.workers.tasks import ExtractTask
 
 SMALL = Scale(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsort.job.setup import with_part_sizes
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 
 MIB = 1 << 20
 

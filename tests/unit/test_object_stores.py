@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import InvariantError, StorageAccessError, StorageError
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.object_stores import open_object_bucket
 from dsort.storage.obstore import ObstoreBucket
 from dsort.storage.ref import BucketRef

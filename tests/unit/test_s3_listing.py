@@ -9,7 +9,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 
 from dsort.errors import TransientStorageError
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.bucket import S3Bucket
 

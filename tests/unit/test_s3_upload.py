@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from dsort.errors import StorageError
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.s3.upload import ETAGS_KEPT_MAX, Part, PartBuffers, Receipt, part_bytes_for
 
 MIB = 1 << 20

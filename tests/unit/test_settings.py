@@ -11,7 +11,7 @@ import pytest
 from dsort.errors import SpecError
 from dsort.settings import Settings, StoreSettings, load_settings, resolve_ref
 from dsort.spec import parse_bucket
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 
 MIB = 1 << 20

@@ -10,8 +10,7 @@ import pytest
 
 from dsort.errors import SpecError
 from dsort.spec import parse_bucket
-from dsort.storage.limit import LimitedBucket, StoreLimiter
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import LimitedBucket, StoreLimiter, StoreLimits
 from dsort.storage.memory import MemoryBucket
 from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.ref import BucketRef

@@ -11,8 +11,7 @@ import pytest
 
 from dsort.errors import InvariantError, StorageError
 from dsort.storage.bucket import Bucket, Buffer, ReadObject, StagedObject
-from dsort.storage.limit import Bandwidth, LimitedBucket, StoreLimiter
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import Bandwidth, LimitedBucket, StoreLimiter, StoreLimits
 from dsort.storage.memory import MemoryBucket
 from dsort.storage.retry import RetryingBucket, RetryPolicy
 from tests.support.fake_clock import FakeClock

@@ -18,7 +18,7 @@ from dsort.errors import (
     StorageFullError,
     TransientStorageError,
 )
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.retry import ReadCutShortError, RetryPolicy
 from tests.support.fake_clock import FakeClock
 

@@ -13,7 +13,7 @@ import botocore.exceptions as boto
 
 from dsort.errors import InvariantError, NamesTakenError, ObjectNotFoundError, StorageError
 from dsort.storage.bucket import ObjectInfo
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.objects import (
     ObjectBucket,
     PreconditionError,

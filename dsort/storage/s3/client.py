@@ -21,7 +21,7 @@ import botocore.session
 
 from dsort.errors import ObjectNotFoundError, StorageError, TransientStorageError
 from dsort.storage.bucket import ObjectInfo
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.objects import Fetched, KeyPrefix, PreconditionError
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.replies import (

@@ -18,7 +18,7 @@ from awscrt.checksums import crc32c
 from dsort.closing import Closing
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
 from dsort.storage.bucket import Buffer
-from dsort.storage.limits import StoreLimits
+from dsort.storage.limit import StoreLimits
 from dsort.storage.retry import RetryPolicy
 from dsort.storage.s3.client import NOT_OFFERED, S3Client
 from dsort.storage.s3.replies import code_of, field_of, seconds_of_date
