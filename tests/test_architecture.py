@@ -56,7 +56,6 @@ PURE = (
     "job/journal_entries",
     "job/output_names",
     "keymap/match",
-    "keymap/patterns",
     "keymap/text",
     "naming",
     "order",

@@ -3,26 +3,232 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
+from typing import Protocol
 
 import numpy as np
 
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s
-from dsort.errors import InvariantError
-from dsort.keymap.patterns import AMBIGUOUS, NONE, KeyPatterns, merged_groups
+from dsort.errors import InvariantError, KeyMapError
 from dsort.keymap.text import KeyMapEntries, MalformedLine, entries_of_mapping, parse_keymap
 
 __all__ = [
+    "AMBIGUOUS",
+    "NONE",
     "KeyMap",
     "KeyMapEntries",
     "KeyMapMatch",
+    "KeyPatterns",
     "MalformedLine",
     "entries_of_mapping",
+    "merged_groups",
     "parse_keymap",
 ]
+
+
+NONE = -1
+AMBIGUOUS = -2
+
+_REGEX_KEYS_MAX = 100_000  # compiling them takes a second and 250 MB; RE2 gives up at about 200,000
+_PLAIN_KEYS_IN_SET_MAX = 20_000  # up to here plain keys go into RE2's automaton, too
+_SET_BYTES_MIN = 64 << 20
+_SET_BYTES_PER_KEY = 4 << 10
+
+# A key that spells out what it matches, character by character, but for single dots and anchors.
+_PLAIN = re.compile(
+    r"(\^?)((?:[^\\.+*?()|\[\]{}^$]|\.|\\[-!\"#$%&'()*+,./:;<=>?@\[\\\]^`{|}~])+)(\$?)"
+)
+_MAYBE_NOT_PLAIN = re.compile(r"[\\+*?()|\[\]{}^$]")
+_PLAIN_CHARACTER = re.compile(r"\\?(.)", re.DOTALL)
+
+_Shape = tuple[int, tuple[int, ...], bool, bool]  # characters, where dots are, anchored where
+
+
+def merged_groups(one: Int32s, other: Int32s) -> Int32s:
+    """What two rounds of matching say together; two different groups are ambiguous."""
+    merged = np.where(one == NONE, other, one)
+    merged[(one != NONE) & (other != NONE) & (one != other)] = AMBIGUOUS
+    return merged
+
+
+class KeyPatterns:
+    """Keys as unanchored regular expressions, each of which leads to a group.
+
+    ``keys`` may hold lone surrogates for bytes that are not UTF-8; ``groups`` are ordinals into
+    ``templates``. ``KeyMapError`` if a key is no regular expression, or if there are too many of
+    them. Keys that are plain (see ``_PLAIN``) are not limited in number.
+    """
+
+    def __init__(
+        self, keys: Sequence[str], groups: Sequence[int], templates: Sequence[str]
+    ) -> None:
+        is_plain = np.zeros(len(keys), np.bool_)
+        if len(keys) > _PLAIN_KEYS_IN_SET_MAX:
+            is_plain[:] = np.fromiter(map(_is_plain, keys), np.bool_, len(keys))
+        in_set = np.flatnonzero(~is_plain).tolist()
+        plain = np.flatnonzero(is_plain).tolist()
+        if len(in_set) > _REGEX_KEYS_MAX:
+            raise KeyMapError(
+                f"the external key map has {len(in_set):,} regular expressions, more than the "
+                f"{_REGEX_KEYS_MAX:,} that can be matched at once",
+                hint="keys of letters, digits, dots and escaped characters are not limited",
+            )
+        self._matchers: list[_Matcher] = []
+        if in_set:
+            self._matchers.append(
+                _RegexSet([keys[i] for i in in_set], [groups[i] for i in in_set], templates)
+            )
+        if plain:
+            self._matchers.append(_PlainKeys([keys[i] for i in plain], [groups[i] for i in plain]))
+
+    def groups_of(self, texts: Sequence[bytes]) -> Int32s:
+        """The group of each text, ``NONE``, or ``AMBIGUOUS`` if keys of two groups match it."""
+        found = np.full(len(texts), NONE, np.int32)
+        for matcher in self._matchers:
+            found = merged_groups(found, matcher.groups_of(texts))
+        return found
+
+
+class _Matcher(Protocol):
+    def groups_of(self, texts: Sequence[bytes]) -> Int32s: ...
+
+
+class _RegexSet:
+    """Keys combined into one RE2 automaton: about 1 us a text, whatever their number."""
+
+    def __init__(
+        self, keys: Sequence[str], groups: Sequence[int], templates: Sequence[str]
+    ) -> None:
+        import re2  # 20 ms, and only jobs with a key map need it
+
+        options = re2.Options()
+        options.log_errors = False
+        options.never_capture = True
+        options.max_mem = _SET_BYTES_MIN + _SET_BYTES_PER_KEY * len(keys)
+        self._groups = list(groups)
+        self._set = re2.Set.SearchSet(options)
+        for key, group in zip(keys, groups, strict=True):
+            pattern = key.encode("utf-8", "surrogatepass")
+            try:
+                self._set.Add(pattern)
+            except re2.error:
+                raise KeyMapError(
+                    f"key {key!r} of template {templates[group]!r} in the external key map is no "
+                    f"regular expression: {_reason_of(pattern, options)}",
+                    hint=r"the syntax is RE2's; write \. \( \[ \+ for characters meant as they are",
+                ) from None
+        try:
+            self._set.Compile()
+        except re2.error:
+            raise KeyMapError(
+                f"the {len(keys):,} regular expressions of the external key map are too large to "
+                f"be combined in {options.max_mem >> 20:,} MiB of memory",
+                hint="large counts such as {1000} take most; write fewer or shorter ones",
+            ) from None
+
+    def groups_of(self, texts: Sequence[bytes]) -> Int32s:
+        match, owner = self._set.Match, self._groups
+        groups = np.full(len(texts), NONE, np.int32)
+        for row, text in enumerate(texts):
+            found = match(text if text.isascii() else _characters_of(text))
+            if found:
+                group = owner[found[0]]
+                if len(found) > 1 and any(owner[key] != group for key in found):
+                    group = AMBIGUOUS
+                groups[row] = group
+        return groups
+
+
+def _reason_of(pattern: bytes, options: object) -> str:
+    """What RE2 finds wrong with ``pattern`` (a set of patterns does not tell)."""
+    import re2
+
+    try:
+        re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0]
+        return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+    return "it is too large"
+
+
+def _characters_of(text: bytes) -> bytes:
+    """``text`` with bytes that are not UTF-8 as encoded lone surrogates, one each."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return text.decode("utf-8", "surrogateescape").encode("utf-8", "surrogatepass")
+    return text
+
+
+class _PlainKeys:
+    """Any number of plain keys: each text's substrings are looked up in dicts.
+
+    Keys of one shape share a dict: those of one length, with dots at the same places and the same
+    anchors. So a text of n characters costs up to n look-ups (about 0.2 us each) a shape.
+    """
+
+    def __init__(self, keys: Sequence[str], groups: Sequence[int]) -> None:
+        self._keys = keys
+        self._groups = groups
+
+    @cached_property
+    def _tables(self) -> list[tuple[_Shape, dict[str, int]]]:
+        """From the shortest to the longest; made when first needed, which it may never be."""
+        tables: dict[_Shape, dict[str, int]] = {}
+        for key, group in zip(self._keys, self._groups, strict=True):
+            shape, spelled = _shape_of(key)
+            table = tables.setdefault(shape, {})
+            if table.setdefault(spelled, group) != group:
+                table[spelled] = AMBIGUOUS  # one expression, spelled with and without a backslash
+        return sorted(tables.items(), key=lambda item: item[0])
+
+    def groups_of(self, texts: Sequence[bytes]) -> Int32s:
+        groups = np.full(len(texts), NONE, np.int32)
+        for row, text in enumerate(texts):
+            found = set(self._found_in(text.decode("utf-8", "surrogateescape")))
+            if found:
+                groups[row] = found.pop() if len(found) == 1 else AMBIGUOUS
+        return groups
+
+    def _found_in(self, text: str) -> Iterator[int]:
+        for (length, dots, at_start, at_end), table in self._tables:
+            last = len(text) - length
+            if last < 0:
+                return
+            first = last if at_end else 0
+            last = 0 if at_start else last
+            for start in range(first, last + 1):
+                piece = text[start : start + length]
+                for dot in dots:
+                    if piece[dot] != "\n":  # which a dot does not stand for
+                        piece = f"{piece[:dot]}.{piece[dot + 1 :]}"
+                group = table.get(piece)
+                if group is not None:
+                    yield group
+
+
+def _is_plain(key: str) -> bool:
+    return (key != "" and not _MAYBE_NOT_PLAIN.search(key)) or _PLAIN.fullmatch(key) is not None
+
+
+def _shape_of(key: str) -> tuple[_Shape, str]:
+    """The shape of a plain key, and what it spells, dots being dots."""
+    match = _PLAIN.fullmatch(key)
+    if match is None:
+        raise InvariantError(f"key {key!r} is not plain")
+    start, body, end = match.groups()
+    dots: tuple[int, ...] = ()
+    if "\\" in body:
+        characters = [piece.group() for piece in _PLAIN_CHARACTER.finditer(body)]
+        dots = tuple(at for at, character in enumerate(characters) if character == ".")
+        body = "".join(character[-1] for character in characters)
+    elif "." in body:
+        dots = tuple(at for at, character in enumerate(body) if character == ".")
+    return (len(body), dots, bool(start), bool(end)), body
+
 
 # What of a regular expression looks at what follows: $ \z \b \B.
 _LOOKS_AHEAD = re.compile(r"\$|\\[zbB]")

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsort.data.columns import BytesColumn
-from dsort.keymap import patterns as keymap_patterns
+from dsort.keymap import match as keymap_patterns
 from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
 
 # Few characters, so that keys do match; \udce9 stands for a byte that is not UTF-8.

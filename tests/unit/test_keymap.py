@@ -11,7 +11,7 @@ import pytest
 
 from dsort.data.columns import BytesColumn
 from dsort.errors import InvariantError, KeyMapError, SpecError
-from dsort.keymap import patterns as keymap_patterns
+from dsort.keymap import match as keymap_patterns
 from dsort.keymap.match import (
     KeyMap,
     KeyMapEntries,
