@@ -13,7 +13,7 @@ from pathlib import Path
 from dsort.closing import Closing
 from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.storage.bucket import INTERNAL_PREFIX, Buffer, ObjectInfo, ReadObject
-from dsort.storage.memory import MemoryReadObject
+from tests.support.memory_bucket import MemoryReadObject
 
 __all__ = ["LIST_PAGE", "NullBucket"]
 

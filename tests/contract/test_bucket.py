@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.storage.memory import MemoryBucket
 from tests.contract.bucket_suite import BucketSuite
+from tests.support.memory_bucket import MemoryBucket
 
 
 class TestLocalBucket(BucketSuite):

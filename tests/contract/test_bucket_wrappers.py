@@ -10,11 +10,11 @@ import pytest
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.limit import LimitedBucket, StoreLimiter, StoreLimits
-from dsort.storage.memory import MemoryBucket
 from dsort.storage.retry import RetryingBucket, RetryPolicy
 from tests.contract.bucket_suite import BucketSuite
 from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import RETRIED, TRANSIENT, FaultyBucket, RandomFaults
+from tests.support.memory_bucket import MemoryBucket
 
 
 def retrying(inner: Bucket) -> RetryingBucket:

@@ -24,8 +24,8 @@ from dsort.job.lease import (
 )
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.storage.memory import MemoryBucket
 from tests.support.machines import FakeMachine
+from tests.support.memory_bucket import MemoryBucket
 
 JOB = "20260131-000000-abcdef"
 RUNNERS = 8

@@ -22,10 +22,10 @@ from dsort.service.schedules.retention import (
 )
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.storage.memory import MemoryBucket
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from tests.support.hooked_bucket import HookedBucket
+from tests.support.memory_bucket import MemoryBucket
 from tests.support.object_stores import new_s3_bucket
 from tests.support.schedule_results import KnownResults, make_result, publish
 from tests.support.seaweedfs import S3Server

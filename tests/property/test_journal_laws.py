@@ -25,7 +25,7 @@ from dsort.job.journal_entries import (
     decode_segment,
     encode_segment,
 )
-from dsort.storage.memory import MemoryBucket
+from tests.support.memory_bucket import MemoryBucket
 
 SETTINGS = settings(max_examples=60, deadline=None)
 

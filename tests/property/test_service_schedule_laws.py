@@ -21,9 +21,9 @@ from dsort.service.schedules.retention import apply_retention
 from dsort.service.schedules.rules import Cron, Interval, parse_cron, parse_interval
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
-from dsort.storage.memory import MemoryBucket
 from dsort.storage.ref import BucketRef
 from tests.support.hooked_bucket import HookedBucket
+from tests.support.memory_bucket import MemoryBucket
 from tests.support.schedule_results import KnownResults, make_result, publish
 from tests.support.schedules import definition, spec
 

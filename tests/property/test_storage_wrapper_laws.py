@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from dsort.errors import StorageError, TransientStorageError
 from dsort.storage.limit import Bandwidth, LimitedBucket, StoreLimiter, StoreLimits
-from dsort.storage.memory import MemoryBucket
 from dsort.storage.retry import RetryingBucket, RetryPolicy
 from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import TRANSIENT, FaultyBucket, RandomFaults
+from tests.support.memory_bucket import MemoryBucket
 
 SECONDS = st.floats(0.0, 1000.0, allow_subnormal=False)
 SEEDS = st.integers(0, 2**32 - 1)

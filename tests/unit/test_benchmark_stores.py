@@ -23,7 +23,7 @@ from benchmarks.scripts.copy_shards import Copier
 from benchmarks.store_suites import turns
 from benchmarks.tables import render
 from dsort.spec.load import parse_spec
-from dsort.storage.memory import MemoryBucket
+from tests.support.memory_bucket import MemoryBucket
 
 SMALL = Request("100k", 2_000_000, 2)
 PHASES = {"resolve": 0.1, "extract": 1.0, "plan": 0.1, "create": 2.0, "commit": 0.2}

@@ -11,7 +11,6 @@ from dsort.errors import (
     TransientStorageError,
 )
 from dsort.storage.bucket import Bucket
-from dsort.storage.memory import MemoryBucket
 from dsort.storage.retry import ReadCutShortError
 from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import (
@@ -24,6 +23,7 @@ from tests.support.faulty_bucket import (
     LatencyBucket,
     RandomFaults,
 )
+from tests.support.memory_bucket import MemoryBucket
 
 
 def read_into(bucket: Bucket, name: str, size_bytes: int = 10) -> bytearray:

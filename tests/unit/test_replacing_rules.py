@@ -14,8 +14,8 @@ from dsort.errors import StorageAccessError, StorageError
 from dsort.job.replacement import StagedName, keep_replaced, put_back, read_kept, replaced_prefix
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.storage.memory import MemoryBucket
 from tests.support.datasets import tree_of
+from tests.support.memory_bucket import MemoryBucket
 
 JOB = "20260131-000000-aaaaaa"
 NAMES = ["out-0.tar", "d/out-1.tar", "out-2.tar"]

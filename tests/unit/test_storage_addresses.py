@@ -11,10 +11,10 @@ import pytest
 from dsort.errors import SpecError
 from dsort.spec import parse_bucket
 from dsort.storage.limit import LimitedBucket, StoreLimiter, StoreLimits
-from dsort.storage.memory import MemoryBucket
 from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.ref import BucketRef
 from dsort.storage.retry import RetryingBucket, RetryPolicy
+from tests.support.memory_bucket import MemoryBucket
 
 
 @pytest.mark.parametrize(

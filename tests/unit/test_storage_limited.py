@@ -12,11 +12,11 @@ import pytest
 from dsort.errors import InvariantError, StorageError
 from dsort.storage.bucket import Bucket, Buffer, ReadObject, StagedObject
 from dsort.storage.limit import Bandwidth, LimitedBucket, StoreLimiter, StoreLimits
-from dsort.storage.memory import MemoryBucket
 from dsort.storage.retry import RetryingBucket, RetryPolicy
 from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import Fault, FaultyBucket
 from tests.support.hooked_bucket import HookedBucket, HookedReadObject, HookedStagedObject
+from tests.support.memory_bucket import MemoryBucket
 
 T = TypeVar("T")
 

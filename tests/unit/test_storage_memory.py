@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsort.errors import ObjectNotFoundError, StorageFullError
-from dsort.storage.memory import MemoryBucket
+from tests.support.memory_bucket import MemoryBucket
 
 
 def test_room_is_counted_and_given_back() -> None:

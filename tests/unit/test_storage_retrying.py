@@ -13,11 +13,11 @@ from dsort.errors import (
     StorageFullError,
 )
 from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject
-from dsort.storage.memory import MemoryBucket
 from dsort.storage.retry import ReadCutShortError, RetryingBucket, RetryPolicy
 from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import ALWAYS, TRANSIENT, Fault, FaultyBucket
 from tests.support.hooked_bucket import HookedBucket, HookedReadObject
+from tests.support.memory_bucket import MemoryBucket
 
 
 def longest(low: float, high: float) -> float:

@@ -9,9 +9,9 @@ import pytest
 from dsort.job.manifest import ManifestOutput
 from dsort.job.output_names import OutputNames
 from dsort.spec.load import parse_spec
-from dsort.storage.memory import MemoryBucket
 from dsort.verification.findings import Findings
 from dsort.verification.outputs import Place, ShardFacts, check_cuts, find_strangers, place_outputs
+from tests.support.memory_bucket import MemoryBucket
 
 
 def findings() -> Findings:

@@ -15,7 +15,6 @@ import xxhash
 from dsort.containers.tar.scan import scan
 from dsort.errors import JobStoppedError
 from dsort.stopping import StopFlag
-from dsort.storage.memory import MemoryBucket
 from dsort.verification.read import (
     Checksums,
     ShardReader,
@@ -25,6 +24,7 @@ from dsort.verification.read import (
 )
 from tests.support.commands import ROOT
 from tests.support.datasets import END, Member, Shard
+from tests.support.memory_bucket import MemoryBucket
 
 MEMBERS = (
     Member("a.jpg", b"a" * 3000),
