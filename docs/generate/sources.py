@@ -1,0 +1,102 @@
+"""Where the reference pages come from. The only module here that imports dsort."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from dsort.cli.exits import exit_table
+from dsort.cli.main import app
+from dsort.service.config import ServiceConfig
+from dsort.service.http.app import create_app
+from dsort.service.service import Service
+from dsort.spec.schema import schema
+
+__all__ = ["Command", "Option", "command_line", "exit_codes", "openapi_document", "spec_schema"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An argument or an option: how it is written, and what it means with its default."""
+
+    written: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """A verb: ``dsort start``. ``help`` is the text of ``--help``, with click's ``\\b`` before
+    paragraphs that keep their lines."""
+
+    name: str
+    usage: str
+    in_short: str
+    help: str
+    arguments: tuple[Option, ...]
+    options: tuple[Option, ...]
+
+
+def spec_schema() -> dict[str, Any]:
+    """What ``dsort schema`` prints."""
+    return dict(schema())
+
+
+def exit_codes() -> list[tuple[str, str]]:
+    """Exit codes with their meanings."""
+    return exit_table()
+
+
+def command_line() -> list[Command]:
+    """All verbs in the order of ``dsort --help``, those of groups behind them."""
+    group: Any = typer.main.get_command(app)
+    return [each for name, verb in group.commands.items() for each in _commands(name, verb)]
+
+
+def openapi_document() -> dict[str, Any]:
+    """What a service answers at ``/openapi.json``."""
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        (place / "data").mkdir()
+        config = ServiceConfig(
+            root=place / "data",
+            state_dir=place / "state",
+            database_url=f"sqlite:///{place}/service.db",
+            replica="docs",
+        )
+        with Service(config) as service:
+            return create_app(service).openapi()
+
+
+def _commands(name: str, verb: Any) -> list[Command]:
+    if hasattr(verb, "commands"):
+        return [
+            each
+            for inner, part in verb.commands.items()
+            for each in _commands(f"{name} {inner}", part)
+        ]
+    context = verb.make_context(f"dsort {name}", [], resilient_parsing=True)
+    shown = [
+        (param.param_type_name, Option(*record))
+        for param in verb.get_params(context)
+        if (record := param.get_help_record(context)) is not None
+    ]
+    plain = re.compile(r" <[^<>]*>$")  # the Python type of an argument
+    return [
+        Command(
+            name=f"dsort {name}",
+            usage=" ".join([f"dsort {name}", *verb.collect_usage_pieces(context)]),
+            in_short=verb.short_help or "",
+            help=verb.help or "",
+            arguments=tuple(
+                Option(plain.sub("", each.written), each.meaning)
+                for kind, each in shown
+                if kind == "argument"
+            ),
+            options=tuple(each for kind, each in shown if kind == "option"),
+        )
+    ]

@@ -1,0 +1,78 @@
+"""The reference pages say what the program says of itself today."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from docs.generate import pages
+from docs.generate.sources import command_line, openapi_document, spec_schema
+from docs.generate.words import escaped, paragraphs, type_of
+from tests.support.commands import ROOT
+
+GENERATED = ROOT / "docs" / "reference"
+
+
+@pytest.fixture(scope="module")
+def fresh() -> dict[str, str]:
+    return pages()
+
+
+def test_the_reference_is_not_stale(fresh: dict[str, str]) -> None:
+    stale = [name for name, text in fresh.items() if (ROOT / "docs" / name).read_text() != text]
+    assert not stale, "make docs, and commit what it writes"
+    assert {ROOT / "docs" / name for name in fresh} == set(GENERATED.iterdir())
+
+
+def test_every_field_of_a_spec_is_in_the_reference(fresh: dict[str, str]) -> None:
+    for name in spec_schema()["properties"]:
+        assert f"### `{name}` {{ #{name.lower()} }}" in fresh["reference/spec.md"]
+    assert "#### `algorithm.seed`" in fresh["reference/spec.md"]
+
+
+def test_every_option_of_every_command_is_in_the_reference(fresh: dict[str, str]) -> None:
+    verbs = command_line()
+    names = {each.name for each in verbs}
+    assert names >= {"dsort start", "dsort schedule add", "dsort token rm"}
+    sections = fresh["reference/cli.md"].split("\n## ")
+    for verb in verbs:
+        (section,) = [each for each in sections if each.startswith(f"`{verb.name}` ")]
+        for option in verb.options:
+            assert f"`{option.written}`\n:   " in section
+    assert "| 129, 130, 143 |" in sections[-1]
+
+
+def test_every_route_is_in_the_reference(fresh: dict[str, str]) -> None:
+    for path, operations in openapi_document()["paths"].items():
+        for method in operations:
+            assert f"```text\n{method.upper()} {path}\n```" in fresh["reference/rest.md"]
+
+
+def test_no_place_of_this_machine_is_in_the_reference(fresh: dict[str, str]) -> None:
+    for text in fresh.values():
+        assert str(ROOT) not in text
+        assert "/tmp/" not in text
+
+
+def test_texts_are_shown_as_they_are() -> None:
+    assert escaped("a*b_c <d> `e_f`") == r"a\*b\_c &lt;d&gt; `e_f`"
+    assert paragraphs("One\ntwo.\n\n\b\nTry it:\n  dsort ls") == (
+        "One two.\n\nTry it:\n\n```console\ndsort ls\n```"
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"type": "string"}, "text"),
+        ({"enum": ["a", "b"]}, "one of `a`, `b`"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "whole number"),
+        ({"type": "array", "items": {"type": "string"}}, "list of text"),
+        ({"$ref": "#/x/Thing"}, "[Thing](#thing)"),
+        ({"$ref": "#/x/Other"}, "object"),
+    ],
+    ids=json.dumps,
+)
+def test_what_a_field_takes_in_words(schema: dict[str, object], said: str) -> None:
+    assert type_of(schema, {"Thing": {}}) == said
