@@ -16,7 +16,7 @@ DEMO_SPEC := {"input_bck": "images", "output_bck": "shuffled", \
 	"algorithm": {"kind": "shuffle"}}
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all chaos check format bench lock clean
+.PHONY: help demo test test-all chaos check format docs bench lock clean
 
 help:
 	@echo "make demo      make some shards, shuffle them, say where the result is (in demo/)"
@@ -25,6 +25,7 @@ help:
 	@echo "make chaos     break many random jobs (CHAOS_SEEDS=200; CHAOS_SEED=7: one again)"
 	@echo "make check     formatting, lint, types, architecture"
 	@echo "make format    put the formatting right"
+	@echo "make docs      write the reference pages again, build the site in site/"
 	@echo "make bench     measure dsort against others (in bench-data/)"
 	@echo "make lock      choose new versions of what development needs (takes uv)"
 	@echo "make clean     remove all that these commands made, $(VENV) too"
@@ -58,6 +59,11 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(INSTALLED)
+	$(BIN)/python -m docs.generate
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The site is in site/; to read it: $(BIN)/python -m http.server --directory site"
+
 bench: $(BENCH_INSTALLED)
 	$(BIN)/python -m benchmarks
 
@@ -72,7 +78,7 @@ lock:
 	    --output-file cluster/requirements.lock pyproject.toml cluster/requirements.in
 
 clean:
-	rm -rf $(VENV) demo bench-data dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo bench-data dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml requirements-dev.lock
