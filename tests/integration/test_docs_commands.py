@@ -1,0 +1,95 @@
+"""Whatever command, Python or file a page shows works as it is written there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import typer
+
+from dsort.cli.main import app
+from tests.support.commands import ROOT, CommandLine
+from tests.support.doc_pages import TAGS, Shell, blocks, commands, hand_written
+
+PAGES = hand_written()
+SERVICE = ROOT / "docs" / "operations" / "service.md"  # which has a test of its own
+RUNNING = [
+    page
+    for page in PAGES
+    if page != SERVICE and {"sh", "python"} & {each.tag for each in blocks(page)}
+]
+
+
+def named(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", RUNNING, ids=named)
+def test_the_commands_of_a_page_run(
+    page: Path, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with ExitStack() as services:
+        shell = Shell(tmp_path, cli, monkeypatch, services)
+        for block in blocks(page):
+            shell.run(block)
+
+
+def test_the_pages_that_have_commands_run_them() -> None:
+    assert {named(page) for page in RUNNING} >= {"README.md", "docs/tutorial.md", "docs/running.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_block_of_a_page_has_a_tag_that_is_known(page: Path) -> None:
+    """So that no command escapes the test above, also not one that is only indented."""
+    text = page.read_text("utf-8")
+    found = blocks(page)
+    assert {each.tag for each in found} <= TAGS
+    assert text.count("```") == 2 * len(found)
+    outside = re.sub(r"(?ms)^```.*?^```$", "", text)
+    assert not re.findall(r"(?m)^ {4,}(?:\$ )?(?:dsort|curl|make|pip|export) .*", outside)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_commands_that_cannot_run_here_have_options_that_exist(page: Path) -> None:
+    verbs = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for block in blocks(page):
+        for command in commands(block.text) if block.tag == "console" else ():
+            words = shlex.split(command, comments=True)
+            if "dsort" not in words or words[0] == "ais":  # to whom it is a kind of job
+                continue
+            verb, *given = words[words.index("dsort") + 1 :]
+            known = {name for each in verbs[verb].params for name in each.opts}
+            assert {word for word in given if word.startswith("-")} <= known, command
+
+
+def test_make_demo_makes_what_the_readme_says(tmp_path: Path) -> None:
+    makefile, here = str(ROOT / "Makefile"), str(Path(sys.executable).parent)
+    done = subprocess.run(
+        ["make", "-f", makefile, "-o", ".venv/.installed", f"BIN={here}", "demo"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "demo" / "images").glob("samples-*.tar"))) == 19
+    assert list((tmp_path / "demo" / "shuffled").glob("shuffled-shard-*.tar"))
+
+
+def test_every_target_of_make_that_a_page_names_is_there() -> None:
+    targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8")))
+    shown = {
+        name
+        for page in PAGES
+        for code in (*re.findall(r"`([^`\n]+)`", page.read_text("utf-8")),
+                     *(each.text for each in blocks(page)))
+        for name in re.findall(r"(?m)^make ([a-z-]+)", code)
+    }  # fmt: skip
+    assert "demo" in shown
+    assert shown <= targets

@@ -1,0 +1,171 @@
+"""The pages that people read, as tests see them: blocks of code by their tag, and a shell that runs
+the commands as somebody would type them.
+
+=========  ==========================================================================
+tag        what a test does with it
+=========  ==========================================================================
+``sh``     runs it, line by line, in the order of the page
+``python`` executes it
+a title    (``yaml title="spec.yaml"``) writes it into a file of that name
+others     nothing: ``console`` are commands that need what a test does not have
+=========  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import ROOT, CommandLine
+from tests.support.service_process import running_service
+
+__all__ = ["GENERATED", "TAGS", "Block", "Shell", "blocks", "commands", "hand_written"]
+
+TAGS = {"sh", "console", "python", "yaml", "json", "toml", "text"}
+GENERATED = ROOT / "docs" / "reference"
+HERE, THERE = "http://127.0.0.1:8080", "https://dsort.example.com:8080"
+"""What the pages call a service of one's own, and one of a team."""
+
+_FENCE = re.compile(r'(?ms)^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$')
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code. ``title``: the name of the file that it is, or nothing."""
+
+    tag: str
+    title: str
+    text: str
+
+    def write(self, directory: Path) -> Path:
+        """Write the file; one of the user's own, ``~/…``, as if ``directory`` were their home."""
+        path = directory / self.title.removeprefix("~/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.text, "utf-8")
+        return path
+
+
+def hand_written() -> list[Path]:
+    """All pages that are not generated."""
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if GENERATED not in path.parents]
+    return sorted([*pages, ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of a page, in order."""
+    found = _FENCE.findall(page.read_text("utf-8"))
+    return [Block(tag, title, text) for tag, title, text in found]
+
+
+def commands(text: str) -> Iterator[str]:
+    """The commands of a block, one each, however many lines one takes."""
+    command = ""
+    for line in text.splitlines():
+        if not command and (not line.strip() or line.startswith("#")):
+            continue
+        command += line
+        if command.endswith("\\"):
+            command = command[:-1]
+        elif _is_whole(command):
+            yield from command.partition("  #")[0].strip().split("; ")
+            command = ""
+        else:
+            command += "\n"
+    assert not command, f"no end: {command}"
+
+
+def _is_whole(command: str) -> bool:
+    try:
+        shlex.split(command, comments=True)
+    except ValueError:  # a quotation that the next line closes
+        return False
+    return True
+
+
+class Shell:
+    """Runs what pages show in the directory ``place``. ``refused``: verbs with the exit code that
+    they end with there, as a job that has finished is not resumed."""
+
+    def __init__(
+        self,
+        place: Path,
+        cli: CommandLine,
+        monkeypatch: pytest.MonkeyPatch,
+        services: ExitStack,
+        refused: Mapping[str, int] | None = None,
+    ) -> None:
+        self.place, self.cli, self.monkeypatch = place, cli, monkeypatch
+        self.services, self.refused = services, refused or {}
+        self.url, self.job_id = "", ""
+        self.found: dict[str, object] = {}
+        """What the Python of the page has defined."""
+
+    def run(self, block: Block) -> None:
+        """Do with a block what its tag says."""
+        if block.title:
+            block.write(self.place)
+        elif block.tag == "python":
+            exec(self._addressed(block.text), self.found)
+        elif block.tag == "sh":
+            for command in commands(block.text):
+                self(command)
+
+    def __call__(self, command: str) -> None:
+        command = re.sub(r"\bJOB\b", self.job_id, self._addressed(command))
+        if command.startswith("dsort serve"):
+            self.serve(*_words(command)[1:])
+        elif export := re.match(r"export (\w+)=(?:\$\((.*?)\)|(\S+))", command):
+            self.monkeypatch.setenv(export[1], self.dsort(export[2]) if export[2] else export[3])
+        elif command.startswith("dsort "):
+            self.dsort(command)
+        else:
+            self.other(command)
+
+    def serve(self, *arguments: str) -> None:
+        """A service that runs from here on, in place of the one before it."""
+        self.services.close()
+        arguments = tuple(word.replace("0.0.0.0", "127.0.0.1") for word in arguments)
+        self.url = self.services.enter_context(running_service(self.place, *arguments)).url
+
+    def dsort(self, command: str) -> str:
+        """Run ``dsort …``; what it prints."""
+        words = _words(command)
+        ended = self.cli(*words)
+        assert ended.code == self.refused.get(words[0], 0), f"{command}: {ended.err}"
+        assert "warning" not in ended.err, f"{command}: {ended.err}"
+        if words[0] == "start":
+            self.job_id = ended.out.strip()
+        return ended.out.strip()
+
+    def other(self, command: str) -> None:
+        """Run any other program."""
+        line = command.replace("curl ", "curl --fail --silent --show-error --cacert cert.pem ")
+        line = line.replace("DNS:dsort.example.com", "IP:127.0.0.1")
+        path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+        with self.monkeypatch.context() as context:
+            context.setenv("PATH", path)
+            done = subprocess.run(
+                ["bash", "-c", line], cwd=self.place, capture_output=True, text=True, timeout=60
+            )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        if "--data-binary" in line:
+            self.job_id = json.loads(done.stdout)["job_id"]
+
+    def _addressed(self, text: str) -> str:
+        return text.replace(THERE, self.url).replace(HERE, self.url or HERE)
+
+
+def _words(command: str) -> list[str]:
+    """The words of a command, without ``dsort``."""
+    first, *others = shlex.split(command, comments=True)
+    assert first == "dsort", command
+    return others
