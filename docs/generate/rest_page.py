@@ -66,8 +66,8 @@ A schedule is a JSON or YAML object for `dsort schedule add NAME -f FILE` and fo
 [Schedules](../operations/service.md#every-night) shows them at work.
 """
     parts = [head("Schedule", "the OpenAPI document of the service"), introduction]
-    parts += ["## Fields", fields_of(schema, {}, answered=False)]
-    parts += ["## Hooks", escaped(schema["$defs"]["Hook"]["description"])]
+    parts += ["## Fields", fields_of(schema, schema["$defs"], answered=False)]
+    parts += ["## Hook", escaped(schema["$defs"]["Hook"]["description"])]
     parts.append(fields_of(schema["$defs"]["Hook"], {}, answered=False))
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
@@ -171,5 +171,7 @@ def _example(route: Mapping[str, Any], shown: set[str]) -> str:
                 if isinstance(example, str):
                     text, tag = example.strip("\n"), "text"
                 lines = [f"```{tag}", *text.splitlines(), "```"]
-                return "\n".join([f'??? example "{status}"', "", *(f"    {e}" for e in lines)])
+                return "\n".join(
+                    [f'??? example "Example ({status})"', "", *(f"    {e}" for e in lines)]
+                )
     return ""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from docs.generate.words import escaped, facts, head
+from docs.generate.words import escaped, examples_of, facts, head
 
 __all__ = ["spec_page"]
 
@@ -84,9 +84,7 @@ def _field(name: str, field: Mapping[str, Any], schema: Mapping[str, Any], level
     variants = [_resolved(each, definitions) for each in (field, *field.get("anyOf", ()))]
     said = [facts(field, {}, required=name.rpartition(".")[2] in schema.get("required", ()))]
     said += [_joined(each.get("description", "")) for each in (field, *variants)]
-    examples = [f"`{json.dumps(each, ensure_ascii=False)}`" for each in field.get("examples", ())]
-    if examples:
-        said.append(f"For example {', '.join(examples)}.")
+    said.append(examples_of(field))
     parts = [f"{'#' * level} `{name}` {{ #{name.replace('.', '-').lower()} }}"]
     parts += [each for each in dict.fromkeys(said) if each]
     for variant in variants:

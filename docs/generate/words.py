@@ -7,7 +7,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["defined", "escaped", "facts", "fields_of", "head", "muted", "paragraphs", "type_of"]
+__all__ = [
+    "defined",
+    "escaped",
+    "examples_of",
+    "facts",
+    "fields_of",
+    "head",
+    "muted",
+    "paragraphs",
+    "type_of",
+]
 
 INLINE = re.compile(r"(`[^`]*`)")
 TYPES = {
@@ -111,11 +121,17 @@ def _bounds(schema: Mapping[str, Any]) -> Iterator[str]:
     for each in (schema, *schema.get("anyOf", ())):
         low, high = each.get("minimum"), each.get("maximum")
         if low is not None:
-            yield f"at least {low:,}"
+            yield f"at least {low:,.15g}"
         if high is not None and high < UNBOUNDED:
-            yield f"at most {high:,}"
+            yield f"at most {high:,.15g}"
         if "maxLength" in each:
             yield f"at most {each['maxLength']:,} characters"
+
+
+def examples_of(schema: Mapping[str, Any]) -> str:
+    """A sentence with the examples of a field, if it has any."""
+    shown = [f"`{json.dumps(each, ensure_ascii=False)}`" for each in schema.get("examples", ())]
+    return f"For example {', '.join(shown)}." if shown else ""
 
 
 def fields_of(
@@ -127,5 +143,7 @@ def fields_of(
     required = () if answered else schema.get("required", ())
     for name, field in schema.get("properties", {}).items():
         line = facts(field, definitions, required=name in required, nullable=answered)
-        made.append(defined(f"`{name}`", line, escaped(field.get("description", ""))))
+        said = escaped(field.get("description", ""))
+        examples = "" if answered else examples_of(field)
+        made.append(defined(f"`{name}`", line, said, examples))
     return "\n".join(made)
