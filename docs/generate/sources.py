@@ -12,8 +12,8 @@ import typer
 
 from dsort.cli.exits import exit_table
 from dsort.cli.main import app
+from dsort.service.api.app import create_app
 from dsort.service.config import ServiceConfig
-from dsort.service.http.app import create_app
 from dsort.service.service import Service
 from dsort.spec.schema import schema
 
