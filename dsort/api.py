@@ -27,8 +27,8 @@ from dsort.job.hooks import call_hook, job_notice, unknown_commands
 from dsort.job.job import Job
 from dsort.job.journal import discard_run
 from dsort.job.journal_entries import JournalState
+from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import last_attempt
-from dsort.job.manifest import manifest_name, report_name
 from dsort.job.memory import JobMemory, workers_that_fit
 from dsort.job.resolve import begin_attempt
 from dsort.job.resume import state_of

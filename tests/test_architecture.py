@@ -54,6 +54,7 @@ PURE = (
     "closing",
     "data",
     "job/journal_entries",
+    "job/layout",
     "job/output_names",
     "keymap/match",
     "keymap/text",

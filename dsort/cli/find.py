@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from dsort.cli.output import place
 from dsort.errors import DsortError, InputError, ObjectNotFoundError
+from dsort.job.layout import MANIFEST, REPORT, job_directory
+from dsort.naming.names import INTERNAL_PART
 from dsort.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -30,12 +32,11 @@ __all__ = [
 ]
 
 
-INTERNAL = ".dsort"
-MANIFEST = "manifest.json"
-REPORT = "report.json"
 JOBS_NAMED = 5
 DOCUMENT_BYTES_MAX = 4 << 30
-OF_A_JOB = re.compile(rf"(.+)/{re.escape(INTERNAL)}/([^/]+)(?:/(manifest\.json|report\.json))?/*")
+OF_A_JOB = re.compile(
+    rf"(.+)/{re.escape(INTERNAL_PART)}/([^/]+)(?:/({re.escape(MANIFEST)}|{re.escape(REPORT)}))?/*"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def find_job(
         path = next((path / name for name in (MANIFEST, REPORT) if (path / name).is_file()), path)
     if path.is_file():
         return _at(path.resolve())
-    if path.is_dir() and path.resolve().parent.name == INTERNAL:
+    if path.is_dir() and path.resolve().parent.name == INTERNAL_PART:
         holder = path.resolve().parent.parent
         return FoundJob(path.resolve().name, open_argument(str(holder), root=holder), "")
     buckets = [open_existing(bucket, root=root)] if bucket else _buckets_under(root)
@@ -144,7 +145,7 @@ def _at_uri(uri: str, root: Path | None, *, finished: bool) -> FoundJob:
         return found[0]
     bucket, job_id = open_argument(inside[1], root=root), inside[2]
     for name in [inside[3]] if inside[3] else [MANIFEST, REPORT]:
-        path = f"{INTERNAL}/{job_id}/{name}"
+        path = f"{job_directory(job_id)}{name}"
         try:
             bucket.stat(path)
         except ObjectNotFoundError:
@@ -156,24 +157,24 @@ def _at_uri(uri: str, root: Path | None, *, finished: bool) -> FoundJob:
 
 
 def _at(document: Path) -> FoundJob:
-    if document.parent.parent.name != INTERNAL:
+    if document.parent.parent.name != INTERNAL_PART:
         holder = open_argument(str(document.parent), root=document.parent)
         return FoundJob(document.stem, holder, document.name, in_place=False)
     directory = document.parent.parent.parent
-    name = f"{INTERNAL}/{document.parent.name}/{document.name}"
+    name = f"{job_directory(document.parent.name)}{document.name}"
     return FoundJob(document.parent.name, open_argument(str(directory), root=directory), name)
 
 
 def _buckets_under(root: Path) -> Iterator[Bucket]:
     inside = sorted(root.iterdir()) if root.is_dir() else []
     for directory in (root, *inside):
-        if (directory / INTERNAL).is_dir():
+        if (directory / INTERNAL_PART).is_dir():
             yield open_argument(str(directory.resolve()), root=root)
 
 
 def _jobs_in(bucket: Bucket, given: str | None) -> Iterator[FoundJob]:
     documents: dict[str, str] = {}
-    for found in bucket.list(f"{INTERNAL}/"):
+    for found in bucket.list(f"{INTERNAL_PART}/"):
         _, job_id, *inside = found.name.split("/")
         if not inside:
             continue  # no job's

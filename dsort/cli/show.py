@@ -311,7 +311,8 @@ class Unfinished:
 
 def look_at(found: FoundJob) -> Unfinished:
     """What is known of a job that has no manifest."""
-    from dsort.job.journal import journal_prefix, read_journal
+    from dsort.job.journal import read_journal
+    from dsort.job.layout import journal_prefix
     from dsort.job.lease import read_hold
     from dsort.runtime.machine import Machine
 

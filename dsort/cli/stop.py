@@ -50,8 +50,8 @@ def stop(
 
 
 def _stopped_here(found: FoundJob) -> Told:
+    from dsort.job.layout import manifest_name
     from dsort.job.lease import stop_job
-    from dsort.job.manifest import manifest_name
 
     if found.finished:
         return found.job_id, "finished", "has finished already"

@@ -12,18 +12,11 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
 from dsort.errors import ChangedInputError, InvariantError, NamesTakenError
-from dsort.job.create import Created, file_bytes, keep_sealed, staged
+from dsort.job.create import Created, file_bytes, keep_sealed
 from dsort.job.job import Job
 from dsort.job.journal_entries import Committing
-from dsort.job.manifest import (
-    ManifestInput,
-    ManifestOutput,
-    index_name,
-    manifest_bytes,
-    manifest_name,
-    reactions_name,
-    wids_index_bytes,
-)
+from dsort.job.layout import index_name, manifest_name, reactions_name, staged_prefix
+from dsort.job.manifest import ManifestInput, ManifestOutput, manifest_bytes, wids_index_bytes
 from dsort.job.plan import Plan
 from dsort.job.replacement import PutBack, StagedName, each_at_once, keep_replaced, put_back
 from dsort.storage.bucket import Bucket
@@ -88,7 +81,7 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
     outputs = outputs_of(plan, created)
     if sum(shard.records for shard in outputs) != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
-    bucket, prefix = job.outputs_bucket, staged(job.job_id)
+    bucket, prefix = job.outputs_bucket, staged_prefix(job.job_id)
     index = index_name(job.job_id) if job.spec.index == "wids" else None
     named = [
         _Named(f"{prefix}{shard.ordinal}", name, created.shards[shard.ordinal].receipt, False)
@@ -169,7 +162,7 @@ def take_back(job: Job) -> PutBack:
     if job.naming:
         # It may be there, though nobody said so; and it must not stand for what is gone.
         bucket.delete(manifest_name(job.job_id))
-    bucket.discard(staged(job.job_id), names=names_stored(job))
+    bucket.discard(staged_prefix(job.job_id), names=names_stored(job))
     bucket.delete(reactions_name(job.job_id))
     done = put_back(bucket, job.job_id, job.planned_names)
     if not job.naming or (job.overwrite and not done.was_noted):

@@ -24,8 +24,8 @@ from dsort.job.events import JobReport, PlannedShard, PlanReport
 from dsort.job.inputs import refuse_collisions
 from dsort.job.job import Job
 from dsort.job.journal import discard_run
+from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import Lease
-from dsort.job.manifest import manifest_name, report_name
 from dsort.job.plan import Ordering, Plan, extract, make_plan
 from dsort.job.replacement import PutBack
 from dsort.job.resolve import check_output_room, resolve

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.job.extract import answers, steadily
 from dsort.job.job import Job
-from dsort.job.journal import staged
 from dsort.job.journal_entries import ShardCreated
+from dsort.job.layout import staged_prefix
 from dsort.job.plan import Ordering, Plan
 from dsort.order.cut import OutputShard
 from dsort.storage.small_objects import parse_json
@@ -25,7 +25,7 @@ from dsort.workers.tasks import (
     StagedShard,
 )
 
-__all__ = ["Created", "create", "file_bytes", "keep_sealed", "seal", "staged"]
+__all__ = ["Created", "create", "file_bytes", "keep_sealed", "seal"]
 
 SEALED_FILE = "sealed.json"
 RUNS_A_WORKER = 4
@@ -128,7 +128,7 @@ def _create_runs(job: Job, plan: Plan, missing: list[OutputShard]) -> list[tuple
 
 
 def _pieces(job: Job, plan: Plan, shard: OutputShard) -> Iterator[OutputPiece]:
-    token, name = f"{staged(job.job_id)}{shard.ordinal}", plan.names[shard.ordinal]
+    token, name = f"{staged_prefix(job.job_id)}{shard.ordinal}", plan.names[shard.ordinal]
     size = file_bytes(shard.stored_bytes)
     for part in shard.pieces:
         yield OutputPiece(
@@ -171,7 +171,7 @@ def _seal_missing(
     shards = [
         StagedShard(
             ordinal=shard.ordinal,
-            token=f"{staged(job.job_id)}{shard.ordinal}",
+            token=f"{staged_prefix(job.job_id)}{shard.ordinal}",
             shard_bytes=file_bytes(shard.stored_bytes),
             checksum=created.shards[shard.ordinal].checksum,
             pieces=tuple((p.partition, p.row_start, p.row_stop) for p in shard.pieces)

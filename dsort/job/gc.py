@@ -19,12 +19,12 @@ import xxhash
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.job.journal import JobDirectory, discard_run, list_job_directories, read_journal
 from dsort.job.journal_entries import JournalState
+from dsort.job.layout import index_name, job_directory, job_of, reactions_name, writes_prefix
 from dsort.job.lease import JobHold, Lease, last_attempt, read_hold
-from dsort.job.manifest import index_name, reactions_name
 from dsort.job.replacement import put_back
 from dsort.runtime.machine import Machine
 from dsort.runtime.ray.directory import rays_left, remove_ray_directory
-from dsort.storage.bucket import INTERNAL_PREFIX, Bucket
+from dsort.storage.bucket import Bucket
 
 __all__ = [
     "OWNER_FILE",
@@ -166,7 +166,7 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine) -> None:
         lease.check()
         discard_run(bucket, job_id, lease=lease)
         if not kept:
-            bucket.discard(f"{INTERNAL_PREFIX}{job_id}/")
+            bucket.discard(job_directory(job_id))
     finally:
         lease.close()
 
@@ -226,7 +226,7 @@ class _Search:
                 resumable = each.has_journal and not each.has_manifest
                 yield Garbage(
                     kind="job",
-                    where=f"{INTERNAL_PREFIX}{each.job_id}/",
+                    where=job_directory(each.job_id),
                     what=_what_is_left(each),
                     job_id=each.job_id,
                     objects=each.objects,
@@ -236,7 +236,7 @@ class _Search:
                 )
 
     def files(self) -> Iterator[Garbage]:
-        for each in self.bucket.list(f"{INTERNAL_PREFIX}write-"):
+        for each in self.bucket.list(writes_prefix()):
             age_s = self._age_s(each.mtime_ns)
             what = "a write that was cut short"
             yield Garbage("file", each.name, what, "", 1, each.size_bytes, age_s)
@@ -301,7 +301,7 @@ class _Search:
         """The job by the name of each object that it plans to upload."""
         owners: dict[str, str] = {}
         for each in directories:
-            owners[f"{INTERNAL_PREFIX}{each.job_id}/"] = each.job_id
+            owners[job_directory(each.job_id)] = each.job_id
             owners[index_name(each.job_id)] = each.job_id
             for name in _planned_names(self.bucket, each):
                 owners[name] = each.job_id
@@ -309,9 +309,8 @@ class _Search:
 
 
 def _owner(name: str, owners: Mapping[str, str]) -> str:
-    if name.startswith(INTERNAL_PREFIX):
-        name = "/".join(name.split("/")[:2]) + "/"
-    return owners.get(name, "")
+    job_id = job_of(name)
+    return owners.get(job_directory(job_id) if job_id else name, "")
 
 
 def _planned_names(bucket: Bucket, directory: JobDirectory) -> list[str]:

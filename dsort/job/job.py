@@ -24,8 +24,9 @@ from dsort.job.events import (
     Timeline,
 )
 from dsort.job.inputs import Place
-from dsort.job.journal import Journal, journal_prefix
+from dsort.job.journal import Journal
 from dsort.job.journal_entries import JournalEvent, JournalState
+from dsort.job.layout import shared_name
 from dsort.job.lease import Lease
 from dsort.job.memory import JobMemory, Movement
 from dsort.job.output_names import OutputNames
@@ -48,7 +49,6 @@ __all__ = [
     "PhaseBegan",
     "PhaseEnded",
     "PhaseTotals",
-    "shared_prefix",
 ]
 
 PHASES = ("resolve", "extract", "plan", "create", "commit")
@@ -197,11 +197,6 @@ WARNING_TEXTS = {
 }
 
 
-def shared_prefix(job_id: str) -> str:
-    """Where files are that all attempts share: beside the segments of the journal."""
-    return f"{journal_prefix(job_id)}shared-"
-
-
 @dataclass(slots=True)
 class Job:
     """One job while it runs. ``on_event`` is called in the thread that runs the job.
@@ -298,7 +293,7 @@ class Job:
     def keep(self, name: str, data: bytes) -> None:
         """Keep a file for later attempts."""
         if self.journal is not None:
-            self.outputs_bucket.write(f"{shared_prefix(self.job_id)}{name}", data)
+            self.outputs_bucket.write(shared_name(self.job_id, name), data)
 
     def share_kept(self, name: str, data: bytes) -> None:
         """Give all homes a file, and keep it for later attempts: all have to use the same."""
@@ -310,7 +305,7 @@ class Job:
         if self.before is None:
             return None
         try:
-            place = f"{shared_prefix(self.job_id)}{name}"
+            place = shared_name(self.job_id, name)
             return read_small(self.outputs_bucket, place, bytes_max=KEPT_BYTES_MAX)
         except ObjectNotFoundError:
             return None

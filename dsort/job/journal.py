@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.job.journal_entries import JournalEvent, JournalState, decode_segment, encode_segment
+from dsort.job.layout import (
+    HOLD_PARTS,
+    MANIFEST,
+    RUN_PARTS,
+    STAGED_PART,
+    job_directory,
+    job_of,
+    journal_prefix,
+    manifest_name,
+    reactions_name,
+    report_name,
+    segment_name,
+    segment_of,
+)
 from dsort.job.lease import Lease, last_attempt
-from dsort.job.manifest import manifest_name, reactions_name, report_name
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small
 
@@ -22,30 +33,14 @@ __all__ = [
     "JobDirectory",
     "Journal",
     "discard_run",
-    "journal_prefix",
     "list_job_directories",
     "read_journal",
-    "staged",
 ]
 
 FLUSH_S = 1.0
 EVENTS_MAX = 1000
 READS_AT_ONCE = 16
 SEGMENT_BYTES_MAX = 1 << 30
-_SEGMENT: Final = re.compile(r"([0-9]{4,9})-([0-9]{6,9})\.json")
-_BULK_PARTS: Final = ("staged/", "scratch/", "write-", "replaced/", "journal/")
-_HOLD_PARTS: Final = ("stop", "lease.json", "attempts/")
-"""What is in a job's directory while it runs; what says whose it is goes last."""
-
-
-def journal_prefix(job_id: str) -> str:
-    """Where the segments of a job's journal are, in its output bucket."""
-    return f"{INTERNAL_PREFIX}{job_id}/journal/"
-
-
-def staged(job_id: str) -> str:
-    """The prefix of a job's staged objects."""
-    return f"{INTERNAL_PREFIX}{job_id}/staged/"
 
 
 class Journal:
@@ -64,7 +59,8 @@ class Journal:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._bucket = bucket
-        self._prefix = f"{journal_prefix(job_id)}{attempt:04d}-"
+        self._job_id = job_id
+        self._attempt = attempt
         self._clock = clock
         self._flushed_s = clock()
         self._waiting: list[JournalEvent] = []
@@ -85,7 +81,7 @@ class Journal:
     def flush(self) -> None:
         """Store what was appended; when it returns, it survives."""
         if self._waiting:
-            name = f"{self._prefix}{self._sequence:06d}.json"
+            name = segment_name(self._job_id, self._attempt, self._sequence)
             self._bucket.write(name, encode_segment(self._waiting))
             self._waiting.clear()
             self._sequence += 1
@@ -123,9 +119,9 @@ def _segments(bucket: Bucket, job_id: str) -> list[tuple[int, str]]:
     by_attempt: dict[int, dict[int, str]] = defaultdict(dict)
     try:
         for found in bucket.list(journal_prefix(job_id)):
-            match = _SEGMENT.fullmatch(found.name.rpartition("/")[2])
-            if match is not None:
-                by_attempt[int(match[1])][int(match[2])] = found.name
+            if (segment := segment_of(found.name)) is not None:
+                attempt, sequence = segment
+                by_attempt[attempt][sequence] = found.name
     except ObjectNotFoundError:
         return []  # there is not even a bucket
     for attempt, names in by_attempt.items():
@@ -166,9 +162,8 @@ class JobDirectory:
 def list_job_directories(bucket: Bucket, job_id: str = "") -> list[JobDirectory]:
     """All job directories of a bucket, by job id, or the one of ``job_id``."""
     found: dict[str, list[ObjectInfo]] = defaultdict(list)
-    for each in bucket.list(f"{INTERNAL_PREFIX}{job_id}/" if job_id else INTERNAL_PREFIX):
-        owner, slash, _ = each.name.removeprefix(INTERNAL_PREFIX).partition("/")
-        if slash:
+    for each in bucket.list(job_directory(job_id) if job_id else INTERNAL_PREFIX):
+        if owner := job_of(each.name):
             found[owner].append(each)
     return [_directory(owner, objects) for owner, objects in sorted(found.items())]
 
@@ -179,11 +174,11 @@ def _directory(job_id: str, objects: Iterable[ObjectInfo]) -> JobDirectory:
     if manifest_name(job_id) in names:
         kept_names.add(reactions_name(job_id))
     run = [each for each in objects if each.name not in kept_names]
-    inside = {each.name.removeprefix(f"{INTERNAL_PREFIX}{job_id}/") for each in run}
+    inside = {each.name.removeprefix(job_directory(job_id)) for each in run}
     parts = frozenset(name.partition("/")[0] for name in inside)
     return JobDirectory(
         job_id=job_id,
-        has_result=any(name.endswith("/manifest.json") for name in names),
+        has_result=any(name.endswith(f"/{MANIFEST}") for name in names),
         has_manifest=manifest_name(job_id) in names,
         has_report=report_name(job_id) in names,
         has_journal="journal" in parts,
@@ -204,11 +199,11 @@ def discard_run(
     unfinished.
     """
     try:
-        for part in _BULK_PARTS:
-            own = names if part == "staged/" else ()
-            bucket.discard(f"{INTERNAL_PREFIX}{job_id}/{part}", names=own)
+        for part in RUN_PARTS:
+            own = names if part == STAGED_PART else ()
+            bucket.discard(f"{job_directory(job_id)}{part}", names=own)
     finally:
         if lease is not None:
             lease.close()
-    for part in _HOLD_PARTS:
-        bucket.discard(f"{INTERNAL_PREFIX}{job_id}/{part}")
+    for part in HOLD_PARTS:
+        bucket.discard(f"{job_directory(job_id)}{part}")

@@ -13,7 +13,7 @@ from typing import Any
 
 from dsort.data.tally import Tally
 from dsort.errors import ShardEndError, StorageError
-from dsort.job.manifest import manifest_name
+from dsort.job.layout import job_of, manifest_name
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.workers.inputs import InputShard
 
@@ -42,7 +42,7 @@ def known_outputs(bucket: Bucket, names: Iterable[str]) -> dict[str, KnownOutput
         for info in _newest_manifests(bucket):
             if not wanted:
                 break
-            job_id = info.name.split("/")[1]
+            job_id = job_of(info.name)
             for name, file_bytes, xxh3 in listed_outputs(bucket.read(info.name)):
                 if name in wanted:
                     found[name] = KnownOutput(job_id, file_bytes, xxh3, info.mtime_ns)
@@ -56,9 +56,7 @@ def _newest_manifests(bucket: Bucket) -> Sequence[ObjectInfo]:
     manifests = [
         info
         for info in bucket.list(INTERNAL_PREFIX)
-        if info.name.count("/") == 2
-        and info.name == manifest_name(info.name.split("/")[1])
-        and info.size_bytes <= MANIFEST_BYTES_MAX
+        if info.name == manifest_name(job_of(info.name)) and info.size_bytes <= MANIFEST_BYTES_MAX
     ]
     return sorted(manifests, key=lambda info: info.mtime_ns, reverse=True)[:MANIFESTS_MAX]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping
@@ -20,6 +19,14 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from dsort.errors import JobConflictError, JobStoppedError, ObjectNotFoundError, StorageError
+from dsort.job.layout import (
+    attempt_name,
+    attempt_of,
+    attempts_prefix,
+    clock_name,
+    lease_name,
+    stop_name,
+)
 from dsort.runtime.machine import Holder, Machine
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
@@ -30,16 +37,13 @@ __all__ = [
     "Lease",
     "LeaseRecord",
     "Standing",
-    "attempt_name",
     "decode_lease",
     "encode_lease",
     "judge_lease",
     "last_attempt",
-    "lease_name",
     "read_hold",
     "refusal",
     "stop_job",
-    "stop_name",
 ]
 
 ATTEMPTS_MAX: Final = 1_000_000
@@ -73,21 +77,6 @@ class Standing(Enum):
     DEAD = "dead"
     LAPSED = "lapsed"
     LIVE = "live"
-
-
-def lease_name(job_id: str) -> str:
-    """Where the lease of a job is, in its output bucket."""
-    return f".dsort/{job_id}/lease.json"
-
-
-def attempt_name(job_id: str, attempt: int) -> str:
-    """The claim of attempt number ``attempt``, which begins with 1."""
-    return f".dsort/{job_id}/attempts/{attempt:04d}"
-
-
-def stop_name(job_id: str) -> str:
-    """The object that asks a job to stop."""
-    return f".dsort/{job_id}/stop"
 
 
 def judge_lease(
@@ -188,7 +177,6 @@ CLOCK_GRAIN_S = 2.0
 STOP_WAIT_S = 600.0
 STOP_REQUEST = b"stop\n"
 LEASE_BYTES_MAX = 1 << 16
-_ATTEMPT: Final = re.compile(r"[0-9]{4,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +195,8 @@ class JobHold:
 def last_attempt(bucket: Bucket, job_id: str) -> int:
     """The number of the newest attempt that was claimed; 0 if none was."""
     begun = 0
-    for found in bucket.list(f".dsort/{job_id}/attempts/"):
-        number = found.name.rpartition("/")[2]
-        if _ATTEMPT.fullmatch(number):
-            begun = max(begun, int(number))
+    for found in bucket.list(attempts_prefix(job_id)):
+        begun = max(begun, attempt_of(found.name) or 0)
     if begun >= ATTEMPTS_MAX:
         raise StorageError(
             f"job {job_id} in {bucket.uri} is said to have had {begun:,} attempts",
@@ -261,7 +247,7 @@ def _settled(
 
 def _age_in_store_s(bucket: Bucket, job_id: str, attempt: int) -> float:
     """How long ago the newest lease or claim was stored, by the clock of the store alone."""
-    probe = f".dsort/{job_id}/attempts/clock"
+    probe = clock_name(job_id)
     bucket.write(probe, secrets.token_hex(8).encode())
     try:
         now_ns = bucket.stat(probe).mtime_ns

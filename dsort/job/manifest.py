@@ -51,12 +51,8 @@ __all__ = [
     "ManifestInput",
     "ManifestOutput",
     "StoredManifest",
-    "index_name",
     "manifest_bytes",
-    "manifest_name",
     "parse_manifest",
-    "reactions_name",
-    "report_name",
     "wids_index_bytes",
 ]
 
@@ -84,26 +80,6 @@ class ManifestOutput:
     payload_bytes: int
     file_bytes: int
     xxh3: str
-
-
-def manifest_name(job_id: str) -> str:
-    """Where the manifest of a job is, in its output bucket."""
-    return f".dsort/{job_id}/manifest.json"
-
-
-def index_name(job_id: str) -> str:
-    """Where the wids index of a job is, in its output bucket."""
-    return f"{job_id}-index.json"
-
-
-def reactions_name(job_id: str) -> str:
-    """Where the names are of all that a job's reactions dropped, kept or renamed."""
-    return f".dsort/{job_id}/reactions.jsonl"
-
-
-def report_name(job_id: str) -> str:
-    """Where the report of an aborted job is, in its output bucket."""
-    return f".dsort/{job_id}/report.json"
 
 
 def manifest_bytes(

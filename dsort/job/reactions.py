@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dsort.job.extract import Extraction
 from dsort.job.job import Job
-from dsort.job.journal import staged
-from dsort.job.manifest import reactions_name
+from dsort.job.layout import reactions_name, staged_prefix
 from dsort.scratch.reaction_log import lines_file, reaction_line
 from dsort.scratch.requests import LineFiles, LinesOf
 
@@ -44,7 +43,7 @@ def store_reactions(
     if not size_bytes:
         return
     bucket, name = job.outputs_bucket, reactions_name(job.job_id)
-    token = f"{staged(job.job_id)}reactions"
+    token = f"{staged_prefix(job.job_id)}reactions"
     bucket.discard(token, names=[name])  # an earlier attempt's may be longer
     with bucket.stage(token, name=name, size_bytes=size_bytes) as held:
         offset = 0

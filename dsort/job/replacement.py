@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.errors import ObjectNotFoundError, StorageError
-from dsort.job.journal import staged
+from dsort.job.layout import replaced_list_name, replaced_prefix, staged_prefix
 from dsort.naming.names import check_output_name
 from dsort.storage.bucket import COPY, Bucket, ObjectInfo
 
@@ -29,7 +29,6 @@ __all__ = [
     "keep_replaced",
     "put_back",
     "read_kept",
-    "replaced_prefix",
 ]
 
 AT_ONCE_MAX = 16
@@ -90,11 +89,6 @@ class PutBack:
         if len(self.lost) > _SHOWN_MAX:
             told.append(f"so are {len(self.lost) - _SHOWN_MAX:,} others")
         return "; ".join(told)
-
-
-def replaced_prefix(job_id: str) -> str:
-    """Where a job keeps what it replaces."""
-    return f".dsort/{job_id}/replaced/"
 
 
 def each_at_once(bucket: Bucket, things: Sequence[T], do: Callable[[T], None]) -> None:
@@ -184,12 +178,12 @@ def put_back(bucket: Bucket, job_id: str, names: Sequence[str]) -> PutBack:
     prefix = replaced_prefix(job_id)
     kept = {info.name: info for info in bucket.list(prefix)}
     infos = bucket.stat_many([row.name for row in rows])
-    published = {f"{staged(job_id)}{row.number}": (row.name, row.published) for row in rows}
+    published = {f"{staged_prefix(job_id)}{row.number}": (row.name, row.published) for row in rows}
     ours = bucket.published(published) if noted is not None else set()
 
     def give(row: Kept) -> None:
         info, token = infos.get(row.name), f"{prefix}{row.number}"
-        is_ours = f"{staged(job_id)}{row.number}" in ours
+        is_ours = f"{staged_prefix(job_id)}{row.number}" in ours
         if info is not None and not is_ours:
             if noted is None or _is_as_before(row, info, kept.get(token)):
                 done.names.append(row.name)
@@ -225,7 +219,7 @@ def read_kept(bucket: Bucket, job_id: str) -> list[Kept] | None:
 
     ``StorageError`` if that is damaged: then nobody can tell what was where.
     """
-    name = _note_name(job_id)
+    name = replaced_list_name(job_id)
     try:
         if bucket.stat(name).size_bytes > KEPT_BYTES_MAX:
             raise _damaged(bucket, name, f"it is larger than {KEPT_BYTES_MAX:,} bytes")
@@ -255,11 +249,7 @@ def _row(values: Any) -> Kept:
 def _write_kept(bucket: Bucket, job_id: str, rows: Iterable[Kept]) -> None:
     objects = Rows([row.number, row.name, row.etag, row.receipt, row.published] for row in rows)
     data = json_bytes({"kept": KEPT_VERSION, "objects": objects})
-    bucket.write(_note_name(job_id), data)
-
-
-def _note_name(job_id: str) -> str:
-    return f"{replaced_prefix(job_id)}kept.json"
+    bucket.write(replaced_list_name(job_id), data)
 
 
 def _damaged(bucket: Bucket, name: str, why: str) -> StorageError:

@@ -14,7 +14,6 @@ import xxhash
 from dsort.data.tally import Tally, tally_of, tally_rows
 from dsort.errors import ChangedInputError, SpecError, SpecProblem, StorageError, StorageFullError
 from dsort.job.commit import dsort_version, refuse_changed_inputs
-from dsort.job.create import staged
 from dsort.job.early_checks import refuse_taken_early, refuse_unreadable
 from dsort.job.events import JobStarted
 from dsort.job.inputs import refuse_early_collisions, resolve_inputs
@@ -22,8 +21,8 @@ from dsort.job.job import Job
 from dsort.job.journal import Journal
 from dsort.job.journal_entries import InputRow, InputsResolved, JobAccepted, MovementChosen
 from dsort.job.known_outputs import checksums, compare_sizes, known_outputs
+from dsort.job.layout import report_name, scratch_name, staged_prefix
 from dsort.job.lease import Lease
-from dsort.job.manifest import report_name
 from dsort.job.memory import (
     Movement,
     NotMappableError,
@@ -231,9 +230,10 @@ def _scratch(job: Job, *, dry: bool) -> Path:
     """Where scratch goes: on a cluster, a directory for each node is made in it. Never into a
     bucket that somebody on the network has named."""
     base = job.options.scratch
-    beside = job.outputs_bucket.local_path("x") if job.options.fetch is None else None
-    if base is None and not dry and beside is not None and job.runtime.nodes() == 1:
-        return (beside.parent / ".dsort" / job.job_id / "scratch").absolute()
+    if base is None and not dry and job.options.fetch is None and job.runtime.nodes() == 1:
+        beside = job.outputs_bucket.local_path("x")
+        if beside is not None:
+            return (beside.parent / scratch_name(job.job_id)).absolute()
     return (base or Path(tempfile.gettempdir())).absolute() / f"dsort-{job.job_id}"
 
 
@@ -317,7 +317,7 @@ def _check_directories(job: Job, *, dry: bool) -> None:
     """``StorageError`` if some node does not see what its workers need, each known by a file."""
     lost: dict[str, None] = {}
     buckets = [("input", job.inputs_bucket, shard.name) for shard in job.inputs[:1]]
-    token = f"{staged(job.job_id)}here"
+    token = f"{staged_prefix(job.job_id)}here"
     if not dry and job.output_bck.is_directory:
         job.outputs_bucket.stage(token).close()
         buckets.append(("output", job.outputs_bucket, token))

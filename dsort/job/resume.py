@@ -14,7 +14,7 @@ from typing import Any
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.data.tally import names_told, tally_rows, tally_told
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
-from dsort.job.create import Created, staged
+from dsort.job.create import Created
 from dsort.job.events import JobReport
 from dsort.job.job import Job
 from dsort.job.journal import read_journal
@@ -28,7 +28,7 @@ from dsort.job.journal_entries import (
     counted,
     inputs_told,
 )
-from dsort.job.manifest import reactions_name, report_name
+from dsort.job.layout import reactions_name, report_name, staged_prefix
 from dsort.job.plan import Plan
 from dsort.order.cut import OutputShard
 from dsort.order.mixing_counts import mixing_of
@@ -277,7 +277,7 @@ def _names_before(job: Job) -> list[str]:
 
 def _staged_before(job: Job) -> dict[str, tuple[str, str]]:
     """(name, receipt) by token of the output shards that earlier attempts staged."""
-    names, prefix = _names_before(job), staged(job.job_id)
+    names, prefix = _names_before(job), staged_prefix(job.job_id)
     created = job.before.created if job.before is not None else {}
     return {
         f"{prefix}{ordinal}": (names[ordinal], facts.receipt)
@@ -289,7 +289,7 @@ def _staged_before(job: Job) -> dict[str, tuple[str, str]]:
 def _take_over(job: Job, created: Created) -> None:
     """The output shards that earlier attempts staged and that are still there."""
     assert job.before is not None
-    prefix = staged(job.job_id)
+    prefix = staged_prefix(job.job_id)
     for token in job.outputs_bucket.still_staged(_staged_before(job)):
         ordinal = int(token.removeprefix(prefix))
         facts = job.before.created[ordinal]

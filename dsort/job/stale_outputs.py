@@ -13,7 +13,8 @@ from dsort.errors import InputError, ObjectNotFoundError, StorageError
 from dsort.job.early_checks import existing_names, some_of
 from dsort.job.job import Job
 from dsort.job.known_outputs import listed_outputs
-from dsort.job.manifest import StoredManifest, manifest_name, parse_manifest
+from dsort.job.layout import job_of, manifest_name
+from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.job.plan import Plan
 from dsort.job.replacement import each_at_once
 from dsort.job.setup import output_names
@@ -195,6 +196,5 @@ def _outputs(bucket: Bucket, info: ObjectInfo) -> tuple[dict[str, int], bool]:
 
 def _infos(bucket: Bucket) -> Iterator[ObjectInfo]:
     for info in bucket.list(INTERNAL_PREFIX):
-        job_id = info.name.removeprefix(INTERNAL_PREFIX).partition("/")[0]
-        if info.name == manifest_name(job_id):
+        if info.name == manifest_name(job_of(info.name)):
             yield info

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dsort.errors import NamesTakenError
 from dsort.job.events import Event, PhaseDone, Progress
+from dsort.job.layout import generated_prefix
 
 if TYPE_CHECKING:
     from dsort.storage.bucket import Bucket
@@ -59,12 +60,12 @@ def generate_shards(
     if not overwrite:
         _refuse_taken(bucket, names)
     tell = on_event or (lambda event: None)
-    prefix = f".dsort/gen-{uuid.uuid4().hex}"
+    prefix = generated_prefix(uuid.uuid4().hex)
     began_s = monotonic()
     written = 0
     try:
         for ordinal, name in enumerate(names):
-            written += _write_shard(bucket, f"{prefix}/{ordinal}", name, ordinal, recipe, overwrite)
+            written += _write_shard(bucket, f"{prefix}{ordinal}", name, ordinal, recipe, overwrite)
             records = recipe.records * (ordinal + 1)
             tell(
                 Progress(
@@ -80,7 +81,7 @@ def generate_shards(
             )
         bucket.settle()
     finally:
-        bucket.discard(f"{prefix}/", names=names)
+        bucket.discard(prefix, names=names)
     records = recipe.records * len(names)
     tell(PhaseDone("", "generate", monotonic() - began_s, len(names), records, written))
     return written

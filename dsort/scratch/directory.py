@@ -17,6 +17,7 @@ from pathlib import Path
 
 from dsort.closing import Closing
 from dsort.errors import StorageAccessError, StorageError
+from dsort.naming.names import INTERNAL_PART
 from dsort.storage.bucket import Buffer
 from dsort.storage.directory.bucket import remove_entries, remove_if_empty
 from dsort.storage.directory.files import StorageErrors
@@ -190,7 +191,7 @@ class Scratch(Closing):
                 if make:
                     with contextlib.suppress(FileExistsError):
                         # A job's directory is where others read its manifest.
-                        mode = 0o777 if ".dsort" in own else 0o700
+                        mode = 0o777 if INTERNAL_PART in own else 0o700
                         os.mkdir(part, mode, dir_fd=fd)
                 below = self._enter(part, fd)
             finally:
@@ -241,7 +242,7 @@ def _own_parts(path: Path) -> tuple[Path, tuple[str, ...]]:
     """
     parents = path.parents
     count = 1
-    if len(parents) > 2 and parents[1].name == ".dsort":
+    if len(parents) > 2 and parents[1].name == INTERNAL_PART:
         count = 3
     elif parents[0].name.startswith("dsort-") and not path.name.startswith("dsort-"):
         count = 2

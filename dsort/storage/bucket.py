@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from dsort.errors import InvariantError, StorageError
+from dsort.naming.names import INTERNAL_PART
 
 __all__ = [
     "COPY",
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 
-INTERNAL_PREFIX = ".dsort/"
+INTERNAL_PREFIX = f"{INTERNAL_PART}/"
 """Names under this prefix are dsort's own (manifests, staged outputs); ``list`` leaves them out
 unless asked for a prefix that begins with it."""
 

@@ -33,6 +33,7 @@ import numpy as np
 
 from dsort.errors import InputError, InvariantError
 from dsort.job.events import Timeline
+from dsort.job.layout import manifest_name
 from dsort.order.mixing_counts import counts_in_input_order
 
 __all__ = ["html", "page_of_job", "page_of_manifest", "page_of_report"]
@@ -253,7 +254,7 @@ def _view_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> dict[str,
         "job_id": job_id,
         "state": "finished",
         "output_uri": where,
-        "manifest_name": f".dsort/{job_id}/manifest.json",
+        "manifest_name": manifest_name(job_id),
         "move": move.get("way"),
         "move_reason": move.get("reason"),
         "workers": move.get("workers"),

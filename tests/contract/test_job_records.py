@@ -12,16 +12,8 @@ import pytest
 from dsort.errors import JobConflictError, StorageError, StorageFullError
 from dsort.job.journal import Journal, discard_run, list_job_directories, read_journal
 from dsort.job.journal_entries import Committing, HomeLost, JournalEvent, ShardCreated
-from dsort.job.lease import (
-    Lease,
-    Standing,
-    decode_lease,
-    last_attempt,
-    lease_name,
-    read_hold,
-    stop_job,
-    stop_name,
-)
+from dsort.job.layout import lease_name, stop_name
+from dsort.job.lease import Lease, Standing, decode_lease, last_attempt, read_hold, stop_job
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.machines import FakeMachine

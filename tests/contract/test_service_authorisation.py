@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 from httpx import Response
 
-from dsort.job.manifest import manifest_name, report_name
+from dsort.job.layout import manifest_name, report_name
 from dsort.service.jobs.submit import Asked
 from dsort.service.security.limits import RequestLimits
 from dsort.service.security.tokens import ADMIN, SUBMITTER, VIEWER, Identity, TokenStore

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dsort.job.manifest import manifest_name
+from dsort.job.layout import manifest_name
 from dsort.service.api import examples
 from dsort.service.api import results as events
 from dsort.service.jobs.queue import Ending, Limits, Told, claim_next, finish

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from dsort.errors import StorageError
-from dsort.job.manifest import index_name, manifest_name
+from dsort.job.layout import index_name, manifest_name
 from dsort.service.schedules.retention import (
     Opener,
     Result,

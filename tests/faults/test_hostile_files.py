@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from dsort.job.lease import attempt_name, lease_name
-from dsort.job.manifest import manifest_name
+from dsort.job.layout import attempt_name, lease_name, manifest_name
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import CommandLine
 from tests.support.coordinators import Coordinators

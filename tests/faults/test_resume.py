@@ -16,8 +16,8 @@ import pytest
 from dsort import api
 from dsort.errors import ChangedInputError, JobConflictError
 from dsort.job.events import RunOptions
-from dsort.job.journal import journal_prefix
-from dsort.job.lease import decode_lease, encode_lease, lease_name
+from dsort.job.layout import journal_prefix, lease_name
+from dsort.job.lease import decode_lease, encode_lease
 from dsort.scratch.created_log import read_created_logs
 from dsort.scratch.directory import Scratch
 from dsort.spec.load import parse_spec

@@ -20,8 +20,9 @@ from dsort.job.journal_entries import (
     ShardCreated,
     ShardExtracted,
 )
-from dsort.job.lease import Lease, attempt_name, stop_name
-from dsort.job.manifest import ManifestOutput, manifest_bytes, manifest_name
+from dsort.job.layout import attempt_name, manifest_name, stop_name
+from dsort.job.lease import Lease
+from dsort.job.manifest import ManifestOutput, manifest_bytes
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import SPEC, CommandLine, answering
 from tests.support.machines import FakeMachine

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsort.errors import SpecError
-from dsort.job.manifest import manifest_name
+from dsort.job.layout import manifest_name
 from dsort.service.schedules.create import parse_definition
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.due import due_times, missed, next_due

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dsort.job.manifest import ManifestInput, ManifestOutput, manifest_bytes, manifest_name
+from dsort.job.layout import manifest_name
+from dsort.job.manifest import ManifestInput, ManifestOutput, manifest_bytes
 from dsort.service.schedules.due import run_id_of
 from dsort.service.schedules.retention import Result, ScheduleResults
 from dsort.spec.load import parse_spec

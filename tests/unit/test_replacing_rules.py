@@ -11,7 +11,8 @@ from typing import NoReturn
 import pytest
 
 from dsort.errors import StorageAccessError, StorageError
-from dsort.job.replacement import StagedName, keep_replaced, put_back, read_kept, replaced_prefix
+from dsort.job.layout import replaced_prefix
+from dsort.job.replacement import StagedName, keep_replaced, put_back, read_kept
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import tree_of

@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.data.total_json import to_json
 from dsort.errors import InputError, NotFoundError, ObjectNotFoundError, StorageError
-from dsort.job.manifest import manifest_name, report_name
+from dsort.job.layout import manifest_name, report_name
 from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer, TextAnswer
 from dsort.service.api.dependencies import Caller

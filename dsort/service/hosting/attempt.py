@@ -20,8 +20,9 @@ from dsort.data.tally import Tally
 from dsort.errors import InputError, JobConflictError, ObjectNotFoundError
 from dsort.job.events import Event, JobReport, PlanReport, ReactionCount, RunOptions, Sample
 from dsort.job.journal import discard_run
+from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import JobHold, last_attempt, read_hold, stop_job
-from dsort.job.manifest import manifest_name, parse_manifest, report_name
+from dsort.job.manifest import parse_manifest
 from dsort.job.resume import state_of
 from dsort.job.setup import load_keymap, output_names, store_limits
 from dsort.naming.overlap import final_templates

@@ -50,7 +50,8 @@ from sqlalchemy import ColumnElement, select, update
 
 from dsort.errors import DsortError, JobConflictError, ObjectNotFoundError
 from dsort.job.events import JobWarning
-from dsort.job.manifest import StoredManifest, index_name, manifest_name, parse_manifest
+from dsort.job.layout import index_name, job_directory, manifest_name
+from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.naming.overlap import names_made
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, schedule_runs
@@ -349,7 +350,7 @@ def _remove(
             "result that is kept"
         ]
     bucket.delete(manifest_name(job_id))
-    bucket.discard(f"{INTERNAL_PREFIX}{job_id}/")
+    bucket.discard(job_directory(job_id))
     results.mark_removed(old.result, now_s=now_s)
     return [
         f"{_shown(names)} of the result of job {job_id} stay: {why}"

@@ -1,0 +1,206 @@
+"""The names of all files of a job in its output bucket: everything below ``.dsort/``.
+
+::
+
+    <output shards>               where the spec says
+    <job id>-index.json           the wids index, if one was asked for
+    .dsort/<job id>/
+        manifest.json             the commit; stays
+        reactions.jsonl           all names that a reaction dropped, kept or renamed; stays
+        report.json               of an aborted job, in place of a manifest; stays
+        lease.json                who runs the job, and until when
+        attempts/0001, ...        the claim of each attempt
+        stop                      asks the job to stop
+        journal/0001-000000.json  segments of the journal, by attempt
+        journal/shared-<name>     what all attempts share
+        staged/<ordinal>          output shards without their name
+        replaced/<n>, kept.json   what the output shards replaced
+        scratch/                  of a job on one machine, in a directory
+        write-<token>             an object that is being written
+    .dsort/gen-<token>/           synthetic shards without their names
+
+An attempt number has four digits or more, the number of a segment six or more.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from dsort.storage.bucket import INTERNAL_PREFIX
+
+__all__ = [
+    "HOLD_PARTS",
+    "MANIFEST",
+    "REPORT",
+    "RUN_PARTS",
+    "STAGED_PART",
+    "attempt_name",
+    "attempt_of",
+    "attempts_prefix",
+    "clock_name",
+    "generated_prefix",
+    "index_name",
+    "job_directory",
+    "job_of",
+    "journal_prefix",
+    "lease_name",
+    "manifest_name",
+    "reactions_name",
+    "replaced_list_name",
+    "replaced_prefix",
+    "report_name",
+    "scratch_name",
+    "segment_name",
+    "segment_of",
+    "shared_name",
+    "staged_prefix",
+    "stop_name",
+    "writes_prefix",
+]
+
+MANIFEST: Final = "manifest.json"
+REPORT: Final = "report.json"
+
+STAGED_PART: Final = "staged/"
+_JOURNAL: Final = "journal/"
+_REPLACED: Final = "replaced/"
+_SCRATCH: Final = "scratch"
+_WRITE: Final = "write-"
+"""What a directory bucket puts before the token of an object that is being written."""
+_LEASE: Final = "lease.json"
+_ATTEMPTS: Final = "attempts/"
+_STOP: Final = "stop"
+
+RUN_PARTS: Final = (STAGED_PART, f"{_SCRATCH}/", _WRITE, _REPLACED, _JOURNAL)
+"""What is in a job's directory while it runs, but for ``HOLD_PARTS``."""
+HOLD_PARTS: Final = (_STOP, _LEASE, _ATTEMPTS)
+"""What says whose the job is: it is removed last."""
+
+_ATTEMPT_NUMBER: Final = re.compile(r"[0-9]{4,9}")
+_SEGMENT: Final = re.compile(r"([0-9]{4,9})-([0-9]{6,9})\.json")
+
+
+def job_directory(job_id: str) -> str:
+    """The prefix of all that is a job's own, but for its result."""
+    return f"{INTERNAL_PREFIX}{job_id}/"
+
+
+def job_of(name: str) -> str:
+    """The id of the job in whose directory the object ``name`` is; "" if it is in none."""
+    owner, slash, _ = name.removeprefix(INTERNAL_PREFIX).partition("/")
+    return owner if slash and name.startswith(INTERNAL_PREFIX) else ""
+
+
+# -- what stays ----------------------------------------------------------------------------------
+
+
+def manifest_name(job_id: str) -> str:
+    """The manifest of a job: the commit."""
+    return f"{job_directory(job_id)}{MANIFEST}"
+
+
+def report_name(job_id: str) -> str:
+    """The report of an aborted job."""
+    return f"{job_directory(job_id)}{REPORT}"
+
+
+def reactions_name(job_id: str) -> str:
+    """The names of all that a job's reactions dropped, kept or renamed."""
+    return f"{job_directory(job_id)}reactions.jsonl"
+
+
+def index_name(job_id: str) -> str:
+    """The wids index of a job. It is part of the result, beside the output shards."""
+    return f"{job_id}-index.json"
+
+
+# -- who has the job -----------------------------------------------------------------------------
+
+
+def lease_name(job_id: str) -> str:
+    """The lease of a job."""
+    return f"{job_directory(job_id)}{_LEASE}"
+
+
+def attempts_prefix(job_id: str) -> str:
+    """The prefix of the claims of a job."""
+    return f"{job_directory(job_id)}{_ATTEMPTS}"
+
+
+def attempt_name(job_id: str, attempt: int) -> str:
+    """The claim of attempt number ``attempt``, which begins with 1."""
+    return f"{attempts_prefix(job_id)}{attempt:04d}"
+
+
+def attempt_of(name: str) -> int | None:
+    """The number of the attempt whose claim ``name`` is; None if it is no claim."""
+    number = name.rpartition("/")[2]
+    return int(number) if _ATTEMPT_NUMBER.fullmatch(number) else None
+
+
+def clock_name(job_id: str) -> str:
+    """A probe that is written to learn what time it is in the store."""
+    return f"{attempts_prefix(job_id)}clock"
+
+
+def stop_name(job_id: str) -> str:
+    """The object that asks a job to stop."""
+    return f"{job_directory(job_id)}{_STOP}"
+
+
+# -- what a later attempt needs ------------------------------------------------------------------
+
+
+def journal_prefix(job_id: str) -> str:
+    """The prefix of the segments of a job's journal, and of what its attempts share."""
+    return f"{job_directory(job_id)}{_JOURNAL}"
+
+
+def segment_name(job_id: str, attempt: int, sequence: int) -> str:
+    """Segment number ``sequence``, from 0, of what attempt number ``attempt`` wrote."""
+    return f"{journal_prefix(job_id)}{attempt:04d}-{sequence:06d}.json"
+
+
+def segment_of(name: str) -> tuple[int, int] | None:
+    """(attempt, sequence) of a segment of a journal; None if ``name`` is no segment."""
+    match = _SEGMENT.fullmatch(name.rpartition("/")[2])
+    return (int(match[1]), int(match[2])) if match is not None else None
+
+
+def shared_name(job_id: str, name: str) -> str:
+    """The file ``name`` that all attempts of a job share."""
+    return f"{journal_prefix(job_id)}shared-{name}"
+
+
+# -- what has no name yet, or none any more ------------------------------------------------------
+
+
+def staged_prefix(job_id: str) -> str:
+    """The prefix of a job's staged objects; an output shard's ordinal follows."""
+    return f"{job_directory(job_id)}{STAGED_PART}"
+
+
+def replaced_prefix(job_id: str) -> str:
+    """The prefix of what a job replaces, until it is committed."""
+    return f"{job_directory(job_id)}{_REPLACED}"
+
+
+def replaced_list_name(job_id: str) -> str:
+    """The list of what a job replaces."""
+    return f"{replaced_prefix(job_id)}kept.json"
+
+
+def scratch_name(job_id: str) -> str:
+    """The scratch directory of a job whose bucket is a directory of this machine."""
+    return f"{job_directory(job_id)}{_SCRATCH}"
+
+
+def writes_prefix(job_id: str = "") -> str:
+    """The prefix of what a job, or somebody else, has begun to write and not ended."""
+    return f"{job_directory(job_id) if job_id else INTERNAL_PREFIX}{_WRITE}"
+
+
+def generated_prefix(token: str) -> str:
+    """The prefix of synthetic shards that have no names yet."""
+    return f"{INTERNAL_PREFIX}gen-{token}/"
