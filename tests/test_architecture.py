@@ -45,9 +45,6 @@ itself; rooms of one line know nothing of each other."""
 
 KNOWN_ARROWS_UP = {
     ("dsort.options", "dsort.job.events"),
-    ("dsort.scratch.created_log", "dsort.workers.tasks"),
-    ("dsort.scratch.nodes", "dsort.workers.tasks"),
-    ("dsort.scratch.requests", "dsort.workers.tasks"),
 }
 
 PURE = (

@@ -96,7 +96,7 @@ class LocalRuntime:
     def start(self, setup: WorkerSetup, workers: int) -> None:
         """Hand ``setup`` to the first ``workers`` processes; the others end."""
         self._setup = setup
-        self._home = make_home(Path(setup.scratch), home_owner(setup))
+        self._home = make_home(Path(setup.scratch), home_owner(setup.job_id, setup.output_uri))
         self._store = IndexStore(open_home(Path(setup.scratch), self._home))
         for host in self._hosts[workers:]:
             _end(host)

@@ -8,15 +8,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from dsort.errors import StorageError
 from dsort.scratch.directory import Scratch
-from dsort.workers.tasks import CreatedShard
 
-__all__ = ["CreatedLog", "read_created_logs"]
+__all__ = ["CreatedLog", "CreatedShard", "read_created_logs"]
 
 PREFIX = "created-"
 SUFFIX = ".jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedShard:
+    """One output shard that is staged. ``checksum``: XXH3; ``receipt``: for ``publish``; ``md5``:
+    "" unless asked for."""
+
+    ordinal: int
+    checksum: str
+    receipt: str
+    md5: str = ""
 
 
 class CreatedLog:

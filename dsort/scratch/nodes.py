@@ -25,7 +25,6 @@ from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
-from dsort.workers.tasks import WorkerSetup
 
 __all__ = ["Exchange", "Homes", "Request", "Where", "home_owner", "make_home", "open_home"]
 
@@ -116,10 +115,10 @@ def _stored(scratch: Scratch, name: str) -> dict[str, object]:
     return content if isinstance(content, dict) else {}
 
 
-def home_owner(setup: WorkerSetup) -> dict[str, str]:
+def home_owner(job_id: str, output_uri: str) -> dict[str, str]:
     """Whose scratch it is."""
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"job_id": setup.job_id, "output_uri": setup.output_uri, "created": created}
+    return {"job_id": job_id, "output_uri": output_uri, "created": created}
 
 
 def _boot_id() -> str:

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.index import SortKeys
-from dsort.scratch.created_log import read_created_logs
+from dsort.scratch.created_log import CreatedShard, read_created_logs
 from dsort.scratch.index import IndexStore, OrderedRows, ShardRows
 from dsort.scratch.spill import read_spill, remove_spill
-from dsort.workers.tasks import CreatedShard
 
 __all__ = [
     "BLOCK_BYTES",

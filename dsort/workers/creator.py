@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from dsort.data.columns import Int64s
-from dsort.scratch.created_log import CreatedLog
+from dsort.scratch.created_log import CreatedLog, CreatedShard
 from dsort.scratch.index import OrderedRows
 from dsort.scratch.nodes import Homes
 from dsort.scratch.requests import OrderedRowsOf
@@ -26,7 +26,7 @@ from dsort.workers.inputs import MappedInputs
 from dsort.workers.shard_bytes import PayloadBuffer
 from dsort.workers.shard_writer import ContentCheck, ShardWriter
 from dsort.workers.slices import slices_of, slices_of_sources
-from dsort.workers.tasks import CreateDone, CreatedShard, CreateTask, OutputPiece, WorkerSetup
+from dsort.workers.tasks import CreateDone, CreateTask, OutputPiece, WorkerSetup
 from dsort.workers.writeback import Writeback
 
 __all__ = ["Creator"]

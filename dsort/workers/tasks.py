@@ -15,11 +15,11 @@ from dsort.order.mixing_counts import MixingGrid, MixingPart
 from dsort.order.rule import SortRule
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
+from dsort.scratch.created_log import CreatedShard
 
 __all__ = [
     "CreateDone",
     "CreateTask",
-    "CreatedShard",
     "CutDone",
     "CutTask",
     "DuplicatesDone",
@@ -229,17 +229,6 @@ class CreateTask:
     home: str
     want_md5: bool = False
     check_content: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CreatedShard:
-    """One output shard that is staged. ``checksum``: XXH3; ``receipt``: for ``publish``; ``md5``:
-    "" unless asked for."""
-
-    ordinal: int
-    checksum: str
-    receipt: str
-    md5: str = ""
 
 
 @dataclass(frozen=True, slots=True)

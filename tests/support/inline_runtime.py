@@ -105,7 +105,7 @@ class InlineRuntime:
         if self._moved.homes > 1:
             self._made += 1
             directory /= str(self._made)
-        home = make_home(directory, home_owner(self._setup))
+        home = make_home(directory, home_owner(self._setup.job_id, self._setup.output_uri))
         self._stores[home] = IndexStore(open_home(directory, home))
         for name, data in self._shared.items():
             self._stores[home].write_file(name, data)

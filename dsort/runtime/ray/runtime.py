@@ -329,7 +329,9 @@ class RayRuntime:
         def launch_agent(node_id: str, seat: str) -> Any:
             pinned = NodeAffinitySchedulingStrategy(node_id, soft=False)
             options = agents.options(name=agent_name(prefix, seat), scheduling_strategy=pinned)
-            return options.remote(setup.scratch, seat, home_owner(setup), alone)
+            return options.remote(
+                setup.scratch, seat, home_owner(setup.job_id, setup.output_uri), alone
+            )
 
         calls = ray_calls()
         homes = RayHomes(launch_agent, calls, self._stop)
