@@ -22,7 +22,7 @@ from dsort.data.tally import Tally
 from dsort.errors import InvariantError
 from dsort.order.cut import CutRule, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart, OutputRuns
-from dsort.scratch.created_log import CreatedShard
+from dsort.scratch.logs import CreatedShard
 from dsort.scratch.nodes import Request
 from dsort.scratch.requests import FreeBytes, LineFiles
 from dsort.storage.s3.upload import ETAGS_KEPT_MAX, Receipt

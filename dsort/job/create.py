@@ -14,7 +14,7 @@ from dsort.job.journal_entries import ShardCreated
 from dsort.job.layout import staged_prefix
 from dsort.job.plan import Ordering, Plan
 from dsort.order.cut import OutputShard
-from dsort.scratch.created_log import CreatedShard
+from dsort.scratch.logs import CreatedShard
 from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import (
     CreateDone,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dsort.errors import NamesTakenError, ObjectNotFoundError, StorageAccessError
 from dsort.job.job import Job
 from dsort.storage.bucket import Bucket
-from dsort.workers.inputs import InputShard
+from dsort.workers.source import InputShard
 
 __all__ = ["existing_names", "refuse_taken_early", "refuse_unreadable", "some_of"]
 

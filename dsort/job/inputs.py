@@ -17,7 +17,7 @@ from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.directory.files import list_broken_links
 from dsort.storage.ref import BucketRef
-from dsort.workers.inputs import InputShard
+from dsort.workers.source import InputShard
 
 __all__ = ["Place", "refuse_collisions", "refuse_early_collisions", "resolve_inputs"]
 

@@ -38,7 +38,7 @@ from dsort.stopping import StopFlag
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
-from dsort.workers.inputs import InputShard
+from dsort.workers.source import InputShard
 
 __all__ = [
     "PHASES",

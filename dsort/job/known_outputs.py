@@ -15,7 +15,7 @@ from dsort.data.tally import Tally
 from dsort.errors import ShardEndError, StorageError
 from dsort.job.layout import job_of, manifest_name
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
-from dsort.workers.inputs import InputShard
+from dsort.workers.source import InputShard
 
 __all__ = ["KnownOutput", "checksums", "compare_sizes", "known_outputs", "listed_outputs"]
 

@@ -31,7 +31,8 @@ from dsort.order.duplicates import new_keys
 from dsort.order.mixing_counts import MixingTally, judge_mixing
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.index import check_renames, check_splitters
-from dsort.scratch.requests import DistinctKeyHashes, Positions, PositionsOf, RemoveSpill
+from dsort.scratch.requests import DistinctKeyHashes, Positions, PositionsOf
+from dsort.scratch.spill import RemoveSpill
 from dsort.sizes import format_bytes
 from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import (

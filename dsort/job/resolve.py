@@ -35,7 +35,7 @@ from dsort.job.setup import reaction_rules, sort_rule, store_limits, with_part_s
 from dsort.scratch.requests import FreeBytes
 from dsort.sizes import format_bytes
 from dsort.storage.limit import StoreLimits
-from dsort.workers.inputs import INPUTS_FILE, InputShard, inputs_bytes
+from dsort.workers.source import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.workers.tasks import WorkerSetup
 
 __all__ = ["begin_attempt", "check_output_room", "resolve"]

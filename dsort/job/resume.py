@@ -32,7 +32,7 @@ from dsort.job.layout import reactions_name, report_name, staged_prefix
 from dsort.job.plan import Plan
 from dsort.order.cut import OutputShard
 from dsort.order.mixing_counts import mixing_of
-from dsort.scratch.created_log import CreatedShard
+from dsort.scratch.logs import CreatedShard
 from dsort.scratch.requests import CreatedHere
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_json

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.index import SortKeys
-from dsort.scratch.created_log import CreatedShard, read_created_logs
 from dsort.scratch.index import IndexStore, OrderedRows, ShardRows
-from dsort.scratch.spill import read_spill, remove_spill
+from dsort.scratch.logs import CreatedShard, read_created_logs
 
 __all__ = [
-    "BLOCK_BYTES",
     "CreatedHere",
     "DistinctKeyHashes",
     "FreeBytes",
@@ -31,15 +29,9 @@ __all__ = [
     "PartitionRowsOf",
     "Positions",
     "PositionsOf",
-    "RemoveSpill",
     "Sample",
     "Sampled",
-    "SpillBlock",
 ]
-
-BLOCK_BYTES = 16 << 20
-"""Of payload in one answer. Two are on their way to a worker at a time, so a node's share of the
-object store is workers x 32 MiB, whatever the size of the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,26 +188,6 @@ class Indexed:
 
 
 @dataclass(frozen=True, slots=True)
-class SpillBlock:
-    """Ranges of one partition's spill files, one after the other: ``sizes`` bytes from ``starts``
-    of the files of ``workers``. At most ``BLOCK_BYTES`` in all."""
-
-    partition: int
-    workers: tuple[int, ...]
-    starts: tuple[int, ...]
-    sizes: tuple[int, ...]
-
-    def answer(self, store: IndexStore) -> NDArray[np.uint8]:
-        block = np.empty(sum(self.sizes), np.uint8)
-        view, at = block.data, 0
-        ranges = zip(self.workers, self.starts, self.sizes, strict=True)
-        for worker, start, size in ranges:
-            read_spill(store.scratch, worker, self.partition, start, view[at : at + size])
-            at += size
-        return block
-
-
-@dataclass(frozen=True, slots=True)
 class CreatedHere:
     """The output shards that workers of this home have staged, in whatever task."""
 
@@ -251,18 +223,6 @@ class LinesOf:
                 file.seek(start)
                 pieces.append(file.read(length))
         return b"".join(pieces)
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveSpill:
-    """Free the room of partitions whose records are written."""
-
-    partitions: tuple[int, ...]
-    workers: tuple[int, ...]
-
-    def answer(self, store: IndexStore) -> None:
-        for partition in self.partitions:
-            remove_spill(store.scratch, partition, self.workers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,41 @@
-"""Spill: a record's bytes, appended to the file of its partition, one file a worker and partition.
+"""Spill files: the payload of a job's records, one file for each worker and partition.
 
-What a worker that died had appended stays in its files, unread: index files name the ranges that
-count. A partition is read back as *blocks* (one for each shard that put records in it).
+Workers append. What a worker that died had appended stays in its files, unread: index files name
+the ranges that count. A partition is read back as *blocks*, one for each shard that put records
+in it, one after the other in shard order, as if they were one file. Blocks of this node are read
+from their files; blocks of other nodes come in large pieces.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dsort.data.columns import Int64s
-from dsort.errors import StorageError
+from dsort.errors import ObjectNotFoundError, ScratchLostError, StorageError
 from dsort.scratch.directory import Scratch
+from dsort.scratch.index import IndexStore, OrderedRows
+from dsort.scratch.nodes import Homes, Where
 from dsort.storage.bucket import Buffer
 from dsort.storage.directory.files import LocalStagedObject, StorageErrors
 
-__all__ = ["SpillFiles", "SpillWriter", "read_spill", "remove_spill", "spill_name"]
-
+__all__ = [
+    "BLOCK_BYTES",
+    "RemoveSpill",
+    "SpillBlock",
+    "SpillFiles",
+    "SpillReader",
+    "SpillWriter",
+    "read_spill",
+    "remove_spill",
+    "spill_name",
+]
 
 FLUSH_BYTES = 1 << 20
 """Dirty pages are sent on their way in such pieces: under a memory limit they would otherwise fill
@@ -136,3 +152,194 @@ def _allow_open_files(wanted: int) -> None:
     if soft < wanted:
         room = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, room), hard))
+
+
+BLOCKS_IN_FLIGHT_MAX = 2
+
+
+BLOCK_BYTES = 16 << 20
+"""Of payload in one answer. Two are on their way to a worker at a time, so a node's share of the
+object store is workers x 32 MiB, whatever the size of the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpillBlock:
+    """Ranges of one partition's spill files, one after the other: ``sizes`` bytes from ``starts``
+    of the files of ``workers``. At most ``BLOCK_BYTES`` in all."""
+
+    partition: int
+    workers: tuple[int, ...]
+    starts: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    def answer(self, store: IndexStore) -> NDArray[np.uint8]:
+        block = np.empty(sum(self.sizes), np.uint8)
+        view, at = block.data, 0
+        ranges = zip(self.workers, self.starts, self.sizes, strict=True)
+        for worker, start, size in ranges:
+            read_spill(store.scratch, worker, self.partition, start, view[at : at + size])
+            at += size
+        return block
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSpill:
+    """Free the room of partitions whose records are written."""
+
+    partitions: tuple[int, ...]
+    workers: tuple[int, ...]
+
+    def answer(self, store: IndexStore) -> None:
+        for partition in self.partitions:
+            remove_spill(store.scratch, partition, self.workers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """``size`` bytes from ``start`` of a worker's file, which are wanted at ``at`` of the buffer
+    number ``buffer``."""
+
+    worker: int
+    start: int
+    size: int
+    buffer: int
+    at: int
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Ranges to ask one home for."""
+
+    home: str
+    ranges: list[_Range] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def request(self, partition: int) -> SpillBlock:
+        return SpillBlock(
+            partition,
+            tuple(each.worker for each in self.ranges),
+            tuple(each.start for each in self.ranges),
+            tuple(each.size for each in self.ranges),
+        )
+
+    def scatter(
+        self, block: np.ndarray[tuple[int], np.dtype[np.uint8]], buffers: Sequence[memoryview]
+    ) -> None:
+        """Put the answer where it is wanted."""
+        source, done = block.data, 0
+        for each in self.ranges:
+            target = buffers[each.buffer]
+            target[each.at : each.at + each.size] = source[done : done + each.size]
+            done += each.size
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """What is here already, and what is on its way."""
+
+    here: list[_Range]
+    batches: list[_Batch]
+    blocks: Iterator[np.ndarray[tuple[int], np.dtype[np.uint8]]]
+
+
+class SpillReader:
+    """Reads one partition's spill."""
+
+    def __init__(self, homes: Homes, where: Where, partition: int, rows: OrderedRows) -> None:
+        self._homes = homes
+        self._partition = partition
+        self._block_home = where.home_of[rows.block_shard]
+        self._names = where.homes
+        self._worker: Int64s = rows.block_worker
+        self._start: Int64s = rows.block_start
+        self._offsets = np.zeros(len(rows.block_bytes) + 1, np.int64)
+        np.cumsum(rows.block_bytes, out=self._offsets[1:])
+        self._files = SpillFiles(homes.store.scratch, partition)
+        self._ahead: _Fetch | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """All blocks together."""
+        return int(self._offsets[-1])
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset``."""
+        self.read_many([(buffer, offset)])
+
+    def ask_ahead(self) -> None:
+        """Have the first blocks of other homes come while something else is done: all of it is
+        going to be read at once."""
+        self._ahead = self._fetch([(self.size_bytes, 0)])
+
+    def read_many(self, wanted: Sequence[tuple[memoryview, int]]) -> None:
+        """Fill each buffer from its offset."""
+        sizes = [(len(buffer), offset) for buffer, offset in wanted]
+        fetch, self._ahead = self._ahead, None
+        if fetch is None or sizes != [(self.size_bytes, 0)]:
+            fetch = self._fetch(sizes)
+        buffers = [buffer for buffer, _ in wanted]
+        with self._there(self._homes.home):
+            for each in fetch.here:
+                target = buffers[each.buffer][each.at : each.at + each.size]
+                self._files.read_into(target, each.worker, each.start)
+        for batch in fetch.batches:
+            with self._there(batch.home):
+                batch.scatter(next(fetch.blocks), buffers)
+
+    def forget(self) -> None:
+        """What was read is in a buffer: give its pages back."""
+        self._files.forget()
+
+    def close(self) -> None:
+        """Close all files."""
+        self._files.close()
+
+    @contextlib.contextmanager
+    def _there(self, home: str) -> Iterator[None]:
+        """Spill files that are gone were removed when the partition was written, which an attempt
+        that goes on with the job may not know, or by somebody who tidies up: made again."""
+        try:
+            yield
+        except ObjectNotFoundError as error:
+            raise ScratchLostError(home, error.message) from None
+
+    def _fetch(self, wanted: Sequence[tuple[int, int]]) -> _Fetch:
+        """Ask for (size, offset) of each buffer."""
+        here: list[_Range] = []
+        batches: list[_Batch] = []
+        last: dict[str, _Batch] = {}
+        for number, (size, offset) in enumerate(wanted):
+            for home, found in self._ranges(number, size, offset):
+                if home == self._homes.home:
+                    here.append(found)
+                    continue
+                for at in range(0, found.size, BLOCK_BYTES):
+                    piece = replace(
+                        found,
+                        start=found.start + at,
+                        at=found.at + at,
+                        size=min(BLOCK_BYTES, found.size - at),
+                    )
+                    if home not in last or last[home].size_bytes + piece.size > BLOCK_BYTES:
+                        last[home] = _Batch(home)
+                        batches.append(last[home])
+                    last[home].ranges.append(piece)
+                    last[home].size_bytes += piece.size
+        asks = ((batch.home, batch.request(self._partition)) for batch in batches)
+        blocks = self._homes.ask_all(asks, in_flight_max=BLOCKS_IN_FLIGHT_MAX)
+        return _Fetch(here, batches, blocks)
+
+    def _ranges(self, buffer: int, size: int, offset: int) -> Iterator[tuple[str, _Range]]:
+        """(home, range) of what ``size`` bytes from ``offset`` lie in."""
+        done = 0
+        block = int(np.searchsorted(self._offsets, offset, side="right")) - 1
+        while done < size:
+            inside = offset + done - int(self._offsets[block])
+            room = int(self._offsets[block + 1] - self._offsets[block]) - inside
+            part = min(room, size - done)
+            if part > 0:
+                home = self._names[int(self._block_home[block])]
+                start = int(self._start[block]) + inside
+                yield home, _Range(int(self._worker[block]), start, part, buffer, done)
+            done += part
+            block += 1

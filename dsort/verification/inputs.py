@@ -34,7 +34,7 @@ from dsort.verification.read import (
     with_new_keys,
 )
 from dsort.workers.safe_names import find_unsafe, with_safe_names
-from dsort.workers.shard_bytes import ShardBytes
+from dsort.workers.source import ShardBytes
 
 __all__ = ["InputReader", "InputTable", "later_duplicates"]
 

@@ -18,7 +18,7 @@ from dsort.data.columns import Bools
 from dsort.order.content import ContentValueError, content_key
 from dsort.order.rule import SortRule
 from dsort.verification.read import ShardRecords
-from dsort.workers.shard_bytes import ShardBytes
+from dsort.workers.source import ShardBytes
 
 __all__ = ["OrderSeen", "OrderWatch", "SortValue", "natural_value", "sort_values"]
 

@@ -30,7 +30,7 @@ from dsort.verification.read import (
     member_digests,
     output_records,
 )
-from dsort.workers.shard_bytes import ShardBytes
+from dsort.workers.source import ShardBytes
 
 __all__ = [
     "OutputReader",

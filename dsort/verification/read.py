@@ -32,8 +32,7 @@ from dsort.data.records import STRAY_SALT, FormedRecords, split_names
 from dsort.order.duplicates import repeated_hashes
 from dsort.stopping import StopFlag
 from dsort.storage.bucket import Bucket, ReadObject
-from dsort.workers.shard_bytes import PayloadBuffer, ShardBytes
-from dsort.workers.slices import slices_of
+from dsort.workers.source import PayloadBuffer, ShardBytes, slices_of
 
 __all__ = [
     "DIGEST_BYTES",

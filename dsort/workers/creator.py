@@ -16,18 +16,15 @@ from typing import Protocol
 import numpy as np
 
 from dsort.data.columns import Int64s
-from dsort.scratch.created_log import CreatedLog, CreatedShard
 from dsort.scratch.index import OrderedRows
+from dsort.scratch.logs import CreatedLog, CreatedShard
 from dsort.scratch.nodes import Homes
 from dsort.scratch.requests import OrderedRowsOf
-from dsort.scratch.spill_reader import SpillReader
+from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket
-from dsort.workers.inputs import MappedInputs
-from dsort.workers.shard_bytes import PayloadBuffer
-from dsort.workers.shard_writer import ContentCheck, ShardWriter
-from dsort.workers.slices import slices_of, slices_of_sources
+from dsort.workers.shard_writer import ContentCheck, ShardWriter, Writeback
+from dsort.workers.source import MappedInputs, PayloadBuffer, slices_of, slices_of_sources
 from dsort.workers.tasks import CreateDone, CreateTask, OutputPiece, WorkerSetup
-from dsort.workers.writeback import Writeback
 
 __all__ = ["Creator"]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import xxhash
 
+from dsort.containers.tar.header import renamed
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.index import RecordIndex, Segments
 from dsort.data.members import MemberKind, MemberTable
@@ -18,20 +20,26 @@ from dsort.errors import (
     DuplicateError,
     KeyMapError,
     ShardEndError,
+    StorageError,
     StrayMemberError,
     UnsafeNameError,
 )
 from dsort.order.partitions import Partitioning
+from dsort.scratch.index import IndexStore
+from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import Homes
-from dsort.scratch.reaction_log import LineWriter, ReactionLog, lines_file
 from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import Bucket
-from dsort.workers.inputs import open_input
-from dsort.workers.renaming import rename_records
-from dsort.workers.safe_names import find_unsafe, shown_changes, with_safe_names
-from dsort.workers.shard_bytes import PayloadBuffer, ShardBytes, Window
-from dsort.workers.slices import hash_records, slices_of
+from dsort.workers.safe_names import find_unsafe, shown_changes, with_new_headers, with_safe_names
 from dsort.workers.sort_keys import sort_keys
+from dsort.workers.source import (
+    PayloadBuffer,
+    ShardBytes,
+    Window,
+    hash_records,
+    open_input,
+    slices_of,
+)
 from dsort.workers.tasks import ExtractDone, ExtractTask, WorkerSetup
 
 __all__ = ["Extractor"]
@@ -128,7 +136,7 @@ class Extractor:
         group = self._groups(shard.name, members, records, tally)  # the key map knows no new names
         if task.renames:
             told: list[str] = []
-            members, records = rename_records(self._store, task, shard, members, records, told)
+            members, records = _rename_records(self._store, task, shard, members, records, told)
             tally.tell("duplicate_keys_renamed", told, len(told))
         index = self._index(shard, members, records, group)
         if group is not None and (group < 0).any():
@@ -369,3 +377,37 @@ def _shown(name: bytes) -> str:
 def _no_members() -> MemberTable:
     none = np.zeros(0, np.int64)
     return MemberTable(BytesColumn.of([]), np.zeros(0, np.uint8), none, none, none, none)
+
+
+def _rename_records(
+    store: IndexStore,
+    task: ExtractTask,
+    shard: ShardBytes,
+    members: MemberTable,
+    records: FormedRecords,
+    told: list[str],
+) -> tuple[MemberTable, FormedRecords]:
+    """The member table with the new names, and literals with the headers that say so; and the same
+    records with their new keys. ``told`` gets a text for each of these."""
+    positions = store.positions(task.renames)
+    start, stop = np.searchsorted(positions.array("shard"), [task.shard, task.shard + 1]).tolist()
+    if start == stop:
+        return members, records
+    names = members.names.tolist()
+    new_headers: dict[int, bytes] = {}
+    key_bytes = records.key_bytes.tolist()
+    ordinals = positions.array("ordinal", start, stop).tolist()
+    if max(ordinals) >= len(records.member_offsets) - 1:
+        raise StorageError(f"{task.renames} has new keys for records that {task.name} has not")
+    new_keys = positions.bytes_column("keys", start, stop).tolist()
+    keys_of = dict(zip(ordinals, new_keys, strict=True))
+    for ordinal, new_key in keys_of.items():
+        told.append(f"{task.name}: {_shown(records.keys[ordinal])} → {_shown(new_key)}")
+        first, last = records.member_offsets[ordinal : ordinal + 2].tolist()
+        for row in records.member_rows[first:last].tolist():
+            names[row] = new_key + names[row][key_bytes[row] :]
+            headers_bytes = int(members.payload_start[row] - members.range_start[row])
+            headers = shard.at(int(members.range_start[row]), headers_bytes)
+            new_headers[row] = renamed(members.literals.get(row, b"") + headers, names[row])
+    named = with_new_headers(replace(members, names=BytesColumn.of(names)), new_headers)
+    return named, records.with_keys(keys_of, named)

@@ -20,10 +20,10 @@ from dsort.order.mixing_counts import count_part
 from dsort.order.rule import SortRule
 from dsort.order.sort import order_rows
 from dsort.scratch.index import OrderedRows, PartitionRows
+from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import Homes, Where
-from dsort.scratch.reaction_log import LineWriter, lines_file, reaction_line
 from dsort.scratch.requests import KeyHashes, KeyRows, KeysOf, OrderedRowsOf, PartitionRowsOf
-from dsort.workers.inputs import read_inputs
+from dsort.workers.source import read_inputs
 from dsort.workers.tasks import (
     CutDone,
     CutTask,

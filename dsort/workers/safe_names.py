@@ -11,9 +11,15 @@ from dsort.containers.tar.header import link_target, other_name, renamed, retarg
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberKind, MemberTable
 from dsort.naming.safe_names import new_safe_names, safe_name, unsafe_links, unsafe_rows
-from dsort.workers.shard_bytes import ShardBytes
+from dsort.workers.source import ShardBytes
 
-__all__ = ["UnsafeNames", "find_unsafe", "shown_changes", "with_new_headers", "with_safe_names"]
+__all__ = [
+    "UnsafeNames",
+    "find_unsafe",
+    "shown_changes",
+    "with_new_headers",
+    "with_safe_names",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dsort.scratch.nodes import Homes
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.storage.bucket import Bucket, StagedObject
 from dsort.storage.process_limits import is_no_thread
-from dsort.workers.shard_bytes import PayloadBuffer
+from dsort.workers.source import PayloadBuffer
 from dsort.workers.tasks import SealDone, SealTask, StagedShard
 
 __all__ = ["Sealer"]

@@ -15,7 +15,7 @@ from dsort.errors import ContentKeyError
 from dsort.order.content import ContentValueError, content_key
 from dsort.order.rule import SortRule
 from dsort.order.sort import big_int_words, float_words, natural_keys
-from dsort.workers.shard_bytes import ShardBytes
+from dsort.workers.source import ShardBytes
 
 __all__ = ["sort_keys"]
 

@@ -13,9 +13,9 @@ from dsort.keymap.match import KeyMap
 from dsort.order.cut import CutRule, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart
 from dsort.order.rule import SortRule
+from dsort.scratch.logs import CreatedShard
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
-from dsort.scratch.created_log import CreatedShard
 
 __all__ = [
     "CreateDone",

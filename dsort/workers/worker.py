@@ -10,7 +10,7 @@ from dsort.workers.creator import Creator
 from dsort.workers.extractor import Extractor
 from dsort.workers.orderer import Orderer
 from dsort.workers.sealer import Sealer
-from dsort.workers.shard_bytes import PayloadBuffer
+from dsort.workers.source import PayloadBuffer
 from dsort.workers.tasks import (
     CreateTask,
     CutTask,

@@ -12,14 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dsort.scratch.created_log import read_created_logs
 
 from dsort import api
 from dsort.errors import ChangedInputError, JobConflictError
 from dsort.job.events import RunOptions
-from dsort.job.layout import journal_prefix, lease_name
-from dsort.job.lease import decode_lease, encode_lease
-from dsort.scratch.created_log import read_created_logs
+from dsort.job.journal import journal_prefix
+from dsort.job.lease import decode_lease, encode_lease, lease_name
 from dsort.scratch.directory import Scratch
+from dsort.scratch.logs import read_created_logs
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.coordinators import Coordinators

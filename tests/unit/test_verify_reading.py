@@ -115,7 +115,6 @@ def test_verification_uses_nothing_that_a_job_has_planned() -> None:
         "dsort.workers.extractor",
         "dsort.scratch.index",
         "dsort.workers.orderer",
-        "dsort.workers.renaming",
         "dsort.workers.sealer",
         "dsort.workers.sort_keys",
     }

@@ -1,21 +1,36 @@
-"""What reactions did in one shard: counts for everybody, and each name in a file of its own.
+"""Logs in scratch: JSON lines about what reactions did, and about output shards that are staged.
 
-A line is JSON: ``kind``, ``shard``, ``name`` (of a member or record; absent where the line is about
-the shard) and ``count`` (absent where it is 1). The files stay where they were written until the
-coordinator puts them together, so that names take nobody's memory.
+Reactions: counts for everybody, and each name in a file of its own. A line has ``kind``,
+``shard``, ``name`` (of a member or record; absent where the line is about the shard) and
+``count`` (absent where it is 1). The files stay where they were written until the coordinator
+puts them together, so that names take nobody's memory.
+
+Staged shards: a create task has many output shards, and is answered when all are staged. Each
+shard is logged as soon as its receipt has come, so that a resumed job need not write it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from json.encoder import encode_basestring_ascii
 
 from dsort.data.tally import Tally
+from dsort.errors import StorageError
 from dsort.scratch.directory import Scratch
 from dsort.storage.directory.files import StorageErrors
 
-__all__ = ["LineWriter", "ReactionLog", "lines_file", "reaction_line"]
+__all__ = [
+    "CreatedLog",
+    "CreatedShard",
+    "LineWriter",
+    "ReactionLog",
+    "lines_file",
+    "reaction_line",
+    "read_created_logs",
+]
 
 LINES_AT_ONCE = 10_000
 
@@ -105,3 +120,55 @@ class ReactionLog(Tally):
         if self._writer is not None:
             self._writer.close()
         return Tally(self.counts, self.samples)
+
+
+PREFIX = "created-"
+SUFFIX = ".jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedShard:
+    """One output shard that is staged. ``checksum``: XXH3; ``receipt``: for ``publish``; ``md5``:
+    "" unless asked for."""
+
+    ordinal: int
+    checksum: str
+    receipt: str
+    md5: str = ""
+
+
+class CreatedLog:
+    """The list of one worker; lines are appended, each whole."""
+
+    def __init__(self, scratch: Scratch, worker: int) -> None:
+        self._scratch = scratch
+        self._name = f"{PREFIX}{worker}{SUFFIX}"
+
+    def append(self, shard: CreatedShard) -> None:
+        """Put down a shard that is staged."""
+        row = [shard.ordinal, shard.checksum, shard.receipt, shard.md5]
+        self._scratch.append(self._name, json.dumps(row).encode() + b"\n")
+
+
+def read_created_logs(scratch: Scratch) -> list[CreatedShard]:
+    """What all workers of a home have put down; of a line that was cut off, nothing.
+    ``StorageError`` for a line that is no such row."""
+    names = [name for name in scratch.names() if name.startswith(PREFIX) and name.endswith(SUFFIX)]
+    return [
+        shard
+        for name in sorted(names, key=scratch.written_ns)
+        for shard in _shards(name, scratch.read(name))
+    ]
+
+
+def _shards(name: str, data: bytes) -> Iterator[CreatedShard]:
+    for number, line in enumerate(data.split(b"\n")[:-1], 1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        match row:
+            case [int(ordinal), str(checksum), str(receipt), str(md5)] if ordinal >= 0:
+                yield CreatedShard(ordinal, checksum, receipt, md5)
+            case _:
+                raise StorageError(f"line {number} of {name} in scratch tells of no output shard")

@@ -1,0 +1,401 @@
+"""Input shards as workers read them: names and sizes of all, and the bytes of one.
+
+A shard that can be mapped or that fits in the worker's buffer is one view. A larger shard is
+scanned window by window and read a second time, in order, when its payload is moved. Payload is
+handed on as slices of these views, which the kernel gathers: nothing is assembled in fresh memory.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+
+from dsort.containers.tar.scan import TarScanner, scan
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.index import Segments
+from dsort.data.members import MemberTable
+from dsort.errors import ChangedInputError, StorageError
+from dsort.scratch.columns import columns_bytes
+from dsort.scratch.directory import Scratch
+from dsort.scratch.index import IndexStore
+from dsort.storage.bucket import Bucket, ReadObject
+from dsort.storage.directory.files import LocalStagedObject, StorageErrors
+
+__all__ = [
+    "INPUTS_FILE",
+    "InputShard",
+    "MappedInputs",
+    "PayloadBuffer",
+    "ShardBytes",
+    "Spool",
+    "Window",
+    "hash_records",
+    "inputs_bytes",
+    "open_input",
+    "read_inputs",
+    "slices_of",
+    "slices_of_sources",
+]
+
+WINDOW_ROWS_MAX = 65536
+WINDOW_BYTES_MAX = 8 << 20
+"""A shard larger than the buffer is read twice. Small windows leave memory to the page cache, so
+that the second time it is still there: under a limit both come out of one purse."""
+
+
+class PayloadBuffer:
+    """The one large buffer of a worker, allocated once: fresh memory costs more than the copy."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self._array: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None
+
+    def view(self, size_bytes: int) -> memoryview:
+        """The first ``size_bytes`` of the buffer, writable."""
+        if self._array is None:
+            self._array = np.empty(self.size_bytes, np.uint8)
+        return self._array.data[:size_bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Rows ``row:stop`` lie in ``view``, whose first byte is byte ``base`` of the shard."""
+
+    row: int
+    stop: int
+    view: memoryview
+    base: int
+
+
+class ShardBytes:
+    """One opened input shard."""
+
+    def __init__(
+        self,
+        name: str,
+        source: ReadObject,
+        buffer: PayloadBuffer,
+        *,
+        mapped: bool,
+        spool: Scratch | None = None,
+    ) -> None:
+        """``spool``: the directory for shards that do not fit and are not to be fetched twice."""
+        self.name = name
+        self.size_bytes = source.info.size_bytes
+        self._info = source.info
+        self._source: ReadObject | Spool = source
+        self._buffer = buffer
+        self._window_bytes = min(buffer.size_bytes, WINDOW_BYTES_MAX)
+        self.whole: memoryview | None = source.mapping() if mapped else None
+        if self.whole is None and self.size_bytes <= buffer.size_bytes:
+            self.whole = buffer.view(self.size_bytes)
+            source.read_into(self.whole, 0)
+            source.forget()  # it is in the buffer
+        elif self.whole is None and spool is not None and not source.rereads_cheaply:
+            self._source = Spool(source, spool)
+
+    def close(self) -> None:
+        """Let go of the view, and of a spool; the source is its opener's."""
+        self.whole = None
+        if isinstance(self._source, Spool):
+            self._source.close()
+
+    def members(self) -> MemberTable:
+        """The members of the shard; ``CorruptShardError`` if it cannot be read whole."""
+        if self.whole is not None:
+            return scan(self.name, self.whole)
+        scanner = TarScanner(self.name, self.size_bytes)
+        while not scanner.done:
+            offset, needed = scanner.next_offset, scanner.window_bytes_min
+            size = min(max(self._window_bytes, needed), self.size_bytes - offset)
+            if size <= 0:
+                break
+            # Headers larger than the buffer (the format bounds them) get a window of their own.
+            fits = size <= self._buffer.size_bytes
+            window = self._buffer.view(size) if fits else memoryview(bytearray(size))
+            self._source.read_into(window, offset)
+            scanner.feed(window, offset)
+        return scanner.finish()
+
+    def at(self, start: int, length: int) -> bytes:
+        """A few bytes of the shard."""
+        if self.whole is not None:
+            return bytes(self.whole[start : start + length])
+        data = bytearray(length)
+        self._source.read_into(memoryview(data), start)
+        return bytes(data)
+
+    def pieces(self) -> Iterator[memoryview]:
+        """All bytes of the shard, in order, a buffer at a time."""
+        if self.whole is not None:
+            yield self.whole
+            return
+        for at in range(0, self.size_bytes, self._window_bytes):
+            window = self._buffer.view(min(self._window_bytes, self.size_bytes - at))
+            self._source.read_into(window, at)
+            yield window
+
+    def windows(self, segments: Segments) -> Iterator[Window]:
+        """Views that between them hold every record of ``segments``, in row order. Each is valid
+        until the next. A record too large for the buffer comes as a window without rows and is to
+        be read by :meth:`stream`."""
+        count = len(segments.offsets) - 1
+        if self.whole is not None:
+            if count:
+                yield Window(0, count, self.whole, 0)
+            return
+        low, high = _extents(segments)
+        row = 0
+        while row < count:
+            span = slice(row, row + WINDOW_ROWS_MAX)
+            lowest = np.minimum.accumulate(low[span])
+            highest = np.maximum.accumulate(high[span])
+            fits = highest - lowest <= self._window_bytes
+            run = len(fits) if fits.all() else int(np.argmin(fits))
+            base = int(lowest[run - 1]) if run else 0
+            view = self._buffer.view(int(highest[run - 1]) - base if run else 0)
+            self._source.read_into(view, base)
+            yield Window(row, row + run, view, base)
+            row += max(run, 1)
+
+    def stream(self, segments: Segments, row: int) -> Iterator[memoryview]:
+        """The bytes of one record, a buffer at a time."""
+        literals = np.ascontiguousarray(segments.literals).data
+        for i in range(int(segments.offsets[row]), int(segments.offsets[row + 1])):
+            start, length = int(segments.start[i]), int(segments.length[i])
+            if start < 0:
+                yield literals[-1 - start : -1 - start + length]
+                continue
+            for at in range(start, start + length, self._window_bytes):
+                size = min(self._window_bytes, start + length - at)
+                window = self._buffer.view(size)
+                self._source.read_into(window, at)
+                yield window
+
+
+def _extents(segments: Segments) -> tuple[Int64s, Int64s]:
+    """For each record, the first byte in the shard and the byte after its last; literals apart."""
+    if len(segments.offsets) < 2:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    real = segments.start >= 0
+    first = np.where(real, segments.start, np.iinfo(np.int64).max)
+    end = np.where(real, segments.start + segments.length, 0)
+    low = np.minimum.reduceat(first, segments.offsets[:-1])
+    high = np.maximum.reduceat(end, segments.offsets[:-1])
+    return np.minimum(low, high), high
+
+
+INPUTS_FILE = "inputs.col"
+SPARE_FILES = 128
+_NAMES = ("utf-8", "surrogateescape")
+OPEN_TRIES_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class InputShard:
+    """One resolved input shard. ``etag`` pins its content for the length of the job."""
+
+    name: str
+    size_bytes: int
+    mtime_ns: int
+    etag: str
+
+
+def inputs_bytes(inputs: Sequence[InputShard]) -> bytes:
+    """The job's inputs as the file ``INPUTS_FILE``, which all homes get."""
+    return columns_bytes(
+        {
+            "names": _texts(shard.name for shard in inputs),
+            "size_bytes": np.array([shard.size_bytes for shard in inputs], np.int64),
+            "mtime_ns": np.array([shard.mtime_ns for shard in inputs], np.int64),
+            "etags": _texts(shard.etag for shard in inputs),
+        }
+    )
+
+
+def read_inputs(store: IndexStore) -> list[InputShard]:
+    """The inputs that were shared."""
+    file = store.columns(INPUTS_FILE)
+    names = [name.decode(*_NAMES) for name in file.bytes_column("names").tolist()]
+    count = len(names)
+    etags = [etag.decode(*_NAMES) for etag in file.bytes_column("etags", 0, count).tolist()]
+    sizes = file.array("size_bytes", 0, count).tolist()
+    times = file.array("mtime_ns", 0, count).tolist()
+    return list(map(InputShard, names, sizes, times, etags))
+
+
+def _texts(values: Iterable[str]) -> BytesColumn:
+    return BytesColumn.of([value.encode(*_NAMES) for value in values])
+
+
+def open_input(bucket: Bucket, name: str, size_bytes: int, etag: str) -> ReadObject:
+    """Open an input shard; ``ChangedInputError`` unless it is what the job resolved.
+
+    ``StorageError`` if a store tells of another size, and that it is the same object: what came is
+    short, several times over."""
+    for _ in range(OPEN_TRIES_MAX):
+        source = bucket.open(name)
+        told = source.info
+        if told.is_still(size_bytes, etag):
+            return source
+        source.close()
+        if told.etag != etag:
+            raise ChangedInputError(
+                f"input shard {name} changed while the job ran",
+                hint="start the job again once nothing writes to its inputs",
+            )
+    raise StorageError(
+        f"cannot read {name} in bucket {bucket.uri}: the store gives {told.size_bytes:,} of its "
+        f"{size_bytes:,} bytes",
+        hint="look at the store, and at proxies on the way to it",
+    )
+
+
+class MappedInputs:
+    """Mapped input shards by ordinal; the least recently used are let go beyond ``open_max``."""
+
+    def __init__(self, bucket: Bucket, store: IndexStore, *, open_max: int) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = open_max + SPARE_FILES
+        if soft < wanted:
+            soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        self.open_max = max(min(open_max, soft - SPARE_FILES), 1)
+        self._bucket = bucket
+        self._store = store
+        self._inputs: list[InputShard] = []
+        self._open: OrderedDict[int, tuple[ReadObject, memoryview]] = OrderedDict()
+
+    def views(self, shards: Iterable[int]) -> Mapping[int, memoryview]:
+        """The content of each named shard; at most ``open_max`` of them in one call."""
+        wanted = list(shards)
+        found = {shard: self._view(shard) for shard in wanted}
+        while len(self._open) > max(self.open_max, len(wanted)):
+            _, (source, _view) = self._open.popitem(last=False)
+            source.close()
+        return found
+
+    def close(self) -> None:
+        """Let go of all of them."""
+        for source, _view in self._open.values():
+            source.close()
+        self._open.clear()
+
+    def _view(self, shard: int) -> memoryview:
+        if shard in self._open:
+            self._open.move_to_end(shard)
+            return self._open[shard][1]
+        if not self._inputs:
+            self._inputs = read_inputs(self._store)
+        expected = self._inputs[shard]
+        source = open_input(self._bucket, expected.name, expected.size_bytes, expected.etag)
+        view = source.mapping()
+        if view is None:
+            source.close()
+            raise StorageError(
+                f"input shard {expected.name} cannot be mapped here", hint="use --move spill"
+            )
+        self._open[shard] = (source, view)
+        return view
+
+
+def slices_of(view: memoryview, segments: Segments, base: int = 0) -> list[memoryview]:
+    """One slice a segment, in order; ``view`` begins at byte ``base`` of the source."""
+    starts = segments.start - base
+    if len(segments.literals) == 0:
+        ends = starts + segments.length
+        return [view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return _with_literals(
+        [view] * len(starts), segments, np.where(segments.start < 0, segments.start, starts)
+    )
+
+
+def slices_of_sources(
+    views: Mapping[int, memoryview], source: Int32s, segments: Segments
+) -> list[memoryview]:
+    """One slice a segment; record ``i``'s segments are in ``views[source[i]]``."""
+    counts = np.diff(segments.offsets)
+    of_segment = np.repeat(source, counts).tolist()
+    if len(segments.literals) == 0:
+        ends = segments.start + segments.length
+        return [
+            views[v][a:b]
+            for v, a, b in zip(of_segment, segments.start.tolist(), ends.tolist(), strict=True)
+        ]
+    return _with_literals([views[v] for v in of_segment], segments, segments.start)
+
+
+def _with_literals(
+    views: list[memoryview], segments: Segments, starts: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> list[memoryview]:
+    literals = np.ascontiguousarray(segments.literals).data
+    return [
+        view[start : start + length] if start >= 0 else literals[-1 - start : -1 - start + length]
+        for view, start, length in zip(
+            views, starts.tolist(), segments.length.tolist(), strict=True
+        )
+    ]
+
+
+def hash_records(slices: Sequence[memoryview], segment_offsets: Sequence[int]) -> UInt64s:
+    """XXH3 of each record's bytes; record ``i`` is ``slices[offsets[i]:offsets[i + 1]]``."""
+    if len(slices) == len(segment_offsets) - 1:
+        return np.fromiter(map(xxhash.xxh3_64_intdigest, slices), np.uint64, len(slices))
+    hashes = np.empty(len(segment_offsets) - 1, np.uint64)
+    for record in range(len(hashes)):
+        state = xxhash.xxh3_64()
+        for piece in slices[segment_offsets[record] : segment_offsets[record + 1]]:
+            state.update(piece)
+        hashes[record] = state.intdigest()
+    return hashes
+
+
+GAP_BYTES = 1 << 20
+
+
+class Spool:
+    """Reads of ``source`` that pass by a file without a name, which is gone with ``close``."""
+
+    def __init__(self, source: ReadObject, scratch: Scratch) -> None:
+        self._source = source
+        self._scratch = str(scratch)
+        self._have = 0
+        with StorageErrors(f"spool {source.info.name}", self._scratch):
+            fd = scratch.open_nameless()
+        self._file = LocalStagedObject(fd, f"spool of {source.info.name}", self._scratch)
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset`` of the shard."""
+        end = offset + len(buffer)
+        if end > self._source.info.size_bytes:
+            raise StorageError(
+                f"{self._source.info.name} ended at byte {self._source.info.size_bytes:,}, "
+                f"{end:,} expected"
+            )
+        if offset > self._have:
+            self._catch_up(offset)
+        known = max(min(self._have, end) - offset, 0)
+        if known:
+            self._file.read_into(buffer[:known], offset)
+        if known < len(buffer):
+            self._fetch(buffer[known:])
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
+
+    def _catch_up(self, offset: int) -> None:
+        """Fetch all up to ``offset``: sources like this are read in order."""
+        gap = memoryview(bytearray(min(GAP_BYTES, offset - self._have)))
+        while self._have < offset:
+            self._fetch(gap[: min(len(gap), offset - self._have)])
+
+    def _fetch(self, buffer: memoryview) -> None:
+        self._source.read_into(buffer, self._have)
+        self._file.write_at(self._have, [buffer])
+        self._have += len(buffer)
