@@ -67,7 +67,7 @@ the same answer, on every machine."""
 
 RAY_MODULE = "dsort/runtime/ray/runtime.py"
 
-CATCHES_ALL = {"dsort/runtime/answers.py", "dsort/stopping.py"}
+CATCHES_ALL = {"dsort/runtime/base.py", "dsort/stopping.py"}
 """Where an error of any kind is handed on to another process or thread, whole."""
 
 UNPICKLES = {

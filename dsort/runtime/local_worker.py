@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from dsort.errors import DsortError
-from dsort.runtime.answers import answer
+from dsort.runtime.base import answer
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Homes, open_home
 from dsort.workers.worker import Worker

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.closing import Closing
-from dsort.runtime.answers import settle
+from dsort.runtime.base import settle
 from dsort.service.jobs.rows import EventRow
 from dsort.service.jobs.store import JobStore
 

@@ -20,11 +20,18 @@ from dsort.errors import (
     StorageError,
     WorkerLostError,
 )
-from dsort.runtime.ray.agent import NodeAgent, agent_name, node_of, seat_of
-from dsort.runtime.ray.exchange import ANSWER_SECONDS_MAX, RayCalls, RayExchange
 from dsort.runtime.ray.messages import located
-from dsort.runtime.ray.nodes import Needs
-from dsort.runtime.ray.scratch_nodes import RayHomes
+from dsort.runtime.ray.runtime import Needs
+from dsort.runtime.ray.scratch_nodes import (
+    ANSWER_SECONDS_MAX,
+    NodeAgent,
+    RayCalls,
+    RayExchange,
+    RayHomes,
+    agent_name,
+    node_of,
+    seat_of,
+)
 from dsort.stopping import StopFlag
 from tests.support.traps import FileBytes
 

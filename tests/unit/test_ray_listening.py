@@ -8,8 +8,12 @@ import psutil
 import pytest
 
 from dsort.errors import WorkerLostError
-from dsort.runtime.ray.address import is_only_on_loopback
-from dsort.runtime.ray.listeners import check_loopback, listeners, listening_words
+from dsort.runtime.ray.cluster import (
+    check_loopback,
+    is_only_on_loopback,
+    listeners,
+    listening_words,
+)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::ffff:127.0.0.1", "::1", "127.3.2.1"])

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from dsort.errors import JobStoppedError, WorkerLostError
+from dsort.runtime.ray.cluster import RayStay, join_ray, start_ray
 from dsort.runtime.ray.directory import FILES_CHARACTERS_MAX, ray_files
-from dsort.runtime.ray.session import RayStay, join_ray, start_ray
 from dsort.stopping import StopFlag
 
 

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from dsort.errors import WorkerLostError
-from dsort.runtime.ray.version import RAY_VERSION_MIN, check_ray_version
+from dsort.runtime.ray.cluster import RAY_VERSION_MIN, check_ray_version
 from tests.support.cluster_files import project
 from tests.support.commands import ROOT, CommandLine
 
@@ -72,7 +72,7 @@ def test_nothing_is_started_or_joined_before(tmp_path: Path, options: list[str])
 def test_a_service_does_not_begin_with_it(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsort.runtime.ray.version.version", lambda name: "2.49.2")
+    monkeypatch.setattr("dsort.runtime.ray.cluster.version", lambda name: "2.49.2")
     state = str(tmp_path / "state")
     ended = cli("serve", "--no-auth", "--ray", "--state-dir", state, "--port", "0")
     assert ended.code == 5

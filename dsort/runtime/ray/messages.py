@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dsort.errors import DsortError, InvariantError, StorageError, WorkerLostError
-from dsort.runtime.ray.address import PORT_HINT
+from dsort.runtime.ray.cluster import PORT_HINT
 
 __all__ = ["bug", "cause", "explain", "first_line", "listed", "located", "node_words"]
 

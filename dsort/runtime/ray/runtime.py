@@ -11,28 +11,40 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 import secrets
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dsort.errors import DsortError, SpecError, StorageError, WorkerLostError
-from dsort.runtime.ray.address import check_form, is_only_on_loopback
-from dsort.runtime.ray.agent import AGENT_THREADS, NAMESPACE, agent_name, remove_scratch
-from dsort.runtime.ray.exchange import RayCalls
-from dsort.runtime.ray.messages import bug, explain, first_line, listed
-from dsort.runtime.ray.nodes import Needs, words_of
-from dsort.runtime.ray.scratch_nodes import RayHomes
-from dsort.runtime.ray.session import RayStay, join_ray, start_ray
-from dsort.runtime.ray.version import check_ray_version
-from dsort.runtime.ray.worker import Place
-from dsort.runtime.ray.workers import RayCrew
+from dsort.runtime.ray.cluster import (
+    RayStay,
+    check_form,
+    check_ray_version,
+    is_only_on_loopback,
+    join_ray,
+    start_ray,
+)
+from dsort.runtime.ray.messages import bug, explain, first_line, listed, node_words
+from dsort.runtime.ray.scratch_nodes import (
+    AGENT_THREADS,
+    NAMESPACE,
+    RayCalls,
+    RayHomes,
+    agent_name,
+    remove_scratch,
+)
+from dsort.runtime.ray.workers import Place, RayCrew
 from dsort.scratch.nodes import Request, home_owner
 from dsort.stopping import StopFlag
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
+
+__all__ = ["Needs", "words_of"]
 
 if "ray" not in sys.modules:  # it reads its environment once
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -102,9 +114,9 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
     class DsortWorker:
         def __init__(self, setup: bytes, number: int, prefix: str) -> None:
             see_what_we_see()
-            from dsort.runtime.ray.exchange import RayExchange
             from dsort.runtime.ray.runtime import ray_calls
-            from dsort.runtime.ray.worker import RayWorker
+            from dsort.runtime.ray.scratch_nodes import RayExchange
+            from dsort.runtime.ray.workers import RayWorker
 
             exchange = RayExchange(prefix, ray_calls())
             # What our driver has put into Ray's object store, never a file (see the architecture).
@@ -123,7 +135,7 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
     class DsortAgent:
         def __init__(self, scratch: str, seat: str, owner: dict[str, str], alone: bool) -> None:
             see_what_we_see()
-            from dsort.runtime.ray.agent import NodeAgent
+            from dsort.runtime.ray.scratch_nodes import NodeAgent
 
             address = None if alone else ray.util.get_node_ip_address()
             self._agent = NodeAgent(scratch, seat, owner, address)
@@ -150,7 +162,7 @@ class RayRuntime:
     this process is connected to or, if there is none, one of the job's own, which ends with
     ``close`` and leaves nothing. Ray is begun or joined while the caller goes on; that it could not
     be is raised (``WorkerLostError``) where Ray is needed first. ``resources`` and ``labels``: what
-    a worker needs of its node (see :class:`~dsort.runtime.ray.nodes.Needs`).
+    a worker needs of its node (see :class:`~dsort.runtime.ray.runtime.Needs`).
     """
 
     name = "ray"
@@ -436,3 +448,66 @@ def _on_loopback() -> Iterator[None]:
         yield
     finally:
         constants.ENABLE_RAY_CLUSTER = before
+
+
+Node = Mapping[str, Any]
+"""A row of ``ray.nodes()``."""
+
+_ONE_OF = re.compile(r"in\((.*)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a worker needs of its node besides a CPU.
+
+    ``resources``: custom resources that it takes. ``labels``: a label selector of Ray: a value is
+    ``x``, ``!x``, ``in(x, y)`` or ``!in(x, y)``.
+    """
+
+    resources: Mapping[str, float] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, amount in self.resources.items():
+            if not amount > 0 or name in ("", "CPU", "GPU", "memory", "object_store_memory"):
+                raise SpecError(
+                    f"--ray-resources: {name!r}: {amount} is no custom resource of a node",
+                    hint="a worker takes one CPU; name what the nodes were given besides, and how "
+                    "much of it a worker takes",
+                )
+
+    def __bool__(self) -> bool:
+        return bool(self.resources or self.labels)
+
+    def __str__(self) -> str:
+        needed = [f"{amount:g} of {name}" for name, amount in sorted(self.resources.items())]
+        needed += [f"label {key}={value}" for key, value in sorted(self.labels.items())]
+        return ", ".join(["one CPU", *needed])
+
+    def workers(self, node: Node) -> int:
+        """How many workers ``node`` can host when it has nothing else to do."""
+        if not node["Alive"]:
+            return 0
+        labels = node.get("Labels") or {}
+        if not all(_selects(value, labels.get(key)) for key, value in self.labels.items()):
+            return 0
+        there = node["Resources"]
+        rooms = [there.get(name, 0) // amount for name, amount in self.resources.items()]
+        return int(min([there.get("CPU", 0), *rooms]))
+
+    def hosts(self, nodes: Iterable[Node]) -> list[Node]:
+        """Those of ``nodes`` that can host a worker."""
+        return [node for node in nodes if self.workers(node) > 0]
+
+
+def words_of(node: Node) -> str:
+    """A node in words."""
+    return node_words(node["NodeManagerHostname"], node["NodeManagerAddress"], node["NodeID"])
+
+
+def _selects(wanted: str, value: str | None) -> bool:
+    """Whether a node whose label is ``value`` (None: it has none) is what a selector asks for."""
+    positive = wanted.removeprefix("!")
+    several = _ONE_OF.fullmatch(positive)
+    values = [each.strip() for each in several[1].split(",")] if several else [positive]
+    return (value in values) == (positive == wanted)

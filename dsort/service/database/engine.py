@@ -32,7 +32,7 @@ from sqlalchemy.exc import (
 from dsort.closing import Closing
 from dsort.data.total_json import from_json, to_json
 from dsort.errors import SpecError, StorageError
-from dsort.runtime.answers import settle
+from dsort.runtime.base import settle
 from dsort.service.database.tables import locks
 
 __all__ = [

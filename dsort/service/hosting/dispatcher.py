@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from dsort.closing import Closing
 from dsort.errors import DsortError, NotFoundError, WorkerLostError
 from dsort.job.setup import cores
-from dsort.runtime.answers import settle
-from dsort.runtime.ray.version import check_ray_version
+from dsort.runtime.base import settle
+from dsort.runtime.ray.cluster import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.hosting.environment import Surroundings

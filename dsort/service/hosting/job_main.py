@@ -31,7 +31,7 @@ from dsort.errors import (
     JobStoppedError,
     StorageFullError,
 )
-from dsort.runtime.answers import settle
+from dsort.runtime.base import settle
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.attempt import Doing, claims_of_keymap
 from dsort.service.hosting.environment import Surroundings

@@ -10,7 +10,7 @@ from typing import Final
 
 from dsort.closing import Closing
 from dsort.job.hooks import call_hook
-from dsort.runtime.answers import settle
+from dsort.runtime.base import settle
 from dsort.service.jobs.notices import Notice, NoticeStore
 from dsort.storage.network_policy import FetchPolicy
 

@@ -26,6 +26,7 @@ import psutil
 
 from dsort.errors import StorageError, WorkerLostError
 from dsort.runtime.machine import Machine
+from dsort.runtime.ray.cluster import check_loopback, listeners, listening_words
 from dsort.runtime.ray.directory import (
     discard_ray_directory,
     make_ray_directory,
@@ -33,7 +34,6 @@ from dsort.runtime.ray.directory import (
     ray_files,
     remove_ray_directory,
 )
-from dsort.runtime.ray.listeners import check_loopback, listeners, listening_words
 from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
 from dsort.service.hosting.environment import Surroundings, interpreter
 from dsort.service.hosting.process import Host, tail

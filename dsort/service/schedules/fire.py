@@ -29,7 +29,7 @@ from sqlalchemy import Connection, func, insert, select, update
 from dsort.closing import Closing
 from dsort.errors import ConflictError, DsortError, NotFoundError
 from dsort.job.hooks import TEXT_CHARS_MAX
-from dsort.runtime.answers import settle
+from dsort.runtime.base import settle
 from dsort.service.database.tables import jobs, schedule_runs, schedules
 from dsort.service.jobs.notices import add_notices
 from dsort.service.jobs.rows import NewJob

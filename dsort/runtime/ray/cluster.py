@@ -1,30 +1,51 @@
-"""How a Ray is started or joined, and left: in one thread, and without a trace."""
+"""Starting a Ray, joining one, and leaving it: in one thread, and without a trace.
+
+Before a cluster is joined, its address is checked: Ray itself takes more than ten minutes to find
+out that nothing listens there, and logs each try; the check here takes seconds. A Ray that dsort
+starts listens on loopback only and asks for a token.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import logging
 import os
+import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
 
-from dsort.runtime.answers import settle
-from dsort.runtime.ray.address import check_listener
+from dsort.errors import SpecError, SpecProblem, WorkerLostError
+from dsort.runtime.base import settle
 from dsort.runtime.ray.directory import make_ray_directory, ray_files
-from dsort.runtime.ray.listeners import check_loopback, listeners, listening_words
 from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
 from dsort.stopping import StopFlag
 
-__all__ = ["RayStay", "join_ray", "start_ray"]
+__all__ = [
+    "PORT_HINT",
+    "RAY_VERSION_MIN",
+    "RayStay",
+    "check_form",
+    "check_listener",
+    "check_loopback",
+    "check_ray_version",
+    "is_only_on_loopback",
+    "join_ray",
+    "listeners",
+    "listening_words",
+    "start_ray",
+]
 
 BEGIN_SECONDS_MAX = 180
 JOIN_TRIES_MAX = 3  # Ray's own limit is 20
@@ -211,3 +232,146 @@ def _processes(directory: Path) -> list[psutil.Process]:
             if any(str(directory) in argument for argument in child.cmdline()):
                 found += [child, *child.children(recursive=True)]
     return found
+
+
+ANSWER_SECONDS_MAX = 5
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+_FORM = re.compile(
+    r"(?:ray://)?(?P<host>\[[0-9A-Fa-f:.]+\]|[\w.-]+):(?P<port>[0-9]{1,5})", re.ASCII
+)
+_FORMS_HINT = "auto, HOST:PORT or ray://HOST:PORT; without an address Ray is started here: --ray"
+PORT_HINT = (
+    "HOST:PORT takes the port of the head (6379, unless it was set), "
+    "ray://HOST:PORT that of its client server (10001)"
+)
+
+# RFC 9113, section 3.4: how a client of HTTP/2 begins, here with an empty SETTINGS frame. A server
+# begins with its own SETTINGS, whatever it is asked.
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_FRAME_TYPE_AT, _SETTINGS = 3, 4
+
+
+def check_form(address: str) -> None:
+    """``SpecError`` if ``address`` is none that could be joined."""
+    if address != "auto" and _host_and_port(address) is None:
+        raise SpecError(
+            [SpecProblem("--ray-address", f"{address!r} is no address of Ray", _FORMS_HINT)]
+        )
+
+
+def check_listener(address: str) -> None:
+    """``WorkerLostError`` if nothing at ``address`` speaks HTTP/2, as all of Ray's servers do.
+
+    What ``auto`` stands for only Ray knows, unless ``RAY_ADDRESS`` says it.
+    """
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS", "")
+    found = _host_and_port(address)
+    if found is None or os.environ.get("RAY_USE_TLS", "0") != "0":
+        return
+    try:
+        with socket.create_connection(found, timeout=ANSWER_SECONDS_MAX) as connection:
+            connection.sendall(_PREFACE)
+            heard = connection.recv(_FRAME_TYPE_AT + 1)
+    except OSError as error:
+        raise WorkerLostError(
+            f"no Ray cluster answers at {address}: {error.strerror or error}", hint=PORT_HINT
+        ) from error
+    if heard[_FRAME_TYPE_AT:] != bytes([_SETTINGS]):
+        raise WorkerLostError(f"what answers at {address} is no Ray cluster", hint=PORT_HINT)
+
+
+def is_only_on_loopback(address: str, here: str) -> bool:
+    """Whether ``address`` is one of loopback whose port nobody has open at ``here``, the address of
+    this machine that Ray takes in its place."""
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS", "")
+    found = _host_and_port(address)
+    if found is None or found[0] not in LOOPBACK:
+        return False
+    try:
+        socket.create_connection((here, found[1]), timeout=ANSWER_SECONDS_MAX).close()
+    except OSError:
+        return True
+    return False
+
+
+def _host_and_port(address: str) -> tuple[str, int] | None:
+    match = _FORM.fullmatch(address)
+    if match is None or not 0 < int(match["port"]) < 2**16:
+        return None
+    return match["host"].strip("[]"), int(match["port"])
+
+
+Listener = tuple[str, int]
+"""Address and port."""
+
+
+def listeners(processes: Iterable[psutil.Process]) -> list[Listener]:
+    """All on which ``processes`` take connections, sorted."""
+    found = set()
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            for each in process.net_connections("inet"):
+                if each.status == psutil.CONN_LISTEN:
+                    found.add((each.laddr.ip, each.laddr.port))
+    return sorted(found)
+
+
+def check_loopback(found: Iterable[Listener]) -> None:
+    """``WorkerLostError`` if another machine can reach one of them."""
+    open_to_all = [f"{address}:{port}" for address, port in found if not _is_loopback(address)]
+    if open_to_all:
+        raise WorkerLostError(
+            f"Ray listens on {', '.join(open_to_all)}, where other machines may reach it",
+            hint="this version of Ray cannot be kept to this machine: use the one that dsort was "
+            "tested with, or run without --ray",
+        )
+
+
+def listening_words(found: Iterable[Listener]) -> str:
+    """In a user's words: ``127.0.0.1 (ports 6379, 10001)``."""
+    by_address: dict[str, list[int]] = {}
+    for address, port in found:
+        by_address.setdefault(str(_plain(address)), []).append(port)
+    return "; ".join(
+        f"{address} (ports {', '.join(map(str, sorted(set(ports))))})"
+        for address, ports in sorted(by_address.items())
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    return _plain(address).is_loopback
+
+
+def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return mapped or parsed
+
+
+RAY_VERSION_MIN = (2, 52)
+"""The first that refuses who has no token, or a wrong one. Before, whoever reaches a port of a Ray
+has it run what they like."""
+
+
+def check_ray_version(found: str = "") -> None:
+    """``WorkerLostError`` if Ray is too old to be locked. ``found``: its version, if it is not the
+    one that is installed."""
+    try:
+        found = found or version("ray")
+    except PackageNotFoundError:
+        raise WorkerLostError("Ray is not installed", hint=f"pip install {_required()}") from None
+    numbers = re.match(r"(\d+)\.(\d+)", found)
+    if numbers is None or tuple(map(int, numbers.groups())) < RAY_VERSION_MIN:
+        raise WorkerLostError(
+            f"Ray {found} is too old: it runs code for whoever reaches its ports, and knows no "
+            "tokens",
+            hint=f"pip install {_required()}, on all nodes of a cluster; without Ray nothing of it "
+            "is used",
+        )
+
+
+def _required() -> str:
+    return f"'ray>={'.'.join(map(str, RAY_VERSION_MIN))}'"
