@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dsort.job.extract import Extraction
 from dsort.job.job import Job
-from dsort.job.layout import staged_prefix
-from dsort.job.manifest import reactions_name
+from dsort.job.layout import reactions_name, staged_prefix
 from dsort.scratch.logs import lines_file, reaction_line
 from dsort.scratch.requests import LineFiles, LinesOf
 

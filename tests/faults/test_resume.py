@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dsort.scratch.created_log import read_created_logs
 
 from dsort import api
 from dsort.errors import ChangedInputError, JobConflictError
