@@ -21,10 +21,11 @@ from benchmarks.costs import Layout, costs_of, requests_of
 from benchmarks.null_bucket import NullBucket
 from dsort.data.tally import Tally
 from dsort.job.coordinator import run_job
-from dsort.job.events import Event, PhaseDone, RunOptions
+from dsort.job.events import Event, PhaseDone
 from dsort.job.job import Job
 from dsort.job.memory import JobMemory
 from dsort.job.setup import output_names, with_seed
+from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from dsort.stopping import StopFlag
 

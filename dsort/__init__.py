@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dsort.api import load_spec, plan, resume, run
-    from dsort.job.events import JobReport, PlanReport, RunOptions
+    from dsort.job.events import JobReport, PlanReport
+    from dsort.options import RunOptions
     from dsort.spec.model import JobSpec
 
 __all__ = [
@@ -28,7 +29,7 @@ _HOMES = {
     "JobReport": ("dsort.job.events", "JobReport"),
     "JobSpec": ("dsort.spec.model", "JobSpec"),
     "PlanReport": ("dsort.job.events", "PlanReport"),
-    "RunOptions": ("dsort.job.events", "RunOptions"),
+    "RunOptions": ("dsort.options", "RunOptions"),
     "load_spec": ("dsort.api", "load_spec"),
     "plan": ("dsort.api", "plan"),
     "resume": ("dsort.api", "resume"),

@@ -14,15 +14,7 @@ from typing import Any
 from dsort.data.tally import Tally
 from dsort.errors import DsortError, JobConflictError, JobStoppedError, SpecError
 from dsort.job.coordinator import plan_job, planned, run_job
-from dsort.job.events import (
-    Event,
-    JobReport,
-    JobWarning,
-    PlanReport,
-    Progress,
-    RunOptions,
-    VerifyReport,
-)
+from dsort.job.events import Event, JobReport, JobWarning, PlanReport, Progress, VerifyReport
 from dsort.job.hooks import call_hook, job_notice, unknown_commands
 from dsort.job.job import Job
 from dsort.job.journal import discard_run
@@ -41,7 +33,7 @@ from dsort.job.setup import (
     with_seed,
     workers_here,
 )
-from dsort.options import default_options
+from dsort.options import RunOptions, default_options
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
 from dsort.settings import resolve_ref

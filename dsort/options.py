@@ -1,17 +1,42 @@
-"""Buckets opened as a user's settings say: the one road from a text or a spec to a bucket."""
+"""How a job is run, whatever it makes: workers, memory, scratch, and how stores are reached.
+
+:class:`RunOptions` is the one value for that. A command line, a service or a script makes one; a
+job turns it into the ``WorkerSetup`` that its workers get.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from dsort.job.events import RunOptions
 from dsort.settings import Settings, load_settings, resolve_ref
 from dsort.storage.bucket import Bucket
+from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.ref import BucketRef
 
-__all__ = ["default_options", "open_with_settings"]
+__all__ = ["RunOptions", "default_options", "open_with_settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How to run a job: everything that must not change its result."""
+
+    root: Path  # the directory that bare bucket names are under
+    scratch: Path | None = None  # where spill files go; None = beside the output
+    memory_max_bytes: int | None = None  # for the whole job on one node; None = what is there
+    move: str = "auto"  # auto | map | spill
+    workers: int | None = None  # None = one a core
+    overwrite: bool | None = None  # None = as the spec says
+    runtime: str = "local"  # local | ray
+    ray_address: str | None = None  # None = a Ray of its own on this machine
+    ray_resources: Mapping[str, float] = field(default_factory=dict)  # what a worker needs besides
+    ray_labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes to work on
+    bandwidth_max_bytes_per_s: float | None = None  # of object stores, for the whole job
+    settings: Settings = field(default_factory=Settings)  # how stores are reached
+    fetch: FetchPolicy | None = None  # what a spec of somebody else's may touch; None = all
 
 
 def default_options() -> RunOptions:

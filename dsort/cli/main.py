@@ -79,7 +79,7 @@ def dsort(
       dsort ls shuffled
     """
     if version:
-        from dsort.job.commit import dsort_version
+        from dsort.version import dsort_version
 
         output.write(f"dsort {dsort_version()}")
     elif context.invoked_subcommand is None:

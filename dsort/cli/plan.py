@@ -10,7 +10,7 @@ from dsort.cli import options, output, summary
 from dsort.cli.progress import Reporter, make_reporter
 from dsort.cli.remote import Submission, is_remote, submit
 from dsort.cli.run import read_fields, read_spec, run_options, show_spec, stoppable
-from dsort.job.events import RunOptions
+from dsort.options import RunOptions
 
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec

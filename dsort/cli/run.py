@@ -17,7 +17,7 @@ from dsort.cli import output
 from dsort.cli.find import bucket_uri, data_root, user_settings
 from dsort.cli.options import RunArguments
 from dsort.errors import SpecError, SpecProblem
-from dsort.job.events import RunOptions
+from dsort.options import RunOptions
 from dsort.sizes import parse_size_bytes
 from dsort.stopping import StopFlag
 

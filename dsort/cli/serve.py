@@ -11,7 +11,7 @@ from dsort.cli import options, output, serve_options
 from dsort.cli.remote import need
 from dsort.cli.run import run_options
 from dsort.errors import SpecError, SpecProblem
-from dsort.job.events import RunOptions
+from dsort.options import RunOptions
 
 __all__ = ["serve"]
 

@@ -9,7 +9,7 @@ from dsort.cli.find import data_root, find_job, user_settings
 from dsort.cli.progress import make_reporter
 from dsort.cli.run import stoppable
 from dsort.errors import InputError, VerifyError
-from dsort.job.events import RunOptions
+from dsort.options import RunOptions
 
 __all__ = ["verify"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import platform
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 
 from dsort.errors import ChangedInputError, InvariantError, NamesTakenError
 from dsort.job.create import Created, file_bytes, keep_sealed
@@ -20,24 +19,16 @@ from dsort.job.manifest import ManifestInput, ManifestOutput, manifest_bytes, wi
 from dsort.job.plan import Plan
 from dsort.job.replacement import PutBack, StagedName, each_at_once, keep_replaced, put_back
 from dsort.storage.bucket import Bucket
+from dsort.version import dsort_version
 
 __all__ = [
     "commit",
-    "dsort_version",
     "names_stored",
     "outputs_of",
     "refuse_changed_inputs",
     "refuse_existing",
     "take_back",
 ]
-
-
-def dsort_version() -> str:
-    """The version of the installed package."""
-    try:
-        return version("dsort")
-    except PackageNotFoundError:  # run from a source tree that is not installed
-        return "0+source"
 
 
 def refuse_existing(job: Job, names: list[str], *, overwrite: bool) -> None:

@@ -7,14 +7,10 @@ types once passed through ``dataclasses.asdict`` or their ``to_dict``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from dsort.order.mixing import Mixing
-from dsort.settings import Settings
-from dsort.storage.network_policy import FetchPolicy
 
 __all__ = [
     "SAMPLES_MAX",
@@ -27,7 +23,6 @@ __all__ = [
     "PlannedShard",
     "Progress",
     "ReactionCount",
-    "RunOptions",
     "Sample",
     "Timeline",
     "VerifyProblem",
@@ -175,25 +170,6 @@ class JobWarning:
 
 
 Event = Progress | PhaseDone | JobWarning | JobStarted
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How to run a job: everything that must not change its result."""
-
-    root: Path  # the directory that bare bucket names are under
-    scratch: Path | None = None  # where spill files go; None = beside the output
-    memory_max_bytes: int | None = None  # for the whole job on one node; None = what is there
-    move: str = "auto"  # auto | map | spill
-    workers: int | None = None  # None = one a core
-    overwrite: bool | None = None  # None = as the spec says
-    runtime: str = "local"  # local | ray
-    ray_address: str | None = None  # None = a Ray of its own on this machine
-    ray_resources: Mapping[str, float] = field(default_factory=dict)  # what a worker needs besides
-    ray_labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes to work on
-    bandwidth_max_bytes_per_s: float | None = None  # of object stores, for the whole job
-    settings: Settings = field(default_factory=Settings)  # how stores are reached
-    fetch: FetchPolicy | None = None  # what a spec of somebody else's may touch; None = all
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,7 @@ from typing import Any
 
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError, ObjectNotFoundError
-from dsort.job.events import (
-    Event,
-    JobWarning,
-    PhaseDone,
-    Progress,
-    ReactionCount,
-    RunOptions,
-    Timeline,
-)
+from dsort.job.events import Event, JobWarning, PhaseDone, Progress, ReactionCount, Timeline
 from dsort.job.inputs import Place
 from dsort.job.journal import Journal
 from dsort.job.journal_entries import JournalEvent, JournalState
@@ -31,6 +23,7 @@ from dsort.job.lease import Lease
 from dsort.job.memory import JobMemory, Movement
 from dsort.job.output_names import OutputNames
 from dsort.keymap.match import KeyMap
+from dsort.options import RunOptions
 from dsort.order.mixing import Mixing
 from dsort.runtime.base import Runtime
 from dsort.spec.model import JobSpec

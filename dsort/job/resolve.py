@@ -13,7 +13,7 @@ import xxhash
 
 from dsort.data.tally import Tally, tally_of, tally_rows
 from dsort.errors import ChangedInputError, SpecError, SpecProblem, StorageError, StorageFullError
-from dsort.job.commit import dsort_version, refuse_changed_inputs
+from dsort.job.commit import refuse_changed_inputs
 from dsort.job.early_checks import refuse_taken_early, refuse_unreadable
 from dsort.job.events import JobStarted
 from dsort.job.inputs import refuse_early_collisions, resolve_inputs
@@ -35,6 +35,7 @@ from dsort.job.setup import reaction_rules, sort_rule, store_limits, with_part_s
 from dsort.scratch.requests import FreeBytes
 from dsort.sizes import format_bytes
 from dsort.storage.limit import StoreLimits
+from dsort.version import dsort_version
 from dsort.workers.source import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.workers.tasks import WorkerSetup
 

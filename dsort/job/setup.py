@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError
-from dsort.job.events import RunOptions
 from dsort.job.memory import COORDINATOR_BYTES, JobMemory, process_memory_bytes, usable_memory_bytes
 from dsort.job.output_names import OutputNames
 from dsort.keymap.fetch import read_keymap_text, shown_location
 from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
+from dsort.options import RunOptions
 from dsort.order.rule import SortRule
 from dsort.sizes import Percent
 from dsort.spec.model import JobSpec

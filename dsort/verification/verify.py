@@ -42,11 +42,11 @@ import numpy as np
 
 from dsort.data.tally import Tally
 from dsort.errors import InputError, ObjectNotFoundError
-from dsort.job.events import Event, RunOptions, VerifyReport
+from dsort.job.events import Event, VerifyReport
 from dsort.job.inputs import resolve_inputs
 from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.job.setup import load_keymap, output_names, sort_rule
-from dsort.options import default_options, open_with_settings
+from dsort.options import RunOptions, default_options, open_with_settings
 from dsort.stopping import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small

@@ -14,9 +14,9 @@ import pytest
 from sqlalchemy import update
 
 from dsort.errors import JobConflictError, TooManyRequestsError
-from dsort.job.events import RunOptions
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.manifest import manifest_bytes
+from dsort.options import RunOptions
 from dsort.service.api import results as events
 from dsort.service.database.tables import jobs
 from dsort.service.hosting.attempt import Doing

@@ -13,7 +13,8 @@ import pytest
 
 import dsort
 from dsort.errors import StorageError, StorageFullError
-from dsort.job.events import Event, JobStarted, PhaseDone, Progress, RunOptions
+from dsort.job.events import Event, JobStarted, PhaseDone, Progress
+from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
 from tests.support.engine import left_in, run_local, spec_of
 

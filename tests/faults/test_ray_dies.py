@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dsort import api
-from dsort.job.events import RunOptions
+from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.coordinators import Coordinators
 from tests.support.fault_points import PointFault, arm, disarm, points_environment, struck

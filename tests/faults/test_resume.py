@@ -15,9 +15,9 @@ import pytest
 
 from dsort import api
 from dsort.errors import ChangedInputError, JobConflictError
-from dsort.job.events import RunOptions
-from dsort.job.journal import journal_prefix
-from dsort.job.lease import decode_lease, encode_lease, lease_name
+from dsort.job.layout import journal_prefix, lease_name
+from dsort.job.lease import decode_lease, encode_lease
+from dsort.options import RunOptions
 from dsort.scratch.directory import Scratch
 from dsort.scratch.logs import read_created_logs
 from dsort.spec.load import parse_spec

@@ -26,7 +26,7 @@ from dsort.errors import (
     SpecProblem,
     StorageError,
 )
-from dsort.job.commit import dsort_version
+from dsort.version import dsort_version
 from tests.support.commands import ROOT, CommandLine
 
 COMMANDS: dict[str, Any] = getattr(typer.main.get_command(app), "commands", {})

@@ -21,8 +21,8 @@ from dsort.job.events import (
     PlanReport,
     Progress,
     ReactionCount,
-    RunOptions,
 )
+from dsort.options import RunOptions
 from dsort.stopping import StopFlag
 from tests.support.commands import SPEC, CommandLine, answering
 

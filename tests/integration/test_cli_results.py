@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dsort.job.events import RunOptions, VerifyProblem, VerifyReport
+from dsort.job.events import VerifyProblem, VerifyReport
+from dsort.options import RunOptions
 from tests.support.commands import SPEC, CommandLine, answering
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import SpecError
-from dsort.job.events import RunOptions
+from dsort.options import RunOptions
 from tests.support.commands import SPEC, CommandLine, answering
 from tests.support.seaweedfs import S3Server
 

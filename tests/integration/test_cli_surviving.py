@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsort.job.events import JobReport, RunOptions
+from dsort.job.events import JobReport
 from dsort.job.journal import Journal
 from dsort.job.journal_entries import (
     InputRow,
@@ -23,6 +23,7 @@ from dsort.job.journal_entries import (
 from dsort.job.layout import attempt_name, manifest_name, stop_name
 from dsort.job.lease import Lease
 from dsort.job.manifest import ManifestOutput, manifest_bytes
+from dsort.options import RunOptions
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import SPEC, CommandLine, answering
 from tests.support.machines import FakeMachine

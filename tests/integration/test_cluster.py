@@ -17,7 +17,8 @@ import pytest
 
 from dsort import api
 from dsort.errors import InvariantError, ScratchLostError, SpecError, StorageError
-from dsort.job.events import Event, JobReport, JobWarning, PhaseDone, Progress, RunOptions
+from dsort.job.events import Event, JobReport, JobWarning, PhaseDone, Progress
+from dsort.options import RunOptions
 from dsort.runtime.base import Runtime
 from dsort.scratch.requests import Indexed
 from dsort.spec.load import parse_spec

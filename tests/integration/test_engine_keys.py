@@ -9,7 +9,7 @@ import pytest
 
 from dsort.api import verify
 from dsort.errors import ContentKeyError, KeyMapError
-from dsort.job.events import RunOptions
+from dsort.options import RunOptions
 from tests.support.datasets import Shard, files_of, write_shards
 from tests.support.engine import (
     count_of,

@@ -10,7 +10,8 @@ import pytest
 
 import dsort
 from dsort.errors import SpecError
-from dsort.job.events import Event, PhaseDone, RunOptions
+from dsort.job.events import Event, PhaseDone
+from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import END, files_of, small_dataset, tree_of, write_shards
 from tests.support.engine import children_here, plan_local, refused, run_local, spec_of

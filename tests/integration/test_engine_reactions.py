@@ -16,7 +16,8 @@ from dsort.errors import (
     ShardEndError,
     StrayMemberError,
 )
-from dsort.job.events import JobReport, RunOptions, VerifyReport
+from dsort.job.events import JobReport, VerifyReport
+from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import (
     count_of,

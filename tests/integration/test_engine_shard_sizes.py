@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsort import api
-from dsort.job.events import RunOptions
+from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import plan_local, run_local, spec_of

@@ -11,7 +11,7 @@ import pytest
 from dsort import api
 from dsort.containers.inspect import inspect_object
 from dsort.errors import UnsafeNameError
-from dsort.job.events import RunOptions
+from dsort.options import RunOptions
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import files_of
 from tests.support.engine import count_of, refused, run_local, spec_of

@@ -12,8 +12,7 @@ import pytest
 
 import dsort
 from dsort import api
-from dsort.job.events import RunOptions
-from dsort.options import open_with_settings
+from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import load_spec
 from tests.support.commands import ROOT, CommandLine

@@ -14,8 +14,9 @@ import pytest
 
 import dsort
 from dsort.errors import MissingShardError, SpecError
-from dsort.job.events import JobWarning, RunOptions
+from dsort.job.events import JobWarning
 from dsort.job.hooks import call_command, call_webhook
+from dsort.options import RunOptions
 from dsort.settings import Settings
 from dsort.stopping import StopFlag
 from dsort.storage.network_policy import FetchPolicy

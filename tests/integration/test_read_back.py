@@ -16,7 +16,8 @@ import pytest
 import webdataset
 
 import dsort
-from dsort.job.events import JobReport, RunOptions
+from dsort.job.events import JobReport
+from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, small_dataset, write_shards
 

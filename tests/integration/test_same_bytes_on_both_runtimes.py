@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from dsort import api
-from dsort.job.events import JobReport, RunOptions
+from dsort.job.events import JobReport
 from dsort.job.layout import reactions_name
+from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
 from tests.support.ray_here import ray_here

@@ -18,8 +18,9 @@ import pytest
 from sqlalchemy import text
 
 from dsort.errors import JobStoppedError
-from dsort.job.events import JobReport, RunOptions
+from dsort.job.events import JobReport
 from dsort.job.lease import Lease
+from dsort.options import RunOptions
 from dsort.service.hosting import attempt as doing_module
 from dsort.service.hosting.attempt import Doing
 from dsort.service.hosting.process import log_path, read_logs

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dsort import api
-from dsort.job.events import RunOptions
+from dsort.options import RunOptions
 from dsort.service.database.engine import open_database
 from dsort.service.schedules.create import parse_definition
 from dsort.service.schedules.retention import run_after_commit

@@ -11,7 +11,8 @@ import pytest
 
 from dsort import api
 from dsort.errors import InputError, JobStoppedError, KeyMapError
-from dsort.job.events import Event, PhaseDone, Progress, RunOptions
+from dsort.job.events import Event, PhaseDone, Progress
+from dsort.options import RunOptions
 from dsort.stopping import StopFlag
 from tests.support.commands import CommandLine
 from tests.support.datasets import END, Member, Shard, small_dataset

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dsort import api
 from dsort.errors import DsortError
-from dsort.job.events import RunOptions
+from dsort.options import RunOptions
 from tests.support.datasets import Shard, write_shards
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.job_cases import movements, shards, specs

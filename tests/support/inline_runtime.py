@@ -18,10 +18,11 @@ from typing import Any
 from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError
 from dsort.job.coordinator import plan_job, run_job
-from dsort.job.events import Event, JobReport, PlanReport, RunOptions
+from dsort.job.events import Event, JobReport, PlanReport
 from dsort.job.job import Job
 from dsort.job.memory import Movement
 from dsort.job.setup import job_memory, load_keymap, new_job_id, output_names, with_seed
+from dsort.options import RunOptions
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Homes, Request, home_owner, make_home, open_home
 from dsort.spec.load import parse_spec

@@ -14,7 +14,8 @@ from typing import Any
 import xxhash
 
 from dsort import api
-from dsort.job.events import Event, RunOptions, VerifyReport
+from dsort.job.events import Event, VerifyReport
+from dsort.options import RunOptions
 from tests.support.datasets import (
     END,
     Shard,

@@ -16,9 +16,10 @@ import pytest
 import dsort
 import dsort.api
 from dsort.errors import DsortError
-from dsort.job.events import JobReport, RunOptions
+from dsort.job.events import JobReport
 from dsort.job.journal import read_journal
 from dsort.job.journal_entries import JournalState
+from dsort.options import RunOptions
 from dsort.runtime.local import LocalRuntime
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket

@@ -13,7 +13,7 @@ import pytest
 
 from dsort.api import run
 from dsort.errors import DsortError, ForbiddenError, KeyMapError, SpecError, StorageAccessError
-from dsort.job.events import RunOptions
+from dsort.options import RunOptions
 from dsort.service.security.guard import SpecPlaces, SpecPolicy, check_spec, place_of
 from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import parse_spec

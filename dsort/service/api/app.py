@@ -26,7 +26,6 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dsort.errors import DsortError, SpecError, TooManyRequestsError, UnauthorizedError
-from dsort.job.commit import dsort_version
 from dsort.service.aistore import routes as peer
 from dsort.service.api import admin, jobs, meta, metrics, pages, results, schedules
 from dsort.service.api.answers import JsonAnswer
@@ -35,6 +34,7 @@ from dsort.service.api.queries import TextQueries
 from dsort.service.problems import PROBLEM_JSON, problem, problem_of
 from dsort.service.security.limits import BodyLimit
 from dsort.service.service import Service
+from dsort.version import dsort_version
 
 __all__ = [
     "DATABASE_AWAY",

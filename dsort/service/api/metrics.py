@@ -21,13 +21,13 @@ from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dsort.job.commit import dsort_version
 from dsort.service.api import examples
 from dsort.service.api.dependencies import identity
 from dsort.service.api.models import problems
 from dsort.service.jobs.rows import ENDED, PHASES, STATES, JobRow, progress_view
 from dsort.service.jobs.store import JobStore
 from dsort.service.security.tokens import ANYONE, Identity
+from dsort.version import dsort_version
 
 if TYPE_CHECKING:  # it has the metrics
     from dsort.service.service import Service

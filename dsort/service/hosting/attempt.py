@@ -18,7 +18,7 @@ from typing import Any
 from dsort import api
 from dsort.data.tally import Tally
 from dsort.errors import InputError, JobConflictError, ObjectNotFoundError
-from dsort.job.events import Event, JobReport, PlanReport, ReactionCount, RunOptions, Sample
+from dsort.job.events import Event, JobReport, PlanReport, ReactionCount, Sample
 from dsort.job.journal import discard_run
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import JobHold, last_attempt, read_hold, stop_job
@@ -26,6 +26,7 @@ from dsort.job.manifest import parse_manifest
 from dsort.job.resume import state_of
 from dsort.job.setup import load_keymap, output_names, store_limits
 from dsort.naming.overlap import final_templates
+from dsort.options import RunOptions
 from dsort.order.mixing import Mixing
 from dsort.order.mixing_counts import mixing_of
 from dsort.service.jobs.rows import JobRow

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import dsort
-from dsort.job.events import RunOptions
 from dsort.job.memory import usable_memory_bytes
+from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
 from dsort.service.security.guard import policy_of
 from dsort.settings import Settings, StoreSettings
