@@ -4,7 +4,9 @@ be alone is, and what is wrong with a URL or a server is said in words."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,8 +30,9 @@ from dsort.service.database import engine, tables
 from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import locks
 from tests.support.postgres import PostgresServer
+from tests.support.service_process import await_that
 
-WAIT_S = 30
+WAIT_S = 120
 
 
 @pytest.fixture
@@ -93,6 +96,30 @@ def test_two_who_open_it_at_once_both_find_its_tables(database_url: str) -> None
     with ThreadPoolExecutor(3) as pool:
         waiting = [pool.submit(opened) for _ in range(3)]
         assert [each.result(WAIT_S) for each in waiting] == [[], [], []]
+
+
+def test_whoever_writes_to_a_new_file_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often SQLite refuses to have the file written ahead: that depends on the machine."""
+    refused: list[float] = []
+    monkeypatch.setattr("dsort.service.database.engine.time.sleep", refused.append)
+    with (
+        contextlib.closing(sqlite3.connect(tmp_path / "new.db", isolation_level=None)) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        waiting = pool.submit(open_database, f"sqlite:///{tmp_path}/new.db")
+        await_that(lambda: waiting.done() or len(refused) > 300)
+        other.execute("ROLLBACK")
+        with waiting.result(WAIT_S) as database:
+            assert noted(database) == []
+
+
+def test_a_file_that_is_no_database_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("no database at all, but a text of a hundred letters" * 2)
+    with pytest.raises(StorageError, match="file is not a database"):
+        open_database(f"sqlite:///{tmp_path}/text.db")
 
 
 def test_a_transaction_happens_whole_or_not_at_all(database: Database) -> None:

@@ -45,7 +45,6 @@ __all__ = [
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 BUSY_MS_MAX = 30_000
-WRITE_AHEAD_TRIES = 100
 WRITE_AHEAD_PAUSE_S = 0.05
 SILENCE_S_MAX = 60  # of a server: a connection that says nothing for longer is given up
 IDLE_MS_MAX = 30_000  # of a client in the middle of a transaction: its locks are everybody's
@@ -201,12 +200,13 @@ def _sqlite(url: URL) -> Engine:
 def _write_ahead(cursor: Any) -> None:
     """Have the database write ahead. Of two who ask that of a new file at once, SQLite refuses one
     without waiting, for they would wait for each other."""
-    for left in reversed(range(WRITE_AHEAD_TRIES)):
+    end_s = time.monotonic() + BUSY_MS_MAX / 1000
+    while True:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
             return
-        except sqlite3.OperationalError:
-            if not left:
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end_s:
                 raise
             time.sleep(WRITE_AHEAD_PAUSE_S)
 
