@@ -7,7 +7,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +116,13 @@ def pytest_report_header(config: pytest.Config) -> str:
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Random numbers of a test's own, from the seed in the header of the run."""
     return random.Random(f"{SEED}/{request.node.nodeid}")
+
+
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
+    """How often a test does something that it cannot do too often: the first number, or with
+    ``--all`` the second."""
+    return lambda usually, at_most: at_most if request.config.option.all else usually
 
 
 def is_setting(variable: str) -> bool:

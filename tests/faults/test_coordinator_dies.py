@@ -55,7 +55,7 @@ WORKING = [
 ]
 
 
-@pytest.mark.sample(keep=6)
+@pytest.mark.sample(keep=5)
 @pytest.mark.parametrize(("point", "nth", "case"), WORKING)
 def test_killed_while_its_workers_work(
     point: str,
@@ -85,7 +85,7 @@ COORDINATING = [
 ]
 
 
-@pytest.mark.sample(keep=4)
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(("point", "nth", "about", "case"), COORDINATING)
 def test_killed_between_two_steps(
     point: str,
@@ -115,7 +115,7 @@ NAMING = [
 ]
 
 
-@pytest.mark.sample(keep=4)
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(("point", "nth", "about", "case"), NAMING)
 def test_killed_while_it_gives_names(
     point: str,

@@ -142,6 +142,7 @@ def test_scratch_elsewhere_is_removed_as_well(start: StartJob, tmp_path: Path) -
     assert list((tmp_path / "s").iterdir()) == []
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(("task", "at"), [("ExtractTask", "middle"), ("CreateTask", "middle")])
 def test_workers_do_not_outlive_a_coordinator_that_is_killed(
     task: str, at: str, start: StartJob
@@ -163,6 +164,7 @@ def test_a_job_that_was_killed_does_not_stand_in_the_way_of_the_next(start: Star
     assert len(files_of(running.root / "out")) == 8
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("phase", ["resolve", "extract", "plan", "create"])
 def test_a_job_is_stopped_from_python(phase: str, tmp_path: Path) -> None:
     write_shards(tmp_path / "in", DATASET)

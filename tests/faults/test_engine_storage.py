@@ -65,6 +65,7 @@ def only_a_report(names: list[str]) -> bool:
     return names in ([], [".dsort/JOB/report.json"])
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     ("phase", "leave_bytes"), [("plan", 0), ("plan", 100_000), ("plan", 1_500_000), ("create", 0)]
 )
@@ -110,6 +111,7 @@ def test_a_full_disk_does_not_cost_what_was_to_be_replaced(tmp_path: Path, small
     assert only_a_report([name for name in left_in(small / "out") if name not in old])
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(("move", "leave_bytes"), [("map", 0), ("spill", 0), ("spill", 300_000)])
 def test_a_scratch_disk_that_fills_up(
     move: str, leave_bytes: int, tmp_path: Path, small: Path
@@ -146,6 +148,7 @@ def test_too_little_room_is_told_before_any_work(which: str, tmp_path: Path, sma
     assert only_a_report(left_in(directory / "out"))
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("which", ["output", "scratch"])
 def test_too_little_room_is_told_before_a_job_is_begun_again(
     which: str, tmp_path: Path, small: Path

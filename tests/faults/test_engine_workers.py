@@ -61,7 +61,7 @@ PLACES = [
 ]
 
 
-@pytest.mark.sample(keep=6)
+@pytest.mark.sample(keep=5)
 @pytest.mark.parametrize(("task", "at", "move"), PLACES)
 def test_a_worker_that_dies_changes_nothing(
     task: str, at: str, move: str, tmp_path: Path, struck: object, undisturbed: dict[str, bytes]
@@ -84,7 +84,7 @@ def test_several_deaths_in_a_row_change_nothing(
     assert files_of(tmp_path / "out") == undisturbed
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("phase", ["start", "extract", "plan", "create"])
 def test_workers_that_die_while_idle_are_replaced(
     phase: str, tmp_path: Path, undisturbed: dict[str, bytes]
@@ -105,7 +105,7 @@ def test_workers_that_die_while_idle_are_replaced(
     assert children_here() == []
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     ("task", "words"),
     [

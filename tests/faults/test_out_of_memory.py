@@ -56,6 +56,7 @@ def kills_of(group: Path) -> int:
     raise AssertionError("the kernel does not tell")
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     ("point", "case"),
     [("spill:append", "spilled"), ("create:write", "renamed")],

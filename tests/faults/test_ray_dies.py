@@ -68,6 +68,7 @@ WORKERS = [
 ]
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     ("fault", "case"), WORKERS, ids=lambda each: each if isinstance(each, str) else each.point
 )
@@ -92,6 +93,7 @@ DRIVERS = [
 ]
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     ("fault", "case", "runtime"),
     DRIVERS,

@@ -82,6 +82,7 @@ def test_what_was_done_and_not_recorded_is_done_again(
     assert_whole(tmp_path / "out", undisturbed(case, base))
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("nth", [3, 5])
 def test_a_shard_that_was_staged_in_an_unfinished_task_is_not_written_again(
     nth: int, begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -96,6 +97,7 @@ def test_a_shard_that_was_staged_in_an_unfinished_task_is_not_written_again(
     assert_whole(tmp_path / "out", undisturbed("spilled", base))
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("case", ["shuffle", "spilled", "renamed"])
 def test_a_journal_that_lost_its_end(
     case: str, begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -111,6 +113,7 @@ def test_a_journal_that_lost_its_end(
     assert_whole(tmp_path / "out", undisturbed(case, base))
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("case", ["shuffle", "spilled", "key map"])
 def test_staged_shards_that_are_gone_are_written_again(
     case: str, begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -382,6 +385,7 @@ def test_dying_before_the_journal_says_enough_is_told(
     assert tree_of(tmp_path / "out") == {}
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("fault", [PointFault("settle", 2), PointFault("discard", 3)], ids=str)
 def test_dying_after_the_commit_is_a_finished_job(
     fault: PointFault, begun: Coordinators, base: Path, tmp_path: Path

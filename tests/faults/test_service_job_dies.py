@@ -42,6 +42,7 @@ DYING = [
 ]
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(
     ("points", "fault", "way"),
     [([fault], fault, way) for fault, way in DYING],

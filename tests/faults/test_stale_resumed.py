@@ -50,6 +50,7 @@ def die(begun: Coordinators, root: Path, fields: Mapping[str, Any], fault: Point
     return directory.name
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", CASES)
 def test_a_job_that_only_had_to_commit_removes_the_same(
     name: str, begun: Coordinators, tmp_path: Path

@@ -65,6 +65,7 @@ WAITS = [
 ]
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(("bucket", "at", "fields"), WAITS, ids=lambda each: str(each))
 def test_while_a_store_does_not_answer(
     bucket: str,
@@ -142,6 +143,7 @@ def test_while_names_are_given(
     assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("template", ["s-{0..9999999}", "{a,b}-{0000000..4999999}"])
 def test_while_ten_million_names_are_looked_for(template: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()

@@ -30,6 +30,7 @@ def run(root: Path, closed: str, *args: str) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("closed", CLOSED)
 def test_a_job_runs_and_nothing_gets_into_its_files(closed: str, tmp_path: Path) -> None:
     write_shards(tmp_path / "in", small_dataset("closed"))
@@ -42,6 +43,7 @@ def test_a_job_runs_and_nothing_gets_into_its_files(closed: str, tmp_path: Path)
     assert run(tmp_path, closed, "verify", "out").returncode == 0
 
 
+@pytest.mark.sample(keep=4)
 @pytest.mark.parametrize("closed", CLOSED)
 @pytest.mark.parametrize(
     ("args", "code"),

@@ -119,6 +119,7 @@ def test_a_job_on_its_own_ray_ends_with_nothing_but_its_result(
     assert files_of(tmp_path / "shuffled") == on_ray != {}
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     ("number", "moment"),
     [(signal.SIGINT, "extract"), (signal.SIGTERM, "resolve")],
@@ -218,6 +219,7 @@ BEGUN = ["ray_watchdog", "gcs_server", "log_monitor", "raylet", "ray::", "extrac
 """What is there, by its command line, or what was said, when the driver dies."""
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", BEGUN)
 def test_nothing_outlives_a_driver_that_is_killed(begin: BeginJob, moment: str) -> None:
@@ -245,6 +247,7 @@ def has_below(driver: psutil.Process, word: str) -> bool | None:
     return None
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["resolve", "extract"])
 def test_a_job_whose_ray_dies_says_so(begin: BeginJob, moment: str) -> None:
