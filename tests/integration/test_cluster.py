@@ -82,6 +82,7 @@ def expected(root: Path, bucket: str, spec: Mapping[str, Any]) -> dict[str, byte
 # --- jobs ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", JOBS)
 def test_a_cluster_gives_the_bytes_that_one_process_gives(
     nodes: Nodes, root: Path, name: str
@@ -119,6 +120,7 @@ class Loss:
         return isinstance(event, PhaseDone) and f"after {event.phase}" == self._moment
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("moment", ["extract", "after extract", "create"])
 def test_a_job_that_loses_a_node_gives_the_same_bytes(
     nodes: Nodes, root: Path, moment: str
@@ -144,6 +146,31 @@ def test_a_job_that_begins_just_after_a_node_died_does_without_it(nodes: Nodes, 
     told = [each for each in heard if isinstance(each, JobWarning) and each.kind == "node_lost"]
     assert [dead in each.text for each in told] == [True]
     assert files_of(root / "begun-after-a-loss") == expected(root, "begun-before", SHUFFLE)
+
+
+def test_a_node_that_dies_while_it_is_asked_is_waited_for_no_longer(
+    nodes: Nodes, stop: StopFlag, tmp_path: Path
+) -> None:
+    """Even where Ray, that knows of its death, goes on to wait for its answer."""
+    import ray
+
+    from dsort.runtime.ray.runtime import RayRuntime
+
+    dead = nodes.ids[0]
+    nowhere = ray.remote(num_cpus=0, resources={"nowhere": 1})(lambda: True)
+    asked = []
+
+    def ask(node: Mapping[str, Any]) -> Any:
+        if node["NodeID"] != dead:
+            return ray.put(True)
+        nodes.lose(dead, tmp_path)
+        asked.append(nowhere.remote())
+        return asked[-1]
+
+    blind, gone = RayRuntime(None, None, stop)._look(ask)
+    ray.cancel(asked[0])
+    assert len(asked) == 1
+    assert (blind, [dead in each for each in gone]) == ([], [True])
 
 
 def test_a_job_larger_than_all_object_stores_needs_no_more_of_them(

@@ -21,11 +21,12 @@ OBJECT_STORE_BYTES = 80 << 20
 ZONES = "abc"
 HEALTH = {
     "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 200,
-    "health_check_timeout_ms": 1000,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 3000,
     "health_check_failure_threshold": 3,
 }
-"""So that a node is known to be lost in a second. (Ray's own settings: in half a minute.)"""
+"""So that a node that is gone is known to be lost in two seconds, and one that says nothing in
+ten. (Ray's own settings: in half a minute.) Less, and nodes of a busy machine are lost."""
 
 
 class Nodes:
@@ -95,7 +96,7 @@ class Nodes:
         for process in below:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(below, timeout=5)
+        psutil.wait_procs(below, timeout=30)
         for directory in [*scratch.rglob(f"{node_id}*")]:
             shutil.rmtree(directory)
 
@@ -148,7 +149,7 @@ def nodes_here() -> Iterator[Nodes]:
         ray.shutdown()
         if cluster is not None:
             cluster.shutdown()
-        for process in psutil.wait_procs(list(begun), timeout=5)[1]:
+        for process in psutil.wait_procs(list(begun), timeout=30)[1]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         ray._private.utils.write_ray_address = remember

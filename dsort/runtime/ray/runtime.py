@@ -379,7 +379,11 @@ class RayRuntime:
                         gone.append(words_of(node))
                 except RayTaskError as raised:
                     raise bug(raised, f"node {words_of(node)}") from raised
-            if time.monotonic() > end_s:
+            if not done:  # Ray may wait for an answer of a node that it knows to be dead
+                alive = {each["NodeID"] for each in ray.nodes() if each["Alive"]}
+                lost = [ref for ref, node in asked.items() if node["NodeID"] not in alive]
+                gone += [words_of(asked.pop(reference)) for reference in lost]
+            if asked and time.monotonic() > end_s:
                 raise WorkerLostError(
                     f"no answer within {LOOK_SECONDS_MAX} seconds from node "
                     f"{listed([words_of(node) for node in asked.values()])}",
