@@ -1,11 +1,190 @@
-"""What a container format owes the rest of dsort: members as columns, and bytes to copy.
+"""The contract of a container format: bytes of a shard to members, and members to a shard.
 
-A format turns the bytes of one shard into a :class:`MemberTable` and knows how to end an output
-shard. It knows nothing of buckets, paths, records or jobs. New containers are new modules here.
+To add a container, write a module with a child of :class:`Container` and add it to ``registry``.
+A container turns the bytes of one shard into a ``MemberTable`` whose rows are byte ranges, writes
+the headers of members that get a new name, and says what ends an output shard. It knows nothing of
+buckets, paths, records or jobs; no other module knows how its shards are laid out.
+
+An output shard is the stored bytes of its members, one after the other from byte 0 on, and then
+its end. A container whose end lists the members (a zip: its central directory) gives each member an
+*entry* when it scans: what the end says of that member, apart from its place. Entries go with
+their records through the plan; the end is built from them and from where the members lie.
 """
 
 from __future__ import annotations
 
-from dsort.data.members import MemberKind, MemberTable, ScanNotes
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
-__all__ = ["MemberKind", "MemberTable", "ScanNotes"]
+if TYPE_CHECKING:  # the registry is read with every spec, and need not load numpy for that
+    from dsort.data.columns import UInt8s
+    from dsort.data.members import MemberTable, ScanNotes
+
+__all__ = [
+    "Container",
+    "OddityKind",
+    "PlacedEntry",
+    "Scanner",
+    "oddities_in",
+    "refusal",
+    "shortfall_in",
+]
+
+PlacedEntry = tuple[int, bytes]
+"""(Offset of the member in the output shard in bytes, its entry)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OddityKind:
+    """One thing that may be odd about a shard, and all that is said of it.
+
+    ``note``: the attribute of the shard's ``ScanNotes`` that counts it: a number, or the rows that
+    have it. A container with notes of its own makes a child of ``ScanNotes``.
+    """
+
+    note: str
+    kind: str = ""  # what a job counts it as, in reports and manifests; "": not by itself
+    warning: str = ""  # a job's warning, with {count} and {names}; "": it is counted silently
+    by_shard: bool = False  # a job counts the shards that have it
+    inspected: str = ""  # what `dsort inspect` calls it; "": not listed
+    text: str = ""  # and says of it, behind the count
+    shortfall: str = ""  # why members may be missing then, with {count}
+    unless: str = ""  # another note: the shard has that, and this says no more
+
+
+class Scanner(Protocol):
+    """Reads the members of one shard from windows on its bytes.
+
+    ::
+
+        while not scanner.done:
+            length = max(as much as is convenient, scanner.window_bytes_min)
+            scanner.feed(the bytes of the shard from scanner.next_offset on, scanner.next_offset)
+        table = scanner.finish()
+
+    The windows may be asked for in any order: a zip may begin with its end.
+    """
+
+    @property
+    def next_offset(self) -> int:
+        """The first byte that the next window has to hold."""
+
+    @property
+    def window_bytes_min(self) -> int:
+        """How many bytes the next window must hold at least."""
+
+    @property
+    def done(self) -> bool:
+        """Whether no more windows are needed."""
+
+    def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
+        """Read on in ``window``, the bytes from ``offset`` on. ``CorruptShardError``."""
+
+    def finish(self) -> MemberTable:
+        """The members of the whole shard. ``CorruptShardError``."""
+
+
+class Container(ABC):
+    """One container format. Instances are small, immutable and can be pickled: workers get one."""
+
+    suffixes: tuple[str, ...]
+    """The ends of shard names that mean this container; of ``naming.names.ARCHIVE_EXTENSIONS``."""
+
+    oddities: tuple[OddityKind, ...] = ()
+    """All that may be odd about a shard without making it unreadable."""
+
+    lists_members: bool = False
+    """Whether the end needs entries: then ``MemberTable.entries`` is not None."""
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def scanner(self, shard: str, size_bytes: int) -> Scanner:
+        """What reads the shard ``shard``, which is ``size_bytes`` long."""
+
+    def scan(self, shard: str, data: memoryview | bytes | UInt8s) -> MemberTable:
+        """The members of a whole shard, whose bytes are ``data``. ``CorruptShardError``."""
+        scanner = self.scanner(shard, len(data))
+        view = memoryview(data)  # type: ignore[arg-type]
+        while not scanner.done:
+            scanner.feed(view[scanner.next_offset :], scanner.next_offset)
+        return scanner.finish()
+
+    # -- headers: all bytes of a member before its payload ---------------------------------------
+
+    @abstractmethod
+    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
+        """The headers of one member, for the name ``new_name``. ``ValueError`` for no name."""
+
+    def entry_renamed(self, entry: bytes, new_name: bytes) -> bytes:
+        """The entry of a member that gets the name ``new_name``."""
+        return entry
+
+    def link_target(self, headers: bytes) -> bytes:
+        """Where the symbolic link with these headers leads. Asked for such members only."""
+        raise NotImplementedError(f"{self.suffixes[0]} shards have no links in their headers")
+
+    def retargeted(self, headers: bytes, target: bytes) -> bytes:
+        """The headers of a symbolic link, leading to ``target``."""
+        raise NotImplementedError(f"{self.suffixes[0]} shards have no links in their headers")
+
+    def other_name(self, headers: bytes) -> bytes:
+        """The name that some readers see in place of the one that was scanned; b"" if none do."""
+        return b""
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+        """A new member as an output shard stores it: (its bytes in pieces, its entry)."""
+
+    @abstractmethod
+    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
+        """How long the end of an output shard is whose ``members`` take ``stored_bytes`` and have
+        entries of ``entries_bytes`` in all. Known before it is written: plans have exact sizes."""
+
+    @abstractmethod
+    def end(self, entries: Sequence[PlacedEntry], stored_bytes: int) -> bytes:
+        """What follows the last member. ``entries``: in the order of the members; empty unless
+        ``lists_members``."""
+
+
+def oddities_in(table: Sequence[OddityKind], notes: ScanNotes) -> Iterator[tuple[OddityKind, int]]:
+    """(what is odd, how often) of one shard, in the order of the ``table``."""
+    for oddity in table:
+        if oddity.unless and getattr(notes, oddity.unless):
+            continue
+        found = getattr(notes, oddity.note, 0)
+        count = len(found) if isinstance(found, tuple) else int(found)
+        if count:
+            yield oddity, count
+
+
+def shortfall_in(table: Sequence[OddityKind], notes: ScanNotes) -> str:
+    """Why members may be missing from a shard: the first reason of the ``table``; "" if none."""
+    reasons = (
+        oddity.shortfall.format(count=count)
+        for oddity, count in oddities_in(table, notes)
+        if oddity.shortfall
+    )
+    return next(reasons, "")
+
+
+def refusal(
+    notes: ScanNotes, incomplete_shards: str, concatenated_shards: str
+) -> tuple[str, str] | None:
+    """(what is wrong with a shard's end, what would help), of a shard that the two reactions
+    refuse; None if they do not."""
+    if notes.shortfall and incomplete_shards == "abort":
+        return (
+            f"may not be whole: {notes.shortfall}",
+            "fetch or write it again; incomplete_shards: warn takes what can be read of it",
+        )
+    if notes.concatenated and concatenated_shards == "abort":
+        return (
+            f"is {notes.concatenated + 1} tars one after the other",
+            "concatenated_shards: read takes all of them",
+        )
+    return None

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dsort.containers.base import Container, oddities_in
+from dsort.containers.registry import container_of
 from dsort.data.members import MemberKind, MemberTable, ScanNotes
 from dsort.data.records import FormedRecords, form_records, split_name
 from dsort.naming.safe_names import new_safe_names, unsafe_links, unsafe_rows
@@ -61,27 +63,29 @@ class ShardSummary:
 def inspect_object(bucket: Bucket, name: str) -> ShardSummary:
     """Summarise the shard ``name``, mapped where it can be, else read whole.
 
-    ``StorageError`` if it cannot be read, ``CorruptShardError`` if it is no whole tar.
+    ``StorageError`` if it cannot be read, ``CorruptShardError`` if it is no whole shard.
     """
-    from dsort.containers.tar.header import link_target
-    from dsort.containers.tar.scan import scan
-
+    container = container_of(name)
     with bucket.open(name) as stored:
         mapped = stored.mapping()
         if mapped is None:
             mapped = memoryview(bytearray(stored.info.size_bytes))
             stored.read_into(mapped, 0)
-        members = scan(name, mapped)
+        members = container.scan(name, mapped)
         targets = {}
         for row in np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist():
             start, end = int(members.range_start[row]), int(members.payload_start[row])
             headers = members.literals.get(row, b"") + bytes(mapped[start:end])
-            targets[row] = link_target(headers)
-        return summarise(name, stored.info.size_bytes, members, targets)
+            targets[row] = container.link_target(headers)
+        return summarise(name, container, stored.info.size_bytes, members, targets)
 
 
 def summarise(
-    shard: str, file_bytes: int, members: MemberTable, targets: Mapping[int, bytes]
+    shard: str,
+    container: Container,
+    file_bytes: int,
+    members: MemberTable,
+    targets: Mapping[int, bytes],
 ) -> ShardSummary:
     """Summarise a shard whose members are known, and the ``targets`` of its symbolic links by row.
     Directories and devices are no records."""
@@ -112,7 +116,7 @@ def summarise(
             Counter("" if row in strays else extensions[row] for row in range(len(members)))
         ),
         oddities=(
-            *_container_oddities(members.notes, names),
+            *_container_oddities(container, members.notes, names),
             *_kind_oddities(members, names),
             *_unsafe_oddities(members, names, targets),
             *_record_oddities(formed, members, names),
@@ -120,39 +124,22 @@ def summarise(
     )
 
 
-def _container_oddities(notes: ScanNotes, names: list[str]) -> Iterable[Oddity]:
-    if notes.blank:
-        yield Oddity("blank", 1, "nothing but zeros, or nothing at all: not a whole shard")
-    elif notes.missing_end:
-        yield Oddity("missing_end", 1, "the end-of-archive marker is missing: not a whole shard")
-    if notes.trailing_bytes:
-        text = "bytes behind the end marker that are no tar"
-        yield Oddity("trailing_bytes", notes.trailing_bytes, text)
-    if notes.unexplained_zeros:
-        text = "bytes of zeros behind an end marker, more than tar writers pad with"
-        yield Oddity("unexplained_zeros", notes.unexplained_zeros, text)
-    if notes.unusual_padding:
-        text = "bytes of zeros behind the end marker, as only tar -b and tar -A leave them"
-        yield Oddity("unusual_padding", notes.unusual_padding, text)
-    if notes.concatenated:
-        text = "further tars behind the first one's end marker, where many readers stop"
-        yield Oddity("concatenated", notes.concatenated, text)
-    if notes.lone_zero_blocks:
-        text = "lone blocks of zeros between members, where some readers stop"
-        yield Oddity("lone_zero_blocks", notes.lone_zero_blocks, text)
-    if notes.hardlinks_resolved:
-        yield Oddity(
-            "hard_links", notes.hardlinks_resolved, "hard links to other members of the shard"
-        )
-    globals_seen = notes.global_headers_folded + notes.global_headers_dropped
-    if globals_seen:
-        yield Oddity("global_headers", globals_seen, "global pax headers")
-    if notes.mended:
-        text = "members with numbers in their headers at which some readers stop"
-        yield Oddity("odd_headers", len(notes.mended), text, _samples(names, notes.mended))
-    if repeated := notes.long_names_repeated:
-        text = "members with several long names, of which the last one counts"
-        yield Oddity("repeated_long_names", len(repeated), text, _samples(names, repeated))
+def _container_oddities(
+    container: Container, notes: ScanNotes, names: list[str]
+) -> Iterable[Oddity]:
+    """What the container has noted, as one oddity for each thing that has a name of its own."""
+    found: dict[str, Oddity] = {}
+    for oddity, count in oddities_in(container.oddities, notes):
+        if oddity.inspected:
+            before = found.get(oddity.inspected)
+            rows = getattr(notes, oddity.note)
+            found[oddity.inspected] = Oddity(
+                oddity.inspected,
+                count + (before.count if before else 0),
+                oddity.text,
+                _samples(names, rows) if isinstance(rows, tuple) else (),
+            )
+    return found.values()
 
 
 def _kind_oddities(members: MemberTable, names: list[str]) -> Iterable[Oddity]:
@@ -176,9 +163,6 @@ def _unsafe_oddities(
     if unsafe:
         text = "members with absolute names, or '..' in them"
         yield Oddity("unsafe_names", len(unsafe), text, _samples(names, unsafe))
-    if prefixed := members.notes.unsafe_prefixes:
-        text = "members that some readers unpack elsewhere, by a prefix that others do not read"
-        yield Oddity("unsafe_prefixes", len(prefixed), text, _samples(names, prefixed))
     safe = new_safe_names(members.names, unsafe) if targets else {}
     escaping = unsafe_links(
         [(row, safe.get(row, members.names[row]), target) for row, target in targets.items()]

@@ -24,7 +24,9 @@ class MemberKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScanNotes:
-    """What was odd about a shard but did not stop it from being read whole."""
+    """What was odd about a shard but did not stop it from being read whole.
+
+    ``OddityKind`` has the sentences. A container with other notes makes a child of this."""
 
     missing_end: bool = False  # no whole end-of-archive marker
     trailing_bytes: int = 0  # from the first that is no zero padding and no tar, after an end
@@ -40,17 +42,9 @@ class ScanNotes:
     mended: tuple[int, ...] = ()  # rows whose headers had numbers that some reader stops at
     long_names_repeated: tuple[int, ...] = ()  # rows with several long names, of which one was kept
     unsafe_prefixes: tuple[int, ...] = ()  # rows that some readers unpack elsewhere than named
-
-    @property
-    def shortfall(self) -> str:
-        """Why members may be missing from the shard, in words; "" where nothing says so."""
-        if self.blank:
-            return "it holds nothing, or nothing but zeros"
-        if self.trailing_bytes:
-            return f"{self.trailing_bytes:,} bytes behind its end marker are no tar"
-        if self.unexplained_zeros:
-            return f"more zeros than tar writers pad with ({self.unexplained_zeros:,} bytes)"
-        return "its end-of-archive marker is missing" if self.missing_end else ""
+    shortfall: str = field(default="", compare=False)
+    """Why members may be missing from the shard, in the words of its container; "" where nothing
+    says so."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +67,7 @@ class MemberTable:
     range_length: Int64s
     literals: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
     notes: ScanNotes = ScanNotes()
+    entries: BytesColumn | None = None  # what the end of a shard says of each, if it lists them
 
     def __len__(self) -> int:
         return len(self.kind)

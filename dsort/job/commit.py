@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from dsort.errors import ChangedInputError, InvariantError, NamesTakenError
-from dsort.job.create import Created, file_bytes, keep_sealed
+from dsort.job.create import Created, keep_sealed
 from dsort.job.job import Job
 from dsort.job.journal_entries import Committing
 from dsort.job.layout import index_name, manifest_name, reactions_name, staged_prefix
@@ -59,7 +59,7 @@ def outputs_of(plan: Plan, created: Created) -> list[ManifestOutput]:
             records=shard.records,
             members=shard.members,
             payload_bytes=shard.payload_bytes,
-            file_bytes=file_bytes(shard.stored_bytes),
+            file_bytes=shard.file_bytes,
             xxh3=created.shards[shard.ordinal].checksum,
         )
         for shard, name in zip(plan.shards, plan.names, strict=True)

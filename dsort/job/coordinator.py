@@ -19,7 +19,7 @@ from dsort.job.commit import (
     refuse_existing,
     take_back,
 )
-from dsort.job.create import Created, create, file_bytes, seal
+from dsort.job.create import Created, create, seal
 from dsort.job.events import JobReport, PlannedShard, PlanReport
 from dsort.job.inputs import refuse_collisions
 from dsort.job.job import Job
@@ -46,7 +46,7 @@ def run_job(job: Job, tally: Tally) -> JobReport:
         resolve(job, tally, dry=False)
         try:
             plan, created, ordering = _stage_all(job)
-            total = sum(file_bytes(shard.stored_bytes) for shard in plan.shards)
+            total = sum(shard.file_bytes for shard in plan.shards)
             with job.phase("commit", shards=len(plan.shards), bytes_total=total):
                 md5 = seal(job, plan, ordering, created)
                 job.stop.raise_if_requested()
@@ -79,7 +79,7 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
         plan, ordering = make_plan(job, extraction)
         _refuse_outputs(job, plan, overwrite=job.overwrite)
         look_for_stale(job, plan)
-        check_output_room(job, sum(file_bytes(shard.stored_bytes) for shard in plan.shards))
+        check_output_room(job, sum(shard.file_bytes for shard in plan.shards))
         note_plan(job, plan, created)
     with job.phase("create", shards=len(plan.shards), bytes_total=plan.stored_bytes):
         create(job, plan, ordering, created)
@@ -104,9 +104,9 @@ def plan_job(job: Job, tally: Tally) -> PlanReport:
         records=plan.records,
         members=plan.members,
         payload_bytes=plan.payload_bytes,
-        file_bytes=sum(file_bytes(shard.stored_bytes) for shard in plan.shards),
+        file_bytes=sum(shard.file_bytes for shard in plan.shards),
         shards=tuple(
-            PlannedShard(name, shard.records, shard.payload_bytes, file_bytes(shard.stored_bytes))
+            PlannedShard(name, shard.records, shard.payload_bytes, shard.file_bytes)
             for shard, name in zip(plan.shards, plan.names, strict=True)
         ),
         move=movement.kind,
@@ -242,7 +242,7 @@ def _report(job: Job, plan: Plan | None, *, state: str, manifest: str | None) ->
         records=plan.records if plan else 0,
         members=plan.members if plan else 0,
         payload_bytes=plan.payload_bytes if plan else 0,
-        file_bytes=sum(file_bytes(shard.stored_bytes) for shard in shards),
+        file_bytes=sum(shard.file_bytes for shard in shards),
         seed=job.spec.algorithm.seed,
         phase_seconds=job.state.seconds(),
         reactions=job.reactions(),

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.job.extract import answers, steadily
 from dsort.job.job import Job
 from dsort.job.journal_entries import ShardCreated
@@ -25,16 +24,11 @@ from dsort.workers.tasks import (
     StagedShard,
 )
 
-__all__ = ["Created", "create", "file_bytes", "keep_sealed", "seal"]
+__all__ = ["Created", "create", "keep_sealed", "seal"]
 
 SEALED_FILE = "sealed.json"
 RUNS_A_WORKER = 4
 SEALED_AT_ONCE_MAX = 16
-
-
-def file_bytes(stored_bytes: int) -> int:
-    """The size of an output shard whose records take ``stored_bytes``."""
-    return stored_bytes + len(END_OF_ARCHIVE)
 
 
 @dataclass(slots=True, eq=False)
@@ -129,7 +123,7 @@ def _create_runs(job: Job, plan: Plan, missing: list[OutputShard]) -> list[tuple
 
 def _pieces(job: Job, plan: Plan, shard: OutputShard) -> Iterator[OutputPiece]:
     token, name = f"{staged_prefix(job.job_id)}{shard.ordinal}", plan.names[shard.ordinal]
-    size = file_bytes(shard.stored_bytes)
+    size = shard.file_bytes
     for part in shard.pieces:
         yield OutputPiece(
             token=token,
@@ -172,7 +166,7 @@ def _seal_missing(
         StagedShard(
             ordinal=shard.ordinal,
             token=f"{staged_prefix(job.job_id)}{shard.ordinal}",
-            shard_bytes=file_bytes(shard.stored_bytes),
+            shard_bytes=shard.file_bytes,
             checksum=created.shards[shard.ordinal].checksum,
             pieces=tuple((p.partition, p.row_start, p.row_stop) for p in shard.pieces)
             if ordering is not None
@@ -201,7 +195,7 @@ def _advance(job: Job, plan: Plan, sealed: Iterable[int]) -> None:
     job.advance(
         shards=len(shards),
         records=sum(shard.records for shard in shards),
-        bytes_done=sum(file_bytes(shard.stored_bytes) for shard in shards),
+        bytes_done=sum(shard.file_bytes for shard in shards),
     )
 
 

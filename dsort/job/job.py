@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from dsort.containers.base import OddityKind
+from dsort.containers.registry import container_of
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.job.events import Event, JobWarning, PhaseDone, Progress, ReactionCount, Timeline
@@ -141,14 +143,7 @@ class JobState:
 
 
 KEPT_BYTES_MAX = 4 << 30
-QUIET_KINDS = frozenset(
-    {
-        "global_headers_dropped",
-        "hardlinks_resolved",
-        "stray_members_kept",
-        "volume_labels_dropped",
-    }
-)
+QUIET_KINDS = frozenset({"stray_members_kept"})
 """Counted in the manifest, but nothing that a user has to be warned of."""
 
 WARNING_TEXTS = {
@@ -166,24 +161,12 @@ WARNING_TEXTS = {
     "non_adjacent_records": "{count} pieces of records were not adjacent and were brought "
     "together, in {names}",
     "incomplete_shards": "{count} shards may not be whole; what could be read was taken: {names}",
-    "concatenated_shards": "{count} shards are several tars one after the other; all were read, "
-    "but many readers stop where the first one ends: {names}",
     "replaced_inputs": "{count} input shards are newer than the manifest of the job that wrote "
     "them, and have another size: {names}",
-    "unusual_padding": "{count} shards end in zeros as only tar -b and tar -A leave them; if these "
-    "did not write them, members may be missing: {names}",
-    "lone_zero_blocks": "{count} lone blocks of zeros stand between members, where some readers "
-    "stop (all members were read), in {names}",
-    "global_headers_folded": "{count} global pax headers were folded into the members they govern, "
-    "in {names}",
     "unsafe_names": "{count} members have names or link targets that lead out of the directory "
     "they are unpacked in (unsafe_names: rename mends that): {names}",
     "unsafe_names_renamed": "{count} members had names or link targets that lead out of the "
     "directory they are unpacked in, and were renamed: {names}",
-    "headers_mended": "{count} members have numbers in their headers at which some readers stop; "
-    "these were written anew: {names}",
-    "long_names_repeated": "{count} members have several long names, of which the last one counts: "
-    "{names}",
     "ekm_missing_key": "{count} records have no place in the external key map, or several; "
     "they went to ekm_default if there is one, else they were dropped: {names}",
     "ekm_malformed_line": "{count} lines of the external key map are malformed: {names}",
@@ -336,12 +319,21 @@ class Job:
         """Count, and warn of what a user should know."""
         self.state.apply(Noted(tally))
         for kind, count, samples in tally:
-            if kind not in QUIET_KINDS and not self._ignored(kind):
+            if not self._is_quiet(kind) and not self._ignored(kind):
                 self._warn(kind, count, samples)
 
     def reactions(self) -> tuple[ReactionCount, ...]:
         """All that was counted so far."""
         return tuple(ReactionCount(kind, count, names) for kind, count, names in self.state.tally)
+
+    def _oddity(self, kind: str) -> OddityKind | None:
+        """What the container of the inputs says of what was counted as ``kind``."""
+        table = container_of(self.spec.input_extension).oddities
+        return next((oddity for oddity in table if oddity.kind == kind), None)
+
+    def _is_quiet(self, kind: str) -> bool:
+        oddity = self._oddity(kind)
+        return kind in QUIET_KINDS or (oddity is not None and not oddity.warning)
 
     def _ignored(self, kind: str) -> bool:
         base = "duplicate_keys" if kind.startswith("duplicate_keys") else kind
@@ -349,7 +341,9 @@ class Job:
 
     def _warn(self, kind: str, count: int, samples: tuple[str, ...]) -> None:
         shown = ", ".join(samples[:3]) + (", …" if count > min(len(samples), 3) else "")
-        text = WARNING_TEXTS.get(kind, kind + ": {count}: {names}")
+        oddity = self._oddity(kind)
+        known = WARNING_TEXTS.get(kind) if oddity is None else oddity.warning
+        text = known or kind + ": {count}: {names}"
         self.warn(kind, text.format(count=f"{count:,}", names=shown))
 
     def warn(self, kind: str, text: str) -> None:

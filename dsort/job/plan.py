@@ -7,12 +7,13 @@ earlier record has are found by ranges of the key hash.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import xxhash
 
+from dsort.containers.registry import container_of
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.tally import SAMPLES_MAX, Tally, tally_rows, tally_told
 from dsort.errors import DuplicateError, InvariantError, SpecError, SpecProblem, StorageError
@@ -451,7 +452,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         counts_file=counts_file,
     )
     pieces, mixing = steadily(ordering, lambda: _cut(job, ordering, rule))
-    outputs = merge_pieces(pieces, count=rule.count)
+    outputs = with_ends(job, merge_pieces(pieces, count=rule.count))
     if sum(shard.records for shard in outputs) != kept:
         raise InvariantError(f"{kept} records were cut into {len(outputs)} shards that have fewer")
     plan = Plan(
@@ -470,6 +471,15 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         order=job.order,
     )
     return plan, ordering
+
+
+def with_ends(job: Job, shards: Sequence[OutputShard]) -> list[OutputShard]:
+    """The output shards with what their container puts behind the last member."""
+    container = container_of(job.spec.output_extension)
+    return [
+        replace(shard, end_bytes=container.end_bytes(shard.members, 0, shard.stored_bytes))
+        for shard in shards
+    ]
 
 
 def _warn_of_overhead(job: Job, plan: Plan) -> None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dsort.containers.registry import container_of
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.data.tally import names_told, tally_rows, tally_told
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
@@ -29,7 +30,7 @@ from dsort.job.journal_entries import (
     inputs_told,
 )
 from dsort.job.layout import reactions_name, report_name, staged_prefix
-from dsort.job.plan import Plan
+from dsort.job.plan import Plan, with_ends
 from dsort.order.cut import OutputShard
 from dsort.order.mixing_counts import mixing_of
 from dsort.scratch.logs import CreatedShard
@@ -209,20 +210,27 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     places = _places(job, [row.name for row in known.shards])
     if data is None or places is None or job.spec.verify == "content":
         return None
+    if container_of(job.spec.output_extension).lists_members:
+        return None  # the journal does not say how long the ends are
     plan = Plan(
-        shards=[
-            OutputShard(
-                ordinal=ordinal,
-                group=group,
-                number=number,
-                records=row.records,
-                members=row.members,
-                payload_bytes=row.payload_bytes,
-                stored_bytes=row.stored_bytes,
-                pieces=(),
-            )
-            for ordinal, (row, (group, number)) in enumerate(zip(known.shards, places, strict=True))
-        ],
+        shards=with_ends(
+            job,
+            [
+                OutputShard(
+                    ordinal=ordinal,
+                    group=group,
+                    number=number,
+                    records=row.records,
+                    members=row.members,
+                    payload_bytes=row.payload_bytes,
+                    stored_bytes=row.stored_bytes,
+                    pieces=(),
+                )
+                for ordinal, (row, (group, number)) in enumerate(
+                    zip(known.shards, places, strict=True)
+                )
+            ],
+        ),
         names=[row.name for row in known.shards],
         records=sum(row.records for row in known.shards),
         members=sum(row.members for row in known.shards),

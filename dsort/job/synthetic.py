@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-import tarfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from time import monotonic
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from dsort.containers.tar.container import Tar, TarFormat
 from dsort.errors import NamesTakenError
 from dsort.job.events import Event, PhaseDone, Progress
 from dsort.job.layout import generated_prefix
@@ -20,17 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardRecipe", "TarFormat", "generate_shards", "shard_pieces"]
 
-TarFormat = Literal["ustar", "gnu", "pax"]
-
 WRITE_BYTES_MAX = 4 << 20
-END_OF_ARCHIVE = bytes(1024)
 MODIFIED_AT_S = 1_700_000_000
-
-_TAR_FORMATS: dict[TarFormat, Literal[0, 1, 2]] = {
-    "ustar": tarfile.USTAR_FORMAT,
-    "gnu": tarfile.GNU_FORMAT,
-    "pax": tarfile.PAX_FORMAT,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +85,20 @@ def shard_pieces(recipe: ShardRecipe, name: str, ordinal: int) -> Iterator[bytes
     follow through a shuffle.
     """
     source = random.Random(f"{recipe.seed}/{name}")
+    container, stored_bytes = _container(recipe.tar_format), 0
     for record in range(recipe.records):
         key = f"{ordinal * recipe.records + record:06d}"
         for extension in recipe.extensions:
-            yield _header(key + extension, recipe)
-            yield source.randbytes(recipe.member_bytes)
-            yield bytes(-recipe.member_bytes % tarfile.BLOCKSIZE)
-    yield END_OF_ARCHIVE
+            payload = source.randbytes(recipe.member_bytes)
+            pieces, _ = container.encode((key + extension).encode(), payload)
+            yield from pieces
+            stored_bytes += sum(map(len, pieces))
+    yield container.end((), stored_bytes)
 
 
-def _header(name: str, recipe: ShardRecipe) -> bytes:
-    info = tarfile.TarInfo(name)
-    info.size = recipe.member_bytes
+def _container(tar_format: TarFormat) -> Tar:
     # A fraction of a second is what only a pax header can hold, so that each member gets one.
-    info.mtime = MODIFIED_AT_S + (0.5 if recipe.tar_format == "pax" else 0)
-    return info.tobuf(_TAR_FORMATS[recipe.tar_format])
+    return Tar(tar_format, MODIFIED_AT_S + (0.5 if tar_format == "pax" else 0))
 
 
 def _write_shard(

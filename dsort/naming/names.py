@@ -10,11 +10,9 @@ from unicodedata import category
 __all__ = [
     "ARCHIVE_EXTENSIONS",
     "INTERNAL_PART",
-    "SUPPORTED_EXTENSIONS",
     "archive_extension",
     "check_object_name",
     "check_output_name",
-    "check_supported",
     "closest",
     "has_control_characters",
     "is_internal",
@@ -24,10 +22,8 @@ __all__ = [
 ]
 
 ARCHIVE_EXTENSIONS: Final = (".tar", ".tgz", ".tar.gz", ".zip", ".tar.lz4")
-"""The suffixes that say of a name that it is a shard's (the containers AIStore knows)."""
-
-SUPPORTED_EXTENSIONS: Final = (".tar",)
-"""Those of them that dsort can read and write."""
+"""The suffixes that say of a name that it is a shard's (the containers AIStore knows);
+``containers.registry`` says which of them can be read and written."""
 
 INTERNAL_PART: Final = ".dsort"
 """The part of names that are dsort's own; no bucket, no input and no output may have it."""
@@ -61,13 +57,6 @@ def normalize_extension(text: str) -> str:
         known = " ".join(ARCHIVE_EXTENSIONS)
         raise ValueError(f"{text!r} is no archive extension (known ones: {known})")
     return extension
-
-
-def check_supported(extension: str) -> None:
-    """``ValueError`` for a known extension whose container dsort cannot read and write yet."""
-    if extension not in SUPPORTED_EXTENSIONS:
-        usable = " ".join(SUPPORTED_EXTENSIONS)
-        raise ValueError(f"{extension} shards are not yet supported (usable now: {usable})")
 
 
 def with_extension(name: str, extension: str) -> str:

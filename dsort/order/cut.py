@@ -74,7 +74,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class OutputShard:
-    """One output shard as planned; ``ordinal`` counts over all groups. Sizes without the end."""
+    """One output shard as planned; ``ordinal`` counts over all groups. Sizes without the end, whose
+    size in bytes is ``end_bytes``, as its container says."""
 
     ordinal: int
     group: int
@@ -84,6 +85,12 @@ class OutputShard:
     payload_bytes: int
     stored_bytes: int
     pieces: tuple[Piece, ...]
+    end_bytes: int = 0
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of the whole shard."""
+        return self.stored_bytes + self.end_bytes
 
 
 def cut_partition(

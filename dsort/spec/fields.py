@@ -16,11 +16,11 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from dsort.containers.registry import check_supported
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import (
     check_object_name,
     check_output_name,
-    check_supported,
     normalize_extension,
 )
 from dsort.naming.patterns import glob_regex

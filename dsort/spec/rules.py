@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, same_container
 from dsort.errors import SpecProblem
 from dsort.naming.inputs import parse_input_template
-from dsort.naming.names import archive_extension, check_supported
+from dsort.naming.names import archive_extension
 from dsort.naming.repeats import find_repeats
 from dsort.naming.templates import parse_template
 from dsort.storage.ref import WEB, object_store_behind
@@ -173,6 +174,16 @@ def _suffix_problem(
         message = f'ends in "{suffix}", but {extension_field} is "{extension}"'
         return SpecProblem(path, message, unsupported)
     return SpecProblem(path, unsupported) if unsupported else None
+
+
+@_rule("input_extension", "output_extension")
+def _outputs_are_of_the_inputs_container(spec: JobSpec) -> Iterator[SpecProblem]:
+    if not same_container(spec.input_extension, spec.output_extension):
+        yield SpecProblem(
+            "output_extension",
+            f"{spec.input_extension} shards cannot be written as {spec.output_extension} yet",
+            "members are copied as they are stored",
+        )
 
 
 # --- output --------------------------------------------------------------------------------------
@@ -352,7 +363,7 @@ def derived(spec: JobSpec) -> dict[str, object]:
     input_extension = spec.input_extension
     if "input_extension" not in given:
         suffixes = (archive_extension(name) for _, name in _input_names(spec))
-        input_extension = next(filter(None, suffixes), ".tar")
+        input_extension = next(filter(None, suffixes), DEFAULT_EXTENSION)
         values["input_extension"] = input_extension
     if "output_extension" not in given:
         templates = [spec.output_format] if not spec.has_key_map else [*(spec.ekm or ())]

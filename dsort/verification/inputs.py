@@ -11,11 +11,11 @@ from functools import cached_property
 
 import numpy as np
 
+from dsort.containers.base import refusal
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.hashing import hash_keys, shard_seed, shuffle_words
 from dsort.data.members import MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, form_records
-from dsort.data.shard_ends import refusal
 from dsort.errors import CorruptShardError, ShardEndError
 from dsort.job.manifest import ManifestInput
 from dsort.keymap.match import KeyMap

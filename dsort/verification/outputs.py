@@ -12,6 +12,8 @@ from itertools import groupby
 
 import numpy as np
 
+from dsort.containers.base import Container
+from dsort.containers.registry import container_of
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError, ObjectNotFoundError
@@ -204,9 +206,6 @@ def _check_count(facts: Sequence[ShardFacts], wanted: int, findings: Findings) -
             findings.problem("cut", shard.name, "", text)
 
 
-END_BYTES = 1024
-"""An output shard ends in two zero blocks and nothing else."""
-
 _NOTHING = (np.zeros(0, np.uint64), np.zeros((0, 2), np.uint64), np.zeros(0, np.bool_))
 
 
@@ -267,7 +266,7 @@ class OutputReader:
             found = self._shard(shard, place, watch, md5)
             if found is None:
                 given = (shard.records, shard.members, shard.payload_bytes)
-                stored_bytes = shard.file_bytes - END_BYTES
+                stored_bytes = shard.file_bytes - _end_bytes(shard)
                 facts.append(ShardFacts(shard.name, place, False, *given, 0, stored_bytes))
                 parts.append(_NOTHING)
             else:
@@ -330,7 +329,7 @@ class OutputReader:
             return None
         digests = member_digests(shard, members, seen=checksums.cover)
         records = output_records(members, digests, self._inputs)
-        if not _is_plain(members, shard.size_bytes):
+        if not _is_plain(shard.container, members, shard.size_bytes):
             text = "holds more than raw members and an end marker, or no end marker"
             self._findings.problem("format", shard.name, "", text)
         seen = watch.look(place.group, shard, records)
@@ -377,18 +376,23 @@ def check_index(
             findings.problem("index", shard.name, "", text)
 
 
-def _is_plain(members: MemberTable, size_bytes: int) -> bool:
-    """Members side by side from the first byte on, two zero blocks, and nothing else."""
+def _is_plain(container: Container, members: MemberTable, size_bytes: int) -> bool:
+    """Members side by side from the first byte on, their container's end, and nothing else."""
     ends = members.range_start + members.range_length
-    starts = np.append(members.range_start, size_bytes - END_BYTES)
-    notes = members.notes
+    stored_bytes = int(ends[-1]) if len(ends) else 0
+    entries_bytes = 0 if members.entries is None else len(members.entries.blob)
+    end_bytes = container.end_bytes(len(members), entries_bytes, stored_bytes)
+    starts = np.append(members.range_start, size_bytes - end_bytes)
     return (
         bool((starts == np.insert(ends, 0, 0)).all())
         and not members.literals
-        and not notes.missing_end
-        and not notes.trailing_bytes
-        and not notes.blank
+        and not members.notes.shortfall
     )
+
+
+def _end_bytes(listed: ManifestOutput) -> int:
+    """How long the end is of a shard that cannot be read, as far as that is known."""
+    return container_of(listed.name).end_bytes(listed.members, 0, listed.file_bytes)
 
 
 def _facts(name: str, place: Place, records: ShardRecords) -> ShardFacts:

@@ -23,7 +23,6 @@ import xxhash
 from numpy.typing import NDArray
 
 from dsort.closing import Closing
-from dsort.containers.tar.header import renamed
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
 from dsort.data.hashing import hash_keys
 from dsort.data.index import Segments
@@ -359,7 +358,7 @@ def with_new_keys(
                 start[row] = payload_start
             names[row] = new_key + names[row][int(key_bytes[row]) :]
             key_bytes[row] = len(new_key)
-            literals[row] = renamed(head, names[row])
+            literals[row] = shard.container.renamed(head, names[row])
     return (
         replace(
             members,

@@ -49,6 +49,7 @@ class Creator:
     ) -> None:
         self._spilled = setup.movement == "spill"
         self._forgets = setup.spill_to_disk
+        self._container = setup.container
         self._outputs = outputs
         self._buffer = buffer
         self._homes = homes
@@ -77,6 +78,7 @@ class Creator:
                         staged,
                         piece,
                         self._writeback,
+                        self._container,
                         want_md5=task.want_md5,
                         seals_on_finish=self._outputs.seals_on_finish,
                     )

@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 import xxhash
 
-from dsort.containers.tar.header import renamed
+from dsort.containers.base import Container, oddities_in, refusal
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.index import RecordIndex, Segments
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords, form_records
-from dsort.data.shard_ends import refusal
 from dsort.data.tally import Tally
 from dsort.errors import (
     CorruptShardError,
@@ -69,7 +68,12 @@ class Extractor:
         mapped = self._setup.movement == "map"
         with open_input(self._inputs, task.name, task.size_bytes, task.etag) as source:
             shard = ShardBytes(
-                task.name, source, self._buffer, mapped=mapped, spool=self._store.scratch
+                task.name,
+                source,
+                self._buffer,
+                mapped=mapped,
+                spool=self._store.scratch,
+                container=self._setup.container,
             )
             try:
                 done = self._extract(task, shard)
@@ -128,7 +132,7 @@ class Extractor:
         refused = refusal(members.notes, reactions.incomplete_shards, reactions.concatenated_shards)
         if refused:
             raise ShardEndError(f"shard {shard.name} {refused[0]}", hint=refused[1])
-        _note_oddities(shard.name, members, tally)
+        _note_oddities(shard.container, shard.name, members, tally)
         members = self._settle_unsafe_names(shard, members, tally)
         policy = reactions.stray_members
         records = form_records(members, policy)
@@ -348,22 +352,15 @@ def _content_hash(shard: ShardBytes, segments: Segments) -> UInt64s:
     return hashes
 
 
-def _note_oddities(shard: str, members: MemberTable, tally: Tally) -> None:
+def _note_oddities(container: Container, shard: str, members: MemberTable, tally: Tally) -> None:
     notes = members.notes
     if notes.shortfall:
         tally.add("incomplete_shards", 1, [f"{shard} ({notes.shortfall})"])
-    tally.add("concatenated_shards", int(notes.concatenated > 0), [shard])
-    tally.add("unusual_padding", int(notes.unusual_padding > 0), [shard])
-    tally.add("hardlinks_resolved", notes.hardlinks_resolved, [shard])
-    tally.add("global_headers_folded", notes.global_headers_folded, [shard])
-    tally.add("global_headers_dropped", notes.global_headers_dropped, [shard])
-    tally.add("volume_labels_dropped", notes.volume_labels_dropped, [shard])
-    tally.add("lone_zero_blocks", notes.lone_zero_blocks, [shard])
-    for kind, rows in (
-        ("headers_mended", notes.mended),
-        ("long_names_repeated", notes.long_names_repeated),
-    ):
-        tally.add(kind, len(rows), _names(shard, members, rows))
+    for oddity, count in oddities_in(container.oddities, notes):
+        if oddity.kind:
+            rows = getattr(notes, oddity.note)
+            names = _names(shard, members, rows) if isinstance(rows, tuple) else [shard]
+            tally.add(oddity.kind, 1 if oddity.by_shard else count, names)
 
 
 def _names(shard: str, members: MemberTable, rows: Iterable[int]) -> Iterable[str]:
@@ -408,6 +405,8 @@ def _rename_records(
             names[row] = new_key + names[row][key_bytes[row] :]
             headers_bytes = int(members.payload_start[row] - members.range_start[row])
             headers = shard.at(int(members.range_start[row]), headers_bytes)
-            new_headers[row] = renamed(members.literals.get(row, b"") + headers, names[row])
+            new_headers[row] = shard.container.renamed(
+                members.literals.get(row, b"") + headers, names[row]
+            )
     named = with_new_headers(replace(members, names=BytesColumn.of(names)), new_headers)
     return named, records.with_keys(keys_of, named)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dsort.containers.tar.header import link_target, other_name, renamed, retargeted
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberKind, MemberTable
 from dsort.naming.safe_names import new_safe_names, safe_name, unsafe_links, unsafe_rows
@@ -45,7 +44,7 @@ def find_unsafe(shard: ShardBytes, members: MemberTable) -> UnsafeNames:
     rows = unsafe_rows(members.names)
     others = {}
     for row in members.notes.unsafe_prefixes:
-        if name := other_name(_headers(shard, members, row)):
+        if name := shard.container.other_name(_headers(shard, members, row)):
             others[row] = name
     return UnsafeNames(rows, _unsafe_targets(shard, members, rows), others)
 
@@ -59,9 +58,9 @@ def _unsafe_targets(shard: ShardBytes, members: MemberTable, rows: list[int]) ->
     targets, links = {}, []
     for row in symlinks:
         headers = _headers(shard, members, row)
-        targets[row] = link_target(headers)
+        targets[row] = shard.container.link_target(headers)
         links.append((row, new_names.get(row, members.names[row]), targets[row]))
-        if other := other_name(headers):
+        if other := shard.container.other_name(headers):
             links.append((row, safe_name(other), targets[row]))
     return {row: targets[row] for row in unsafe_links(links)}
 
@@ -75,9 +74,9 @@ def with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames)
     for row in found.all_rows:
         blocks = _headers(shard, members, row)
         if row in found.targets:
-            blocks = retargeted(blocks, safe_name(found.targets[row]))
+            blocks = shard.container.retargeted(blocks, safe_name(found.targets[row]))
         if row in names or row in found.others:  # the latter keep what all others read
-            blocks = renamed(blocks, names.get(row, members.names[row]))
+            blocks = shard.container.renamed(blocks, names.get(row, members.names[row]))
         headers[row] = blocks
     all_names = members.names
     if names:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import xxhash
 
-from dsort.containers.tar.scan import END_OF_ARCHIVE
+from dsort.containers.base import Container
 from dsort.errors import InvariantError, StorageError
 from dsort.scratch.index import OrderedRows
 from dsort.storage.bucket import StagedObject
@@ -78,12 +78,14 @@ class ShardWriter:
         staged: StagedObject,
         first: OutputPiece,
         writeback: Writeback,
+        container: Container,
         *,
         want_md5: bool,
         seals_on_finish: bool,
     ) -> None:
         self.ordinal = first.ordinal
         self._writeback = writeback
+        self._container = container
         self._finish = writeback.finish if seals_on_finish else writeback.finish_now
         self._staged = staged
         self._offset = self._flushed = 0
@@ -118,7 +120,7 @@ class ShardWriter:
                 f"{piece.stored_bytes} were planned"
             )
         if piece.last:
-            self._write([memoryview(END_OF_ARCHIVE)])
+            self._write([memoryview(self._container.end((), self._offset))])
             if self._offset != piece.shard_bytes:
                 raise InvariantError(f"output shard {piece.ordinal} has {self._offset} bytes")
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from dsort.containers.tar.scan import TarScanner, scan
+from dsort.containers.base import Container
+from dsort.containers.registry import container_of
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.index import Segments
 from dsort.data.members import MemberTable
@@ -83,9 +84,12 @@ class ShardBytes:
         *,
         mapped: bool,
         spool: Scratch | None = None,
+        container: Container | None = None,
     ) -> None:
-        """``spool``: the directory for shards that do not fit and are not to be fetched twice."""
+        """``spool``: the directory for shards that do not fit and are not to be fetched twice.
+        ``container``: None for the one that ``name`` tells."""
         self.name = name
+        self.container = container or container_of(name)
         self.size_bytes = source.info.size_bytes
         self._info = source.info
         self._source: ReadObject | Spool = source
@@ -108,8 +112,8 @@ class ShardBytes:
     def members(self) -> MemberTable:
         """The members of the shard; ``CorruptShardError`` if it cannot be read whole."""
         if self.whole is not None:
-            return scan(self.name, self.whole)
-        scanner = TarScanner(self.name, self.size_bytes)
+            return self.container.scan(self.name, self.whole)
+        scanner = self.container.scanner(self.name, self.size_bytes)
         while not scanner.done:
             offset, needed = scanner.next_offset, scanner.window_bytes_min
             size = min(max(self._window_bytes, needed), self.size_bytes - offset)

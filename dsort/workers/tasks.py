@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dsort.containers.base import Container
 from dsort.data.tally import Tally
 from dsort.keymap.match import KeyMap
 from dsort.order.cut import CutRule, OpenShard, Piece
@@ -70,6 +71,7 @@ class WorkerSetup:
     root: str
     scratch: str
     first_worker: int
+    container: Container  # of the inputs and the outputs
     movement: str  # map | spill
     sort_rule: SortRule
     reactions: ReactionRules

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import webdataset
 
+from dsort.containers.base import refusal
 from dsort.containers.tar.scan import scan
-from dsort.data.shard_ends import refusal
 from dsort.errors import CorruptShardError
 from tests.support.tar_builder import END, member
 from tests.support.tar_reading import scan_in_windows

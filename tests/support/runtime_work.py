@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dsort.containers.registry import container_of
 from dsort.order.rule import SortRule
 from dsort.runtime.base import Runtime
 from dsort.stopping import StopFlag
@@ -76,6 +77,7 @@ def make_work(directory: Path) -> Work:
         root=str(directory),
         scratch=str(directory / "scratch"),
         first_worker=0,
+        container=container_of(".tar"),
         movement="map",
         sort_rule=SortRule("alphanumeric"),
         reactions=ReactionRules("warn", "abort", "keep", "abort"),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from dsort.containers.registry import SUPPORTED_EXTENSIONS, check_supported
 from dsort.naming.names import (
     ARCHIVE_EXTENSIONS,
     INTERNAL_PART,
-    SUPPORTED_EXTENSIONS,
     archive_extension,
     check_object_name,
     check_output_name,
-    check_supported,
     normalize_extension,
     with_extension,
 )

@@ -17,8 +17,11 @@ a padded tar are what a shorter tar would have there as well: nothing in the byt
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from dsort.containers.base import shortfall_in
 from dsort.containers.tar.header import (
     BLOCK_BYTES,
     padded_bytes,
@@ -34,6 +37,7 @@ from dsort.containers.tar.member import (
     read_records,
     resolve_links,
 )
+from dsort.containers.tar.oddities import ODDITIES
 from dsort.containers.tar.vector import (
     Blocks,
     HeaderRun,
@@ -365,24 +369,24 @@ class TarScanner:
             raise CorruptShardError(self._shard, self._at, reason)
         self._ends.finish()
         resolved = self._rows.links_resolved(self._shard)
-        return self._rows.table(
-            ScanNotes(
-                missing_end=self._ends.missing_end,
-                trailing_bytes=self._ends.trailing_bytes,
-                unexplained_zeros=self._ends.unexplained_zeros,
-                blank=self._ends.blank,
-                concatenated=self._ends.concatenated,
-                unusual_padding=self._ends.unusual_padding,
-                hardlinks_resolved=resolved,
-                global_headers_folded=self._governing.folded,
-                global_headers_dropped=self._governing.dropped,
-                volume_labels_dropped=self._labels_dropped,
-                lone_zero_blocks=self._lone_zero_blocks,
-                mended=tuple(self._rows.mended),
-                long_names_repeated=tuple(self._rows.long_names_repeated),
-                unsafe_prefixes=tuple(self._rows.unsafe_prefixes),
-            )
+        notes = ScanNotes(
+            missing_end=self._ends.missing_end,
+            trailing_bytes=self._ends.trailing_bytes,
+            unexplained_zeros=self._ends.unexplained_zeros,
+            blank=self._ends.blank,
+            concatenated=self._ends.concatenated,
+            unusual_padding=self._ends.unusual_padding,
+            hardlinks_resolved=resolved,
+            global_headers_folded=self._governing.folded,
+            global_headers_dropped=self._governing.dropped,
+            volume_labels_dropped=self._labels_dropped,
+            lone_zero_blocks=self._lone_zero_blocks,
+            mended=tuple(self._rows.mended),
+            long_names_repeated=tuple(self._rows.long_names_repeated),
+            unsafe_prefixes=tuple(self._rows.unsafe_prefixes),
         )
+        shortfall = shortfall_in(ODDITIES, notes)
+        return self._rows.table(replace(notes, shortfall=shortfall) if shortfall else notes)
 
     def _read(self, window: Window) -> None:
         base = self._at  # of the shard's blocks, the first that the window holds from here on

@@ -1,0 +1,73 @@
+"""The tar container: what the rest of dsort sees of this folder, and all that may be odd in a tar.
+
+The end of a tar is two zero blocks, which list nothing: members have no entries.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dsort.containers.base import Container, PlacedEntry
+from dsort.containers.tar.header import link_target, other_name, renamed, retargeted
+from dsort.containers.tar.oddities import ODDITIES
+from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScanner, scan
+from dsort.data.columns import UInt8s
+from dsort.data.members import MemberTable
+
+__all__ = ["TAR", "Tar", "TarFormat"]
+
+TarFormat = Literal["ustar", "gnu", "pax"]
+
+_FORMATS: dict[TarFormat, Literal[0, 1, 2]] = {
+    "ustar": tarfile.USTAR_FORMAT,
+    "gnu": tarfile.GNU_FORMAT,
+    "pax": tarfile.PAX_FORMAT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tar(Container):
+    """Tars. ``written_as`` and ``modified_at_s`` (since 1970) are for new members: members of
+    input shards are copied with their own headers, of whatever kind."""
+
+    written_as: TarFormat = "pax"
+    modified_at_s: float = 0
+
+    suffixes = (".tar",)
+    oddities = ODDITIES
+
+    def scanner(self, shard: str, size_bytes: int) -> TarScanner:
+        return TarScanner(shard, size_bytes)
+
+    def scan(self, shard: str, data: memoryview | bytes | UInt8s) -> MemberTable:
+        return scan(shard, data)
+
+    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
+        return renamed(headers, new_name)
+
+    def link_target(self, headers: bytes) -> bytes:
+        return link_target(headers)
+
+    def retargeted(self, headers: bytes, target: bytes) -> bytes:
+        return retargeted(headers, target)
+
+    def other_name(self, headers: bytes) -> bytes:
+        return other_name(headers)
+
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+        info = tarfile.TarInfo(name.decode("utf-8", "surrogateescape"))
+        info.size, info.mtime = len(payload), self.modified_at_s
+        header = info.tobuf(_FORMATS[self.written_as], "utf-8", "surrogateescape")
+        return (header, payload, bytes(-len(payload) % tarfile.BLOCKSIZE)), b""
+
+    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
+        return len(END_OF_ARCHIVE)
+
+    def end(self, entries: Sequence[PlacedEntry], stored_bytes: int) -> bytes:
+        return END_OF_ARCHIVE
+
+
+TAR = Tar()

@@ -1,0 +1,112 @@
+"""All that may be odd about a tar without making it unreadable, with the sentences about it.
+
+One table for jobs (``kind``, ``warning``), ``dsort inspect`` (``inspected``, ``text``) and for
+what may not be whole (``shortfall``, which jobs and ``dsort verify`` go by). Jobs count, and
+``dsort inspect`` lists, in the order of the table.
+"""
+
+from __future__ import annotations
+
+from dsort.containers.base import OddityKind
+
+__all__ = ["ODDITIES"]
+
+# A shard may have several ends that fall short. The first of them here says why.
+ODDITIES = (
+    OddityKind(
+        "blank",
+        inspected="blank",
+        text="nothing but zeros, or nothing at all: not a whole shard",
+        shortfall="it holds nothing, or nothing but zeros",
+    ),
+    OddityKind(
+        "trailing_bytes",
+        inspected="trailing_bytes",
+        text="bytes behind the end marker that are no tar",
+        shortfall="{count:,} bytes behind its end marker are no tar",
+    ),
+    OddityKind(
+        "unexplained_zeros",
+        inspected="unexplained_zeros",
+        text="bytes of zeros behind an end marker, more than tar writers pad with",
+        shortfall="more zeros than tar writers pad with ({count:,} bytes)",
+    ),
+    OddityKind(
+        "missing_end",
+        inspected="missing_end",
+        text="the end-of-archive marker is missing: not a whole shard",
+        shortfall="its end-of-archive marker is missing",
+        unless="blank",
+    ),
+    OddityKind(
+        "concatenated",
+        kind="concatenated_shards",
+        warning="{count} shards are several tars one after the other; all were read, but many "
+        "readers stop where the first one ends: {names}",
+        by_shard=True,
+        inspected="concatenated",
+        text="further tars behind the first one's end marker, where many readers stop",
+    ),
+    OddityKind(
+        "unusual_padding",
+        kind="unusual_padding",
+        warning="{count} shards end in zeros as only tar -b and tar -A leave them; if these did "
+        "not write them, members may be missing: {names}",
+        by_shard=True,
+        inspected="unusual_padding",
+        text="bytes of zeros behind the end marker, as only tar -b and tar -A leave them",
+    ),
+    OddityKind(
+        "hardlinks_resolved",
+        kind="hardlinks_resolved",
+        inspected="hard_links",
+        text="hard links to other members of the shard",
+    ),
+    OddityKind(
+        "global_headers_folded",
+        kind="global_headers_folded",
+        warning="{count} global pax headers were folded into the members they govern, in {names}",
+        inspected="global_headers",
+        text="global pax headers",
+    ),
+    OddityKind(
+        "global_headers_dropped",
+        kind="global_headers_dropped",
+        inspected="global_headers",
+        text="global pax headers",
+    ),
+    OddityKind(
+        "volume_labels_dropped",
+        kind="volume_labels_dropped",
+        inspected="volume_labels",
+        text="volume labels, which are no members",
+    ),
+    OddityKind(
+        "lone_zero_blocks",
+        kind="lone_zero_blocks",
+        warning="{count} lone blocks of zeros stand between members, where some readers stop (all "
+        "members were read), in {names}",
+        inspected="lone_zero_blocks",
+        text="lone blocks of zeros between members, where some readers stop",
+    ),
+    OddityKind(
+        "mended",
+        kind="headers_mended",
+        warning="{count} members have numbers in their headers at which some readers stop; these "
+        "were written anew: {names}",
+        inspected="odd_headers",
+        text="members with numbers in their headers at which some readers stop",
+    ),
+    OddityKind(
+        "long_names_repeated",
+        kind="long_names_repeated",
+        warning="{count} members have several long names, of which the last one counts: {names}",
+        inspected="repeated_long_names",
+        text="members with several long names, of which the last one counts",
+    ),
+    OddityKind(
+        "unsafe_prefixes",
+        inspected="unsafe_prefixes",
+        text="members that some readers unpack elsewhere, by a prefix that others do not read",
+    ),
+)
