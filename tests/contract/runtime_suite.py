@@ -172,7 +172,7 @@ class RuntimeSuite:
         (pid,) = work.noted()
         worker = psutil.Process(pid)
         worker.kill()
-        psutil.wait_procs([worker], timeout=5)
+        psutil.wait_procs([worker], timeout=60)
         assert done_shards(list(runtime.run(work.tasks()))) == list(range(SHARDS))
 
     # --- the end -------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from tests.support.schedules import spec as schedule_spec
 from tests.support.service_here import SPEC, service_here
 from tests.support.service_process import await_that
 
-WAIT_S = 60
+WAIT_S = 180
 SECRET = "/T000/very-secret"
 ROOM = Limits(running_jobs_max=1, running_plans_max=1)
 HERE = FetchPolicy(hosts=("127.0.0.1:*",), allow_private=True)

@@ -33,7 +33,7 @@ from dsort.service.jobs.queue import (
 from dsort.service.jobs.rows import JobRow, NewJob
 from dsort.service.jobs.store import JobStore
 
-WAIT_S = 30
+WAIT_S = 120
 ROOM = Limits(running_jobs_max=100, running_plans_max=100)
 DONE = Ending("finished", 0, result={"records": 3})
 

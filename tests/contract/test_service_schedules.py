@@ -26,7 +26,7 @@ from tests.support.commands import ROOT
 from tests.support.fake_clock import FakeClock
 from tests.support.schedules import Nights, at, definition, spec
 
-WAIT_S = 30
+WAIT_S = 120
 
 
 @pytest.fixture

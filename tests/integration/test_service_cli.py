@@ -200,7 +200,7 @@ def test_an_interrupt_ends_the_waiting_only(place: Place, there: CommandLine) ->
         )
         held_workers(place.service)
         waiting.send_signal(signal.SIGINT)
-        _, told = waiting.communicate(timeout=30)
+        _, told = waiting.communicate(timeout=120)
         job_id = await_that(lambda: shown(there, "show", "--state", "running")[0]["job_id"])
         assert waiting.returncode == 130
         assert told.splitlines()[-3:] == [

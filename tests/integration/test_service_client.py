@@ -39,7 +39,7 @@ from tests.support.service_process import ServiceProcess, end_marked, running_se
 pytestmark = pytest.mark.timeout(120, func_only=True)
 
 SHUFFLE = {"algorithm": {"kind": "shuffle", "seed": 5}, "output_shard_records": 7}
-END_S = 60.0
+END_S = 180.0
 PHASES = ["resolve", "extract", "plan", "create", "commit"]
 
 

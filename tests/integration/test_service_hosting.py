@@ -166,7 +166,7 @@ def test_a_job_runs_to_its_end_while_there_is_no_service(holding: Hosting, base:
     holding.close()
     assert _lives(process)
     worker.send_signal(signal.SIGCONT)
-    process_ended = psutil.wait_procs([process], timeout=60)
+    process_ended = psutil.wait_procs([process], timeout=180)
     assert process_ended[1] == []
     assert holding.row(job_id).state == "finished"
     assert holding.row(job_id).attempt == 1
@@ -259,7 +259,7 @@ def test_a_job_that_lives_elsewhere_is_waited_for(
         await_that(lambda: "waiting for" in caplog.text)
         assert not waiting.done()
         lease.release()
-        assert waiting.result(60).records == 37
+        assert waiting.result(180).records == 37
     assert_whole(hosted.root / "out", undisturbed("shuffle", base))
 
 
@@ -280,7 +280,7 @@ def test_an_earlier_attempt_that_was_only_slow_is_waited_for(
         waiting = pool.submit(doing(hosted, stop).run)
         await_that(lambda: waiting.done() or "waiting for" in caplog.text)
         leases[0].release()
-        assert waiting.result(60).records == 37
+        assert waiting.result(180).records == 37
     assert_whole(hosted.root / "out", undisturbed("shuffle", base))
 
 
@@ -293,10 +293,10 @@ def test_a_job_that_lives_elsewhere_is_stopped_there(hosted: Hosting) -> None:
         lease.keep(on_lost=lambda why: None, on_stop=asked.set)
         stop.request(signal.SIGTERM, "a request")
         waiting = pool.submit(job.run)
-        assert asked.wait(60)
+        assert asked.wait(180)
         lease.release()
         with pytest.raises(JobStoppedError):
-            waiting.result(60)
+            waiting.result(180)
     assert [path.name for path in (hosted.root / "out").rglob("*.tar")] == []
 
 

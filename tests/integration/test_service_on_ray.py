@@ -103,7 +103,7 @@ def test_jobs_over_rest_run_on_a_ray_of_the_services_own(place: Place) -> None:
         assert place.head() == head
         below += head.children(recursive=True)
         assert service.stop() == 0
-    assert psutil.wait_procs([head, *below], timeout=1)[1] == []
+    assert psutil.wait_procs([head, *below], timeout=30)[1] == []
     assert not place.state_file.exists()
 
 

@@ -14,7 +14,7 @@ from dsort.naming.names import with_extension
 from dsort.naming.overlap import final_templates, first_conflict, templates_overlap
 from dsort.naming.templates import parse_template
 
-SECONDS_MAX = 2.0
+SECONDS_MAX = 20.0
 NAMES_OF_ENDLESS = 2_500  # more than any number that a bounded template here can say
 
 literals = st.text("a01/-", max_size=3)

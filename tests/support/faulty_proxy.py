@@ -79,7 +79,7 @@ class FaultyProxy:
     def serve(self, client: socket.socket) -> None:
         """Answer one request, and close the connection."""
         with client, contextlib.suppress(OSError):
-            client.settimeout(20)
+            client.settimeout(120)
             request = _received_request(client)
             if request is None:
                 return
@@ -113,7 +113,7 @@ class FaultyProxy:
 
     def _asked(self, request: bytes) -> bytes:
         """What the store says; it closes the connection after it."""
-        with socket.create_connection(self.upstream, timeout=20) as store:
+        with socket.create_connection(self.upstream, timeout=120) as store:
             store.sendall(request)
             return b"".join(iter(lambda: store.recv(1 << 20), b""))
 
@@ -172,7 +172,7 @@ def faulty_proxy(endpoint_url: str) -> Iterator[FaultyProxy]:
         finally:
             proxy.over.set()
             listener.shutdown(socket.SHUT_RDWR)
-            threads[0].join(20)
+            threads[0].join(120)
 
 
 def _listen(listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:

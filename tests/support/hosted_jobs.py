@@ -25,7 +25,7 @@ from tests.support.surviving import CASES, Case, prepare
 
 __all__ = ["Hosting", "hosting"]
 
-WAIT_S = 60.0
+WAIT_S = 180.0
 
 
 class Hosting:

@@ -33,8 +33,8 @@ __all__ = ["PostgresServer", "postgres_server", "programs"]
 
 INSTALLED = Path("/usr/lib/postgresql")
 OWNER = "postgres"
-START_SECONDS_MAX = 60
-STOP_SECONDS_MAX = 20
+START_SECONDS_MAX = 180
+STOP_SECONDS_MAX = 120
 POLL_SECONDS = 0.05
 SETTINGS: Mapping[str, str] = {
     "fsync": "off",  # the machine may lose its power, these databases may then be lost

@@ -18,7 +18,7 @@ from tests.support.service_process import await_that
 
 __all__ = ["RestartedServer", "restarted_server"]
 
-STOP_SECONDS_MAX = 20
+STOP_SECONDS_MAX = 120
 
 
 class RestartedServer:

@@ -27,7 +27,7 @@ from tests.support.commands import ROOT
 
 __all__ = ["RayHead", "ray_head"]
 
-STOP_SECONDS_MAX = 40  # Ray lets work on a node end for up to 30
+STOP_SECONDS_MAX = 120  # Ray lets work on a node end for up to 30
 STARTED = "Ray runtime started."
 
 
@@ -118,5 +118,5 @@ def _stop(process: subprocess.Popen[str]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-    for each in psutil.wait_procs(below, timeout=5)[1]:
+    for each in psutil.wait_procs(below, timeout=30)[1]:
         each.kill()

@@ -27,8 +27,8 @@ from tests.support.commands import ROOT
 __all__ = ["ServiceProcess", "await_that", "end_marked", "running_service"]
 
 MARK = "SERVICE_OF_TEST"
-START_SECONDS_MAX = 60.0
-END_SECONDS_MAX = 30.0
+START_SECONDS_MAX = 180.0
+END_SECONDS_MAX = 120.0
 POLL_S = 0.02
 _PAUSE = threading.Event()  # nobody sets it
 

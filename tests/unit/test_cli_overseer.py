@@ -128,7 +128,7 @@ def test_a_job_ends_with_its_command(begin: Begin) -> None:
     child = child_of(process)
     process.kill()
     process.wait()
-    assert psutil.wait_procs([child], timeout=10)[1] == []
+    assert psutil.wait_procs([child], timeout=60)[1] == []
 
 
 @pytest.mark.parametrize(

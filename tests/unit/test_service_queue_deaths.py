@@ -192,8 +192,8 @@ def test_a_waker_wakes_for_the_end_of_a_process(waker: Waker) -> None:
     waker.watch(process.pid)
     assert process.stdin is not None
     process.stdin.close()
-    waker.wait(20.0)
-    assert process.wait(20.0) == 1
+    waker.wait(100.0)
+    assert process.wait(100.0) == 1
     waker.watch(process.pid)  # gone: nobody minds
 
 

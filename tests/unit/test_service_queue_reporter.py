@@ -22,7 +22,7 @@ from dsort.service.jobs.rows import NewJob
 from dsort.service.jobs.store import JobStore
 from dsort.stopping import StopFlag
 
-WAIT_S = 30
+WAIT_S = 120
 ROOM = Limits(9, 9)
 
 

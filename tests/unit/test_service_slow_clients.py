@@ -16,7 +16,7 @@ from dsort.service.server import HurriedProtocol
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
-END_S_MAX = 10.0
+END_S_MAX = 60.0
 
 
 class Hasty(HurriedProtocol):

@@ -46,7 +46,7 @@ def test_one_that_fails_is_undone_alone(database: Database) -> None:
 
     def first(connection: Connection) -> None:
         begun.set()  # it has the turn: those that come now are in the next transaction, together
-        assert go_on.wait(30)
+        assert go_on.wait(120)
         connection.execute(insert(locks), {"name": "first"})
 
     def good(connection: Connection) -> str:
@@ -59,7 +59,7 @@ def test_one_that_fails_is_undone_alone(database: Database) -> None:
 
     with ThreadPoolExecutor(3) as pool:
         leading = pool.submit(together.run, first)
-        assert begun.wait(30)
+        assert begun.wait(120)
         others = [pool.submit(together.run, work) for work in (good, bad)]
         go_on.set()
         leading.result(30)

@@ -78,7 +78,7 @@ class Pairing(HookedBucket):
 
     def __init__(self, inner: Bucket) -> None:
         super().__init__(inner)
-        self.pair = threading.Barrier(2, timeout=30)
+        self.pair = threading.Barrier(2, timeout=120)
         self.lock = threading.Lock()
         self.in_flight = self.in_flight_max = 0
 

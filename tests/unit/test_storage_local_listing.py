@@ -116,7 +116,7 @@ def test_many_files_are_listed_quickly(bucket: LocalBucket, directory: Path) -> 
     seconds = time.process_time() - started
     shutil.rmtree(directory)
     assert count == 20_000
-    assert seconds < 0.5  # 0.12 when nothing else runs
+    assert seconds < 1.5  # 0.12 when nothing else runs
 
 
 def test_files_that_vanish_meanwhile_are_left_out(bucket: LocalBucket, directory: Path) -> None:

@@ -247,7 +247,7 @@ def test_a_process_in_a_real_group_sees_its_limit(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=180,
         ).stdout
     finally:
         group.rmdir()
