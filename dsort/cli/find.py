@@ -204,7 +204,8 @@ def object_in(text: str) -> tuple[str, str] | None:
     no such URI. ``SpecError`` if it names a bucket only."""
     from dsort.errors import SpecError
     from dsort.storage.open import parse_address
-    from dsort.storage.ref import BucketRef, split_scheme
+    from dsort.storage.ref import BucketRef
+    from dsort.storage.registry import split_scheme
 
     written = split_scheme(text)
     if written is None or written[0] == "file":

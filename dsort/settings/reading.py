@@ -13,17 +13,10 @@ from typing import Any, Final
 
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import closest
-from dsort.settings.values import Settings, StoreSettings
+from dsort.settings.values import Settings, StoreSettings, table_of
 from dsort.sizes import format_bytes, parse_size_bytes
-from dsort.storage.ref import (
-    SECRET_HINT,
-    WEB,
-    BucketTextError,
-    checked_endpoint,
-    is_secret_name,
-    parse_store_uri,
-    split_scheme,
-)
+from dsort.storage.ref import SECRET_HINT, BucketTextError, checked_endpoint, is_secret_name
+from dsort.storage.registry import parse_store_uri, split_scheme, stores
 
 __all__ = ["load_settings"]
 
@@ -112,14 +105,19 @@ _ACCESS: Final[Mapping[str, tuple[str, _Reader]]] = {
     "region": ("region", _text),
     "profile": ("profile", _text),
 }
-_STORES: Final[Mapping[str, Mapping[str, tuple[str, _Reader]]]] = {
-    "s3": {**_ENDPOINT, **_ACCESS, **_OF_ALL_STORES},
-    "ais": {**_ENDPOINT, **_ACCESS, **_OF_ALL_STORES},
-    "gs": {**_ENDPOINT, **_OF_ALL_STORES},
-    "az": {**_ENDPOINT, **_OF_ALL_STORES},
-    "http": _OF_ALL_STORES,
-}
-"""What may be set for each store."""
+
+
+def _store_tables() -> dict[str, Mapping[str, tuple[str, _Reader]]]:
+    """What may be set for each store, by the usual scheme of its URIs; those with most first."""
+    return {
+        store.schemes[0]: {
+            **(_ENDPOINT if "endpoint_url" in store.reach else {}),
+            **(_ACCESS if "profile" in store.reach else {}),
+            **_OF_ALL_STORES,
+        }
+        for store in sorted(stores(), key=lambda each: -len(each.reach))
+    }
+
 
 _USUAL: Final = (
     ("AWS_ENDPOINT_URL_S3", "s3"),
@@ -187,9 +185,9 @@ def _read_file(
         problems.append(SpecProblem(str(path), f"no TOML: {error}", hint))
         return Settings()
     place = _Place(path.parent, home)
-    stores, commands = document.pop("stores", {}), document.pop("commands", {})
+    by_store, commands = document.pop("stores", {}), document.pop("commands", {})
     values = _values(document, {**_TOP}, f"{path}: ", place, problems, also=("stores", "commands"))
-    tables = dict(_tables(stores, f"{path}: stores", place, problems))
+    tables = dict(_tables(by_store, f"{path}: stores", place, problems))
     if commands and not is_users:
         hint = "write them to ~/.config/dsort/dsort.toml"
         problems.append(SpecProblem(f"{path}: commands", "is only for the user's own file", hint))
@@ -220,14 +218,15 @@ def _commands(
 
 
 def _tables(
-    stores: object, where: str, place: _Place, problems: list[SpecProblem]
+    written_tables: object, where: str, place: _Place, problems: list[SpecProblem]
 ) -> Iterator[tuple[str, StoreSettings]]:
-    if not isinstance(stores, dict):
+    if not isinstance(written_tables, dict):
         problems.append(SpecProblem(where, "must be a table", "write [stores.s3]"))
         return
-    for name, table in stores.items():
+    tables = _store_tables()
+    for name, table in written_tables.items():
         written = split_scheme(name)
-        known = _STORES.get(name)
+        known = tables.get(name)
         key = name
         if written is not None:
             try:
@@ -235,10 +234,10 @@ def _tables(
             except BucketTextError as error:
                 problems.append(SpecProblem(where, str(error), error.hint))
                 continue
-            key, known = ref.uri, _STORES["http" if ref.scheme in WEB else ref.scheme]
+            key, known = ref.uri, tables[table_of(ref.scheme)]
         if known is None:
-            near = closest(name, _STORES)
-            several = f"known: {', '.join(_STORES)}, or the URI of a bucket, in quotes"
+            near = closest(name, tables)
+            several = f"known: {', '.join(tables)}, or the URI of a bucket, in quotes"
             hint = f'did you mean "{near}"?' if near else several
             problems.append(SpecProblem(f"{where}.{name}", "unknown store", hint))
         elif not isinstance(table, dict):
@@ -293,8 +292,8 @@ def _read_environment(
     place = _Place(Path(), home)
     top = {name: value for name, value in given.items() if name in _TOP}
     values = _values_of_variables(top, _TOP, PREFIX, place, problems)
-    stores = []
-    for store, known in _STORES.items():
+    found_stores = []
+    for store, known in _store_tables().items():
         table = {
             name.removeprefix(f"{store}_"): value
             for name, value in given.items()
@@ -303,8 +302,8 @@ def _read_environment(
         if table:
             label = f"{PREFIX}{store.upper()}_"
             found = _values_of_variables(table, known, label, place, problems)
-            stores.append((store, StoreSettings(**found)))
-    return Settings(**values, stores=tuple(stores))
+            found_stores.append((store, StoreSettings(**found)))
+    return Settings(**values, stores=tuple(found_stores))
 
 
 def _values_of_variables(

@@ -9,8 +9,9 @@ from typing import Any
 from dsort.errors import SpecError
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef
+from dsort.storage.registry import store_of
 
-__all__ = ["Settings", "StoreSettings", "resolve_ref"]
+__all__ = ["Settings", "StoreSettings", "resolve_ref", "table_of"]
 
 AIS_S3_PATH = "/s3"
 """Where AIStore speaks S3, seen from its endpoint."""
@@ -71,7 +72,7 @@ class Settings:
     def of_bucket(self, ref: BucketRef) -> StoreSettings:
         """What is set for a bucket: by its own table, by that of a shorter URI, by its store's."""
         uri = ref.uri
-        found = self.of_store("http" if ref.scheme == "https" else ref.scheme)
+        found = self.of_store(table_of(ref.scheme))
         tables = [each for each in self.stores if f"{uri}/".startswith(f"{each[0]}/")]
         for _, table in sorted(tables, key=lambda each: len(each[0])):
             found = table.over(found)
@@ -93,13 +94,20 @@ def _given(settings: Settings | StoreSettings) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in ("", None)}
 
 
+def table_of(scheme: str) -> str:
+    """The name of the table under ``[stores]`` for buckets whose URIs have ``scheme``."""
+    store = store_of(scheme)
+    return scheme if store is None else store.schemes[0]
+
+
 def resolve_ref(ref: BucketRef, settings: Settings) -> BucketRef:
     """``ref`` with the endpoint, region and profile that the settings give and it does not.
 
     Directories and web servers stay as they are. ``ais://`` is S3 under ``/s3`` of its endpoint;
     ``SpecError`` if none is known. Resolving twice changes nothing.
     """
-    if ref.is_directory or ref.scheme in ("http", "https"):
+    store = store_of(ref.scheme)
+    if store is None or not store.reach:
         return ref
     found = settings.of_bucket(ref)
     endpoint_url = ref.endpoint_url or found.endpoint_url

@@ -14,51 +14,41 @@ from dsort.errors import SpecProblem
 from dsort.naming.names import closest
 from dsort.spec.hints import FieldError, describe
 from dsort.storage.ref import (
-    OBJECT_STORES,
     SECRET_HINT,
-    WEB,
     BucketRef,
     BucketTextError,
     checked_endpoint,
     is_secret_name,
-    misspelt_uri,
-    parse_store_uri,
     refuse_internal,
     shown,
+)
+from dsort.storage.registry import (
+    misspelt_uri,
+    parse_store_uri,
+    provider_of,
+    scheme_of,
     split_scheme,
+    store_of,
     store_ref,
+    stores,
 )
 
 __all__ = ["BUCKET_SCHEMA", "BucketRef", "bucket_value", "parse_bucket"]
 
-_PROVIDERS: Final = {
-    "ais": "ais",
-    "file": "file",
-    "aws": "s3",
-    "s3": "s3",
-    "gcp": "gs",
-    "gs": "gs",
-    "azure": "az",
-    "az": "az",
-    "http": "http",
-    "https": "https",
-    "ht": "ht",
-}
-"""The scheme of each provider that a spec may name; ``ht`` is AIStore's word for the web."""
-
-_PROVIDER_OF: Final = {"s3": "aws", "gs": "gcp", "az": "azure", "ais": "ais"}
 _REACH: Final = ("endpoint_url", "region", "profile")
 _FIELDS: Final = ("name", "provider", "prefix", *_REACH, "namespace")
-_REACH_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "s3": _REACH,
-    "ais": _REACH,
-    "gs": ("endpoint_url",),
-    "az": ("endpoint_url",),
-}
-"""Which of the fields that say how to reach a bucket mean something, by scheme."""
+_WEB: Final = "ht"
+"""AIStore's word for the web: of a URL alone, which says whether it is http or https."""
 
 _ROOT_HINT: Final = "a bare name is a directory under the data root (--root, DSORT_ROOT)"
 _EXAMPLES: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
+
+
+def _providers() -> list[str]:
+    """What a spec may call a provider: AIStore's words, and the schemes of URIs."""
+    named = [name for each in stores() for name in (each.provider, *each.schemes)]
+    return list(dict.fromkeys(("ais", "file", *(name for name in named if name != _WEB), _WEB)))
+
 
 BUCKET_SCHEMA: Final[Mapping[str, Any]] = {
     "anyOf": [
@@ -81,7 +71,7 @@ BUCKET_SCHEMA: Final[Mapping[str, Any]] = {
                 },
                 "provider": {
                     "type": "string",
-                    "enum": ["", *_PROVIDERS],
+                    "enum": ["", *_providers()],
                     "description": "Whose bucket it is. ais and none: a bare name is a directory "
                     "under the data root, unless there is an endpoint_url.",
                 },
@@ -139,7 +129,7 @@ def bucket_value(ref: BucketRef) -> str | dict[str, str]:
     bucket, _, prefix = ref.path.partition("/")
     fields = {
         "name": bucket,
-        "provider": _PROVIDER_OF[ref.scheme],
+        "provider": provider_of(ref.scheme),
         "prefix": prefix,
         "endpoint_url": ref.endpoint_url,
         "region": ref.region,
@@ -203,9 +193,10 @@ def _odd_fields(given: Mapping[Any, object]) -> list[SpecProblem]:
 def _scheme_of_provider(provider: str, problems: list[SpecProblem]) -> str | None:
     if not provider:
         return ""
-    scheme = _PROVIDERS.get(provider.lower())
+    name = provider.lower()
+    scheme = name if name in ("file", _WEB) else scheme_of(name)
     if scheme is None:
-        near = closest(provider, _PROVIDERS)
+        near = closest(provider, _providers())
         known = "known here: aws, gcp, azure, ais, file, http, https"
         hint = f'did you mean "{near}"?' if near else known
         problems.append(SpecProblem("provider", f'unknown provider "{provider}"', hint))
@@ -224,23 +215,24 @@ def _place(scheme: str, name: str, prefix: str, has_endpoint: bool) -> BucketRef
     """The bucket, without how to reach it."""
     written = split_scheme(name)
     if written is not None:
-        same = written[0] == scheme or (scheme == "ht" and written[0] in WEB)
+        same = written[0] == scheme or (scheme == _WEB == provider_of(written[0]))
         if scheme and not same:
             raise BucketTextError(
                 f"{shown(name)} contradicts the provider", "leave the provider out"
             )
         # A server of its own may have other rules for names: the part before the prefix is taken
         # as it is, and checked by the rules of such servers.
-        if has_endpoint and written[0] in OBJECT_STORES:
+        store = store_of(written[0])
+        if has_endpoint and store is not None and "endpoint_url" in store.reach:
             checked = parse_store_uri(f"ais://{written[1]}")
             return _under(BucketRef(written[0], checked.path), prefix)
         return _under(_parse_text(name), prefix)
     if scheme == "file":
         ref = _directory(name, name)
-    elif scheme in WEB:
-        ref = parse_store_uri(f"{scheme}://{name}")
-    elif scheme == "ht":
+    elif scheme == _WEB:
         raise BucketTextError(f"{shown(name)} is no URL", 'write "https://host/prefix"')
+    elif provider_of(scheme) == _WEB:
+        ref = parse_store_uri(f"{scheme}://{name}")
     elif scheme == "":
         ref = _bare(name)
     else:
@@ -263,11 +255,13 @@ def _under(ref: BucketRef, prefix: str) -> BucketRef:
 
 def _without_meaning(ref: BucketRef, texts: Mapping[str, str]) -> list[SpecProblem]:
     where = "a directory" if ref.is_directory else f"{ref.scheme}://"
+    store = store_of(ref.scheme)
+    reach = store.reach if store is not None else ()
     hint = "" if ref.scheme else 'for a bucket of a store, set provider, e.g. to "aws"'
     return [
         SpecProblem(name, f"does not go with {where}", hint)
         for name in _REACH
-        if texts[name] and name not in _REACH_OF.get(ref.scheme, ())
+        if texts[name] and name not in reach
     ]
 
 

@@ -13,7 +13,8 @@ from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension
 from dsort.naming.repeats import find_repeats
 from dsort.naming.templates import parse_template
-from dsort.storage.ref import WEB, object_store_behind
+from dsort.storage.ref import BucketRef
+from dsort.storage.registry import object_store_behind, store_of
 
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec
@@ -67,14 +68,19 @@ def _touches(one: str, other: str) -> bool:
 @_rule("output_bck")
 def _outputs_go_where_one_can_write(spec: JobSpec) -> Iterator[SpecProblem]:
     ref = spec.output_bck
-    if ref.scheme not in WEB:
+    if not _is_read_only(ref):
         return
-    store = object_store_behind(ref)
-    hint = f'write "{store}"' if store else "to a directory, or s3://, gs://, az://, ais://"
+    behind = object_store_behind(ref)
+    hint = f'write "{behind}"' if behind else "to a directory, or s3://, gs://, az://, ais://"
     if "output_bck" in spec.model_fields_set:
         yield SpecProblem("output_bck", f'"{ref.uri}" can only be read', hint)
     else:
         yield SpecProblem("output_bck", "is required: the input bucket can only be read", hint)
+
+
+def _is_read_only(ref: BucketRef) -> bool:
+    store = store_of(ref.scheme)
+    return store is not None and store.is_read_only
 
 
 @_rule("overwrite", "remove_stale")
@@ -91,7 +97,7 @@ def _only_what_is_replaced_gets_stale(spec: JobSpec) -> Iterator[SpecProblem]:
 def _inputs_of_the_web_are_named(spec: JobSpec) -> Iterator[SpecProblem]:
     inputs = spec.input_format
     named = inputs.template is not None or inputs.objnames is not None
-    if spec.input_bck.scheme in WEB and not named:
+    if _is_read_only(spec.input_bck) and not named:
         yield SpecProblem(
             "input_format",
             f"must name the shards of {spec.input_bck.uri}: a web server does not list them",

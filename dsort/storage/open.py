@@ -14,15 +14,8 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.limit import StoreLimits
 from dsort.storage.network_policy import FetchPolicy
-from dsort.storage.ref import (
-    AIS_ENDPOINT_HINT,
-    BucketRef,
-    BucketTextError,
-    misspelt_uri,
-    parse_store_uri,
-    refuse_internal,
-    split_scheme,
-)
+from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef, BucketTextError, refuse_internal
+from dsort.storage.registry import misspelt_uri, open_object_bucket, parse_store_uri, split_scheme
 
 if TYPE_CHECKING:
     from dsort.storage.limit import StoreLimiter
@@ -67,7 +60,6 @@ def open_bucket(
         )
     # Loads the clients of object stores; jobs over directories start without them.
     from dsort.storage.limit import LimitedBucket, StoreLimiter
-    from dsort.storage.object_stores import open_object_bucket
     from dsort.storage.retry import RetryingBucket, RetryPolicy
 
     limits = limits or StoreLimits()

@@ -35,6 +35,7 @@ from dsort.errors import InputError, InvariantError
 from dsort.job.events import Timeline
 from dsort.job.layout import manifest_name
 from dsort.order.mixing_counts import counts_in_input_order
+from dsort.storage.registry import scheme_of
 
 __all__ = ["html", "page_of_job", "page_of_manifest", "page_of_report"]
 
@@ -44,7 +45,6 @@ FRAME, PARTS = "report.html", "report_files.txt"
 PLACEHOLDER: Final = re.compile(r"\{\{(title|style|scripts|page|csp)\}\}")
 BREAKING: Final = re.compile(r"</(script|style)|<!--", re.IGNORECASE)
 """What would end a script or a style in the midst of it."""
-PROVIDERS: Final = {"aws": "s3", "gcp": "gs", "azure": "az"}
 
 Page = dict[str, Any]
 
@@ -305,7 +305,7 @@ def _bucket_uri(value: str | Mapping[str, str]) -> str:
         return value
     provider = value["provider"]
     place = "/".join(filter(None, (value["name"], value.get("prefix"))))
-    return f"{PROVIDERS.get(provider, provider)}://{place}"
+    return f"{scheme_of(provider) or provider}://{place}"
 
 
 def _rfc3339(moment: datetime) -> str:

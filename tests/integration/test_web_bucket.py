@@ -16,8 +16,8 @@ from dsort.errors import (
     TransientStorageError,
 )
 from dsort.storage.bucket import Bucket
-from dsort.storage.object_stores import open_object_bucket
 from dsort.storage.ref import BucketRef
+from dsort.storage.registry import open_object_bucket
 from tests.support.object_stores import MIB, SMALL
 from tests.support.web_server import WebServer, web_server
 

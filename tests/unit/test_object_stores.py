@@ -13,9 +13,9 @@ import pytest
 
 from dsort.errors import InvariantError, StorageAccessError, StorageError
 from dsort.storage.limit import StoreLimits
-from dsort.storage.object_stores import open_object_bucket
 from dsort.storage.obstore import ObstoreBucket
 from dsort.storage.ref import BucketRef
+from dsort.storage.registry import open_object_bucket
 from dsort.storage.s3.bucket import S3Bucket
 from tests.support.commands import ROOT
 
@@ -121,7 +121,7 @@ def test_what_is_no_reference_of_a_store_is_a_bug(ref: BucketRef) -> None:
     ("statement", "unwanted"),
     [
         ("import dsort.api", {"boto3", "botocore", "obstore", "urllib3"}),
-        ("import dsort.storage.object_stores", {"boto3", "botocore", "obstore"}),
+        ("import dsort.storage.registry", {"boto3", "botocore", "obstore"}),
         ("import dsort.storage.s3.bucket", {"obstore"}),
         ("import dsort.storage.obstore", {"boto3", "botocore"}),
     ],

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -119,9 +117,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[BucketRef, StoreLimits
         asked.append((ref, limits))
         return MemoryBucket()
 
-    backend = ModuleType("dsort.storage.object_stores")
-    backend.open_object_bucket = open_object_bucket  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "dsort.storage.object_stores", backend)
+    monkeypatch.setattr("dsort.storage.open.open_object_bucket", open_object_bucket)
     return asked
 
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dsort.errors import SpecError
 from dsort.service.jobs.rows import NOT_READ, JobRow
 from dsort.spec.buckets import parse_bucket
+from dsort.storage.registry import provider_of
 
 __all__ = [
     "KEY_MAP",
@@ -151,14 +152,6 @@ ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 
 _NS: Final = 10**9
 _NO_MINIMUM: Final = 2**63 - 1  # what AIStore says where nothing was measured
-_PROVIDERS: Final = {
-    "": "ais",
-    "s3": "aws",
-    "gs": "gcp",
-    "az": "azure",
-    "http": "ht",
-    "https": "ht",
-}
 _EXTRACTION: Final = ("resolve", "extract")
 _SORTING: Final = ("plan",)
 _CREATION: Final = ("create", "commit")
@@ -182,7 +175,7 @@ def bucket_model(uri: str, root: Path | None = None) -> Json:
     except SpecError:  # whoever wrote the row knew it
         return {"name": uri, "provider": "", "namespace": {"uuid": "", "name": ""}}
     name = ref.uri if ref.scheme in ("http", "https") else ref.path
-    provider = _PROVIDERS.get(ref.scheme, ref.scheme)
+    provider = provider_of(ref.scheme)
     if ref.scheme == "file" and root is not None and PurePath(name).is_relative_to(root):
         name, provider = str(PurePath(name).relative_to(root)), "ais"
     return {"name": name, "provider": provider, "namespace": {"uuid": "", "name": ""}}

@@ -33,7 +33,8 @@ from dsort.service.security.spec_text import (
 from dsort.settings import Settings, resolve_ref
 from dsort.spec.model import JobSpec
 from dsort.storage.network_policy import FetchPolicy, check_host_pattern
-from dsort.storage.ref import OBJECT_STORES, SECRET_HINT, WEB, BucketRef, split_scheme
+from dsort.storage.ref import SECRET_HINT, BucketRef
+from dsort.storage.registry import split_scheme, store_of
 
 __all__ = [
     "Operated",
@@ -78,12 +79,12 @@ class SpecPolicy:
         problems = []
         for pattern in self.allow:
             written = split_scheme(pattern)
-            if written is None or written[0] not in (_FILE, *OBJECT_STORES, *WEB):
+            if written is None or not (written[0] == _FILE or store_of(written[0])):
                 hint = 'e.g. "s3://team-*", "file:///mnt/data" or "https://data.example.com"'
                 problems.append(SpecProblem("allow", f'"{pattern}" is no pattern of URIs', hint))
             elif written[0] == _FILE and not written[1].startswith("/"):
                 problems.append(SpecProblem("allow", f'"{pattern}" is not absolute'))
-            elif written[0] in WEB and has_wildcard(written[1].partition("/")[0]):
+            elif _is_web(written[0]) and has_wildcard(written[1].partition("/")[0]):
                 hint = "a web server may send its readers on to anywhere: name those that you trust"
                 problems.append(SpecProblem("allow", f'"{pattern}" names no host', hint))
         problems += host_problems("ekm_allow_host", self.ekm_allow_hosts)
@@ -173,13 +174,17 @@ def _real_pattern(path: str) -> str:
     return "/".join((real.rstrip("/"), *parts[literal:])) or "/"
 
 
+def _is_web(scheme: str) -> bool:
+    return scheme in ("http", "https")
+
+
 def _is_under(pattern: str, ref: BucketRef) -> bool:
     scheme, rest = split_scheme(pattern) or ("", "")
     if scheme != ref.scheme:
         return False
     bucket, _, prefix = unquote(rest).partition("/")
     ref_bucket, _, ref_prefix = ref.path.partition("/")
-    if scheme in WEB:
+    if _is_web(scheme):
         bucket = bucket.lower()
     if not wildcard_match(bucket, ref_bucket):
         return False

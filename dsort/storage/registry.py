@@ -1,0 +1,357 @@
+"""The stores that dsort knows: :class:`Store`, and the one table of schemes and providers.
+
+To add a store, subclass :class:`Store` and :func:`register` an instance, in every process that is
+to use it: from then on specs, commands and settings take its URIs. Nothing else lists the stores.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from dsort.errors import InvariantError
+from dsort.naming.names import closest
+from dsort.storage.ref import (
+    SECRET_HINT,
+    BucketRef,
+    BucketTextError,
+    checked_host,
+    decoded,
+    has_user,
+    joined_path,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from dsort.storage.bucket import Bucket
+    from dsort.storage.limit import StoreLimits
+    from dsort.storage.retry import RetryPolicy
+
+__all__ = [
+    "DIRECTORY_SCHEMES",
+    "NAME_PATTERN",
+    "Store",
+    "misspelt_uri",
+    "object_store_behind",
+    "open_object_bucket",
+    "parse_store_uri",
+    "provider_of",
+    "register",
+    "scheme_of",
+    "split_scheme",
+    "store_of",
+    "store_ref",
+    "stores",
+]
+
+DIRECTORY_SCHEMES: Final = ("", "file")
+"""Directories are no store: they are opened with the data root, and nothing limits or retries."""
+
+NAME_PATTERN: Final = re.compile(r"(?=.{1,255}$)[A-Za-z0-9_-](?:[A-Za-z0-9_-]|\.(?!\.))*")
+"""What servers with an endpoint of their own let a bucket be called at most."""
+_NAME_RULE: Final = "bucket names have letters, digits, dots, hyphens and underscores"
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_ALMOST = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?::/?|//|:///+)([^/:].*)?", re.DOTALL)
+
+
+class Store:
+    """One kind of store: what its buckets are called, and how one is opened.
+
+    ``schemes``: of its URIs, the usual one first. ``provider``: AIStore's word for it.
+    ``aliases``: other schemes that people write. ``reach``: those of ``endpoint_url``, ``region``
+    and ``profile`` that mean something. ``is_read_only``: it is not listed or written, either.
+    ``name_pattern``, ``name_rule``: what a bucket may be called, and how to say so.
+    ``web_address``: what hosts with its buckets are called; a group ``bucket`` may name one.
+    """
+
+    schemes: tuple[str, ...]
+    provider: str
+    aliases: tuple[str, ...] = ()
+    reach: tuple[str, ...] = ("endpoint_url",)
+    is_read_only: bool = False
+    name_pattern: re.Pattern[str] = NAME_PATTERN
+    name_rule: str = _NAME_RULE
+    web_address: re.Pattern[str] | None = None
+
+    def parse(self, scheme: str, uri: str) -> BucketRef:
+        """The bucket that ``uri``, which begins with ``scheme://`` or an alias of it, means.
+
+        ``%20`` and the like are decoded. ``BucketTextError`` with a hint if it is none.
+        """
+        bucket, prefix = _split(uri, self.is_read_only)
+        return store_ref(scheme, decoded(bucket, uri), decoded(prefix, uri), written=uri)
+
+    def open(self, ref: BucketRef, limits: StoreLimits, retry: RetryPolicy) -> Bucket:
+        """The bucket ``ref``; it need not exist. No request is made.
+
+        Credentials are found where the tools of the store look for them. Whatever fails is raised
+        at once, ``TransientStorageError`` for what may succeed later: who opens a bucket puts
+        retries and limits around it. ``retry`` is for what only the store itself can try again.
+        """
+        raise NotImplementedError
+
+
+# --- dsort's own ---------------------------------------------------------------------------------
+
+
+class _S3(Store):
+    schemes = ("s3",)
+    provider = "aws"
+    aliases: tuple[str, ...] = ("aws",)
+    reach = ("endpoint_url", "region", "profile")
+    name_pattern = re.compile(r"(?=.{3,63}$)[a-z0-9](?:[a-z0-9-]|\.(?!\.))*[a-z0-9]")
+    name_rule = (
+        "S3 bucket names have 3 to 63 characters: a-z, 0-9, dots and hyphens, with a letter or a "
+        "digit at both ends"
+    )
+    web_address: re.Pattern[str] | None = re.compile(
+        r"(?:(?P<bucket>.+)\.)?s3(?:[.-][a-z0-9.-]*)?\.amazonaws\.com(?:\.cn)?"
+    )
+
+    def open(self, ref: BucketRef, limits: StoreLimits, retry: RetryPolicy) -> Bucket:
+        # Loads botocore: jobs over directories start without it.
+        from dsort.storage.s3.bucket import S3Bucket
+
+        return S3Bucket(ref, limits, retry=retry)
+
+
+class _AIStore(_S3):
+    """S3 below an endpoint that has to be known."""
+
+    schemes = ("ais",)
+    provider = "ais"
+    aliases = ()
+    name_pattern = NAME_PATTERN
+    name_rule = _NAME_RULE
+    web_address = None
+
+    def open(self, ref: BucketRef, limits: StoreLimits, retry: RetryPolicy) -> Bucket:
+        if not ref.endpoint_url:
+            raise InvariantError(f"bucket {ref.uri} has no endpoint")
+        return super().open(ref, limits, retry)
+
+
+class _ObstoreStore(Store):
+    """What obstore speaks with."""
+
+    def open(self, ref: BucketRef, limits: StoreLimits, retry: RetryPolicy) -> Bucket:
+        # Loads obstore: jobs over directories start without it.
+        from dsort.storage.obstore import ObstoreBucket
+
+        return ObstoreBucket.of(ref, limits)
+
+
+class _GoogleCloud(_ObstoreStore):
+    schemes = ("gs",)
+    provider = "gcp"
+    aliases = ("gcp", "gcs")
+    name_pattern = re.compile(r"(?=.{3,222}$)[a-z0-9](?:[a-z0-9_-]|\.(?!\.))*[a-z0-9]")
+    name_rule = (
+        "GCS bucket names have 3 to 63 characters: a-z, 0-9, dots, hyphens and underscores, with a "
+        "letter or a digit at both ends"
+    )
+    web_address = re.compile(r"(?:(?P<bucket>.+)\.)?storage\.googleapis\.com")
+
+
+class _Azure(_ObstoreStore):
+    schemes = ("az",)
+    provider = "azure"
+    aliases = ("azure",)
+    name_pattern = re.compile(r"\$(?:root|web|logs)|(?=.{3,63}$)[a-z0-9](?:-?[a-z0-9])+")
+    name_rule = (
+        "Azure container names have 3 to 63 characters: a-z, 0-9 and single hyphens; the account "
+        "is no part of them, but of AZURE_STORAGE_ACCOUNT_NAME or the endpoint_url"
+    )
+    web_address = re.compile(r"[a-z0-9]+\.(?:blob|dfs)\.core\.windows\.net")
+
+
+class _Web(_ObstoreStore):
+    """Web servers: a host and a prefix."""
+
+    schemes = ("http", "https")
+    provider = "ht"
+    reach = ()
+    is_read_only = True
+
+    def parse(self, scheme: str, uri: str) -> BucketRef:
+        host, prefix = _split(uri, is_read_only=True)
+        return BucketRef(scheme, joined_path(checked_host(host, uri), decoded(prefix, uri), uri))
+
+
+_STORES: dict[str, Store] = {}
+"""By scheme, in the order that messages name them."""
+
+
+def register(store: Store) -> None:
+    """Add a store to those that are known in this process."""
+    for scheme in store.schemes:
+        if scheme in (*DIRECTORY_SCHEMES, *_STORES):
+            raise InvariantError(f"{scheme}:// is taken")
+    _STORES.update(dict.fromkeys(store.schemes, store))
+
+
+for _each in (_S3(), _GoogleCloud(), _Azure(), _AIStore(), _Web()):
+    register(_each)
+
+
+def open_object_bucket(
+    ref: BucketRef, limits: StoreLimits, *, retry: RetryPolicy | None = None
+) -> Bucket:
+    """The bucket ``ref`` as its store opens it: see :meth:`Store.open`, and for one with retries
+    and limits around it :func:`~dsort.storage.open.open_bucket`. ``retry``: None, as ``limits``
+    say."""
+    from dsort.storage.retry import RetryPolicy
+
+    store = _STORES.get(ref.scheme)
+    if store is None:
+        raise InvariantError(f"bucket {ref.uri} is not in an object store")
+    return store.open(ref, limits, retry or RetryPolicy.of(limits))
+
+
+# --- questions -----------------------------------------------------------------------------------
+
+
+def stores() -> list[Store]:
+    """All stores that are known."""
+    return list(dict.fromkeys(_STORES.values()))
+
+
+def store_of(scheme: str) -> Store | None:
+    """The store whose URIs have ``scheme``; None for directories and what nobody knows."""
+    return _STORES.get(scheme)
+
+
+def provider_of(scheme: str) -> str:
+    """AIStore's word for whose buckets have ``scheme``; a directory under the data root is ``ais``,
+    and what has no word is called by its scheme."""
+    store = _STORES.get(scheme)
+    return store.provider if store is not None else scheme or "ais"
+
+
+def scheme_of(provider: str) -> str | None:
+    """The usual scheme of the buckets of ``provider``, which may be a scheme, too; None if nobody
+    knows it. That of the web is not known by its provider: it has two."""
+    for scheme, store in _STORES.items():
+        if provider == scheme or (provider == store.provider and len(store.schemes) == 1):
+            return scheme
+    return None
+
+
+# --- URIs ----------------------------------------------------------------------------------------
+
+
+def split_scheme(text: str) -> tuple[str, str] | None:
+    """(scheme, rest) of ``scheme://rest``, or None. The scheme is in lower case, and the one that
+    dsort writes where a provider has several (``aws``, ``gcp``, ``azure``)."""
+    match = _SCHEME.fullmatch(text)
+    return (_usual(match[1]), match[2]) if match else None
+
+
+def parse_store_uri(text: str) -> BucketRef:
+    """The bucket that a URI such as ``s3://bucket/prefix`` or ``https://host/prefix`` means.
+
+    ``%20`` and the like are decoded. ``BucketTextError`` with a hint if it is none; directories are
+    not for this function.
+    """
+    scheme, _ = split_scheme(text) or ("", text)
+    store = _STORES.get(scheme)
+    if store is None:
+        raise _unknown_scheme(scheme, text)
+    return store.parse(scheme, text)
+
+
+def store_ref(
+    scheme: str,
+    bucket: str,
+    prefix: str = "",
+    *,
+    endpoint_url: str = "",
+    region: str = "",
+    profile: str = "",
+    written: str = "",
+) -> BucketRef:
+    """The bucket ``bucket`` of an object store, and ``prefix`` in it; both as they are, decoded.
+
+    ``written``: how the user wrote it, for messages. A server with an endpoint of its own may have
+    other rules for names than the provider, so only the mildest apply. ``BucketTextError``.
+    """
+    text = written or f"{scheme}://{bucket}"
+    store = _STORES[scheme]
+    pattern, rule = (
+        (NAME_PATTERN, _NAME_RULE) if endpoint_url else (store.name_pattern, store.name_rule)
+    )
+    if not pattern.fullmatch(bucket):
+        raise BucketTextError(f"{shown(text)}: no bucket can be called {shown(bucket)}", rule)
+    path = joined_path(bucket, prefix, text)
+    return BucketRef(scheme, path, endpoint_url, region, profile)
+
+
+def misspelt_uri(text: str) -> BucketTextError | None:
+    """What is wrong with a text that was meant as a URI and is none (``s3:/bucket``, ``gs:bucket``,
+    ``s3//bucket``), or None if it was not meant so."""
+    match = _ALMOST.fullmatch(text)
+    scheme = _usual(match[1]) if match else ""
+    if match is None or scheme not in _known():
+        return None
+    rest = (match[2] or "").strip("/")
+    if "@" in rest:
+        return BucketTextError(f"{shown(text)} is no bucket name", SECRET_HINT)
+    slashes = ":///" if scheme == "file" else "://"
+    meant = f"{scheme}{slashes}{rest or 'bucket/prefix'}"
+    return BucketTextError(f"{shown(text)} is no bucket name", f'did you mean "{meant}"?')
+
+
+def object_store_behind(ref: BucketRef) -> str | None:
+    """The bucket, as ``s3://``, ``gs://`` or ``az://``, that has the web address ``ref``, or None.
+
+    For hints: over the web it can be read only.
+    """
+    host, _, path = ref.path.partition("/")
+    for store in stores():
+        match = store.web_address.fullmatch(host) if store.web_address else None
+        if match:
+            bucket = match.groupdict().get("bucket")
+            rest = "/".join(filter(None, (bucket, path)))
+            return BucketRef(store.schemes[0], rest).uri if rest else None
+    return None
+
+
+def _known() -> list[str]:
+    return ["file", *_STORES]
+
+
+def _usual(written: str) -> str:
+    """The scheme that ``written`` stands for, in lower case."""
+    lower = written.lower()
+    return next((store.schemes[0] for store in stores() if lower in store.aliases), lower)
+
+
+def _split(text: str, is_read_only: bool) -> tuple[str, str]:
+    """(bucket or host, prefix) of a URI, not decoded."""
+    scheme, rest = split_scheme(text) or ("", text)
+    bucket, _, prefix = rest.partition("/")
+    if has_user(bucket, rest):
+        raise BucketTextError(f"{shown(text)} has a user or a password in it", SECRET_HINT)
+    if "?" in rest or "#" in rest:
+        raise BucketTextError(
+            f"{shown(text)} has a query or a fragment",
+            "names are appended to it, so it cannot be a presigned URL"
+            if is_read_only
+            else "write # as %23 and ? as %3F",
+        )
+    if not bucket:
+        what = "host" if is_read_only else "bucket"
+        meant = prefix.strip("/") or f"{what}/prefix"
+        raise BucketTextError(f"{shown(text)} names no {what}", f'write "{scheme}://{meant}"')
+    return bucket, prefix
+
+
+def _unknown_scheme(scheme: str, text: str) -> BucketTextError:
+    known = _known()
+    near = closest(scheme, known)
+    every = f"known: {' '.join(f'{each}://' for each in known)}"
+    if scheme in ("ht", "oc", "oci", "hdfs"):
+        return BucketTextError(f"{shown(text)}: {scheme}:// is not supported", every)
+    hint = f'did you mean "{near}://"?' if near else every
+    return BucketTextError(f"{shown(text)} has an unknown scheme", hint)
