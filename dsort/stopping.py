@@ -14,7 +14,7 @@ from typing import TypeVar
 from dsort.closing import Closing
 from dsort.errors import JobStoppedError
 
-__all__ = ["StopFlag"]
+__all__ = ["StopFlag", "run_into_future"]
 
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class StopFlag(Closing):
             return action()
         done: Future[T] = Future()
         thread = threading.Thread(
-            target=_settle, args=(done, action), name="dsort-stoppable", daemon=True
+            target=run_into_future, args=(done, action), name="dsort-stoppable", daemon=True
         )
         try:
             thread.start()
@@ -121,8 +121,9 @@ class StopFlag(Closing):
                 os.close(descriptor)
 
 
-def _settle(done: Future[T], action: Callable[[], T]) -> None:
+def run_into_future(done: Future[T], action: Callable[[], T]) -> None:
+    """Do ``action`` and hand what it returned, or the error that it raised, to ``done``."""
     try:
         done.set_result(action())
-    except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+    except BaseException as error:  # noqa: BLE001 - raised again by whoever waits for ``done``
         done.set_exception(error)

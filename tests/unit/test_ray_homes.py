@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.exceptions import NodeDiedError
 
 from dsort.errors import (
     DsortError,
@@ -20,12 +21,13 @@ from dsort.errors import (
     StorageError,
     WorkerLostError,
 )
+from dsort.runtime.ray import scratch_nodes
+from dsort.runtime.ray.library import GetTimeoutError, RayError, RayTaskError
 from dsort.runtime.ray.messages import located
 from dsort.runtime.ray.runtime import Needs
 from dsort.runtime.ray.scratch_nodes import (
     ANSWER_SECONDS_MAX,
     NodeAgent,
-    RayCalls,
     RayExchange,
     RayHomes,
     agent_name,
@@ -38,20 +40,13 @@ from tests.support.traps import FileBytes
 OWNER = {"job_id": "job-1"}
 
 
-class FailedError(Exception):
-    """Of Ray."""
+class RaisedError(RayTaskError):
+    """What a call of an actor raised, without the process that it was in."""
 
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)
 
-class LostError(FailedError):
-    pass
-
-
-class RaisedError(FailedError):
-    pass
-
-
-class LateError(FailedError):
-    pass
+    __str__ = Exception.__str__
 
 
 @dataclass
@@ -83,30 +78,36 @@ class Ray:
     killed: list[Any] = field(default_factory=list)
     error: Exception | None = None
 
-    def calls(self) -> RayCalls:
-        def get_actor(name: str, namespace: str) -> Any:
-            assert namespace == "dsort"
-            if name not in self.agents:
-                raise ValueError(name)
-            return self.agents[name]
+    def get_actor(self, name: str, namespace: str) -> Any:
+        assert namespace == "dsort"
+        if name not in self.agents:
+            raise ValueError(name)
+        return self.agents[name]
 
-        def get(reference: Callable[[], Any], timeout: float | None = None) -> Any:
-            if self.error is not None:
-                raise self.error
-            return reference()
+    def get(self, reference: Callable[[], Any], timeout: float | None = None) -> Any:
+        if self.error is not None:
+            raise self.error
+        return reference()
 
-        return RayCalls(
-            nodes=lambda: [{"NodeID": key, "Alive": value} for key, value in self.alive.items()],
-            get_actor=get_actor,
-            kill=self.killed.append,
-            put=lambda value: value,
-            wait=lambda references, **given: (references, []),
-            get=get,
-            lost=(LostError,),
-            late=LateError,
-            raised=RaisedError,
-            failed=FailedError,
-        )
+    def wait(self, references: list[Any], **given: object) -> tuple[list[Any], list[Any]]:
+        return references, []
+
+    def nodes(self) -> list[dict[str, object]]:
+        return [{"NodeID": key, "Alive": value} for key, value in self.alive.items()]
+
+    def kill(self, actor: Any) -> None:
+        self.killed.append(actor)
+
+    def put(self, value: Any) -> Any:
+        return value
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
+    """In place of the library."""
+    ray = Ray()
+    monkeypatch.setattr(scratch_nodes, "ray", ray)
+    return ray
 
 
 @pytest.fixture
@@ -233,9 +234,9 @@ def test_errors_of_a_place_say_where(error: DsortError, shown: str) -> None:
 # --- questions ----------------------------------------------------------------------------------
 
 
-def test_a_worker_asks_the_agent_that_has_the_home(agent: NodeAgent) -> None:
-    ray = Ray({agent_name("job-1-x", "n1"): actor_of(agent)})
-    exchange = RayExchange("job-1-x", ray.calls())
+def test_a_worker_asks_the_agent_that_has_the_home(agent: NodeAgent, ray: Ray) -> None:
+    ray.agents[agent_name("job-1-x", "n1")] = actor_of(agent)
+    exchange = RayExchange("job-1-x")
     assert exchange.begin(home_of(agent), FileBytes("shared"))() == b"data"
     ray.agents.clear()
     assert exchange.begin(home_of(agent), FileBytes("shared"))() == b"data", "it is known by now"
@@ -243,8 +244,9 @@ def test_a_worker_asks_the_agent_that_has_the_home(agent: NodeAgent) -> None:
         exchange.begin(home_of(agent), FileBytes("missing"))()
 
 
+@pytest.mark.usefixtures("ray")
 def test_a_home_without_an_agent_is_lost() -> None:
-    exchange = RayExchange("job-1-x", Ray().calls())
+    exchange = RayExchange("job-1-x")
     for home in ("token@n1", "nonsense"):
         with pytest.raises(ScratchLostError) as caught:
             exchange.begin(home, FileBytes("shared"))
@@ -254,17 +256,21 @@ def test_a_home_without_an_agent_is_lost() -> None:
 @pytest.mark.parametrize(
     ("error", "told", "words"),
     [
-        (LostError("gone"), ScratchLostError, "the scratch on node n1 is lost"),
-        (LateError(), WorkerLostError, f"node n1 gave no answer in {ANSWER_SECONDS_MAX} seconds"),
+        (NodeDiedError("gone"), ScratchLostError, "the scratch on node n1 is lost"),
+        (
+            GetTimeoutError(),
+            WorkerLostError,
+            f"node n1 gave no answer in {ANSWER_SECONDS_MAX} seconds",
+        ),
         (RaisedError("Traceback"), InvariantError, "node n1 failed:\nTraceback"),
-        (FailedError("disk"), WorkerLostError, "Ray failed to bring an answer of node n1: disk"),
+        (RayError("disk"), WorkerLostError, "Ray failed to bring an answer of node n1: disk"),
     ],
 )
 def test_what_ray_raises_is_told_with_the_node(
-    agent: NodeAgent, error: Exception, told: type[Exception], words: str
+    agent: NodeAgent, ray: Ray, error: Exception, told: type[Exception], words: str
 ) -> None:
-    ray = Ray({agent_name("job-1-x", "n1"): actor_of(agent)})
-    ask = RayExchange("job-1-x", ray.calls()).begin(home_of(agent), FileBytes("shared"))
+    ray.agents[agent_name("job-1-x", "n1")] = actor_of(agent)
+    ask = RayExchange("job-1-x").begin(home_of(agent), FileBytes("shared"))
     ray.error = error
     with pytest.raises(told) as caught:
         ask()
@@ -288,15 +294,21 @@ class Cluster(Ray):
         super().__init__(alive={"n1": True, "n2": True})
         self._scratch = scratch
         self.lost_on: list[str] = []
-        self.homes = RayHomes(self.launch, self.calls(), stop)
+        self.homes = RayHomes(self.launch, stop)
         self.homes.on_lost = self.lost_on.append
 
     def launch(self, node_id: str, seat: str) -> Any:
         return actor_of(NodeAgent(str(self._scratch / node_id), seat, OWNER, node_id))
 
 
-def test_a_file_is_shared_with_homes_that_come_later(tmp_path: Path, stop: StopFlag) -> None:
+@pytest.fixture
+def cluster(tmp_path: Path, stop: StopFlag, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster = Cluster(tmp_path, stop)
+    monkeypatch.setattr(scratch_nodes, "ray", cluster)
+    return cluster
+
+
+def test_a_file_is_shared_with_homes_that_come_later(cluster: Cluster) -> None:
     cluster.homes.told("n1")
     cluster.homes.wait()
     cluster.homes.share("shared", b"data")
@@ -306,10 +318,7 @@ def test_a_file_is_shared_with_homes_that_come_later(tmp_path: Path, stop: StopF
     assert [cluster.homes.ask(home, FileBytes("shared")) for home in homes] == [b"data"] * 2
 
 
-def test_a_home_that_somebody_could_not_reach_is_used_no_more(
-    tmp_path: Path, stop: StopFlag
-) -> None:
-    cluster = Cluster(tmp_path, stop)
+def test_a_home_that_somebody_could_not_reach_is_used_no_more(cluster: Cluster) -> None:
     cluster.homes.told("n1")
     (home,) = cluster.homes.homes()
     cluster.homes.lose(home)
@@ -325,14 +334,13 @@ def test_a_home_that_somebody_could_not_reach_is_used_no_more(
     assert cluster.homes.homes() == (again,), "a late word about the old one does not matter"
 
 
-def test_a_home_goes_with_its_node(tmp_path: Path, stop: StopFlag) -> None:
-    cluster = Cluster(tmp_path, stop)
+def test_a_home_goes_with_its_node(cluster: Cluster) -> None:
     for node_id in cluster.alive:
         cluster.homes.told(node_id)
     first, second = cluster.homes.homes()
     cluster.alive["n1"] = False
     assert cluster.homes.homes() == (second,)
-    cluster.error = LostError("gone")
+    cluster.error = NodeDiedError("gone")
     with pytest.raises(ScratchLostError) as caught:
         cluster.homes.ask(second, FileBytes("x"))
     assert caught.value.home == second

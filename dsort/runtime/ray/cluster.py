@@ -27,10 +27,9 @@ from pathlib import Path
 import psutil
 
 from dsort.errors import SpecError, SpecProblem, WorkerLostError
-from dsort.runtime.base import settle
 from dsort.runtime.ray.directory import make_ray_directory, ray_files
 from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
-from dsort.stopping import StopFlag
+from dsort.stopping import StopFlag, run_into_future
 
 __all__ = [
     "PORT_HINT",
@@ -80,12 +79,12 @@ class RayStay:
     ) -> None:
         self.directory = directory
         self._watchdog = watchdog
-        self._begun: Future[None] = Future()
+        self._begun: Future[object] = Future()
         self._over = threading.Event()
         self._took_sigterm_back = False
 
         def stay() -> None:
-            settle(self._begun, begin)
+            run_into_future(self._begun, begin)
             self._over.wait()
             end()
 

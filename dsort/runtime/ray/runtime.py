@@ -30,11 +30,18 @@ from dsort.runtime.ray.cluster import (
     join_ray,
     start_ray,
 )
+from dsort.runtime.ray.library import (
+    LOST_ERRORS,
+    NodeAffinitySchedulingStrategy,
+    RayError,
+    RayTaskError,
+    TaskUnschedulableError,
+    ray,
+)
 from dsort.runtime.ray.messages import bug, explain, first_line, listed, node_words
 from dsort.runtime.ray.scratch_nodes import (
     AGENT_THREADS,
     NAMESPACE,
-    RayCalls,
     RayHomes,
     agent_name,
     remove_scratch,
@@ -44,28 +51,7 @@ from dsort.scratch.nodes import Request, home_owner
 from dsort.stopping import StopFlag
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 
-__all__ = ["Needs", "words_of"]
-
-if "ray" not in sys.modules:  # it reads its environment once
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    # What Ray's servers have to tell would go to stdout; what of it matters is told here.
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
-
-import ray
-from ray.exceptions import (
-    ActorUnschedulableError,
-    GetTimeoutError,
-    NodeDiedError,
-    ObjectLostError,
-    RayActorError,
-    RayError,
-    RayTaskError,
-    TaskUnschedulableError,
-    WorkerCrashedError,
-)
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-__all__ = ["RayRuntime", "ray_calls"]
+__all__ = ["Needs", "RayRuntime", "words_of"]
 
 JOIN_SECONDS_MAX = 30
 BEGIN_SECONDS_MAX = 180
@@ -75,30 +61,6 @@ TICK_S = 0.1
 
 AGENT_RESTARTS_MAX = 3
 ASK_TRIES_MAX = 3
-
-LOST = (
-    ActorUnschedulableError,  # it was to stay on a node that is gone
-    NodeDiedError,
-    ObjectLostError,
-    RayActorError,
-    WorkerCrashedError,
-)
-
-
-def ray_calls() -> RayCalls:
-    """What the other modules use of Ray, in this process or an actor's."""
-    return RayCalls(
-        nodes=ray.nodes,
-        get_actor=ray.get_actor,
-        kill=ray.kill,
-        put=ray.put,
-        wait=ray.wait,
-        get=ray.get,
-        lost=LOST,
-        late=GetTimeoutError,
-        raised=RayTaskError,
-        failed=RayError,
-    )
 
 
 def _actor_classes() -> tuple[type[Any], type[Any]]:
@@ -114,11 +76,10 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
     class DsortWorker:
         def __init__(self, setup: bytes, number: int, prefix: str) -> None:
             see_what_we_see()
-            from dsort.runtime.ray.runtime import ray_calls
             from dsort.runtime.ray.scratch_nodes import RayExchange
             from dsort.runtime.ray.workers import RayWorker
 
-            exchange = RayExchange(prefix, ray_calls())
+            exchange = RayExchange(prefix)
             # What our driver has put into Ray's object store, never a file (see the architecture).
             self._worker = RayWorker(pickle.loads(setup), number, exchange)
 
@@ -345,10 +306,9 @@ class RayRuntime:
                 setup.scratch, seat, home_owner(setup.job_id, setup.output_uri), alone
             )
 
-        calls = ray_calls()
-        homes = RayHomes(launch_agent, calls, self._stop)
+        homes = RayHomes(launch_agent, self._stop)
         first = setup.first_worker
-        return homes, RayCrew(launch_worker, homes, calls, self._stop, self._no_room, first)
+        return homes, RayCrew(launch_worker, homes, self._stop, self._no_room, first)
 
     def _no_room(self, waited_seconds: int) -> WorkerLostError:
         free = int(ray.available_resources().get("CPU", 0))
@@ -372,7 +332,7 @@ class RayRuntime:
                 try:
                     if not ray.get(reference):
                         blind.append(words_of(node))
-                except (TaskUnschedulableError, *LOST):
+                except (TaskUnschedulableError, *LOST_ERRORS):
                     if _is_alive(node):  # it lost a process only, or comes back
                         asked[ask(node)] = node
                     else:

@@ -26,6 +26,7 @@ import psutil
 
 from dsort.errors import DsortError, InvariantError, ScratchLostError, WorkerLostError
 from dsort.runtime.base import reply
+from dsort.runtime.ray.library import LOST_ERRORS, GetTimeoutError, RayError, RayTaskError, ray
 from dsort.runtime.ray.messages import bug, first_line, located, node_words
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, make_home, open_home
@@ -36,7 +37,6 @@ __all__ = [
     "ANSWER_SECONDS_MAX",
     "NAMESPACE",
     "NodeAgent",
-    "RayCalls",
     "RayExchange",
     "RayHomes",
     "agent_name",
@@ -150,35 +150,14 @@ ANSWER_SECONDS_MAX = 300
 lost; this is for one that is there and does nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class RayCalls:
-    """What is used of Ray, given by the module that may import it.
-
-    Errors: ``lost``: whoever was to answer is gone, or the answer with its node; ``late``: it is
-    not there yet; ``raised``: a call raised it; ``failed``: all of Ray's, these among them.
-    """
-
-    nodes: Callable[[], list[Mapping[str, Any]]]
-    get_actor: Callable[..., Any]
-    kill: Callable[..., Any]
-    put: Callable[..., Any]
-    wait: Callable[..., Any]
-    get: Callable[..., Any]
-    lost: tuple[type[Exception], ...]
-    late: type[Exception]
-    raised: type[Exception]
-    failed: type[Exception]
-
-
 class RayExchange:
     """The :class:`~dsort.scratch.nodes.Exchange` of a worker on Ray. ``prefix``: of agents' names.
 
     An answer is in the object stores of both nodes until whoever asked lets go of it.
     """
 
-    def __init__(self, prefix: str, calls: RayCalls) -> None:
+    def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._calls = calls
         self._agents: dict[str, Any] = {}
 
     def begin(self, home: str, request: Request) -> Callable[[], Any]:
@@ -186,9 +165,7 @@ class RayExchange:
         agent = self._agents.get(home)
         if agent is None:
             try:
-                agent = self._calls.get_actor(
-                    agent_name(self._prefix, seat_of(home)), namespace=NAMESPACE
-                )
+                agent = ray.get_actor(agent_name(self._prefix, seat_of(home)), namespace=NAMESPACE)
             except ValueError as unknown:
                 raise lost_home(home) from unknown
             self._agents[home] = agent
@@ -196,14 +173,14 @@ class RayExchange:
 
     def _finish(self, home: str, reference: Any) -> Any:
         try:
-            answer, error = self._calls.get(reference, timeout=ANSWER_SECONDS_MAX)
-        except self._calls.lost as lost:
+            answer, error = ray.get(reference, timeout=ANSWER_SECONDS_MAX)
+        except LOST_ERRORS as lost:
             raise lost_home(home) from lost
-        except self._calls.late as late:
+        except GetTimeoutError as late:
             raise late_home(seat_of(home)) from late
-        except self._calls.raised as raised:
+        except RayTaskError as raised:
             raise InvariantError(f"node {seat_of(home)} failed:\n{raised}") from raised
-        except self._calls.failed as failed:
+        except RayError as failed:
             raise WorkerLostError(
                 f"Ray failed to bring an answer of node {seat_of(home)}: {first_line(failed)}",
                 hint="look at Ray's own logs",
@@ -248,9 +225,8 @@ class _Agent:
 class RayHomes:
     """Agents by node. ``on_lost`` is told the node of a home that is used no more."""
 
-    def __init__(self, launch: Launch, calls: RayCalls, stop: StopFlag) -> None:
+    def __init__(self, launch: Launch, stop: StopFlag) -> None:
         self._launch = launch
-        self._calls = calls
         self._stop = stop
         self.on_lost: Callable[[str], None] = lambda node_id: None
         self._agents: dict[str, _Agent] = {}
@@ -287,16 +263,16 @@ class RayHomes:
         agent = self._agents.get(node_id)
         if agent is None:
             return ""
-        if not agent.home and self._calls.wait([agent.told], timeout=0)[0]:
+        if not agent.home and ray.wait([agent.told], timeout=0)[0]:
             try:
-                agent.home, _ = self._calls.get(agent.told)
-            except self._calls.failed:
+                agent.home, _ = ray.get(agent.told)
+            except RayError:
                 self._forget(agent)
         return agent.home
 
     def homes(self) -> tuple[str, ...]:
         """See :class:`~dsort.runtime.base.Runtime`."""
-        alive = {node["NodeID"] for node in self._calls.nodes() if node["Alive"]}
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         for node_id, agent in list(self._agents.items()):
             if node_id not in alive:
                 self._forget(agent)
@@ -304,7 +280,7 @@ class RayHomes:
 
     def share(self, name: str, data: bytes) -> None:
         """See :class:`~dsort.runtime.base.Runtime`. Agents that are still starting take it next."""
-        shared = self._files[name] = self._calls.put(data)
+        shared = self._files[name] = ray.put(data)
         agents = list(self._agents.values())
         stored = [agent.actor.store.remote(name, shared) for agent in agents]
         for agent, reference in zip(agents, stored, strict=True):
@@ -347,9 +323,9 @@ class RayHomes:
             for node_id, agent in agents.items()
         ]
         if ends:
-            self._calls.wait(ends, num_returns=len(ends), timeout=CLOSE_SECONDS_MAX)
+            ray.wait(ends, num_returns=len(ends), timeout=CLOSE_SECONDS_MAX)
         for agent in agents.values():
-            self._calls.kill(agent.actor)
+            ray.kill(agent.actor)
 
     def _find(self, home: str) -> _Agent | None:
         seat = seat_of(home)
@@ -361,7 +337,7 @@ class RayHomes:
         if self._agents.get(node_id) is agent:
             del self._agents[node_id]
             self._losses[node_id] = self._losses.get(node_id, 0) + 1
-            self._calls.kill(agent.actor)
+            ray.kill(agent.actor)
             self.on_lost(node_id)
 
     def _take(self, agent: _Agent, reference: Any) -> Any:
@@ -369,16 +345,16 @@ class RayHomes:
         end_s = time.monotonic() + ANSWER_SECONDS_MAX
         while True:
             self._stop.raise_if_requested()
-            if self._calls.wait([reference], timeout=TICK_S)[0]:
+            if ray.wait([reference], timeout=TICK_S)[0]:
                 break
             if time.monotonic() > end_s:
                 raise late_home(agent.seat)
         try:
-            return self._calls.get(reference)
-        except self._calls.lost as lost:
+            return ray.get(reference)
+        except LOST_ERRORS as lost:
             if getattr(lost, "actor_init_failed", False):
                 raise bug(lost, f"the agent of node {node_of(agent.seat)}") from lost
             self._forget(agent)
             raise lost_home(agent.home or f"@{agent.seat}") from lost
-        except self._calls.raised as raised:
+        except RayTaskError as raised:
             raise bug(raised, f"the agent of node {node_of(agent.seat)}") from raised

@@ -14,8 +14,9 @@ from typing import Any
 
 from dsort.errors import DsortError, WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, answer, describe, next_for
+from dsort.runtime.ray.library import LOST_ERRORS, RayError, RayTaskError, ray
 from dsort.runtime.ray.messages import bug, cause, located, node_words
-from dsort.runtime.ray.scratch_nodes import RayCalls, RayHomes, seat_of, token_of
+from dsort.runtime.ray.scratch_nodes import RayHomes, seat_of, token_of
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Exchange, Homes, open_home
 from dsort.stopping import StopFlag
@@ -69,14 +70,12 @@ class RayCrew:
         self,
         launch: Callable[[int], Any],
         homes: RayHomes,
-        calls: RayCalls,
         stop: StopFlag,
         no_room: Callable[[int], WorkerLostError],
         number: int,
     ) -> None:
         self._make = launch
         self._homes = homes
-        self._calls = calls
         self._stop = stop
         self._no_room = no_room
         self._number = number
@@ -136,10 +135,10 @@ class RayCrew:
         hosts, self._hosts = self._hosts, []
         self._asked.clear()
         for host in hosts:
-            self._calls.kill(host.actor)
+            ray.kill(host.actor)
         ends = [host.actor.where.remote() for host in hosts]
         if ends:
-            self._calls.wait(ends, num_returns=len(ends), timeout=KILL_SECONDS_MAX)
+            ray.wait(ends, num_returns=len(ends), timeout=KILL_SECONDS_MAX)
         processes: dict[str, list[int]] = {}
         for host in hosts:
             if host.place is not None:
@@ -153,7 +152,7 @@ class RayCrew:
     def _answered(self) -> tuple[Any, _Host | None]:
         """Whoever answered first, or nobody if it takes longer than a tick."""
         self._stop.raise_if_requested()
-        done, _ = self._calls.wait(list(self._asked), timeout=TICK_S)
+        done, _ = ray.wait(list(self._asked), timeout=TICK_S)
         return (done[0], self._asked.pop(done[0])) if done else (None, None)
 
     def _hear(
@@ -162,9 +161,9 @@ class RayCrew:
         """Take an answer. None: the worker goes on starting, or it died, and its task waits
         again."""
         try:
-            done, error = self._calls.get(reference)
-        except self._calls.failed as died:
-            raised = isinstance(died, self._calls.raised) and not isinstance(died, self._calls.lost)
+            done, error = ray.get(reference)
+        except RayError as died:
+            raised = isinstance(died, RayTaskError) and not isinstance(died, LOST_ERRORS)
             if raised or getattr(died, "actor_init_failed", False):
                 raise bug(died, str(host)) from died
             self._replace(host, attempt, died)
@@ -198,7 +197,7 @@ class RayCrew:
                 hint=hint,
             ) from died
         self._hosts.remove(host)
-        self._calls.kill(host.actor)  # it may be that only we cannot reach it
+        ray.kill(host.actor)  # it may be that only we cannot reach it
         self._doubt(self._hosts)
         self.launch()
 
@@ -213,7 +212,7 @@ class RayCrew:
         """Kill the workers of a node whose home is lost, so that they are replaced."""
         there = [host for host in self._hosts if host.place and host.place.node_id == node_id]
         for host in there:
-            self._calls.kill(host.actor)
+            ray.kill(host.actor)
         self._doubt(there)
 
 

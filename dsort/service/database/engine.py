@@ -32,8 +32,8 @@ from sqlalchemy.exc import (
 from dsort.closing import Closing
 from dsort.data.total_json import from_json, to_json
 from dsort.errors import SpecError, StorageError
-from dsort.runtime.base import settle
 from dsort.service.database.tables import locks
+from dsort.stopping import run_into_future
 
 __all__ = [
     "Database",
@@ -303,7 +303,7 @@ class Together:
 
     def _commit(self, together: list[_Waiting]) -> None:
         committed: Future[None] = Future()
-        settle(committed, lambda: self._work_on(together))
+        run_into_future(committed, lambda: self._work_on(together))
         for each in together:
             error = committed.exception() or each.worked.exception()
             if error is None:
@@ -314,5 +314,5 @@ class Together:
     def _work_on(self, together: list[_Waiting]) -> None:
         with self._database.writing() as connection:
             for each in together:
-                settle(each.worked, partial(each.do, connection))
+                run_into_future(each.worked, partial(each.do, connection))
                 refuse_undone(connection)  # or what comes now would be committed alone
