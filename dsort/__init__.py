@@ -1,7 +1,15 @@
 """dsort shuffles, sorts and reshards sharded training data inside a bucket.
 
-import dsort
-report = dsort.run(dsort.load_spec("spec.json"))
+::
+
+    import dsort
+
+    report = dsort.run(dsort.load_spec("spec.json"))
+    for record in dsort.read_shards(report):
+        print(record.key, list(record.members))
+
+Names are loaded when they are first used. ``Client``, which speaks with a service, needs the extra
+``client`` (``pip install "dsort[client]"``).
 """
 
 from __future__ import annotations
@@ -9,39 +17,135 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dsort.api import load_spec, plan, resume, run
-    from dsort.job.events import JobReport, PlanReport
+    from dsort.api import load_spec, plan, resume, run, verify
+    from dsort.client import DsortClient as Client
+    from dsort.errors import (
+        ChangedInputError,
+        ConflictError,
+        ContentKeyError,
+        CorruptShardError,
+        DsortError,
+        DuplicateError,
+        ForbiddenError,
+        InputError,
+        InvariantError,
+        JobConflictError,
+        JobStoppedError,
+        KeyMapError,
+        MissingShardError,
+        NamesTakenError,
+        NotFoundError,
+        NotSupportedError,
+        ObjectNotFoundError,
+        ScratchLostError,
+        ServiceError,
+        ShardEndError,
+        SpecError,
+        SpecProblem,
+        StorageAccessError,
+        StorageError,
+        StorageFullError,
+        StrayMemberError,
+        TooLargeError,
+        TooManyRequestsError,
+        TooSlowError,
+        TransientStorageError,
+        UnauthorizedError,
+        UnsafeNameError,
+        VerifyError,
+        WorkerLostError,
+    )
+    from dsort.job.events import JobReport, PlanReport, VerifyReport
     from dsort.options import RunOptions
+    from dsort.read import ShardRecord, read_shards
     from dsort.spec.model import JobSpec
 
 __all__ = [
+    "ChangedInputError",
+    "Client",
+    "ConflictError",
+    "ContentKeyError",
+    "CorruptShardError",
+    "DsortError",
+    "DuplicateError",
+    "ForbiddenError",
+    "InputError",
+    "InvariantError",
+    "JobConflictError",
     "JobReport",
     "JobSpec",
+    "JobStoppedError",
+    "KeyMapError",
+    "MissingShardError",
+    "NamesTakenError",
+    "NotFoundError",
+    "NotSupportedError",
+    "ObjectNotFoundError",
     "PlanReport",
     "RunOptions",
+    "ScratchLostError",
+    "ServiceError",
+    "ShardEndError",
+    "ShardRecord",
+    "SpecError",
+    "SpecProblem",
+    "StorageAccessError",
+    "StorageError",
+    "StorageFullError",
+    "StrayMemberError",
+    "TooLargeError",
+    "TooManyRequestsError",
+    "TooSlowError",
+    "TransientStorageError",
+    "UnauthorizedError",
+    "UnsafeNameError",
+    "VerifyError",
+    "VerifyReport",
+    "WorkerLostError",
     "load_spec",
     "plan",
+    "read_shards",
     "resume",
     "run",
+    "verify",
 ]
 
-_HOMES = {
+_SOURCES = {
+    "Client": ("dsort.client", "DsortClient"),
     "JobReport": ("dsort.job.events", "JobReport"),
     "JobSpec": ("dsort.spec.model", "JobSpec"),
     "PlanReport": ("dsort.job.events", "PlanReport"),
     "RunOptions": ("dsort.options", "RunOptions"),
+    "ShardRecord": ("dsort.read", "ShardRecord"),
+    "VerifyReport": ("dsort.job.events", "VerifyReport"),
     "load_spec": ("dsort.api", "load_spec"),
     "plan": ("dsort.api", "plan"),
+    "read_shards": ("dsort.read", "read_shards"),
     "resume": ("dsort.api", "resume"),
     "run": ("dsort.api", "run"),
+    "verify": ("dsort.api", "verify"),
+    **{name: ("dsort.errors", name) for name in __all__ if name.endswith(("Error", "Problem"))},
 }
+"""Module and name of each public name: ``dsort --help`` needs none of them."""
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used: ``dsort --help`` needs none of them."""
-    if name not in _HOMES:
+    """Load a public name when it is first used; ``ImportError`` if its extra is not installed."""
+    if name not in _SOURCES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module, attribute = _HOMES[name]
-    return getattr(import_module(module), attribute)
+    module, attribute = _SOURCES[name]
+    try:
+        return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if name == "Client" and error.name == "httpx":
+            raise ImportError(
+                'dsort.Client needs the extra "client": pip install "dsort[client]"', name="httpx"
+            ) from None
+        raise
+
+
+def __dir__() -> list[str]:
+    """The public names, loaded or not, and what every module has."""
+    return sorted({*globals(), *__all__})

@@ -13,6 +13,7 @@
     │   ├── KeyMapError                       the external key map, or a record it does not place
     │   ├── ShardEndError                     incomplete_shards / concatenated_shards: abort
     │   ├── StrayMemberError                  stray_members: abort
+    │   ├── UnsafeNameError                   unsafe_names: abort
     │   └── VerifyError                       `dsort verify` found a difference
     ├── StorageError                4    502  the bucket or the disk
     │   ├── ObjectNotFoundError
@@ -77,6 +78,7 @@ __all__ = [
     "TooSlowError",
     "TransientStorageError",
     "UnauthorizedError",
+    "UnsafeNameError",
     "VerifyError",
     "WorkerLostError",
 ]

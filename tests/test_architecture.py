@@ -19,11 +19,12 @@ PACKAGE = ROOT / "dsort"
 ROOMS = (
     {"__main__"},
     {"cli"},
-    {"client", "service"},
     {"__init__"},
+    {"client", "service"},
     {"api"},
     {"web", "model"},
     {"verification"},
+    {"read"},
     {"job"},
     {"runtime"},
     {"workers"},

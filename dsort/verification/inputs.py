@@ -22,12 +22,12 @@ from dsort.keymap.match import KeyMap
 from dsort.order.duplicates import repeated_hashes
 from dsort.order.rule import SortRule
 from dsort.order.sort import stable_argsort
+from dsort.read import ShardReader
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.read import (
     RecordSizes,
-    ShardReader,
     ShardRecords,
     joined_digests,
     member_digests,

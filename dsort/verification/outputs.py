@@ -20,18 +20,13 @@ from dsort.errors import CorruptShardError, ObjectNotFoundError
 from dsort.job.manifest import ManifestOutput, StoredManifest
 from dsort.job.output_names import OutputNames
 from dsort.naming.patterns import LinearRegex
+from dsort.read import ShardReader
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.inputs import InputTable
 from dsort.verification.order import OrderWatch
-from dsort.verification.read import (
-    Checksums,
-    ShardReader,
-    ShardRecords,
-    member_digests,
-    output_records,
-)
+from dsort.verification.read import Checksums, ShardRecords, member_digests, output_records
 from dsort.workers.source import ShardBytes
 
 __all__ = [

@@ -12,8 +12,7 @@ no name in common: then the inputs say which records to look for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
@@ -22,22 +21,18 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from dsort.closing import Closing
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
 from dsort.data.hashing import hash_keys
 from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, split_names
 from dsort.order.duplicates import repeated_hashes
-from dsort.stopping import StopFlag
-from dsort.storage.bucket import Bucket, ReadObject
-from dsort.workers.source import PayloadBuffer, ShardBytes, slices_of
+from dsort.workers.source import ShardBytes, slices_of
 
 __all__ = [
     "DIGEST_BYTES",
     "Checksums",
     "KnownRecords",
-    "ShardReader",
     "ShardRecords",
     "digest_of",
     "joined_digests",
@@ -48,54 +43,6 @@ __all__ = [
 
 DIGEST_BYTES = 16
 _GAP_BYTES_MAX = 1 << 20
-
-
-class ShardReader:
-    """Opens shards for reading, counts the bytes, and stops where the user asks for it."""
-
-    def __init__(self, buffer_bytes: int, stop: StopFlag | None) -> None:
-        self._buffer = PayloadBuffer(buffer_bytes)
-        self._stop = stop
-        self.bytes_read = 0
-
-    @contextmanager
-    def open(self, bucket: Bucket, name: str) -> Iterator[ShardBytes]:
-        """The bytes of one shard; those of one shard at a time."""
-        self.heed_stop()
-        with bucket.open(name) as source:
-            shard = ShardBytes(name, _Counted(source, self), self._buffer, mapped=False)
-            yield shard
-            shard.whole = None
-
-    def heed_stop(self) -> None:
-        """``JobStoppedError`` if the user asked to stop."""
-        if self._stop is not None:
-            self._stop.raise_if_requested()
-
-
-class _Counted(Closing):
-    """A source that tells its reader what is read from it."""
-
-    rereads_cheaply = True  # a verification has no scratch to spool it to
-
-    def __init__(self, source: ReadObject, reader: ShardReader) -> None:
-        self.info = source.info
-        self._source = source
-        self._reader = reader
-
-    def read_into(self, buffer: memoryview, offset: int) -> None:
-        self._reader.heed_stop()
-        self._source.read_into(buffer, offset)
-        self._reader.bytes_read += len(buffer)
-
-    def forget(self) -> None:
-        """Nothing is forgotten: a result that has been verified is likely to be used next."""
-
-    def mapping(self) -> memoryview | None:
-        return None
-
-    def close(self) -> None:
-        self._source.close()
 
 
 class Checksums:

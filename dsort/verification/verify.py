@@ -47,6 +47,7 @@ from dsort.job.inputs import resolve_inputs
 from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.job.setup import load_keymap, output_names, sort_rule
 from dsort.options import RunOptions, default_options, open_with_settings
+from dsort.read import ShardReader
 from dsort.stopping import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
@@ -63,7 +64,6 @@ from dsort.verification.outputs import (
     find_strangers,
     place_outputs,
 )
-from dsort.verification.read import ShardReader
 
 __all__ = ["verify_result"]
 

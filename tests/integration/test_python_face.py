@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,48 @@ def test_older_names_are_told_as_warnings() -> None:
 def test_what_is_no_spec_is_told_as_an_error_of_dsort(source: object) -> None:
     with pytest.raises(SpecError, match="a spec is a JobSpec, a mapping, a path or a text"):
         dsort.run(source)  # type: ignore[arg-type]
+
+
+def test_every_error_can_be_imported_from_dsort() -> None:
+    from dsort import SpecError as ImportedSpecError
+    from dsort import errors
+
+    assert ImportedSpecError is SpecError
+    raised = {name for name in errors.__all__ if name.endswith("Error")}
+    kinds = {each.__name__ for each in _children(errors.DsortError)}
+    assert kinds <= raised
+    assert raised <= set(dsort.__all__)
+    assert set(dsort.__all__) <= set(dir(dsort))
+    assert all(getattr(dsort, name) is not None for name in dsort.__all__)
+
+
+def _children(kind: type[Exception]) -> set[type[Exception]]:
+    below = {each for each in kind.__subclasses__() if each.__module__ == "dsort.errors"}
+    return below.union(*(_children(each) for each in below))
+
+
+def test_a_public_name_is_loaded_when_it_is_first_used() -> None:
+    script = """
+import sys, dsort
+assert not [name for name in sys.modules if name.startswith("dsort.")], sys.modules
+dsort.SpecError
+assert "numpy" not in sys.modules and "pydantic" not in sys.modules
+assert set(dsort.__all__) <= set(dir(dsort))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_client_without_its_extra_says_what_to_install() -> None:
+    script = """
+import sys, dsort
+sys.modules["httpx"] = None
+dsort.load_spec, dsort.run
+try:
+    dsort.Client
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == ('dsort.Client needs the extra "client": pip install "dsort[client]"\n')

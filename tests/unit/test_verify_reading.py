@@ -14,14 +14,9 @@ import xxhash
 
 from dsort.containers.tar.scan import scan
 from dsort.errors import JobStoppedError
+from dsort.read import ShardReader
 from dsort.stopping import StopFlag
-from dsort.verification.read import (
-    Checksums,
-    ShardReader,
-    digest_of,
-    joined_digests,
-    member_digests,
-)
+from dsort.verification.read import Checksums, digest_of, joined_digests, member_digests
 from tests.support.commands import ROOT
 from tests.support.datasets import END, Member, Shard
 from tests.support.memory_bucket import MemoryBucket

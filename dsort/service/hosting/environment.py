@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-import dsort
 from dsort.job.memory import usable_memory_bytes
 from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
@@ -95,7 +94,7 @@ class Surroundings:
     def path_environment() -> dict[str, str]:
         """Our variables, without secrets that no job needs, and with the way to this dsort."""
         ours = {name: value for name, value in os.environ.items() if name not in NOT_FOR_JOBS}
-        package = Path(dsort.__file__).resolve().parent.parent
+        package = Path(__file__).resolve().parents[3]  # the directory that holds dsort/
         if package.name not in INSTALLED:
             parts = [str(package), *filter(None, [ours.get("PYTHONPATH")])]
             ours["PYTHONPATH"] = os.pathsep.join(parts)

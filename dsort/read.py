@@ -1,0 +1,357 @@
+"""Read shards: the records of a result, of a bucket, or of any shards, one after the other.
+
+One reader opens shards for whoever reads them again: users by :func:`read_shards`, ``dsort verify``
+by :class:`ShardReader`, which gives the bytes and judges nothing. Verify forms records by its own
+rules, so that it does not believe what it is there to doubt.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from dsort.closing import Closing
+from dsort.containers.registry import SUPPORTED_EXTENSIONS, check_supported
+from dsort.data.columns import Int64s
+from dsort.data.index import Segments
+from dsort.data.members import MemberKind, MemberTable
+from dsort.data.records import split_names
+from dsort.errors import (
+    ChangedInputError,
+    InputError,
+    MissingShardError,
+    ObjectNotFoundError,
+    ShardEndError,
+    SpecError,
+)
+from dsort.job.events import JobReport
+from dsort.job.layout import MANIFEST, manifest_name
+from dsort.job.manifest import StoredManifest, parse_manifest
+from dsort.naming.inputs import expand_inputs
+from dsort.naming.names import INTERNAL_PART, archive_extension, is_internal
+from dsort.options import RunOptions, default_options, open_with_settings
+from dsort.stopping import StopFlag
+from dsort.storage.bucket import Bucket, ReadObject
+from dsort.storage.open import parse_address
+from dsort.storage.ref import BucketRef
+from dsort.storage.small_objects import read_small
+from dsort.workers.source import PayloadBuffer, ShardBytes
+
+__all__ = ["ShardReader", "ShardRecord", "read_shards"]
+
+BUFFER_BYTES: Final = 64 << 20
+"""A shard that is no larger is read in one piece; of a larger one the headers are read first."""
+MANIFEST_BYTES_MAX: Final = 4 << 30
+NAMES_A_BATCH: Final = 10_000
+_SHOWN_MAX: Final = 3
+_MANIFEST: Final = re.compile(
+    rf"(?:(.*)/)?{re.escape(INTERNAL_PART)}/([^/]+)/{re.escape(MANIFEST)}", re.DOTALL
+)
+_TEMPLATE: Final = re.compile(r"[{@]|%[0-9]*d")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecord:
+    """One record. ``key``: what its members' names have in common, without their extensions.
+
+    ``members``: content by name (``0001.jpg``), in the order of the shard. ``shard``: the name of
+    the shard that it is in. A name that is not UTF-8 carries surrogate escapes.
+    """
+
+    key: str
+    members: dict[str, bytes]
+    shard: str
+
+
+def read_shards(
+    where: str | Path | JobReport | Sequence[str | Path],
+    *,
+    job_id: str | None = None,
+    options: RunOptions | None = None,
+    stop: StopFlag | None = None,
+) -> Iterator[ShardRecord]:
+    """The records of ``where``, shard by shard in order, and in the order of each shard.
+
+    ``where`` is one of
+
+    - what :func:`dsort.run` returned, or the path or URI of a manifest (``.../manifest.json``): the
+      shards of that result, in its order;
+    - a bucket, with ``job_id``: the result of that job there;
+    - a bucket (a directory or a URI): all its shards, sorted by name;
+    - a shard, or a template of shards: ``s3://bucket/train-{000000..000099}.tar``;
+    - a list of shards.
+
+    Paths are relative to the data root: the current directory, unless settings or ``options`` say
+    otherwise. Of ``options`` only ``root`` and ``settings`` matter.
+
+    ::
+
+        report = dsort.run(dsort.load_spec("shuffle.yaml"))
+        for record in dsort.read_shards(report):
+            print(record.key, record.members[f"{record.key}.jpg"][:4], record.shard)
+
+    Neighbours with one key are one record, as webdataset reads them; a name that comes again begins
+    another one. A file without an extension is a record of its own. Directories, links and devices
+    have no content and are left out. One record is in memory at a time, with a buffer of 64 MiB and
+    the headers of one shard; a shard that is larger than the buffer is read twice.
+
+    What is asked for is looked up at once, the shards are read as the iterator goes on. Raises
+    ``InputError`` and its children (no manifest, a shard that is missing or corrupt, that is not
+    whole, or not as long as the manifest says), ``StorageError``, ``SpecError`` for what is no
+    bucket, and ``JobStoppedError`` once ``stop`` is requested.
+    """
+    options = options or default_options()
+    if isinstance(where, JobReport):
+        if where.manifest_name is None:
+            raise InputError(f"job {where.job_id} has no result: it is {where.state}")
+        return _result(where.output_uri, where.manifest_name, options, stop)
+    if isinstance(where, (str, Path)):
+        return _one_place(str(where), job_id, options, stop)
+    places = [_object(str(each), options) for each in where]
+    buckets = {ref: _open(ref, options) for ref, _ in places}
+    return _records((_Shard(buckets[ref], name) for ref, name in places), stop)
+
+
+class ShardReader:
+    """Opens shards for reading, counts the bytes, and stops where the user asks for it."""
+
+    def __init__(self, buffer_bytes: int, stop: StopFlag | None) -> None:
+        self._buffer = PayloadBuffer(buffer_bytes)
+        self._stop = stop
+        self.bytes_read = 0
+
+    @contextmanager
+    def open(self, bucket: Bucket, name: str) -> Iterator[ShardBytes]:
+        """The bytes of one shard; those of one shard at a time."""
+        self.heed_stop()
+        with bucket.open(name) as source:
+            shard = ShardBytes(name, _Counted(source, self), self._buffer, mapped=False)
+            yield shard
+            shard.whole = None
+
+    def heed_stop(self) -> None:
+        """``JobStoppedError`` if the user asked to stop."""
+        if self._stop is not None:
+            self._stop.raise_if_requested()
+
+
+class _Counted(Closing):
+    """A source that tells its reader what is read from it."""
+
+    rereads_cheaply = True  # there is no scratch to spool it to
+
+    def __init__(self, source: ReadObject, reader: ShardReader) -> None:
+        self.info = source.info
+        self._source = source
+        self._reader = reader
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        self._reader.heed_stop()
+        self._source.read_into(buffer, offset)
+        self._reader.bytes_read += len(buffer)
+
+    def forget(self) -> None:
+        """Nothing is forgotten: what is read again is likely to be used next."""
+
+    def mapping(self) -> memoryview | None:
+        return None
+
+    def close(self) -> None:
+        self._source.close()
+
+
+# -- which shards --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """A shard to be read. ``size_bytes``: what a manifest says, None where none says anything."""
+
+    bucket: Bucket
+    name: str
+    size_bytes: int | None = None
+
+
+def _one_place(
+    text: str, job_id: str | None, options: RunOptions, stop: StopFlag | None
+) -> Iterator[ShardRecord]:
+    if job_id is not None:
+        return _result(text, manifest_name(job_id), options, stop)
+    in_place = _MANIFEST.fullmatch(text)
+    if in_place is not None:
+        return _result(in_place[1] or ".", manifest_name(in_place[2]), options, stop)
+    if text.endswith(".json"):
+        ref, name = _object(text, options)
+        manifest = _manifest(_open(ref, options), name)
+        return _of_manifest(manifest, _open(manifest.spec.output_bck, options), stop)
+    head, slash, tail = text.rpartition("/")
+    at = _TEMPLATE.search(text)
+    if at is not None:
+        head, slash, tail = text[: at.start()].rpartition("/")
+        return _of_template(head if slash else ".", tail + text[at.start() :], options, stop)
+    if archive_extension(tail if slash else text):
+        return read_shards([text], options=options, stop=stop)
+    return _of_bucket(_open(text, options), stop)
+
+
+def _result(
+    where: str | BucketRef, name: str, options: RunOptions, stop: StopFlag | None
+) -> Iterator[ShardRecord]:
+    bucket = _open(where, options)
+    return _of_manifest(_manifest(bucket, name), bucket, stop)
+
+
+def _manifest(bucket: Bucket, name: str) -> StoredManifest:
+    try:
+        return parse_manifest(read_small(bucket, name, bytes_max=MANIFEST_BYTES_MAX))
+    except ObjectNotFoundError:
+        raise InputError(
+            f"there is no manifest {name} in {bucket.uri}",
+            hint="only a finished job has one; `dsort ls` shows the jobs of a bucket",
+        ) from None
+
+
+def _of_manifest(
+    manifest: StoredManifest, bucket: Bucket, stop: StopFlag | None
+) -> Iterator[ShardRecord]:
+    shards = (_Shard(bucket, shard.name, shard.file_bytes) for shard in manifest.outputs)
+    return _records(shards, stop)
+
+
+def _of_bucket(bucket: Bucket, stop: StopFlag | None) -> Iterator[ShardRecord]:
+    if not bucket.exists():
+        raise MissingShardError(f"there is no bucket {bucket.uri}")
+    names = [info.name for info in bucket.list("") if _is_shard(info.name)]
+    if not names:
+        raise MissingShardError(f"there is no shard in {bucket.uri}")
+    return _records((_Shard(bucket, name) for name in sorted(names)), stop)
+
+
+def _is_shard(name: str) -> bool:
+    return name.endswith(SUPPORTED_EXTENSIONS) and not is_internal(name)
+
+
+def _of_template(
+    holder: str, template: str, options: RunOptions, stop: StopFlag | None
+) -> Iterator[ShardRecord]:
+    bucket = _open(holder, options)
+    try:
+        names = expand_inputs(template, SUPPORTED_EXTENSIONS[0])
+    except ValueError as error:
+        raise SpecError(str(error)) from None
+    wanted: list[str] = []
+    missing: list[str] = []
+    while batch := [*islice(names, NAMES_A_BATCH)]:
+        there = bucket.stat_many(batch)
+        wanted += [name for name in batch if name in there]
+        missing += [name for name in batch if name not in there]
+    if missing:
+        shown = ", ".join(missing[:_SHOWN_MAX]) + (", …" if len(missing) > _SHOWN_MAX else "")
+        raise MissingShardError(f"{len(missing):,} shards are missing from {bucket.uri}: {shown}")
+    return _records((_Shard(bucket, name) for name in wanted), stop)
+
+
+def _object(text: str, options: RunOptions) -> tuple[BucketRef, str]:
+    """(bucket, name) of the object that ``text`` means. ``SpecError`` if it means none."""
+    extension = archive_extension(text)
+    if extension is not None:
+        try:
+            check_supported(extension)
+        except ValueError as error:
+            raise SpecError(f"{text}: {error}") from None
+    ref = _place(text, options)
+    holder, slash, name = ref.path.rpartition("/")
+    if not slash or not name:
+        raise SpecError(f"{text} names no shard", hint="write BUCKET/NAME.tar")
+    return replace(ref, path=holder or "/"), name
+
+
+def _open(where: str | BucketRef, options: RunOptions) -> Bucket:
+    ref = _place(where, options) if isinstance(where, str) else where
+    return open_with_settings(ref, root=options.root, settings=options.settings)
+
+
+def _place(text: str, options: RunOptions) -> BucketRef:
+    """A path or a URI; a path may lead out of the data root, unlike a bucket's name in a spec."""
+    if "://" in text:
+        return parse_address(text)
+    # Not resolved: a link to a shard is called as the link.
+    return BucketRef("file", os.path.abspath(options.root / text))  # noqa: PTH100
+
+
+# -- records -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """The record that is being read."""
+
+    key: str
+    stray: bool
+    members: dict[str, bytes] = field(default_factory=dict)
+
+
+def _records(shards: Iterator[_Shard], stop: StopFlag | None) -> Iterator[ShardRecord]:
+    reader = ShardReader(BUFFER_BYTES, stop)
+    for shard in shards:
+        with reader.open(shard.bucket, shard.name) as opened:
+            if shard.size_bytes is not None and opened.size_bytes != shard.size_bytes:
+                raise ChangedInputError(
+                    f"shard {shard.name} in {shard.bucket.uri} has {opened.size_bytes:,} bytes, "
+                    f"its manifest says {shard.size_bytes:,}",
+                    hint="fetch or make it again; `dsort verify` compares all of the result",
+                )
+            members = opened.members()
+            if members.notes.shortfall:
+                raise ShardEndError(
+                    f"shard {shard.name} may not be whole: {members.notes.shortfall}",
+                    hint="fetch or make it again",
+                )
+            yield from _of_shard(opened, members)
+
+
+def _of_shard(shard: ShardBytes, members: MemberTable) -> Iterator[ShardRecord]:
+    rows = np.flatnonzero(members.kind == MemberKind.FILE)
+    names = members.names.take(rows)
+    split = split_names(names)
+    key_bytes = np.where(split.stray, names.lengths, split.key_bytes).tolist()
+    rest = zip(names.tolist(), key_bytes, split.stray.tolist(), strict=True)
+    now: _Gathered | None = None
+    for (raw, length, stray), content in zip(rest, _contents(shard, members, rows), strict=True):
+        key, name = _text(raw[:length]), _text(raw)
+        begins = now is None or stray or now.stray or key != now.key or name in now.members
+        if now is not None and begins:
+            yield ShardRecord(now.key, now.members, shard.name)
+        if now is None or begins:
+            now = _Gathered(key, stray)
+        now.members[name] = content
+    if now is not None:
+        yield ShardRecord(now.key, now.members, shard.name)
+
+
+def _contents(shard: ShardBytes, members: MemberTable, rows: Int64s) -> Iterator[bytes]:
+    """The content of each of ``rows``, in their order."""
+    start, length = members.payload_start[rows], members.payload_bytes[rows]
+    offsets = np.arange(len(rows) + 1, dtype=np.int64)
+    payload = Segments(offsets, start, length, np.zeros(0, np.uint8))
+    for window in shard.windows(payload):
+        if window.stop == window.row:  # larger than the buffer
+            content = bytearray()
+            for piece in shard.stream(payload, window.row):
+                content += piece
+            yield bytes(content)
+        for row in range(window.row, window.stop):
+            first = int(start[row]) - window.base
+            yield bytes(window.view[first : first + int(length[row])])
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
