@@ -138,21 +138,21 @@ class ArithmeticRuntime:
         """Nobody has to come; records are dealt out to the partitions of the job."""
         self._partition_records = self.scale.records_of_partitions(setup.partitions)
 
-    def homes(self) -> tuple[str, ...]:
+    def scratch_nodes(self) -> tuple[str, ...]:
         return tuple(f"{node:016x}" for node in range(self.scale.nodes))
 
     def share(self, name: str, data: bytes) -> None:
         for _ in range(self.scale.nodes):
             self.traffic.note("share", len(data))
 
-    def ask(self, home: str, request: Request) -> Any:
+    def ask(self, node: str, request: Request) -> Any:
         if isinstance(request, FreeBytes):
-            return FREE_BYTES, self.homes().index(home)
+            return FREE_BYTES, self.scratch_nodes().index(node)
         if isinstance(request, LineFiles):
             return {}  # no reaction was needed
-        raise InvariantError(f"{home} has nothing to answer {type(request).__name__} with")
+        raise InvariantError(f"{node} has nothing to answer {type(request).__name__} with")
 
-    def tell(self, home: str, request: Request) -> None:
+    def tell(self, node: str, request: Request) -> None:
         self.traffic.note(type(request).__name__, len(pickle.dumps(request, protocol=5)))
 
     def check_directory(self, path: str, token: str) -> None:
@@ -178,7 +178,7 @@ class ArithmeticRuntime:
     def close(self, *, keep_scratch: bool = False) -> None:
         """Nobody has to go."""
 
-    def _home(self, number: int) -> str:
+    def _node(self, number: int) -> str:
         return f"{number % self.scale.nodes:016x}"
 
     def _answer(self, task: Task, worker: int) -> TaskDone:
@@ -186,7 +186,7 @@ class ArithmeticRuntime:
             case ExtractTask():
                 return self._extract(task, worker)
             case DuplicatesTask():
-                return DuplicatesDone(task.part, self._home(task.part), 0, ())
+                return DuplicatesDone(task.part, self._node(task.part), 0, ())
             case OrderTask():
                 return self._order(task)
             case CutTask():
@@ -204,7 +204,7 @@ class ArithmeticRuntime:
         return ExtractDone(
             shard=task.shard,
             worker=worker,
-            home=self._home(worker),
+            node=self._node(worker),
             records=records,
             members=records * MEMBERS_A_RECORD,
             payload_bytes=records * self.scale.record_bytes,
@@ -216,7 +216,7 @@ class ArithmeticRuntime:
         records = int(self._partition_records[task.partition])
         return OrderDone(
             partition=task.partition,
-            home=self._home(task.partition),
+            node=self._node(task.partition),
             records=records,
             dropped=0,
             payload_bytes=records * self.scale.record_bytes,

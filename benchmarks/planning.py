@@ -23,7 +23,7 @@ from dsort.order.mixing_counts import MixingTally
 from dsort.order.rule import SortRule
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
-from dsort.scratch.nodes import Homes, Where
+from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.workers.orderer import Orderer
 from dsort.workers.tasks import CutTask, DuplicatesTask, OrderTask
 
@@ -70,8 +70,8 @@ def _write_shard(store: IndexStore, shard: int, count: int, stream: np.random.Ge
 
 def plan_index(store: IndexStore, shards: int, shard_bytes: int) -> int:
     """Plan a shuffle of all records into shards of ``shard_bytes``; how many output shards."""
-    store.write_file(WHERE, Where((HOME,), np.zeros(shards, np.int32)).dump())
-    orderer = Orderer(Homes(HOME, store, None), SortRule("shuffle", seed="1"), spill=False)
+    store.write_file(WHERE, ShardLocations((HOME,), np.zeros(shards, np.int32)).dump())
+    orderer = Orderer(ScratchNodes(HOME, store, None), SortRule("shuffle", seed="1"), spill=False)
     bounds = [part * (1 << 64) // PARTS for part in range(PARTS)] + [0]
     for part in range(PARTS):
         orderer.duplicates(

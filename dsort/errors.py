@@ -245,11 +245,11 @@ class WorkerLostError(DsortError):
 
 
 class ScratchLostError(WorkerLostError):
-    """Scratch files are gone: ``home`` is the scratch directory's id. The coordinator has them made
+    """Scratch files are gone: ``node`` is the scratch directory's id. The coordinator has them made
     again; only if that happens too often does it reach the user."""
 
-    def __init__(self, home: str, message: str, *, hint: str = "") -> None:
-        self.home = home
+    def __init__(self, node: str, message: str, *, hint: str = "") -> None:
+        self.node = node
         super().__init__(message, hint=hint)
 
 

@@ -85,17 +85,17 @@ def _create_tasks(
     on_the_way = job.outputs_bucket.seals_on_finish
     for pieces in _create_runs(job, plan, missing):
         weights: Counter[str] = Counter()
-        homes = {}
+        nodes = {}
         for piece in pieces:
             if piece.partition >= 0:
-                homes[piece.partition] = ordering.home_of(piece.partition)
-                weights[homes[piece.partition]] += piece.stored_bytes
+                nodes[piece.partition] = ordering.node_of(piece.partition)
+                weights[nodes[piece.partition]] += piece.stored_bytes
         best = weights.most_common(1)
         yield CreateTask(
             pieces=pieces,
             where=ordering.where,
-            homes=tuple(homes.items()),
-            home=best[0][0] if best else "",
+            nodes=tuple(nodes.items()),
+            node=best[0][0] if best else "",
             want_md5=on_the_way and job.spec.index == "wids",
             check_content=on_the_way and job.spec.verify == "content",
         )
@@ -227,4 +227,4 @@ def _partition_homes(
     if ordering is None:
         return ()
     partitions = {partition for shard in shards for partition, _, _ in shard.pieces}
-    return tuple((partition, ordering.home_of(partition)) for partition in sorted(partitions))
+    return tuple((partition, ordering.node_of(partition)) for partition in sorted(partitions))

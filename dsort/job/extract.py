@@ -1,4 +1,4 @@
-"""Extraction: every input shard's index (and spill) in some home, and again where one was lost."""
+"""Extraction: every input shard's index (and spill) in some node, and again where one was lost."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from dsort.data.index import SortKeys
 from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError, WorkerLostError
 from dsort.job.job import Job
-from dsort.job.journal_entries import HomeLost as HomeGone
 from dsort.job.journal_entries import ShardExtracted
 from dsort.order.partitions import pick_splitters
 from dsort.scratch.index import splitters_bytes
-from dsort.scratch.nodes import Where
+from dsort.scratch.nodes import ShardLocations
 from dsort.scratch.requests import Indexed, Sample, Sampled
-from dsort.workers.tasks import ExtractDone, ExtractTask, HomeLost, Task, TaskDone
+from dsort.workers.tasks import ExtractDone, ExtractTask, ScratchLost, Task, TaskDone
 
 __all__ = [
     "SPLITTERS_FILE",
@@ -30,7 +29,7 @@ __all__ = [
 ]
 
 HOMES_LOST_MAX = 16
-"""Homes that may be lost in one attempt before it is given up."""
+"""Scratch nodes that may be lost in one attempt before it is given up."""
 SURVEY_ROWS_MAX = 2_000_000
 SPLITTERS_FILE = "splitters.col"
 
@@ -38,34 +37,34 @@ Result = TypeVar("Result")
 
 
 class Restaged(Protocol):
-    """Work whose results are in homes, and that can be done again where one was lost."""
+    """Work whose results are in nodes, and that can be done again where one was lost."""
 
     def complete(self) -> None:
         """Do what is missing."""
 
-    def lose(self, home: str) -> None:
-        """What is in ``home`` is missing from now on."""
+    def lose(self, node: str) -> None:
+        """What is in ``node`` is missing from now on."""
 
 
 def steadily(work: Restaged, action: Callable[[], Result]) -> Result:
-    """What ``action`` gives once ``work`` is complete, however many homes are lost meanwhile."""
+    """What ``action`` gives once ``work`` is complete, however many nodes are lost meanwhile."""
     while True:
         try:
             work.complete()
             return action()
         except ScratchLostError as lost:
-            work.lose(lost.home)
+            work.lose(lost.node)
 
 
 def answers(
     job: Job, tasks: Iterable[Task], *, workers_max: int | None = None
 ) -> Iterator[tuple[Task, TaskDone]]:
     """Have all tasks done. ``ScratchLostError`` after the last answer if some could not be because
-    a home was lost."""
+    a node was lost."""
     lost = ""
     for task, done in job.runtime.run(tasks, workers_max=workers_max):
-        if isinstance(done, HomeLost):
-            lost = done.home
+        if isinstance(done, ScratchLost):
+            lost = done.node
         else:
             yield task, done
     if lost:
@@ -77,7 +76,7 @@ class Extraction:
     """One pass over the inputs. ``stage`` names its files: ``survey`` or ``index``.
 
     ``done``: what is known of each shard that is extracted; ``where``: the shared file that says
-    which home has it, "" as long as not all are.
+    which node has it, "" as long as not all are.
     """
 
     job: Job
@@ -88,7 +87,7 @@ class Extraction:
     renames: str = ""
     done: dict[int, ExtractDone] = field(default_factory=dict)
     where: str = ""
-    _homes: list[str] = field(default_factory=list)
+    _scratch_nodes: list[str] = field(default_factory=list)
     _versions: int = 0
     _lost: int = 0
     _counted: set[int] = field(default_factory=set)
@@ -105,9 +104,9 @@ class Extraction:
             self.where = f"where-{self.stage}-{self._versions}"
             self.job.runtime.share(self.where, self.places().dump())
 
-    def lose(self, home: str) -> None:
-        """Shards extracted in ``home`` are to be extracted again."""
-        gone = [shard for shard, facts in self.done.items() if facts.home == home]
+    def lose(self, node: str) -> None:
+        """Shards extracted in ``node`` are to be extracted again."""
+        gone = [shard for shard, facts in self.done.items() if facts.node == node]
         for shard in gone:
             del self.done[shard]
         self.where = ""
@@ -117,7 +116,7 @@ class Extraction:
                 f"{self._lost} nodes were lost with their scratch",
                 hint="look at the nodes; `dsort resume` goes on from what is left",
             )
-        self.job.record(HomeGone(home))
+        self.job.record(ScratchLost(node))
         self.job.warn(
             "node_lost",
             f"a node was lost with its scratch: {len(gone)} input shards are extracted again",
@@ -125,24 +124,24 @@ class Extraction:
 
     def keep(self, facts: Iterable[ExtractDone]) -> None:
         """Take over what an earlier attempt extracted, as far as it is still there."""
-        present = set(self.job.runtime.homes())
-        by_home: dict[str, list[ExtractDone]] = {}
+        present = set(self.job.runtime.scratch_nodes())
+        by_node: dict[str, list[ExtractDone]] = {}
         for each in facts:
-            if each.home in present:
-                by_home.setdefault(each.home, []).append(each)
-        for home, known in by_home.items():
+            if each.node in present:
+                by_node.setdefault(each.node, []).append(each)
+        for node, known in by_node.items():
             shards = np.array([each.shard for each in known], np.int64)
-            there = self.job.runtime.ask(home, Indexed(self.stage, shards))
+            there = self.job.runtime.ask(node, Indexed(self.stage, shards))
             for each, is_there in zip(known, there.tolist(), strict=True):
                 if is_there:
                     self._take(each, again=True)
 
     def spilled_by(self) -> dict[str, tuple[int, ...]]:
-        """The workers that have spill files, by home."""
+        """The workers that have spill files, by node."""
         found: dict[str, set[int]] = {}
         for facts in self.done.values():
-            found.setdefault(facts.home, set()).add(facts.worker)
-        return {home: tuple(sorted(workers)) for home, workers in found.items()}
+            found.setdefault(facts.node, set()).add(facts.worker)
+        return {node: tuple(sorted(workers)) for node, workers in found.items()}
 
     def _task(self, ordinal: int) -> Task:
         shard = self.job.inputs[ordinal]
@@ -170,7 +169,7 @@ class Extraction:
                     stage=self.stage,
                     shard=facts.shard,
                     worker=facts.worker,
-                    home=facts.home,
+                    node=facts.node,
                     records=facts.records,
                     members=facts.members,
                     payload_bytes=facts.payload_bytes,
@@ -185,17 +184,17 @@ class Extraction:
             size_bytes = job.inputs[facts.shard].size_bytes
             job.advance(shards=1, records=facts.records, bytes_done=size_bytes)
 
-    def places(self) -> Where:
-        """Which home has what."""
-        home_of = np.full(len(self.job.inputs), -1, np.int32)
-        numbers = {home: number for number, home in enumerate(self._homes)}
+    def places(self) -> ShardLocations:
+        """Which node has what."""
+        node_of = np.full(len(self.job.inputs), -1, np.int32)
+        numbers = {node: number for number, node in enumerate(self._scratch_nodes)}
         for shard, facts in self.done.items():
-            if facts.home not in numbers:
-                numbers[facts.home] = len(self._homes)
-                self._homes.append(facts.home)
+            if facts.node not in numbers:
+                numbers[facts.node] = len(self._scratch_nodes)
+                self._scratch_nodes.append(facts.node)
             if facts.records:
-                home_of[shard] = numbers[facts.home]
-        return Where(tuple(self._homes), home_of)
+                node_of[shard] = numbers[facts.node]
+        return ShardLocations(tuple(self._scratch_nodes), node_of)
 
     def tally(self) -> Tally:
         """What was counted, in the order of the shards; the facts forget it."""
@@ -211,8 +210,8 @@ def pick_partition_splitters(job: Job, survey: Extraction) -> str:
     """Where partitions begin, from a sample of the survey; "" where there is nothing to part."""
     rows_max = max(SURVEY_ROWS_MAX // max(len(job.inputs), 1), 16)
     samples: list[Sampled] = []
-    for home, shards in survey.places().by_home():
-        samples += job.runtime.ask(home, Sample(survey.stage, shards, rows_max))
+    for node, shards in survey.places().by_node():
+        samples += job.runtime.ask(node, Sample(survey.stage, shards, rows_max))
     if not samples:
         return ""
     samples.sort(key=lambda sample: sample.shard)

@@ -272,7 +272,7 @@ class Job:
             self.outputs_bucket.write(shared_name(self.job_id, name), data)
 
     def share_kept(self, name: str, data: bytes) -> None:
-        """Give all homes a file, and keep it for later attempts: all have to use the same."""
+        """Give all nodes a file, and keep it for later attempts: all have to use the same."""
         self.keep(name, data)
         self.runtime.share(name, data)
 

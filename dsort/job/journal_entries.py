@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 from dsort.data.tally import Tally, tally_told
 from dsort.errors import InvariantError, JobConflictError, StorageError
 from dsort.naming.names import check_object_name
+from dsort.workers.tasks import ScratchLost
 
 __all__ = [
     "INTEGER_MAX",
     "JOURNAL_VERSION",
     "Committing",
-    "HomeLost",
     "InputRow",
     "InputsResolved",
     "JobAccepted",
@@ -101,25 +101,18 @@ class MovementChosen:
 
 @dataclass(frozen=True, slots=True)
 class ShardExtracted:
-    """One input shard was extracted. ``home``: id of the scratch directory that has its index and
+    """One input shard was extracted. ``node``: id of the scratch directory that has its index and
     spill; ``stage`` and the rest as in ``ExtractTask`` and ``ExtractDone``."""
 
     stage: str
     shard: int
     worker: int
-    home: str
+    node: str
     records: int
     members: int
     payload_bytes: int
     stored_bytes: int
     tally: Tally = field(default_factory=Tally)
-
-
-@dataclass(frozen=True, slots=True)
-class HomeLost:
-    """A scratch directory is gone, and with it all that was extracted there."""
-
-    home: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +144,7 @@ JournalEvent: TypeAlias = (
     | InputsResolved
     | MovementChosen
     | ShardExtracted
-    | HomeLost
+    | ScratchLost
     | Planned
     | ShardCreated
     | Committing
@@ -164,7 +157,7 @@ _KINDS: Final[Mapping[str, type[JournalEvent]]] = {
         InputsResolved,
         MovementChosen,
         ShardExtracted,
-        HomeLost,
+        ScratchLost,
         Planned,
         ShardCreated,
         Committing,
@@ -182,7 +175,7 @@ _TABLES: Final[Mapping[str, type[InputRow] | type[PlannedRow]]] = {
 class JournalState:
     """What a journal tells. Changes only in ``apply`` and ``begin_attempt``.
 
-    ``extracted``: by input ordinal, without what lost homes had. ``created``: by output ordinal.
+    ``extracted``: by input ordinal, without what lost nodes had. ``created``: by output ordinal.
     ``worker_last``: the highest number of a worker that ended
     a task, -1 if none did. ``attempts``: the highest that began.
     """
@@ -214,9 +207,9 @@ class JournalState:
                 self.worker_last = max(self.worker_last, event.worker)
                 if event.stage == INDEX_STAGE:
                     self.extracted[event.shard] = event
-            case HomeLost():
+            case ScratchLost():
                 kept = self.extracted.items()
-                self.extracted = {at: facts for at, facts in kept if facts.home != event.home}
+                self.extracted = {at: facts for at, facts in kept if facts.node != event.node}
             case Planned():
                 self._plan(event)
             case ShardCreated():

@@ -69,7 +69,7 @@ HASH_BYTES = 40
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """What is to be left out: so many records, named in the shared file ``file`` ("" if none).
-    ``found``: (part, home) of the parts of the search that found any, left out or not."""
+    ``found``: (part, node) of the parts of the search that found any, left out or not."""
 
     count: int = 0
     file: str = ""
@@ -106,7 +106,7 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
         )
     tally = Tally()
     tally.add(kind, count, samples)
-    parts = tuple((part.part, part.home) for part in found if part.count)
+    parts = tuple((part.part, part.node) for part in found if part.count)
     if reaction != "drop":
         return Dropped(tally=tally, found=parts)
     rows = _positions(job, found)
@@ -132,8 +132,8 @@ def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
     rows = _positions(job, found)
     order = np.lexsort((rows.ordinal, rows.shard))
     taken = [
-        job.runtime.ask(home, DistinctKeyHashes(survey.stage, shards))
-        for home, shards in survey.places().by_home()
+        job.runtime.ask(node, DistinctKeyHashes(survey.stage, shards))
+        for node, shards in survey.places().by_node()
     ]
     keys = rows.keys.take(order)
     fresh = new_keys(keys.tolist(), rows.nth[order], np.unique(np.concatenate(taken)))
@@ -193,7 +193,7 @@ def _samples(job: Job, found: Iterable[DuplicatesDone]) -> list[str]:
 def _positions(job: Job, found: Iterable[DuplicatesDone]) -> Positions:
     """Where the duplicates are that the parts of the search found."""
     parts: list[Positions] = [
-        job.runtime.ask(part.home, PositionsOf(f"duplicates-{part.part}.col"))
+        job.runtime.ask(part.node, PositionsOf(f"duplicates-{part.part}.col"))
         for part in found
         if part.count
     ]
@@ -208,7 +208,7 @@ def _positions(job: Job, found: Iterable[DuplicatesDone]) -> Positions:
 def _share(
     job: Job, name: str, shard: Int64s, ordinal: Int64s, nth: Int64s, keys: BytesColumn | None
 ) -> None:
-    """Give all homes positions, sorted by (shard, ordinal), with what goes with them."""
+    """Give all nodes positions, sorted by (shard, ordinal), with what goes with them."""
     columns = {"shard": shard, "ordinal": ordinal, "nth": nth, "keys": keys}
     job.share_kept(name, columns_bytes(columns))
 
@@ -226,7 +226,8 @@ scratch is to shrink as the outputs grow."""
 class Ordering:
     """All partitions of one extraction. ``drop``: the shared file of records to leave out, or "".
 
-    ``facts``: what is known of each partition, for good; ``_homes``: where it is in order now.
+    ``facts``: what is known of each partition, for good; ``_scratch_nodes``: which node
+    has it in order now.
     ``_spent``: partitions whose records are all written.
     """
 
@@ -234,14 +235,14 @@ class Ordering:
     extraction: Extraction
     drop: str = ""
     facts: dict[int, OrderDone] = field(default_factory=dict)
-    _homes: dict[int, str] = field(default_factory=dict)
+    _scratch_nodes: dict[int, str] = field(default_factory=dict)
     _where: str = ""
     _spent: set[int] = field(default_factory=set)
     _unfreed: set[int] = field(default_factory=set)
 
     @property
     def where(self) -> str:
-        """The shared file that says which home has which shard."""
+        """The shared file that says which node has which shard."""
         return self.extraction.where
 
     @property
@@ -253,25 +254,25 @@ class Ordering:
         """Order what is not in order, or lies elsewhere by now than when it was ordered."""
         self.extraction.complete()
         if self._where != self.where:
-            self._homes.clear()
+            self._scratch_nodes.clear()
             self._where = self.where
         missing = [
             partition
             for partition in range(self.partitions)
-            if partition not in self._homes and partition not in self._spent
+            if partition not in self._scratch_nodes and partition not in self._spent
         ]
         tasks = (OrderTask(partition, self.where, self.drop) for partition in missing)
         for _, facts in answers(self.job, tasks):
             assert isinstance(facts, OrderDone)
             self._take(facts)
 
-    def lose(self, home: str) -> None:
+    def lose(self, node: str) -> None:
         """See :class:`~dsort.job.extract.Restaged`."""
-        self.extraction.lose(home)
+        self.extraction.lose(node)
 
-    def home_of(self, partition: int) -> str:
-        """The home that has a partition in order."""
-        return self._homes[partition]
+    def node_of(self, partition: int) -> str:
+        """The node that has a partition in order."""
+        return self._scratch_nodes[partition]
 
     def in_order(self) -> list[OrderDone]:
         """What is known of all partitions, in their order."""
@@ -297,11 +298,11 @@ class Ordering:
         if self._unfreed and self.job.is_recorded:
             freed = tuple(sorted(self._unfreed))
             self._unfreed.clear()
-            for home, workers in self.extraction.spilled_by().items():
-                self.job.runtime.tell(home, RemoveSpill(freed, workers))
+            for node, workers in self.extraction.spilled_by().items():
+                self.job.runtime.tell(node, RemoveSpill(freed, workers))
 
     def _take(self, facts: OrderDone) -> None:
-        self._homes[facts.partition] = facts.home
+        self._scratch_nodes[facts.partition] = facts.node
         known = self.facts.setdefault(facts.partition, facts)
         before = (known.records, known.dropped, known.stored_bytes, known.payload_bytes)
         now = (facts.records, facts.dropped, facts.stored_bytes, facts.payload_bytes)
@@ -408,7 +409,7 @@ def _check_shared(job: Job, shared: Mapping[str, bytes | None]) -> None:
 
 def _survey_told(data: bytes, what: str) -> tuple[str, str, Tally]:
     """(file of splitters, file of new keys, what was counted). Others may have written it: they do
-    not choose under which names files come to homes."""
+    not choose under which names files come to nodes."""
     told = parse_json(data, what)
     try:
         splitters, renames = told["files"]
@@ -503,8 +504,8 @@ def _cut(job: Job, ordering: Ordering, rule: CutRule) -> tuple[list[Piece], Mixi
     state = OpenShard()
     for facts in ordering.in_order():
         if facts.records:
-            home = ordering.home_of(facts.partition)
-            task = CutTask(facts.partition, home, rule, state, mixing.grid(state))
+            node = ordering.node_of(facts.partition)
+            task = CutTask(facts.partition, node, rule, state, mixing.grid(state))
             for _, cut in answers(job, [task]):
                 assert isinstance(cut, CutDone)
                 pieces.extend(cut.pieces)

@@ -21,17 +21,17 @@ BLOCK_BYTES = 4 << 20
 LINES_AT_ONCE = 10_000
 
 Place = tuple[str, str, int]
-"""(home, file in it, its size in bytes)"""
+"""(node, file in it, its size in bytes)"""
 
 
 def store_reactions(
     job: Job, extraction: Extraction, duplicates: Sequence[tuple[int, str]]
 ) -> None:
-    """Store the file, if there is anything to say. ``duplicates``: (part, home) of those parts of
+    """Store the file, if there is anything to say. ``duplicates``: (part, node) of those parts of
     the search for duplicate keys that found some. Nothing in a dry run."""
     if job.journal is None:
         return
-    shards = {shard: facts.home for shard, facts in extraction.done.items()}
+    shards = {shard: facts.node for shard, facts in extraction.done.items()}
     places = [
         *_places(job, "index", sorted(shards.items())),
         *_places(job, "duplicates", sorted(duplicates)),
@@ -57,32 +57,32 @@ def store_reactions(
     job.reactions_file = name
 
 
-def _places(job: Job, stage: str, homes: Sequence[tuple[int, str]]) -> Iterator[Place]:
-    """The files of ``stage`` that there are, of those numbered in ``homes``, in that order."""
+def _places(job: Job, stage: str, nodes: Sequence[tuple[int, str]]) -> Iterator[Place]:
+    """The files of ``stage`` that there are, of those numbered in ``nodes``, in that order."""
     sizes: dict[str, Mapping[int, int]] = {}
-    for number, home in homes:
-        if home not in sizes:
-            sizes[home] = job.runtime.ask(home, LineFiles(stage))
-        if size_bytes := sizes[home].get(number, 0):
-            yield home, lines_file(stage, number), size_bytes
+    for number, node in nodes:
+        if node not in sizes:
+            sizes[node] = job.runtime.ask(node, LineFiles(stage))
+        if size_bytes := sizes[node].get(number, 0):
+            yield node, lines_file(stage, number), size_bytes
 
 
 def _blocks(job: Job, own: Sequence[bytes], places: Sequence[Place]) -> Iterator[bytes]:
     """The whole file in blocks of about ``BLOCK_BYTES`` at most; small files come together."""
     yield from own
     asked: list[tuple[str, int, int]] = []  # file, from byte, bytes
-    room, asked_home = BLOCK_BYTES, ""
-    for home, file, size_bytes in places:
+    room, asked_node = BLOCK_BYTES, ""
+    for node, file, size_bytes in places:
         at = 0
         while at < size_bytes:
-            if asked and (home != asked_home or not room):
-                yield job.runtime.ask(asked_home, LinesOf(tuple(asked)))
+            if asked and (node != asked_node or not room):
+                yield job.runtime.ask(asked_node, LinesOf(tuple(asked)))
                 asked, room = [], BLOCK_BYTES
             length = min(size_bytes - at, room)
             asked.append((file, at, length))
-            asked_home, at, room = home, at + length, room - length
+            asked_node, at, room = node, at + length, room - length
     if asked:
-        yield job.runtime.ask(asked_home, LinesOf(tuple(asked)))
+        yield job.runtime.ask(asked_node, LinesOf(tuple(asked)))
 
 
 def _own_lines(named: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> Iterator[bytes]:

@@ -273,7 +273,7 @@ def _check_room(job: Job, total: int, *, dry: bool) -> None:
     if job.before is not None and (job.before.extracted or job.before.created):
         return  # part of it is taken by what is there already
     scratch_bytes = job.movement.scratch_bytes
-    rooms = [job.runtime.ask(home, FreeBytes()) for home in job.runtime.homes()]
+    rooms = [job.runtime.ask(node, FreeBytes()) for node in job.runtime.scratch_nodes()]
     scratch_free = sum(free for free, _ in rooms)
     if dry:  # index files only
         scratch_bytes = total // 20 if job.movement.kind == "spill" else scratch_bytes
@@ -302,7 +302,7 @@ def check_output_room(job: Job, total: int) -> None:
 
 def _is_beside(job: Job) -> bool:
     """Whether scratch is on the file system of the outputs."""
-    rooms = [job.runtime.ask(home, FreeBytes()) for home in job.runtime.homes()]
+    rooms = [job.runtime.ask(node, FreeBytes()) for node in job.runtime.scratch_nodes()]
     output = job.outputs_bucket.local_path("x")
     device = output.parent.stat().st_dev if output is not None else None
     return len(rooms) == 1 and rooms[0][1] == device

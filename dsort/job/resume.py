@@ -1,6 +1,6 @@
 """Going on with a job that died: what its journal knows, and how much of that still holds.
 
-Every fact is either checked where it matters (is the index still in that home, is the shard still
+Every fact is either checked where it matters (is the index still in that node, is the shard still
 staged) or pinned (inputs by their etags, the plan by its digest).
 """
 
@@ -34,7 +34,7 @@ from dsort.job.plan import Plan, with_ends
 from dsort.order.cut import OutputShard
 from dsort.order.mixing_counts import mixing_of
 from dsort.scratch.logs import CreatedShard
-from dsort.scratch.requests import CreatedHere
+from dsort.scratch.requests import CreatedShards
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_json
 from dsort.workers.tasks import ExtractDone
@@ -152,7 +152,7 @@ def known_shards(job: Job) -> Iterator[ExtractDone]:
         yield ExtractDone(
             shard=facts.shard,
             worker=facts.worker,
-            home=facts.home,
+            node=facts.node,
             records=facts.records,
             members=facts.members,
             payload_bytes=facts.payload_bytes,
@@ -191,8 +191,8 @@ def learn_created(job: Job) -> None:
     if job.before is None or job.before.planned is None:
         return
     told: dict[int, CreatedShard] = {}
-    for home in job.runtime.homes():
-        told.update({shard.ordinal: shard for shard in job.runtime.ask(home, CreatedHere())})
+    for node in job.runtime.scratch_nodes():
+        told.update({shard.ordinal: shard for shard in job.runtime.ask(node, CreatedShards())})
     for ordinal, shard in sorted(told.items()):
         if ordinal not in job.before.created:
             event = ShardCreated(ordinal, shard.checksum, shard.receipt, shard.md5)

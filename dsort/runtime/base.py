@@ -25,8 +25,8 @@ from dsort.workers.tasks import (
     CutTask,
     DuplicatesTask,
     ExtractTask,
-    HomeLost,
     OrderTask,
+    ScratchLost,
     SealTask,
     Task,
     TaskDone,
@@ -55,21 +55,21 @@ class Runtime(Protocol):
         """What a user should know of where it runs: on what it listens; "" if there is nothing."""
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
-        """Make a home (a scratch directory) on each node and get ``workers`` workers ready.
+        """Make a node (a scratch directory) on each node and get ``workers`` workers ready.
 
-        ``StorageError`` naming the node where there can be no home.
+        ``StorageError`` naming the node where there can be no node.
         """
 
-    def homes(self) -> tuple[str, ...]:
-        """The ids of the homes that are there now."""
+    def scratch_nodes(self) -> tuple[str, ...]:
+        """The ids of the nodes that are there now."""
 
     def share(self, name: str, data: bytes) -> None:
-        """Give all homes a small file, those too that join later."""
+        """Give all nodes a small file, those too that join later."""
 
-    def ask(self, home: str, request: Request) -> Any:
-        """What ``home`` answers; ``ScratchLostError`` if it is gone."""
+    def ask(self, node: str, request: Request) -> Any:
+        """What ``node`` answers; ``ScratchLostError`` if it is gone."""
 
-    def tell(self, home: str, request: Request) -> None:
+    def tell(self, node: str, request: Request) -> None:
         """The same without waiting for it, or for it to have worked."""
 
     def run(
@@ -81,7 +81,7 @@ class Runtime(Protocol):
 
         Raises what a task raised (``DsortError``), ``WorkerLostError``, or ``JobStoppedError``.
         A task whose worker died is done again by another one; an answer is yielded once a task.
-        A task with a ``home`` is given to a worker there, if one is free.
+        A task with a ``node`` is given to a worker there, if one is free.
         """
 
     def check_directory(self, path: str, token: str) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class Runtime(Protocol):
         in it. The nodes that turned out to be lost, in words."""
 
     def close(self, *, keep_scratch: bool = False) -> None:
-        """Stop all workers at once, release what they hold, and remove their homes unless
+        """Stop all workers at once, release what they hold, and remove their nodes unless
         ``keep_scratch``. May be called twice."""
 
 
@@ -114,18 +114,18 @@ LOOKAHEAD_MAX = 64
 """So many waiting tasks are looked at for one whose files are where the free worker is."""
 
 
-class HomedTask(Protocol):
+class LocatedTask(Protocol):
     """An attempt at a task."""
 
     @property
     def task(self) -> Task: ...
 
 
-def next_for(home: str, waiting: Sequence[HomedTask]) -> int:
-    """The place in ``waiting`` of the task that a free worker of ``home`` should do next: one whose
+def next_for(node: str, waiting: Sequence[LocatedTask]) -> int:
+    """The place in ``waiting`` of the task that a free worker of ``node`` should do next: one whose
     files are there, among the first, or else the first."""
     for at in range(min(len(waiting), LOOKAHEAD_MAX)):
-        if getattr(waiting[at].task, "home", "") == home:
+        if getattr(waiting[at].task, "node", "") == node:
             return at
     return 0
 
@@ -135,7 +135,7 @@ def answer(worker: Worker, task: Task) -> tuple[TaskDone | None, DsortError | No
     try:
         return worker.do(task), None
     except ScratchLostError as lost:
-        return HomeLost(lost.home), None
+        return ScratchLost(lost.node), None
     except DsortError as error:
         return None, error
     except MemoryError:
@@ -149,13 +149,13 @@ def answer(worker: Worker, task: Task) -> tuple[TaskDone | None, DsortError | No
 
 
 def reply(request: Request, store: IndexStore) -> tuple[Any, DsortError | None]:
-    """The answer of the home in ``store`` to ``request``, or the error that it ended with."""
+    """The answer of the node in ``store`` to ``request``, or the error that it ended with."""
     try:
         return request.answer(store), None
     except DsortError as error:
         return None, error
     except Exception:  # noqa: BLE001 - a bug: it goes to whoever asked whole, and ends the job
-        return None, InvariantError(f"a home failed to answer:\n{traceback.format_exc()}")
+        return None, InvariantError(f"a node failed to answer:\n{traceback.format_exc()}")
 
 
 def settle(future: Future[None], call: Callable[[], object]) -> None:

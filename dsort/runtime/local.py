@@ -23,7 +23,7 @@ from typing import Any
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, describe
 from dsort.scratch.index import IndexStore
-from dsort.scratch.nodes import Request, home_owner, make_home, open_home
+from dsort.scratch.nodes import Request, make_scratch, open_scratch, scratch_owner
 from dsort.stopping import StopFlag
 from dsort.storage.process_limits import PROCESSES_HINT
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
@@ -68,7 +68,7 @@ class LocalRuntime:
         self._stop = stop
         self._setup: WorkerSetup | None = None
         self._store: IndexStore | None = None
-        self._home = ""
+        self._node = ""
         self._hosts: list[_Host] = []
         self._started = 0
         self._lost = 0
@@ -96,8 +96,10 @@ class LocalRuntime:
     def start(self, setup: WorkerSetup, workers: int) -> None:
         """Hand ``setup`` to the first ``workers`` processes; the others end."""
         self._setup = setup
-        self._home = make_home(Path(setup.scratch), home_owner(setup.job_id, setup.output_uri))
-        self._store = IndexStore(open_home(Path(setup.scratch), self._home))
+        self._node = make_scratch(
+            Path(setup.scratch), scratch_owner(setup.job_id, setup.output_uri)
+        )
+        self._store = IndexStore(open_scratch(Path(setup.scratch), self._node))
         for host in self._hosts[workers:]:
             _end(host)
         del self._hosts[workers:]
@@ -110,24 +112,24 @@ class LocalRuntime:
         for at in range(len(self._hosts)):
             self._await_ready(at)
 
-    def homes(self) -> tuple[str, ...]:
-        """One machine, one home."""
-        return (self._home,)
+    def scratch_nodes(self) -> tuple[str, ...]:
+        """One machine, one node."""
+        return (self._node,)
 
     def share(self, name: str, data: bytes) -> None:
         """See :class:`~dsort.runtime.base.Runtime`."""
         self._scratch.write_file(name, data)
 
-    def ask(self, home: str, request: Request) -> Any:
+    def ask(self, node: str, request: Request) -> Any:
         """Answered here: the files are this machine's."""
-        if home != self._home:
-            raise ScratchLostError(home, f"scratch {home} is not on this machine")
+        if node != self._node:
+            raise ScratchLostError(node, f"scratch {node} is not on this machine")
         return request.answer(self._scratch)
 
-    def tell(self, home: str, request: Request) -> None:
+    def tell(self, node: str, request: Request) -> None:
         """See :class:`~dsort.runtime.base.Runtime`."""
         with contextlib.suppress(DsortError):
-            self.ask(home, request)
+            self.ask(node, request)
 
     def check_directory(self, path: str, token: str) -> tuple[str, ...]:
         """One machine: what the coordinator sees, its workers see."""
@@ -201,7 +203,7 @@ class LocalRuntime:
 
     def _greet(self, at: int, host: _Host) -> None:
         try:
-            host.link.send((self._setup, host.number, self._home))
+            host.link.send((self._setup, host.number, self._node))
         except OSError:
             self._replace(at, "start")
 

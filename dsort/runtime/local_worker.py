@@ -13,7 +13,7 @@ from pathlib import Path
 from dsort.errors import DsortError
 from dsort.runtime.base import answer
 from dsort.scratch.index import IndexStore
-from dsort.scratch.nodes import Homes, open_home
+from dsort.scratch.nodes import ScratchNodes, open_scratch
 from dsort.workers.worker import Worker
 
 __all__ = ["main"]
@@ -30,11 +30,11 @@ def main() -> None:
     link = Connection(os.dup(int(sys.argv[1])))
     worker: Worker | None = None
     try:
-        setup, number, home = link.recv()
+        setup, number, node = link.recv()
         try:
-            store = IndexStore(open_home(Path(setup.scratch), home))
-            homes = Homes(home, store, None)
-            worker = Worker(setup, number, homes)
+            store = IndexStore(open_scratch(Path(setup.scratch), node))
+            nodes = ScratchNodes(node, store, None)
+            worker = Worker(setup, number, nodes)
         except DsortError as error:
             link.send(error)
             return

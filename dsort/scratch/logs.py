@@ -95,11 +95,11 @@ class ReactionLog(Tally):
         """Count ``count`` more of ``kind``, and write all of ``names``."""
         if count <= 0:
             return
-        told = list(names)
-        super().add(kind, count, told)
-        self.tell(kind, told, count)
+        texts = list(names)
+        super().add(kind, count, texts)
+        self.write_names(kind, texts, count)
 
-    def tell(self, kind: str, names: Sequence[str], count: int) -> None:
+    def write_names(self, kind: str, names: Sequence[str], count: int) -> None:
         """Write ``names`` without counting them: others do. The last line has what ``count`` says
         beyond their number."""
         if self._writer is None:
@@ -151,7 +151,7 @@ class CreatedLog:
 
 
 def read_created_logs(scratch: Scratch) -> list[CreatedShard]:
-    """What all workers of a home have put down; of a line that was cut off, nothing.
+    """What all workers of a node have put down; of a line that was cut off, nothing.
     ``StorageError`` for a line that is no such row."""
     names = [name for name in scratch.names() if name.startswith(PREFIX) and name.endswith(SUFFIX)]
     return [

@@ -1,7 +1,7 @@
-"""Homes: the scratch directories of one job, one on each node, and how one is read from another.
+"""Scratch nodes: the scratch directories of a job, one on each node, and how nodes read each other.
 
-What an extractor or orderer writes stays in the home of its worker. Whoever needs it *asks* that
-home: a :class:`Request` is answered where the files are, and only its answer travels.
+What an extractor or orderer writes stays on the node of its worker. Other nodes *ask* for it: a
+:class:`Request` is answered where the files are, and only its answer travels.
 """
 
 from __future__ import annotations
@@ -26,18 +26,26 @@ from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 
-__all__ = ["Exchange", "Homes", "Request", "Where", "home_owner", "make_home", "open_home"]
+__all__ = [
+    "Exchange",
+    "Request",
+    "ScratchNodes",
+    "ShardLocations",
+    "make_scratch",
+    "open_scratch",
+    "scratch_owner",
+]
 
-HOME_FILE = "home.json"
+NODE_FILE = "node.json"
 OWNER_FILE = "owner.json"
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
-HOME_BYTES_MAX = 1 << 20
+NODE_FILE_BYTES_MAX = 1 << 20
 ASKS_IN_FLIGHT_MAX = 16
 """So many answers to small questions may be on their way at once."""
 
 
-def make_home(directory: Path, owner: Mapping[str, str]) -> str:
-    """Make the scratch directory ``directory`` if there is none; the id of this home.
+def make_scratch(directory: Path, owner: Mapping[str, str]) -> str:
+    """Make the scratch directory ``directory`` if there is none; the id of this node.
 
     One that was left by a coordinator that died keeps its id, and so its files are used again,
     unless the machine was started anew since: what was not on disk by then is gone, and nothing
@@ -47,22 +55,22 @@ def make_home(directory: Path, owner: Mapping[str, str]) -> str:
     with Scratch(directory, make=True) as scratch:
         _refuse_others(scratch, owner.get("job_id", ""))
         boot = _boot_id()
-        if scratch.has(HOME_FILE):
-            known = _known_home(scratch, boot)
+        if scratch.has(NODE_FILE):
+            known = _known_node(scratch, boot)
             if known:
                 return known
             scratch.clear()
-        home = secrets.token_hex(8)
+        node = secrets.token_hex(8)
         scratch.write(OWNER_FILE, json.dumps(dict(owner)).encode())
-        scratch.write(HOME_FILE, json.dumps({"home": home, "boot_id": boot}).encode())
-    return home
+        scratch.write(NODE_FILE, json.dumps({"node": node, "boot_id": boot}).encode())
+    return node
 
 
-def open_home(directory: Path, home: str) -> Scratch:
-    """The scratch directory that ``make_home`` has made, held. ``StorageError`` if it is another
+def open_scratch(directory: Path, node: str) -> Scratch:
+    """The scratch directory that ``make_scratch`` has made, held. ``StorageError`` if it is another
     one by now."""
     scratch = Scratch(directory)
-    if _stored(scratch, HOME_FILE).get("home") != home:
+    if _stored(scratch, NODE_FILE).get("node") != node:
         scratch.close()
         raise StorageError(
             f"scratch directory {directory} is another directory than the one that the job made",
@@ -74,12 +82,12 @@ def open_home(directory: Path, home: str) -> Scratch:
 def _refuse_others(scratch: Scratch, job_id: str) -> None:
     """Files that are not of this job are not cleared away, whoever has put them there."""
     names = scratch.names()
-    told = _stored(scratch, OWNER_FILE) if OWNER_FILE in names else {}
-    whose = str(told.get("job_id", job_id))
+    stored = _stored(scratch, OWNER_FILE) if OWNER_FILE in names else {}
+    whose = str(stored.get("job_id", job_id))
     stray = [
         name
         for name in names
-        if not name.startswith(f"{OWNER_FILE}.") and not _is_home_of(scratch, name, job_id)
+        if not name.startswith(f"{OWNER_FILE}.") and not _is_scratch_of(scratch, name, job_id)
     ]
     if whose == job_id and (OWNER_FILE in names or not stray):
         return
@@ -90,8 +98,8 @@ def _refuse_others(scratch: Scratch, job_id: str) -> None:
     )
 
 
-def _is_home_of(scratch: Scratch, name: str, job_id: str) -> bool:
-    """Whether ``name`` is the home of a node, as the job had where it ran on a cluster before."""
+def _is_scratch_of(scratch: Scratch, name: str, job_id: str) -> bool:
+    """Whether ``name`` is the node of a node, as the job had where it ran on a cluster before."""
     try:
         with Scratch(Path(str(scratch)) / name) as below:
             return bool(job_id) and _stored(below, OWNER_FILE).get("job_id") == job_id
@@ -99,23 +107,23 @@ def _is_home_of(scratch: Scratch, name: str, job_id: str) -> bool:
         return False
 
 
-def _known_home(scratch: Scratch, boot: str) -> str:
-    """The id in a home file of this boot; "" for anything else, such as a file that a power cut
+def _known_node(scratch: Scratch, boot: str) -> str:
+    """The id in a node file of this boot; "" for anything else, such as a file that a power cut
     has left empty."""
-    known = _stored(scratch, HOME_FILE)
-    return str(known.get("home", "")) if known.get("boot_id") == boot else ""
+    known = _stored(scratch, NODE_FILE)
+    return str(known.get("node", "")) if known.get("boot_id") == boot else ""
 
 
 def _stored(scratch: Scratch, name: str) -> dict[str, object]:
     """The JSON object in a small file; empty for anything else."""
     try:
-        content = json.loads(scratch.read(name, bytes_max=HOME_BYTES_MAX))
+        content = json.loads(scratch.read(name, bytes_max=NODE_FILE_BYTES_MAX))
     except (ObjectNotFoundError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def home_owner(job_id: str, output_uri: str) -> dict[str, str]:
+def scratch_owner(job_id: str, output_uri: str) -> dict[str, str]:
     """Whose scratch it is."""
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return {"job_id": job_id, "output_uri": output_uri, "created": created}
@@ -132,32 +140,32 @@ class Request(Protocol):
     """A question about scratch files. A frozen value that can be sent to any node."""
 
     def answer(self, store: IndexStore) -> Any:
-        """The answer, from the files of the home that was asked."""
+        """The answer, from the files of the node that was asked."""
 
 
 class Exchange(Protocol):
-    """Carries requests to other homes. Given to workers by their runtime."""
+    """Carries requests to other nodes. Given to workers by their runtime."""
 
-    def begin(self, home: str, request: Request) -> Callable[[], Any]:
+    def begin(self, node: str, request: Request) -> Callable[[], Any]:
         """Send ``request``; the call returned waits for its answer and gives it.
 
-        ``ScratchLostError`` from either if that home is gone.
+        ``ScratchLostError`` from either if that node is gone.
         """
 
 
-class Homes:
-    """All homes of a job, as seen from one of them. ``exchange``: None where it is the only one."""
+class ScratchNodes:
+    """All nodes of a job, as seen from one of them. ``exchange``: None where it is the only one."""
 
-    def __init__(self, home: str, store: IndexStore, exchange: Exchange | None) -> None:
-        self.home = home
+    def __init__(self, node: str, store: IndexStore, exchange: Exchange | None) -> None:
+        self.node = node
         self.store = store
         self.alone = exchange is None
         self._exchange = exchange
-        self._where: tuple[str, Where] | None = None
+        self._where: tuple[str, ShardLocations] | None = None
 
-    def ask(self, home: str, request: Request) -> Any:
-        """The answer of ``home``."""
-        return self._begin(home, request)()
+    def ask(self, node: str, request: Request) -> Any:
+        """The answer of ``node``."""
+        return self._begin(node, request)()
 
     def ask_all(
         self, asks: Iterable[tuple[str, Request]], *, in_flight_max: int = ASKS_IN_FLIGHT_MAX
@@ -165,7 +173,7 @@ class Homes:
         """The answers in the order of ``asks``; at most ``in_flight_max`` are on their way, the
         first of them from now on."""
         rest = iter(asks)
-        first = (self._begin(home, request) for home, request in islice(rest, in_flight_max))
+        first = (self._begin(node, request) for node, request in islice(rest, in_flight_max))
         return self._answers(deque(first), rest)
 
     def _answers(
@@ -173,53 +181,53 @@ class Homes:
     ) -> Iterator[Any]:
         while waiting:
             answer = waiting.popleft()()
-            for home, request in islice(rest, 1):
-                waiting.append(self._begin(home, request))
+            for node, request in islice(rest, 1):
+                waiting.append(self._begin(node, request))
             yield answer
 
-    def where(self, name: str) -> Where:
+    def where(self, name: str) -> ShardLocations:
         """The shared file ``name`` that says where everything is."""
         if self._where is None or self._where[0] != name:
-            self._where = (name, Where.load(self.store.columns(name)))
+            self._where = (name, ShardLocations.load(self.store.columns(name)))
         return self._where[1]
 
-    def _begin(self, home: str, request: Request) -> Callable[[], Any]:
-        if home == self.home:
+    def _begin(self, node: str, request: Request) -> Callable[[], Any]:
+        if node == self.node:
             return partial(request.answer, self.store)
         if self._exchange is None:
-            raise StorageError(f"scratch {home} is not here, and nothing leads to it")
-        return self._exchange.begin(home, request)
+            raise StorageError(f"scratch {node} is not here, and nothing leads to it")
+        return self._exchange.begin(node, request)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Where:
-    """Which home has the index (and spill) of each shard: ``homes[home_of[shard]]``.
+class ShardLocations:
+    """Which node has the index (and spill) of each shard: ``nodes[node_of[shard]]``.
 
-    ``home_of`` has shape ``(shards,)``; -1: the shard has no records. Ids keep their places in
-    ``homes`` from one version to the next.
+    ``node_of`` has shape ``(shards,)``; -1: the shard has no records. Ids keep their places in
+    ``nodes`` from one version to the next.
     """
 
-    homes: tuple[str, ...]
-    home_of: Int32s
+    nodes: tuple[str, ...]
+    node_of: Int32s
 
     def dump(self) -> bytes:
         """As a file."""
-        homes = BytesColumn.of([home.encode() for home in self.homes])
-        return columns_bytes({"homes": homes, "home_of": self.home_of})
+        nodes = BytesColumn.of([node.encode() for node in self.nodes])
+        return columns_bytes({"nodes": nodes, "node_of": self.node_of})
 
     @staticmethod
-    def load(file: ColumnFile) -> Where:
+    def load(file: ColumnFile) -> ShardLocations:
         """What ``dump`` made."""
-        homes = tuple(
-            home.decode("utf-8", "replace") for home in file.bytes_column("homes").tolist()
+        nodes = tuple(
+            node.decode("utf-8", "replace") for node in file.bytes_column("nodes").tolist()
         )
-        return Where(homes, file.array("home_of"))
+        return ShardLocations(nodes, file.array("node_of"))
 
-    def by_home(self) -> list[tuple[str, Int64s]]:
-        """(home, its shards in ascending order) of every home that has any."""
+    def by_node(self) -> list[tuple[str, Int64s]]:
+        """(node, its shards in ascending order) of every node that has any."""
         found = []
-        for number, home in enumerate(self.homes):
-            shards = np.flatnonzero(self.home_of == number).astype(np.int64)
+        for number, node in enumerate(self.nodes):
+            shards = np.flatnonzero(self.node_of == number).astype(np.int64)
             if len(shards):
-                found.append((home, shards))
+                found.append((node, shards))
         return found

@@ -1,4 +1,4 @@
-"""What homes can be asked, and how they answer: from their own scratch files, in few large pieces.
+"""What nodes can be asked, and how they answer: from their own scratch files, in few large pieces.
 
 Payload comes in blocks of up to ``BLOCK_BYTES``, never a record at a time.
 """
@@ -16,7 +16,7 @@ from dsort.scratch.index import IndexStore, OrderedRows, ShardRows
 from dsort.scratch.logs import CreatedShard, read_created_logs
 
 __all__ = [
-    "CreatedHere",
+    "CreatedShards",
     "DistinctKeyHashes",
     "FreeBytes",
     "Indexed",
@@ -188,8 +188,8 @@ class Indexed:
 
 
 @dataclass(frozen=True, slots=True)
-class CreatedHere:
-    """The output shards that workers of this home have staged, in whatever task."""
+class CreatedShards:
+    """The output shards that workers of this node have staged, in whatever task."""
 
     def answer(self, store: IndexStore) -> list[CreatedShard]:
         return read_created_logs(store.scratch)
@@ -227,7 +227,7 @@ class LinesOf:
 
 @dataclass(frozen=True, slots=True)
 class FreeBytes:
-    """Room left where the home is, and the device that it is on."""
+    """Room left where the node is, and the device that it is on."""
 
     def answer(self, store: IndexStore) -> tuple[int, int]:
         return store.scratch.free_bytes(), store.scratch.device()

@@ -21,7 +21,7 @@ from dsort.data.columns import Int64s
 from dsort.errors import ObjectNotFoundError, ScratchLostError, StorageError
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore, OrderedRows
-from dsort.scratch.nodes import Homes, Where
+from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.storage.bucket import Buffer
 from dsort.storage.directory.files import LocalStagedObject, StorageErrors
 
@@ -108,7 +108,7 @@ def read_spill(
 
 
 class SpillFiles:
-    """The spill files of one partition in one home, opened when they are needed first."""
+    """The spill files of one partition in one node, opened when they are needed first."""
 
     def __init__(self, scratch: Scratch, partition: int) -> None:
         self._scratch = scratch
@@ -208,9 +208,9 @@ class _Range:
 
 @dataclass(slots=True)
 class _Batch:
-    """Ranges to ask one home for."""
+    """Ranges to ask one node for."""
 
-    home: str
+    node: str
     ranges: list[_Range] = field(default_factory=list)
     size_bytes: int = 0
 
@@ -245,16 +245,18 @@ class _Fetch:
 class SpillReader:
     """Reads one partition's spill."""
 
-    def __init__(self, homes: Homes, where: Where, partition: int, rows: OrderedRows) -> None:
-        self._homes = homes
+    def __init__(
+        self, nodes: ScratchNodes, where: ShardLocations, partition: int, rows: OrderedRows
+    ) -> None:
+        self._scratch_nodes = nodes
         self._partition = partition
-        self._block_home = where.home_of[rows.block_shard]
-        self._names = where.homes
+        self._block_node = where.node_of[rows.block_shard]
+        self._names = where.nodes
         self._worker: Int64s = rows.block_worker
         self._start: Int64s = rows.block_start
         self._offsets = np.zeros(len(rows.block_bytes) + 1, np.int64)
         np.cumsum(rows.block_bytes, out=self._offsets[1:])
-        self._files = SpillFiles(homes.store.scratch, partition)
+        self._files = SpillFiles(nodes.store.scratch, partition)
         self._ahead: _Fetch | None = None
 
     @property
@@ -267,7 +269,7 @@ class SpillReader:
         self.read_many([(buffer, offset)])
 
     def ask_ahead(self) -> None:
-        """Have the first blocks of other homes come while something else is done: all of it is
+        """Have the first blocks of other nodes come while something else is done: all of it is
         going to be read at once."""
         self._ahead = self._fetch([(self.size_bytes, 0)])
 
@@ -278,12 +280,12 @@ class SpillReader:
         if fetch is None or sizes != [(self.size_bytes, 0)]:
             fetch = self._fetch(sizes)
         buffers = [buffer for buffer, _ in wanted]
-        with self._there(self._homes.home):
+        with self._there(self._scratch_nodes.node):
             for each in fetch.here:
                 target = buffers[each.buffer][each.at : each.at + each.size]
                 self._files.read_into(target, each.worker, each.start)
         for batch in fetch.batches:
-            with self._there(batch.home):
+            with self._there(batch.node):
                 batch.scatter(next(fetch.blocks), buffers)
 
     def forget(self) -> None:
@@ -295,13 +297,13 @@ class SpillReader:
         self._files.close()
 
     @contextlib.contextmanager
-    def _there(self, home: str) -> Iterator[None]:
+    def _there(self, node: str) -> Iterator[None]:
         """Spill files that are gone were removed when the partition was written, which an attempt
         that goes on with the job may not know, or by somebody who tidies up: made again."""
         try:
             yield
         except ObjectNotFoundError as error:
-            raise ScratchLostError(home, error.message) from None
+            raise ScratchLostError(node, error.message) from None
 
     def _fetch(self, wanted: Sequence[tuple[int, int]]) -> _Fetch:
         """Ask for (size, offset) of each buffer."""
@@ -309,8 +311,8 @@ class SpillReader:
         batches: list[_Batch] = []
         last: dict[str, _Batch] = {}
         for number, (size, offset) in enumerate(wanted):
-            for home, found in self._ranges(number, size, offset):
-                if home == self._homes.home:
+            for node, found in self._ranges(number, size, offset):
+                if node == self._scratch_nodes.node:
                     here.append(found)
                     continue
                 for at in range(0, found.size, BLOCK_BYTES):
@@ -320,17 +322,17 @@ class SpillReader:
                         at=found.at + at,
                         size=min(BLOCK_BYTES, found.size - at),
                     )
-                    if home not in last or last[home].size_bytes + piece.size > BLOCK_BYTES:
-                        last[home] = _Batch(home)
-                        batches.append(last[home])
-                    last[home].ranges.append(piece)
-                    last[home].size_bytes += piece.size
-        asks = ((batch.home, batch.request(self._partition)) for batch in batches)
-        blocks = self._homes.ask_all(asks, in_flight_max=BLOCKS_IN_FLIGHT_MAX)
+                    if node not in last or last[node].size_bytes + piece.size > BLOCK_BYTES:
+                        last[node] = _Batch(node)
+                        batches.append(last[node])
+                    last[node].ranges.append(piece)
+                    last[node].size_bytes += piece.size
+        asks = ((batch.node, batch.request(self._partition)) for batch in batches)
+        blocks = self._scratch_nodes.ask_all(asks, in_flight_max=BLOCKS_IN_FLIGHT_MAX)
         return _Fetch(here, batches, blocks)
 
     def _ranges(self, buffer: int, size: int, offset: int) -> Iterator[tuple[str, _Range]]:
-        """(home, range) of what ``size`` bytes from ``offset`` lie in."""
+        """(node, range) of what ``size`` bytes from ``offset`` lie in."""
         done = 0
         block = int(np.searchsorted(self._offsets, offset, side="right")) - 1
         while done < size:
@@ -338,8 +340,8 @@ class SpillReader:
             room = int(self._offsets[block + 1] - self._offsets[block]) - inside
             part = min(room, size - done)
             if part > 0:
-                home = self._names[int(self._block_home[block])]
+                node = self._names[int(self._block_node[block])]
                 start = int(self._start[block]) + inside
-                yield home, _Range(int(self._worker[block]), start, part, buffer, done)
+                yield node, _Range(int(self._worker[block]), start, part, buffer, done)
             done += part
             block += 1

@@ -18,7 +18,7 @@ import numpy as np
 from dsort.data.columns import Int64s
 from dsort.scratch.index import OrderedRows
 from dsort.scratch.logs import CreatedLog, CreatedShard
-from dsort.scratch.nodes import Homes
+from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket
@@ -45,17 +45,17 @@ class Creator:
         inputs: Bucket,
         outputs: Bucket,
         buffer: PayloadBuffer,
-        homes: Homes,
+        nodes: ScratchNodes,
     ) -> None:
         self._spilled = setup.movement == "spill"
         self._forgets = setup.spill_to_disk
         self._container = setup.container
         self._outputs = outputs
         self._buffer = buffer
-        self._homes = homes
-        self._log = CreatedLog(homes.store.scratch, worker)
+        self._scratch_nodes = nodes
+        self._log = CreatedLog(nodes.store.scratch, worker)
         self._writeback = Writeback()
-        self._inputs = MappedInputs(inputs, homes.store, open_max=INPUTS_OPEN_MAX)
+        self._inputs = MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
 
     def close(self) -> None:
         """Let go of the mapped inputs."""
@@ -109,31 +109,33 @@ class Creator:
 
     def _payloads(self, task: CreateTask) -> Generator[_Payload, None, None]:
         """The payload of one partition after the other. While one is written, the next one's first
-        blocks come from other homes."""
-        homes = dict(task.homes)
+        blocks come from other nodes."""
+        nodes = dict(task.nodes)
         wanted = [partition for partition, _ in groupby(piece.partition for piece in task.pieces)]
         wanted = [partition for partition in wanted if partition >= 0]
         ahead: _SpilledPayload | None = None
         try:
             for number, partition in enumerate(wanted):
                 if not self._spilled:
-                    yield _MappedPayload(self._homes, homes[partition], partition, self._inputs)
+                    yield _MappedPayload(
+                        self._scratch_nodes, nodes[partition], partition, self._inputs
+                    )
                     continue
-                payload = ahead or self._spilled_payload(partition, homes[partition], task.where)
+                payload = ahead or self._spilled_payload(partition, nodes[partition], task.where)
                 ahead = None
                 payload.load()
-                if number + 1 < len(wanted) and not self._homes.alone:
+                if number + 1 < len(wanted) and not self._scratch_nodes.alone:
                     following = wanted[number + 1]
-                    ahead = self._spilled_payload(following, homes[following], task.where)
+                    ahead = self._spilled_payload(following, nodes[following], task.where)
                     ahead.ask_ahead()
                 yield payload
         finally:
             if ahead is not None:
                 ahead.close()
 
-    def _spilled_payload(self, partition: int, home: str, where: str) -> _SpilledPayload:
-        rows = self._homes.ask(home, OrderedRowsOf(partition))
-        reader = SpillReader(self._homes, self._homes.where(where), partition, rows)
+    def _spilled_payload(self, partition: int, node: str, where: str) -> _SpilledPayload:
+        rows = self._scratch_nodes.ask(node, OrderedRowsOf(partition))
+        reader = SpillReader(self._scratch_nodes, self._scratch_nodes.where(where), partition, rows)
         return _SpilledPayload(partition, rows, reader, self._buffer, forgets=self._forgets)
 
 
@@ -173,10 +175,12 @@ class _Payload(Protocol):
 class _MappedPayload:
     """Records as slices of the mapped input shards."""
 
-    def __init__(self, homes: Homes, home: str, partition: int, inputs: MappedInputs) -> None:
+    def __init__(
+        self, nodes: ScratchNodes, node: str, partition: int, inputs: MappedInputs
+    ) -> None:
         self.partition = partition
-        self._homes = homes
-        self._home = home
+        self._scratch_nodes = nodes
+        self._node = node
         self._inputs = inputs
 
     def close(self) -> None:
@@ -197,7 +201,9 @@ class _MappedPayload:
             yield slices_of_sources(views, source, rows.segments.run(some.start, some.stop))
 
     def _rows(self, start: int, stop: int) -> OrderedRows:
-        rows: OrderedRows = self._homes.ask(self._home, OrderedRowsOf(self.partition, start, stop))
+        rows: OrderedRows = self._scratch_nodes.ask(
+            self._node, OrderedRowsOf(self.partition, start, stop)
+        )
         return rows
 
 

@@ -26,7 +26,7 @@ from dsort.errors import (
 from dsort.order.partitions import Partitioning
 from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
-from dsort.scratch.nodes import Homes
+from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import Bucket
 from dsort.workers.safe_names import find_unsafe, shown_changes, with_new_headers, with_safe_names
@@ -53,14 +53,14 @@ class Extractor:
         worker: int,
         inputs: Bucket,
         buffer: PayloadBuffer,
-        homes: Homes,
+        nodes: ScratchNodes,
     ) -> None:
         self._setup = setup
         self._worker = worker
         self._inputs = inputs
         self._buffer = buffer
-        self._home = homes.home
-        self._store = homes.store
+        self._node = nodes.node
+        self._store = nodes.store
         self._spill: SpillWriter | None = None
 
     def extract(self, task: ExtractTask) -> ExtractDone:
@@ -139,9 +139,9 @@ class Extractor:
         self._react(shard.name, members, records, tally)
         group = self._groups(shard.name, members, records, tally)  # the key map knows no new names
         if task.renames:
-            told: list[str] = []
-            members, records = _rename_records(self._store, task, shard, members, records, told)
-            tally.tell("duplicate_keys_renamed", told, len(told))
+            changes: list[str] = []
+            members, records = _rename_records(self._store, task, shard, members, records, changes)
+            tally.write_names("duplicate_keys_renamed", changes, len(changes))
         index = self._index(shard, members, records, group)
         if group is not None and (group < 0).any():
             index = index.take(np.flatnonzero(group >= 0))
@@ -150,7 +150,7 @@ class Extractor:
         return ExtractDone(
             shard=task.shard,
             worker=self._worker,
-            home=self._home,
+            node=self._node,
             records=len(index),
             members=int(index.members.sum()),
             payload_bytes=int(index.payload_bytes.sum()),
@@ -382,10 +382,10 @@ def _rename_records(
     shard: ShardBytes,
     members: MemberTable,
     records: FormedRecords,
-    told: list[str],
+    changes: list[str],
 ) -> tuple[MemberTable, FormedRecords]:
     """The member table with the new names, and literals with the headers that say so; and the same
-    records with their new keys. ``told`` gets a text for each of these."""
+    records with their new keys. ``changes`` gets a text for each of these."""
     positions = store.positions(task.renames)
     start, stop = np.searchsorted(positions.array("shard"), [task.shard, task.shard + 1]).tolist()
     if start == stop:
@@ -399,7 +399,7 @@ def _rename_records(
     new_keys = positions.bytes_column("keys", start, stop).tolist()
     keys_of = dict(zip(ordinals, new_keys, strict=True))
     for ordinal, new_key in keys_of.items():
-        told.append(f"{task.name}: {_shown(records.keys[ordinal])} → {_shown(new_key)}")
+        changes.append(f"{task.name}: {_shown(records.keys[ordinal])} → {_shown(new_key)}")
         first, last = records.member_offsets[ordinal : ordinal + 2].tolist()
         for row in records.member_rows[first:last].tolist():
             names[row] = new_key + names[row][key_bytes[row] :]

@@ -1,6 +1,6 @@
 """The planning verbs of a worker: find duplicate keys, order a partition, cut it.
 
-All decisions are ``core``'s; this asks homes for columns, hands them over, and writes what comes
+All decisions are ``core``'s; this asks nodes for columns, hands them over, and writes what comes
 back.
 """
 
@@ -21,7 +21,7 @@ from dsort.order.rule import SortRule
 from dsort.order.sort import order_rows
 from dsort.scratch.index import OrderedRows, PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
-from dsort.scratch.nodes import Homes, Where
+from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.scratch.requests import KeyHashes, KeyRows, KeysOf, OrderedRowsOf, PartitionRowsOf
 from dsort.workers.source import read_inputs
 from dsort.workers.tasks import (
@@ -39,24 +39,24 @@ __all__ = ["Orderer"]
 class Orderer:
     """Plans for one job, in one worker."""
 
-    def __init__(self, homes: Homes, rule: SortRule, *, spill: bool) -> None:
-        self._homes = homes
-        self._store = homes.store
+    def __init__(self, nodes: ScratchNodes, rule: SortRule, *, spill: bool) -> None:
+        self._scratch_nodes = nodes
+        self._store = nodes.store
         self._rule = rule
         self._spill = spill
 
     def duplicates(self, task: DuplicatesTask) -> DuplicatesDone:
         """Find the records of one range of key hashes whose key an earlier record has."""
-        where = self._homes.where(task.where)
+        where = self._scratch_nodes.where(task.where)
         asks = (
-            (home, KeyHashes(task.stage, shards, task.low, task.high))
-            for home, shards in where.by_home()
+            (node, KeyHashes(task.stage, shards, task.low, task.high))
+            for node, shards in where.by_node()
         )
-        parts: list[KeyRows] = list(self._homes.ask_all(asks))
+        parts: list[KeyRows] = list(self._scratch_nodes.ask_all(asks))
         key_hash = np.concatenate([np.zeros(0, np.uint64), *(part.key_hash for part in parts)])
         twice = repeated_hashes(key_hash)
         if len(twice) == 0:
-            return DuplicatesDone(task.part, self._homes.home, 0, ())
+            return DuplicatesDone(task.part, self._scratch_nodes.node, 0, ())
         at = np.minimum(np.searchsorted(twice, key_hash), len(twice) - 1)
         chosen = np.flatnonzero(twice[at] == key_hash)
         shards = np.concatenate([part.shard for part in parts])[chosen]
@@ -75,21 +75,21 @@ class Orderer:
                 found.nth,
                 keys.take(found.rows),
             )
-        if task.told:
+        if task.reaction:
             by_hash = np.lexsort(
                 (found.rows, key_hash[found.rows])
             )  # as the parts follow each other
             self._tell(task, shards, keys, found.rows[by_hash])
         first = found.rows[:SAMPLES_MAX].tolist()
         samples = tuple((int(shards[at]), int(ordinals[at]), keys[at]) for at in first)
-        return DuplicatesDone(task.part, self._homes.home, len(found), samples)
+        return DuplicatesDone(task.part, self._scratch_nodes.node, len(found), samples)
 
     def _tell(self, task: DuplicatesTask, shards: Int64s, keys: BytesColumn, rows: Int64s) -> None:
         names = [shard.name for shard in read_inputs(self._store)]
         writer = LineWriter(self._store.scratch, lines_file("duplicates", task.part))
         writer.write(
             reaction_line(
-                task.told,
+                task.reaction,
                 shard=names[int(shards[row])],
                 name=keys[row].decode("utf-8", "backslashreplace"),
             )
@@ -97,19 +97,19 @@ class Orderer:
         )
         writer.close()
 
-    def _keys(self, where: Where, stage: str, shards: Int64s, rows: Int64s) -> BytesColumn:
+    def _keys(self, where: ShardLocations, stage: str, shards: Int64s, rows: Int64s) -> BytesColumn:
         """The keys of rows that are sorted by shard."""
-        home = where.home_of[shards]
+        node = where.node_of[shards]
         columns, places = [], []
-        for number in np.unique(home).tolist():
-            mine = np.flatnonzero(home == number)
+        for number in np.unique(node).tolist():
+            mine = np.flatnonzero(node == number)
             bounds = [*np.flatnonzero(np.diff(shards[mine], prepend=-1)).tolist(), len(mine)]
             request = KeysOf(
                 stage,
                 tuple(shards[mine[a]] for a in bounds[:-1]),
                 tuple(rows[mine[a:b]] for a, b in pairwise(bounds)),
             )
-            columns.append(self._homes.ask(where.homes[number], request))
+            columns.append(self._scratch_nodes.ask(where.nodes[number], request))
             places.append(mine)
         return BytesColumn.concat(columns).take(np.argsort(np.concatenate(places)))
 
@@ -128,7 +128,7 @@ class Orderer:
         self._store.write_ordered(task.partition, ordered)
         return OrderDone(
             partition=task.partition,
-            home=self._homes.home,
+            node=self._scratch_nodes.node,
             records=len(order),
             dropped=dropped,
             payload_bytes=int(ordered.payload_bytes.sum()),
@@ -136,12 +136,12 @@ class Orderer:
         )
 
     def _partition_rows(self, task: OrderTask) -> PartitionRows:
-        """The rows of one partition, from all homes, in shard order."""
+        """The rows of one partition, from all nodes, in shard order."""
         asks = (
-            (home, PartitionRowsOf("index", shards, task.partition))
-            for home, shards in self._homes.where(task.where).by_home()
+            (node, PartitionRowsOf("index", shards, task.partition))
+            for node, shards in self._scratch_nodes.where(task.where).by_node()
         )
-        parts = [part for answer in self._homes.ask_all(asks) for part in answer]
+        parts = [part for answer in self._scratch_nodes.ask_all(asks) for part in answer]
         parts.sort(key=lambda part: part[0])
         return PartitionRows(tuple(shard for shard, _ in parts), tuple(rows for _, rows in parts))
 
@@ -157,7 +157,7 @@ class Orderer:
 
     def cut(self, task: CutTask) -> CutDone:
         """Cut one ordered partition into pieces of output shards."""
-        rows = self._homes.ask(task.home, OrderedRowsOf(task.partition))
+        rows = self._scratch_nodes.ask(task.node, OrderedRowsOf(task.partition))
         pieces, state = cut_partition(
             task.rule,
             task.partition,

@@ -11,7 +11,7 @@ import xxhash
 
 from dsort.data.columns import Int64s
 from dsort.errors import InvariantError, StorageError
-from dsort.scratch.nodes import Homes
+from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.storage.bucket import Bucket, StagedObject
 from dsort.storage.process_limits import is_no_thread
@@ -28,15 +28,15 @@ SYNCS_AT_ONCE_MAX = 8
 class Sealer:
     """Seals output shards for one job, in one worker."""
 
-    def __init__(self, homes: Homes, outputs: Bucket, buffer: PayloadBuffer) -> None:
-        self._homes = homes
+    def __init__(self, nodes: ScratchNodes, outputs: Bucket, buffer: PayloadBuffer) -> None:
+        self._scratch_nodes = nodes
         self._outputs = outputs
         self._buffer = buffer
 
     def seal(self, task: SealTask) -> SealDone:
         """Check length, checksum and content as far as the task asks, and sync."""
         md5: dict[int, str] = {}
-        homes = dict(task.homes)
+        nodes = dict(task.nodes)
         with ExitStack() as stack:
             opened = []
             for shard in task.shards:
@@ -52,7 +52,7 @@ class Sealer:
                 if task.want_md5 or shard.reread:
                     md5[shard.ordinal] = self._md5(staged, shard)
                 if shard.pieces:
-                    self._check_content(shard, staged, homes)
+                    self._check_content(shard, staged, nodes)
             try:
                 with ThreadPoolExecutor(SYNCS_AT_ONCE_MAX) as threads:
                     for _ in threads.map(_sync, opened):
@@ -81,12 +81,12 @@ class Sealer:
         return md5.hexdigest()
 
     def _check_content(
-        self, shard: StagedShard, staged: StagedObject, homes: dict[int, str]
+        self, shard: StagedShard, staged: StagedObject, nodes: dict[int, str]
     ) -> None:
         """Each record's bytes hash to what they hashed to when they were extracted."""
         at = 0
         for partition, start, stop in shard.pieces:
-            rows = self._homes.ask(homes[partition], OrderedRowsOf(partition, start, stop))
+            rows = self._scratch_nodes.ask(nodes[partition], OrderedRowsOf(partition, start, stop))
             if rows.content_hash is None:
                 raise InvariantError("the index has no content hashes to verify against")
             found = self._record_hashes(staged, at, rows.stored_bytes)

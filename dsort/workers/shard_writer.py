@@ -151,7 +151,7 @@ PENDING_MAX = 4
 
 
 class Writeback:
-    """One thread that starts writeback of ranges and closes objects, in the order it is told to."""
+    """One thread that starts writeback of ranges and closes objects, in the order they come in."""
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None

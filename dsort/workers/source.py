@@ -211,7 +211,7 @@ class InputShard:
 
 
 def inputs_bytes(inputs: Sequence[InputShard]) -> bytes:
-    """The job's inputs as the file ``INPUTS_FILE``, which all homes get."""
+    """The job's inputs as the file ``INPUTS_FILE``, which all nodes get."""
     return columns_bytes(
         {
             "names": _texts(shard.name for shard in inputs),
@@ -244,17 +244,17 @@ def open_input(bucket: Bucket, name: str, size_bytes: int, etag: str) -> ReadObj
     short, several times over."""
     for _ in range(OPEN_TRIES_MAX):
         source = bucket.open(name)
-        told = source.info
-        if told.is_still(size_bytes, etag):
+        info = source.info
+        if info.is_still(size_bytes, etag):
             return source
         source.close()
-        if told.etag != etag:
+        if info.etag != etag:
             raise ChangedInputError(
                 f"input shard {name} changed while the job ran",
                 hint="start the job again once nothing writes to its inputs",
             )
     raise StorageError(
-        f"cannot read {name} in bucket {bucket.uri}: the store gives {told.size_bytes:,} of its "
+        f"cannot read {name} in bucket {bucket.uri}: the store gives {info.size_bytes:,} of its "
         f"{size_bytes:,} bytes",
         hint="look at the store, and at proxies on the way to it",
     )

@@ -27,11 +27,11 @@ __all__ = [
     "DuplicatesTask",
     "ExtractDone",
     "ExtractTask",
-    "HomeLost",
     "OrderDone",
     "OrderTask",
     "OutputPiece",
     "ReactionRules",
+    "ScratchLost",
     "SealDone",
     "SealTask",
     "StagedShard",
@@ -57,7 +57,7 @@ class ReactionRules:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """What every worker of a job is told once, at its start.
+    """What every worker of a job gets once, at its start.
 
     ``scratch``: the scratch directory; on a cluster, the directory that each node makes its own in.
     ``first_worker``: workers are numbered from here on, for those of earlier attempts have left
@@ -111,12 +111,12 @@ class ExtractTask:
 
 @dataclass(frozen=True, slots=True)
 class ExtractDone:
-    """Facts about one extracted shard; one left out as corrupt has no records. ``home``: where its
+    """Facts about one extracted shard; one left out as corrupt has no records. ``node``: where its
     index and spill are."""
 
     shard: int
     worker: int
-    home: str
+    node: str
     records: int
     members: int
     payload_bytes: int
@@ -129,8 +129,8 @@ class DuplicatesTask:
     """Find duplicate keys among the hashes ``low <= hash < high`` (high 0: no upper end).
 
     ``where``: the shared file that says where each shard's index is. ``want_rows``: write the later
-    records' positions to scratch as ``duplicates-<part>``. ``told``: the kind under which their
-    names are written there, too; "": they are not.
+    records' positions to scratch as ``duplicates-<part>``. ``reaction``: the kind under which
+    their names are logged, too; "": they are not.
     """
 
     part: int
@@ -139,7 +139,7 @@ class DuplicatesTask:
     where: str
     stage: str
     want_rows: bool
-    told: str = ""
+    reaction: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class DuplicatesDone:
     """How many records repeat a key, and the first of them: (shard, record ordinal, key)."""
 
     part: int
-    home: str
+    node: str
     count: int
     samples: tuple[tuple[int, int, bytes], ...]
 
@@ -164,10 +164,10 @@ class OrderTask:
 
 @dataclass(frozen=True, slots=True)
 class OrderDone:
-    """Totals of one ordered partition, and the home that has it."""
+    """Totals of one ordered partition, and the node that has it."""
 
     partition: int
-    home: str
+    node: str
     records: int
     dropped: int
     payload_bytes: int
@@ -176,11 +176,11 @@ class OrderDone:
 
 @dataclass(frozen=True, slots=True)
 class CutTask:
-    """Cut one ordered partition; ``state`` is where the partition before it ended. ``home``: where
+    """Cut one ordered partition; ``state`` is where the partition before it ended. ``node``: where
     it is; ``mixing``: how to count where its records come from and go to."""
 
     partition: int
-    home: str
+    node: str
     rule: CutRule
     state: OpenShard
     mixing: MixingGrid
@@ -220,15 +220,15 @@ class OutputPiece:
 class CreateTask:
     """Write output shards: their pieces, shard by shard and in the order they are to have.
 
-    ``homes``: (partition, home that has it in order). ``home``: the one that has most of it; a
+    ``nodes``: (partition, node that has it in order). ``node``: the one that has most of it; a
     worker there is the best one. ``want_md5`` and ``check_content``: on the way, because it cannot
     be read back later (see ``Bucket.seals_on_finish``).
     """
 
     pieces: tuple[OutputPiece, ...]
     where: str
-    homes: tuple[tuple[int, str], ...]
-    home: str
+    nodes: tuple[tuple[int, str], ...]
+    node: str
     want_md5: bool = False
     check_content: bool = False
 
@@ -262,7 +262,7 @@ class SealTask:
     syncs to its journal at once."""
 
     shards: tuple[StagedShard, ...]
-    homes: tuple[tuple[int, str], ...] = ()
+    nodes: tuple[tuple[int, str], ...] = ()
     want_md5: bool = False
 
 
@@ -274,11 +274,11 @@ class SealDone:
 
 
 @dataclass(frozen=True, slots=True)
-class HomeLost:
+class ScratchLost:
     """In place of any answer: scratch that the task needed is gone with its node."""
 
-    home: str
+    node: str
 
 
 Task = ExtractTask | DuplicatesTask | OrderTask | CutTask | CreateTask | SealTask
-TaskDone = ExtractDone | DuplicatesDone | OrderDone | CutDone | CreateDone | SealDone | HomeLost
+TaskDone = ExtractDone | DuplicatesDone | OrderDone | CutDone | CreateDone | SealDone | ScratchLost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dsort.scratch.nodes import Homes
+from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.open import open_pair
 from dsort.workers.creator import Creator
 from dsort.workers.extractor import Extractor
@@ -28,17 +28,17 @@ __all__ = ["Worker"]
 class Worker:
     """Does tasks one at a time. ``number`` is unique in the job; replacements get a new one."""
 
-    def __init__(self, setup: WorkerSetup, number: int, homes: Homes) -> None:
-        self.homes = homes
+    def __init__(self, setup: WorkerSetup, number: int, nodes: ScratchNodes) -> None:
+        self.nodes = nodes
         root = Path(setup.root)
         inputs, outputs = open_pair(
             (setup.input_bck, setup.input_limits), (setup.output_bck, setup.output_limits), root
         )
         buffer = PayloadBuffer(setup.buffer_bytes)
-        self._extractor = Extractor(setup, number, inputs, buffer, homes)
-        self._orderer = Orderer(homes, setup.sort_rule, spill=setup.movement == "spill")
-        self._creator = Creator(setup, number, inputs, outputs, buffer, homes)
-        self._sealer = Sealer(homes, outputs, buffer)
+        self._extractor = Extractor(setup, number, inputs, buffer, nodes)
+        self._orderer = Orderer(nodes, setup.sort_rule, spill=setup.movement == "spill")
+        self._creator = Creator(setup, number, inputs, outputs, buffer, nodes)
+        self._sealer = Sealer(nodes, outputs, buffer)
 
     def do(self, task: Task) -> TaskDone:
         """Do ``task``; its errors are ``DsortError`` and its children."""

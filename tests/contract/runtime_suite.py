@@ -88,16 +88,16 @@ class RuntimeSuite:
         assert numbers <= {70, 71}
         assert numbers
 
-    # --- homes ---------------------------------------------------------------------------------
+    # --- nodes ---------------------------------------------------------------------------------
 
     def test_what_workers_wrote_is_in_the_home_that_they_name(
         self, runtime: Runtime, work: Work
     ) -> None:
         runtime.start(work.setup, 2)
-        (home,) = runtime.homes()
+        (node,) = runtime.scratch_nodes()
         answers = list(runtime.run(work.tasks(5)))
-        assert {done.home for _, done in answers if isinstance(done, ExtractDone)} == {home}
-        there = runtime.ask(home, Indexed("index", np.array([4, 5, 1])))
+        assert {done.node for _, done in answers if isinstance(done, ExtractDone)} == {node}
+        there = runtime.ask(node, Indexed("index", np.array([4, 5, 1])))
         assert there.tolist() == [True, False, True]
 
     def test_homes_are_gone_after_close(self, runtime: Runtime, work: Work) -> None:
@@ -113,13 +113,13 @@ class RuntimeSuite:
     ) -> None:
         first = begin()
         first.start(work.setup, 2)
-        homes = first.homes()
+        nodes = first.scratch_nodes()
         list(first.run(work.tasks(3)))
         first.close(keep_scratch=True)
         second = begin()
         second.start(replace(work.setup, first_worker=2), 2)
-        assert second.homes() == homes
-        there = second.ask(homes[0], Indexed("index", np.arange(4)))
+        assert second.scratch_nodes() == nodes
+        there = second.ask(nodes[0], Indexed("index", np.arange(4)))
         assert there.tolist() == [True, True, True, False]
         second.close()
         assert not (work.directory / "scratch").exists()
@@ -268,35 +268,35 @@ class OneRuntimeSuite:
     def test_a_shared_file_is_in_every_home_and_takes_the_place_of_an_older_one(
         self, runtime: Runtime, work: Work
     ) -> None:
-        (home,) = runtime.homes()
+        (node,) = runtime.scratch_nodes()
         for data in (b"old", bytes(range(256)) * 1000):
             runtime.share("shared", data)
-            assert runtime.ask(home, FileBytes("shared")) == data
+            assert runtime.ask(node, FileBytes("shared")) == data
 
     def test_what_an_answer_raises_is_raised_as_it_is(self, runtime: Runtime, work: Work) -> None:
-        (home,) = runtime.homes()
+        (node,) = runtime.scratch_nodes()
         with pytest.raises(ObjectNotFoundError, match="missing"):
-            runtime.ask(home, FileBytes("missing"))
+            runtime.ask(node, FileBytes("missing"))
 
     def test_a_home_that_is_unknown_is_lost(self, runtime: Runtime, work: Work) -> None:
-        (home,) = runtime.homes()
-        for other in ("0123", home[::-1]):
+        (node,) = runtime.scratch_nodes()
+        for other in ("0123", node[::-1]):
             with pytest.raises(ScratchLostError) as caught:
                 runtime.ask(other, FileBytes("x"))
-            assert caught.value.home == other
+            assert caught.value.node == other
             runtime.tell(other, FileBytes("x"))
-        assert runtime.homes() == (home,)
+        assert runtime.scratch_nodes() == (node,)
 
     def test_a_home_does_what_it_is_told(self, runtime: Runtime, work: Work) -> None:
-        (home,) = runtime.homes()
+        (node,) = runtime.scratch_nodes()
         told = work.pipe("told")
         heard: list[bytes] = []
         hearing = threading.Thread(target=lambda: heard.append(told.read_bytes()))
         hearing.start()
-        runtime.tell(home, WriteTo(str(told), b"done"))
+        runtime.tell(node, WriteTo(str(told), b"done"))
         hearing.join()
         assert heard == [b"done"]
-        runtime.tell(home, FileBytes("missing"))  # whose failure is nobody's concern
+        runtime.tell(node, FileBytes("missing"))  # whose failure is nobody's concern
 
     def test_a_bug_in_a_worker_is_told_with_its_traceback(
         self, runtime: Runtime, work: Work

@@ -11,11 +11,12 @@ import pytest
 
 from dsort.errors import JobConflictError, StorageError, StorageFullError
 from dsort.job.journal import Journal, discard_run, list_job_directories, read_journal
-from dsort.job.journal_entries import Committing, HomeLost, JournalEvent, ShardCreated
+from dsort.job.journal_entries import Committing, JournalEvent, ShardCreated
 from dsort.job.layout import lease_name, stop_name
 from dsort.job.lease import Lease, Standing, decode_lease, last_attempt, read_hold, stop_job
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
+from dsort.workers.tasks import ScratchLost
 from tests.support.machines import FakeMachine
 from tests.support.memory_bucket import MemoryBucket
 
@@ -110,7 +111,7 @@ def test_without_a_journal_there_is_nothing_to_resume(bucket: Bucket, tmp_path: 
 def test_what_could_not_be_stored_is_stored_by_the_next_flush() -> None:
     bucket = MemoryBucket(room_bytes=10)
     journal = Journal(bucket, JOB, 1)
-    journal.append(HomeLost("h"))
+    journal.append(ScratchLost("h"))
     with pytest.raises(StorageFullError):
         journal.flush()
     roomy = MemoryBucket()

@@ -16,7 +16,7 @@ from dsort.errors import StorageAccessError, StorageError
 from dsort.job.events import Event, PhaseDone
 from dsort.job.setup import new_job_id
 from dsort.scratch.directory import Scratch
-from dsort.scratch.nodes import make_home, open_home
+from dsort.scratch.nodes import make_scratch, open_scratch
 from tests.support.engine import run_local
 from tests.support.surviving import CASES, facts_of, prepare, undisturbed
 
@@ -49,7 +49,7 @@ class _Attacker:
         real.rename(moved)
         shutil.copytree(moved, real)
         for scratch in real.glob("*/scratch"):
-            found = [path.name for path in scratch.iterdir() if path.name != "home.json"]
+            found = [path.name for path in scratch.iterdir() if path.name != "node.json"]
             for name in (*found, *OLD_NAMES):
                 (scratch / name).write_bytes(self._evil)
             self.struck += len(found)
@@ -71,29 +71,29 @@ def test_files_put_where_scratch_was_are_never_read(
 
 
 def test_scratch_is_for_its_owner_alone(tmp_path: Path) -> None:
-    home = tmp_path / "dsort-x"
-    make_home(home, {"job_id": "x"})
-    assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    assert {stat.S_IMODE(path.stat().st_mode) for path in home.iterdir()} == {0o600}
+    node = tmp_path / "dsort-x"
+    make_scratch(node, {"job_id": "x"})
+    assert stat.S_IMODE(node.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in node.iterdir()} == {0o600}
 
 
 @pytest.mark.parametrize("mode", [0o710, 0o701, 0o777])
 def test_scratch_that_others_may_enter_is_refused(tmp_path: Path, mode: int) -> None:
-    home = tmp_path / "dsort-x"
-    home.mkdir()
-    home.chmod(mode)
-    with pytest.raises(StorageAccessError, match=rf"{home}.*{mode:04o}"):
-        make_home(home, {"job_id": "x"})
-    assert list(home.iterdir()) == []
+    node = tmp_path / "dsort-x"
+    node.mkdir()
+    node.chmod(mode)
+    with pytest.raises(StorageAccessError, match=rf"{node}.*{mode:04o}"):
+        make_scratch(node, {"job_id": "x"})
+    assert list(node.iterdir()) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 def test_scratch_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    home = tmp_path / "dsort-x"
-    home.mkdir(mode=0o700)
-    os.chown(home, 65534, 65534)
+    node = tmp_path / "dsort-x"
+    node.mkdir(mode=0o700)
+    os.chown(node, 65534, 65534)
     with pytest.raises(StorageAccessError, match="belongs to user 65534"):
-        make_home(home, {"job_id": "x"})
+        make_scratch(node, {"job_id": "x"})
 
 
 @pytest.mark.parametrize("link", [".dsort", ".dsort/JOB", ".dsort/JOB/scratch"])
@@ -106,29 +106,29 @@ def test_links_on_the_way_to_scratch_are_refused(tmp_path: Path, link: str) -> N
     (tmp_path / "out" / link).parent.mkdir(parents=True)
     (tmp_path / "out" / link).symlink_to(victim)
     with pytest.raises(StorageAccessError, match="a link"):
-        make_home(tmp_path / "out/.dsort/JOB/scratch", {"job_id": "JOB"})
+        make_scratch(tmp_path / "out/.dsort/JOB/scratch", {"job_id": "JOB"})
     assert sorted(victim.rglob("*")) == before
 
 
 def test_a_directory_with_files_that_are_not_ours_is_no_scratch(tmp_path: Path) -> None:
-    home = tmp_path / "dsort-x"
-    home.mkdir(mode=0o700)
-    (home / "thesis.tex").write_bytes(b"years of work")
+    node = tmp_path / "dsort-x"
+    node.mkdir(mode=0o700)
+    (node / "thesis.tex").write_bytes(b"years of work")
     with pytest.raises(StorageError, match=r"thesis\.tex"):
-        make_home(home, {"job_id": "x"})
-    make_home(tmp_path / "dsort-y", {"job_id": "y"})
+        make_scratch(node, {"job_id": "x"})
+    make_scratch(tmp_path / "dsort-y", {"job_id": "y"})
     with pytest.raises(StorageError, match="job y"):
-        make_home(tmp_path / "dsort-y", {"job_id": "x"})
+        make_scratch(tmp_path / "dsort-y", {"job_id": "x"})
 
 
 def test_only_the_home_that_was_made_is_opened(tmp_path: Path) -> None:
-    first = make_home(tmp_path / "dsort-x", {"job_id": "x"})
-    make_home(tmp_path / "dsort-y", {"job_id": "y"})
+    first = make_scratch(tmp_path / "dsort-x", {"job_id": "x"})
+    make_scratch(tmp_path / "dsort-y", {"job_id": "y"})
     (tmp_path / "dsort-x").rename(tmp_path / "away")
     (tmp_path / "dsort-y").rename(tmp_path / "dsort-x")
     with pytest.raises(StorageError, match="another directory"):
-        open_home(tmp_path / "dsort-x", first)
-    open_home(tmp_path / "away", first).close()
+        open_scratch(tmp_path / "dsort-x", first)
+    open_scratch(tmp_path / "away", first).close()
 
 
 def _fifo(path: Path, outside: Path) -> None:
@@ -151,9 +151,9 @@ STRANGE = {
 def test_what_is_no_file_of_ours_in_scratch_is_not_read(tmp_path: Path, what: str) -> None:
     outside = tmp_path / "outside"
     outside.write_bytes(b"secret")
-    (tmp_path / "home").mkdir(mode=0o700)
-    STRANGE[what](tmp_path / "home" / "inputs.col", outside)
-    with Scratch(tmp_path / "home") as scratch, pytest.raises(StorageError, match=r"inputs\.col"):
+    (tmp_path / "node").mkdir(mode=0o700)
+    STRANGE[what](tmp_path / "node" / "inputs.col", outside)
+    with Scratch(tmp_path / "node") as scratch, pytest.raises(StorageError, match=r"inputs\.col"):
         scratch.read("inputs.col")
 
 
@@ -161,12 +161,12 @@ def test_the_end_of_a_job_removes_what_it_held_and_nothing_that_was_put_there(
     tmp_path: Path,
 ) -> None:
     """By the descriptor: a directory that has taken the place of scratch is somebody else's."""
-    home = tmp_path / ".dsort" / new_job_id() / "scratch"
-    home.parent.mkdir(parents=True)
-    held = open_home(home, make_home(home, {"job_id": home.parent.name}))
-    home.rename(tmp_path / "away")
-    home.mkdir()
-    (home / "precious").write_bytes(b"1")
+    node = tmp_path / ".dsort" / new_job_id() / "scratch"
+    node.parent.mkdir(parents=True)
+    held = open_scratch(node, make_scratch(node, {"job_id": node.parent.name}))
+    node.rename(tmp_path / "away")
+    node.mkdir()
+    (node / "precious").write_bytes(b"1")
     held.remove()
     assert list((tmp_path / "away").iterdir()) == []
-    assert (home / "precious").read_bytes() == b"1"
+    assert (node / "precious").read_bytes() == b"1"

@@ -1,5 +1,5 @@
 """A cluster of several nodes that share no scratch gives the bytes that one machine gives, also
-when it loses nodes; and what it takes: a home on each node, and payload from node to node."""
+when it loses nodes; and what it takes: a node on each node, and payload from node to node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.datasets import Member, Shard, files_of, small_dataset, write
 from tests.support.inline_runtime import run_inline
 from tests.support.ray_cluster import NODES, OBJECT_STORE_BYTES, Nodes, nodes_here
 from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release
-from tests.support.traps import FileBytes, HomedTask
+from tests.support.traps import FileBytes, LocatedTask
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -109,9 +109,9 @@ class Loss:
     def __call__(self, event: Event) -> None:
         self.told |= isinstance(event, JobWarning) and event.kind == "node_lost"
         if not self.node_id and self._is_now(event):
-            homes = list(self._scratch.glob("*/*"))
-            assert homes
-            _, self.node_id = max((len(list(home.glob("index-*"))), home.name) for home in homes)
+            nodes = list(self._scratch.glob("*/*"))
+            assert nodes
+            _, self.node_id = max((len(list(node.glob("index-*"))), node.name) for node in nodes)
             self._nodes.lose(self.node_id, self._scratch)
 
     def _is_now(self, event: Event) -> bool:
@@ -198,7 +198,7 @@ def test_a_job_larger_than_all_object_stores_needs_no_more_of_them(
     assert nodes.spilled_objects() == []
 
 
-# --- homes --------------------------------------------------------------------------------------
+# --- nodes --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def work(tmp_path: Path) -> Work:
 
 
 def all_begun(runtime: Runtime, work: Work) -> dict[str, int]:
-    """Have every worker do a task at the same time; the number of the one in each home."""
+    """Have every worker do a task at the same time; the number of the one in each node."""
     marks = "abc"
     tasks = [work.blocked(*each) for each in zip(work.tasks(NODES), marks, strict=True)]
     releasing = threading.Thread(target=release, args=(work, *marks))
@@ -236,7 +236,7 @@ def all_begun(runtime: Runtime, work: Work) -> dict[str, int]:
     answers = list(runtime.run(tasks))
     releasing.join()
     assert done_shards(answers) == [0, 1, 2]
-    return {done.home: done.worker for _, done in answers if isinstance(done, ExtractDone)}
+    return {done.node: done.worker for _, done in answers if isinstance(done, ExtractDone)}
 
 
 def test_a_node_lost_while_idle_is_noticed_and_a_new_one_gets_all_that_was_shared(
@@ -247,12 +247,12 @@ def test_a_node_lost_while_idle_is_noticed_and_a_new_one_gets_all_that_was_share
     runtime.share("shared", b"data")
     before = set(all_begun(runtime, work))
     lost_id = nodes.ids[0]
-    (lost,) = [home for home in before if lost_id in home]
+    (lost,) = [node for node in before if lost_id in node]
     nodes.lose(lost_id, Path(work.setup.scratch))
     with pytest.raises(ScratchLostError, match=lost_id) as caught:
         runtime.ask(lost, FileBytes("shared"))
-    assert caught.value.home == lost
-    assert set(runtime.homes()) == before - {lost}
+    assert caught.value.node == lost
+    assert set(runtime.scratch_nodes()) == before - {lost}
     runtime.tell(lost, FileBytes("shared"))
     runtime.share("later", b"more")
     nodes.heal()
@@ -261,7 +261,7 @@ def test_a_node_lost_while_idle_is_noticed_and_a_new_one_gets_all_that_was_share
     after = all_begun(runtime, work)
     (new,) = set(after) - before
     assert after[new] == NODES, "the number of a dead worker is given to no other"
-    assert set(runtime.homes()) == {*before - {lost}, new}
+    assert set(runtime.scratch_nodes()) == {*before - {lost}, new}
     assert runtime.ask(new, FileBytes("shared")) == b"data"
     assert runtime.ask(new, FileBytes("later")) == b"more"
 
@@ -272,7 +272,7 @@ def test_an_agent_that_dies_is_started_again_in_its_home(
     runtime = begin()
     runtime.start(work.setup, NODES)
     runtime.share("shared", b"data")
-    homes = runtime.homes()
+    nodes = runtime.scratch_nodes()
     agents = [
         process
         for process in psutil.Process().children(recursive=True)
@@ -281,8 +281,8 @@ def test_an_agent_that_dies_is_started_again_in_its_home(
     assert len(agents) == NODES
     for agent in agents:
         agent.kill()
-    assert [runtime.ask(home, FileBytes("shared")) for home in homes] == [b"data"] * NODES
-    assert runtime.homes() == homes
+    assert [runtime.ask(node, FileBytes("shared")) for node in nodes] == [b"data"] * NODES
+    assert runtime.scratch_nodes() == nodes
 
 
 def test_workers_go_where_labels_and_resources_say(
@@ -293,8 +293,8 @@ def test_workers_go_where_labels_and_resources_say(
     assert begin(resources={"slots": 3}).workers_max() == 1, "one node may come that has them"
     chosen = begin(labels={"zone": "b"}, resources={"slots": 1})
     chosen.start(work.setup, 1)
-    (home,) = chosen.homes()
-    assert nodes.id_in("b") in home
+    (node,) = chosen.scratch_nodes()
+    assert nodes.id_in("b") in node
     assert done_shards(list(chosen.run(work.tasks()))) == list(range(SHARDS))
 
 
@@ -317,7 +317,7 @@ def test_a_node_where_there_can_be_no_home_is_named(
 
 @pytest.fixture(scope="module")
 def lasting_work(tmp_path_factory: pytest.TempPathFactory) -> Work:
-    return make_work(tmp_path_factory.mktemp("homes"))
+    return make_work(tmp_path_factory.mktemp("nodes"))
 
 
 @pytest.fixture(scope="module")
@@ -348,27 +348,27 @@ class TestOneRuntime:
     ) -> None:
         assert (runtime.nodes(), runtime.workers_max()) == (NODES, NODES)
         runtime.share("shared", b"data")
-        homes = runtime.homes()
-        assert len(set(homes)) == NODES
-        assert [runtime.ask(home, FileBytes("shared")) for home in homes] == [b"data"] * NODES
+        nodes = runtime.scratch_nodes()
+        assert len(set(nodes)) == NODES
+        assert [runtime.ask(node, FileBytes("shared")) for node in nodes] == [b"data"] * NODES
         directories = {path.name for path in Path(work.setup.scratch).iterdir()}
         assert directories == set(shared.ids)
 
     def test_a_task_goes_to_the_home_that_has_its_files(self, runtime: Runtime, work: Work) -> None:
-        homes = sorted(all_begun(runtime, work))
-        assert homes == sorted(runtime.homes())
-        found = [runtime.ask(home, Indexed("index", np.arange(SHARDS))) for home in homes]
+        nodes = sorted(all_begun(runtime, work))
+        assert nodes == sorted(runtime.scratch_nodes())
+        found = [runtime.ask(node, Indexed("index", np.arange(SHARDS))) for node in nodes]
         assert [int(each.sum()) for each in found] == [1] * NODES, "each has what was done there"
         for shift in range(NODES):
-            wanted = [*homes[shift:], *homes[:shift]]
+            wanted = [*nodes[shift:], *nodes[:shift]]
             tasks = [
-                HomedTask(**{name: getattr(task, name) for name in task.__slots__}, home=home)
-                for task, home in zip(work.tasks(NODES), wanted, strict=True)
+                LocatedTask(**{name: getattr(task, name) for name in task.__slots__}, node=node)
+                for task, node in zip(work.tasks(NODES), wanted, strict=True)
             ]
             for task, done in runtime.run(tasks):
-                assert isinstance(task, HomedTask)
+                assert isinstance(task, LocatedTask)
                 assert isinstance(done, ExtractDone)
-                assert done.home == task.home
+                assert done.node == task.node
 
     def test_errors_say_where_they_happened(
         self, runtime: Runtime, work: Work, shared: Nodes
@@ -377,6 +377,6 @@ class TestOneRuntime:
         with pytest.raises(InvariantError, match=r"\(worker \d on node .*\)$") as caught:
             list(runtime.run([work.trapped(task, "number")]))
         assert any(node_id in str(caught.value) for node_id in shared.ids)
-        home = runtime.homes()[0]
-        with pytest.raises(StorageError, match=home.partition("@")[2]):
-            runtime.ask(home, FileBytes("missing"))
+        node = runtime.scratch_nodes()[0]
+        with pytest.raises(StorageError, match=node.partition("@")[2]):
+            runtime.ask(node, FileBytes("missing"))

@@ -170,7 +170,7 @@ def test_a_node_may_be_lost_at_any_moment_of_a_job_that_checks_content(
     root = fresh(tmp_path, inputs)
     wanted = expected(spec, inputs)
     for moment in range(12):
-        moved = Moved(way, workers=2, partitions=3, homes=2, losses=1, order_seed=moment)
+        moved = Moved(way, workers=2, partitions=3, nodes=2, losses=1, order_seed=moment)
         run_inline(spec, root, moved, overwrite=True)
         check_shards(wanted, files_of(root / "out"))
 

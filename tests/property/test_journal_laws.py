@@ -11,7 +11,6 @@ from dsort.data.tally import Tally
 from dsort.job.journal import Journal, read_journal
 from dsort.job.journal_entries import (
     Committing,
-    HomeLost,
     InputRow,
     InputsResolved,
     JobAccepted,
@@ -20,6 +19,7 @@ from dsort.job.journal_entries import (
     MovementChosen,
     Planned,
     PlannedRow,
+    ScratchLost,
     ShardCreated,
     ShardExtracted,
     decode_segment,
@@ -73,7 +73,7 @@ EVENTS = st.lists(
             SIZES,
             TALLIES,
         ),
-        st.builds(HomeLost, st.sampled_from(["h0", "h1"])),
+        st.builds(ScratchLost, st.sampled_from(["h0", "h1"])),
         st.builds(Planned, st.just("digest"), SHARDS),
         st.builds(ShardCreated, SMALL, TEXTS, TEXTS, TEXTS),
         st.builds(Committing),

@@ -24,11 +24,11 @@ from dsort.job.memory import Movement
 from dsort.job.setup import job_memory, load_keymap, new_job_id, output_names, with_seed
 from dsort.options import RunOptions
 from dsort.scratch.index import IndexStore
-from dsort.scratch.nodes import Homes, Request, home_owner, make_home, open_home
+from dsort.scratch.nodes import Request, ScratchNodes, make_scratch, open_scratch, scratch_owner
 from dsort.spec.load import parse_spec
 from dsort.stopping import StopFlag
 from dsort.storage.open import open_bucket
-from dsort.workers.tasks import HomeLost, Task, TaskDone, WorkerSetup
+from dsort.workers.tasks import ScratchLost, Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
 
 __all__ = ["InlineRuntime", "Moved", "plan_inline", "run_inline"]
@@ -38,7 +38,7 @@ __all__ = ["InlineRuntime", "Moved", "plan_inline", "run_inline"]
 class Moved:
     """How payload is to move: what :func:`~dsort.job.memory.choose_movement` would decide.
 
-    ``homes``: the workers' scratch is in so many directories, and each worker sees its own only.
+    ``nodes``: the workers' scratch is in so many directories, and each worker sees its own only.
     ``losses``: so many of them are lost on the way, at moments drawn with ``order_seed``.
     ``order_seed``: tasks are done, and their answers come, in an order drawn with it.
     """
@@ -47,7 +47,7 @@ class Moved:
     workers: int = 1
     partitions: int = 1
     buffer_bytes: int = 1 << 20
-    homes: int = 1
+    nodes: int = 1
     losses: int = 0
     order_seed: int | None = None
 
@@ -58,10 +58,10 @@ class InlineExchange:
     def __init__(self, stores: dict[str, IndexStore]) -> None:
         self._stores = stores
 
-    def begin(self, home: str, request: Request) -> Callable[[], Any]:
-        if home not in self._stores:
-            raise ScratchLostError(home, f"scratch {home} is gone")
-        store, sent = self._stores[home], pickle.dumps(request)
+    def begin(self, node: str, request: Request) -> Callable[[], Any]:
+        if node not in self._stores:
+            raise ScratchLostError(node, f"scratch {node} is gone")
+        store, sent = self._stores[node], pickle.dumps(request)
         return lambda: pickle.loads(pickle.dumps(pickle.loads(sent).answer(store)))
 
 
@@ -87,37 +87,37 @@ class InlineRuntime:
         return self._moved.workers
 
     def nodes(self) -> int:
-        return self._moved.homes
+        return self._moved.nodes
 
     def where(self) -> str:
         """See :class:`~dsort.runtime.base.Runtime`."""
         return ""
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
-        """``homes`` directories; the workers are dealt out to them."""
+        """``nodes`` directories; the workers are dealt out to them."""
         self._setup = setup
-        homes = [self._make_home() for _ in range(self._moved.homes)]
+        nodes = [self._make_home() for _ in range(self._moved.nodes)]
         for number in range(workers):
-            self._workers.append(self._make_worker(homes[number % len(homes)]))
+            self._workers.append(self._make_worker(nodes[number % len(nodes)]))
 
     def _make_home(self) -> str:
         assert self._setup is not None
         directory = Path(self._setup.scratch)
-        if self._moved.homes > 1:
+        if self._moved.nodes > 1:
             self._made += 1
             directory /= str(self._made)
-        home = make_home(directory, home_owner(self._setup.job_id, self._setup.output_uri))
-        self._stores[home] = IndexStore(open_home(directory, home))
+        node = make_scratch(directory, scratch_owner(self._setup.job_id, self._setup.output_uri))
+        self._stores[node] = IndexStore(open_scratch(directory, node))
         for name, data in self._shared.items():
-            self._stores[home].write_file(name, data)
-        return home
+            self._stores[node].write_file(name, data)
+        return node
 
-    def _make_worker(self, home: str) -> Worker:
+    def _make_worker(self, node: str) -> Worker:
         assert self._setup is not None
-        exchange = InlineExchange(self._stores) if self._moved.homes > 1 else None
+        exchange = InlineExchange(self._stores) if self._moved.nodes > 1 else None
         self._numbered += 1
         number = self._setup.first_worker + self._numbered
-        return Worker(self._setup, number, Homes(home, self._stores[home], exchange))
+        return Worker(self._setup, number, ScratchNodes(node, self._stores[node], exchange))
 
     def _lose_home(self, rng: random.Random) -> None:
         """A node is lost, with its scratch and its workers; another takes its place."""
@@ -125,11 +125,11 @@ class InlineRuntime:
         shutil.rmtree(self._stores.pop(lost).scratch.path)
         fresh = self._make_home()
         for at, worker in enumerate(self._workers):
-            if worker.homes.home == lost:
+            if worker.nodes.node == lost:
                 worker.close()
                 self._workers[at] = self._make_worker(fresh)
 
-    def homes(self) -> tuple[str, ...]:
+    def scratch_nodes(self) -> tuple[str, ...]:
         return tuple(self._stores)
 
     def share(self, name: str, data: bytes) -> None:
@@ -137,12 +137,12 @@ class InlineRuntime:
         for store in self._stores.values():
             store.write_file(name, data)
 
-    def ask(self, home: str, request: Request) -> Any:
-        return InlineExchange(self._stores).begin(home, request)()
+    def ask(self, node: str, request: Request) -> Any:
+        return InlineExchange(self._stores).begin(node, request)()
 
-    def tell(self, home: str, request: Request) -> None:
+    def tell(self, node: str, request: Request) -> None:
         with contextlib.suppress(ScratchLostError):
-            self.ask(home, request)
+            self.ask(node, request)
 
     def check_directory(self, path: str, token: str) -> tuple[str, ...]:
         assert (Path(path) / token).exists()
@@ -162,7 +162,7 @@ class InlineRuntime:
             try:
                 answers.append((task, free[self._next % len(free)].do(task)))
             except ScratchLostError as lost:
-                answers.append((task, HomeLost(lost.home)))
+                answers.append((task, ScratchLost(lost.node)))
             if self._losses and self._rng is not None and self._rng.random() < 0.2:
                 self._losses -= 1
                 self._lose_home(self._rng)

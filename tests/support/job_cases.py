@@ -164,10 +164,10 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
 def movements(draw: st.DrawFn) -> Moved:
     """Any way of moving payload, with buffers down to the smallest that hold a member's headers, on
     one node or several, some of which are lost."""
-    homes = draw(st.sampled_from([1, 1, 2, 3]))
+    nodes = draw(st.sampled_from([1, 1, 2, 3]))
     return Moved(
-        homes=homes,
-        losses=draw(st.integers(0, 3)) if homes > 1 else 0,
+        nodes=nodes,
+        losses=draw(st.integers(0, 3)) if nodes > 1 else 0,
         way=draw(st.sampled_from(["map", "spill", "spill", "spill"])),
         workers=draw(st.integers(1, 4)),
         partitions=draw(st.sampled_from([1, 2, 3, 5, 16])),

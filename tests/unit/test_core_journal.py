@@ -9,7 +9,6 @@ import pytest
 from dsort.errors import InvariantError, JobConflictError, StorageError
 from dsort.job.journal_entries import (
     Committing,
-    HomeLost,
     InputRow,
     InputsResolved,
     JobAccepted,
@@ -18,6 +17,7 @@ from dsort.job.journal_entries import (
     MovementChosen,
     Planned,
     PlannedRow,
+    ScratchLost,
     ShardCreated,
     ShardExtracted,
     decode_segment,
@@ -31,9 +31,9 @@ PLANNED = Planned("d1", (PlannedRow("out-0.tar", 3, 6, 100, 4096),))
 
 
 def extracted(
-    shard: int, *, stage: str = "index", home: str = "h0", worker: int = 0
+    shard: int, *, stage: str = "index", node: str = "h0", worker: int = 0
 ) -> JournalEvent:
-    return ShardExtracted(stage, shard, worker, home, 3, 6, 100, 4096)
+    return ShardExtracted(stage, shard, worker, node, 3, 6, 100, 4096)
 
 
 def state_after(*events: JournalEvent) -> JournalState:
@@ -61,9 +61,9 @@ def test_a_survey_counts_workers_but_is_no_extraction() -> None:
 
 
 def test_what_a_lost_home_had_is_to_be_extracted_again() -> None:
-    state = state_after(extracted(0), extracted(1, home="h1"), HomeLost("h0"))
+    state = state_after(extracted(0), extracted(1, node="h1"), ScratchLost("h0"))
     assert sorted(state.extracted) == [1]
-    state.apply(extracted(0, home="h1"))
+    state.apply(extracted(0, node="h1"))
     assert sorted(state.extracted) == [0, 1]
 
 
@@ -99,9 +99,9 @@ def test_an_event_of_a_newer_dsort_is_refused() -> None:
         b"[]",
         b"{}",
         b'{"journal": "1", "events": []}',
-        b'{"journal": 1, "events": [{"kind": "HomeLost"}]}',
-        b'{"journal": 1, "events": [{"kind": "HomeLost", "count": 2, "home": ["a"]}]}',
-        b'{"journal": 1, "events": [{"kind": "HomeLost", "count": 1, "home": {"of": [], '
+        b'{"journal": 1, "events": [{"kind": "ScratchLost"}]}',
+        b'{"journal": 1, "events": [{"kind": "ScratchLost", "count": 2, "node": ["a"]}]}',
+        b'{"journal": 1, "events": [{"kind": "ScratchLost", "count": 1, "node": {"of": [], '
         b'"at": [0]}}]}',
         b'{"journal": 1, "events": [{"kind": "InputsResolved", "count": 1, "inputs": [3]}]}',
     ],

@@ -264,7 +264,7 @@ def test_a_ray_ends_with_its_owner_whatever_that_died_of(
     base: Path, begun: list[subprocess.Popen[str]], number: signal.Signals
 ) -> None:
     path = make_ray_directory(base)
-    owner = begin(begun, OWN, path, HOLD, "stay")
+    owner = begin(begun, OWN, path, HOLD, "session")
     assert owner.stdout is not None
     watchdog, held = map(int, owner.stdout.readline().split())
     assert holders(path) == [held]

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from dsort.errors import JobStoppedError, WorkerLostError
-from dsort.runtime.ray.cluster import RayStay, join_ray, start_ray
+from dsort.runtime.ray.cluster import RaySession, join_ray, start_ray
 from dsort.runtime.ray.directory import FILES_CHARACTERS_MAX, ray_files
 from dsort.stopping import StopFlag
 
@@ -47,16 +47,16 @@ class Ray:
 
 def test_ray_begins_and_ends_in_one_thread_that_lives_as_long(stop: StopFlag) -> None:
     ray = Ray()
-    stay = RayStay(ray.begin, ray.end, None)
+    session = RaySession(ray.begin, ray.end, None)
     ray.let_begin.set()
-    assert stay.wait(stop) is None
+    assert session.wait(stop) is None
     assert ray.began_in not in (None, threading.current_thread())
     assert ray.began_in.is_alive()
     assert ray.ended_in is None
-    stay.close()
+    session.close()
     assert ray.ended_in is ray.began_in
     assert not ray.began_in.is_alive()
-    stay.close()
+    session.close()
 
 
 def test_why_it_did_not_begin_is_known(stop: StopFlag) -> None:
@@ -66,19 +66,19 @@ def test_why_it_did_not_begin_is_known(stop: StopFlag) -> None:
     def fail() -> None:
         raise problem
 
-    stay = RayStay(fail, ray.end, None)
-    assert stay.wait(stop) is problem
-    stay.close()
+    session = RaySession(fail, ray.end, None)
+    assert session.wait(stop) is problem
+    session.close()
 
 
 def test_waiting_ends_with_a_request_to_stop_or_in_time(stop: StopFlag) -> None:
     ray = Ray()
-    stay = RayStay(ray.begin, ray.end, None)
-    assert isinstance(stay.wait(stop, seconds_max=0), TimeoutError)
+    session = RaySession(ray.begin, ray.end, None)
+    assert isinstance(session.wait(stop, seconds_max=0), TimeoutError)
     stop.request(signal.SIGTERM)
     with pytest.raises(JobStoppedError):
-        stay.wait(stop)
-    stay.close()  # which does not wait for somebody else's
+        session.wait(stop)
+    session.close()  # which does not wait for somebody else's
     assert ray.ended_in is None
     ray.let_begin.set()
 
@@ -87,16 +87,16 @@ def test_a_handler_of_sigterm_is_put_back_in_its_place(stop: StopFlag) -> None:
     ray = Ray()
     ray.let_begin.set()
     before = signal.getsignal(signal.SIGTERM)
-    stay = RayStay(ray.begin, ray.end, None)
-    assert stay.wait(stop) is None
+    session = RaySession(ray.begin, ray.end, None)
+    assert session.wait(stop) is None
     assert signal.getsignal(signal.SIGTERM) == before
-    stay.close()
+    session.close()
 
 
 def test_a_ray_of_ones_own_leaves_no_file_and_no_process(stop: StopFlag) -> None:
     ray = Ray()
-    stay = start_ray(ray.begin, ray.end, 3)
-    directory = stay.directory
+    session = start_ray(ray.begin, ray.end, 3)
+    directory = session.directory
     assert directory is not None
     server = subprocess.Popen(
         [sys.executable, "-c", "print(flush=True); input()", str(directory / "session")],
@@ -107,16 +107,16 @@ def test_a_ray_of_ones_own_leaves_no_file_and_no_process(stop: StopFlag) -> None
     assert server.stdout.readline() == b"\n"
     (directory / "socket").touch()
     ray.let_begin.set()
-    assert stay.wait(stop) is None
+    assert session.wait(stop) is None
     assert ray.arguments["num_cpus"] == 3
     assert ray.arguments["_temp_dir"] == str(ray_files(directory))
-    stay.close()
+    session.close()
     assert ray.ended_in is ray.began_in
     server.wait()
     assert server.stdout.read() == b""
     assert not psutil.pid_exists(server.pid)
     assert not directory.exists()
-    stay.close()
+    session.close()
     for stream in (server.stdin, server.stdout):
         assert stream is not None
         stream.close()
@@ -128,29 +128,29 @@ def test_sockets_of_ray_have_short_paths(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(tempfile, "tempdir", str(long))
     ray = Ray()
     ray.let_begin.set()
-    stay = start_ray(ray.begin, ray.end, 1)
-    assert stay.directory is not None
-    assert len(str(ray_files(stay.directory))) <= FILES_CHARACTERS_MAX
-    stay.close()
+    session = start_ray(ray.begin, ray.end, 1)
+    assert session.directory is not None
+    assert len(str(ray_files(session.directory))) <= FILES_CHARACTERS_MAX
+    session.close()
     assert list(long.iterdir()) == []
 
 
 def test_a_ray_that_other_machines_reach_is_not_used(stop: StopFlag) -> None:
     ray = Ray()
-    stay = start_ray(ray.begin, ray.end, 1)
+    session = start_ray(ray.begin, ray.end, 1)
     listen = "import socket, sys; s = socket.create_server(('0.0.0.0', 0)); print(flush=True); "
     server = subprocess.Popen(
-        [sys.executable, "-c", f"{listen} input()", str(stay.directory)],
+        [sys.executable, "-c", f"{listen} input()", str(session.directory)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
     assert server.stdout is not None
     assert server.stdout.readline() == b"\n"
     ray.let_begin.set()
-    error = stay.wait(stop)
+    error = session.wait(stop)
     assert isinstance(error, WorkerLostError)
     assert "listens on 0.0.0.0:" in error.message
-    stay.close()
+    session.close()
     server.wait()
     for stream in (server.stdin, server.stdout):
         assert stream is not None
@@ -171,9 +171,9 @@ def test_a_ray_of_ones_own_is_locked_whatever_the_environment_says(
     def begin(**arguments: object) -> None:
         seen.append((os.environ["RAY_AUTH_MODE"], len(os.environ["RAY_AUTH_TOKEN"]) >= 32))
 
-    stay = start_ray(begin, ray.end, 1)
-    assert stay.wait(stop) is None
-    stay.close()
+    session = start_ray(begin, ray.end, 1)
+    assert session.wait(stop) is None
+    session.close()
     assert seen == [("token", True)]
     assert (os.environ.get("RAY_AUTH_MODE"), os.environ.get("RAY_AUTH_TOKEN")) == (mode, None)
 
@@ -183,14 +183,14 @@ def test_a_cluster_is_asked_for_only_where_something_listens(
 ) -> None:
     ray = Ray()
     ray.let_begin.set()
-    stay = join_ray(ray.begin, ray.end, "no-such-host.invalid:6379")
-    error = stay.wait(stop)
+    session = join_ray(ray.begin, ray.end, "no-such-host.invalid:6379")
+    error = session.wait(stop)
     assert error is not None
     assert "no Ray cluster answers" in str(error)
     assert ray.began_in is None
-    stay.close()
+    session.close()
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    stay = join_ray(ray.begin, ray.end, "auto")
-    assert stay.wait(stop) is None
+    session = join_ray(ray.begin, ray.end, "auto")
+    assert session.wait(stop) is None
     assert ray.arguments["address"] == "auto"
-    stay.close()
+    session.close()

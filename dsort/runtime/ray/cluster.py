@@ -34,7 +34,7 @@ from dsort.stopping import StopFlag, run_into_future
 __all__ = [
     "PORT_HINT",
     "RAY_VERSION_MIN",
-    "RayStay",
+    "RaySession",
     "check_form",
     "check_listener",
     "check_loopback",
@@ -59,7 +59,7 @@ _OWN_TOKEN = secrets.token_hex(32)
 _SERVERS = frozenset({"gcs_server", "raylet"})
 
 
-class RayStay:
+class RaySession:
     """The time from ``begin`` (``ray.init``) to ``end`` (``ray.shutdown``), in one thread.
 
     The kernel ends Ray's processes with the *thread* that started them, so it has to be there as
@@ -83,12 +83,12 @@ class RayStay:
         self._over = threading.Event()
         self._took_sigterm_back = False
 
-        def stay() -> None:
+        def session() -> None:
             run_into_future(self._begun, begin)
             self._over.wait()
             end()
 
-        self._thread = threading.Thread(target=stay, name="dsort-ray", daemon=True)
+        self._thread = threading.Thread(target=session, name="dsort-ray", daemon=True)
         self._thread.start()
 
     def wait(self, stop: StopFlag, *, seconds_max: float = BEGIN_SECONDS_MAX) -> Exception | None:
@@ -149,7 +149,7 @@ class RayStay:
         self._took_sigterm_back = True
 
 
-def start_ray(init: Callable[..., object], shutdown: Callable[[], object], cpus: int) -> RayStay:
+def start_ray(init: Callable[..., object], shutdown: Callable[[], object], cpus: int) -> RaySession:
     """Begin to start a Ray of one's own on this machine, which no other machine can reach and no
     other user of this one join. ``init`` has it listen on loopback."""
     directory = make_ray_directory()
@@ -182,10 +182,12 @@ def start_ray(init: Callable[..., object], shutdown: Callable[[], object], cpus:
             )
         check_loopback(listeners(_processes(directory)))
 
-    return RayStay(begin, shutdown, directory, watchdog)
+    return RaySession(begin, shutdown, directory, watchdog)
 
 
-def join_ray(init: Callable[..., object], shutdown: Callable[[], object], address: str) -> RayStay:
+def join_ray(
+    init: Callable[..., object], shutdown: Callable[[], object], address: str
+) -> RaySession:
     """Begin to join a cluster. All nodes have to have what is installed here; a dsort that runs
     from a source tree is taken along."""
     package = Path(__file__).resolve().parents[2]
@@ -201,7 +203,7 @@ def join_ray(init: Callable[..., object], shutdown: Callable[[], object], addres
                 runtime_env=None if installed else {"py_modules": [str(package)]},
             )
 
-    return RayStay(begin, shutdown, None)
+    return RaySession(begin, shutdown, None)
 
 
 @contextlib.contextmanager

@@ -61,8 +61,8 @@ def cause(died: Exception) -> tuple[str, str]:
         return "its node was lost", "look at the node, and at the network"
     detail = text.rpartition("Worker exit detail: ")[2].partition(" Some common causes")[0]
     if detail == text:
-        told = text.rpartition("The actor is dead because ")[2]
-        return f"Ray says: {first_line(told)}", "look at Ray's own logs"
+        reason = text.rpartition("The actor is dead because ")[2]
+        return f"Ray says: {first_line(reason)}", "look at Ray's own logs"
     return (
         f"its process ended ({first_line(detail)})",
         "look at that shard, and at the memory that workers have",

@@ -1,9 +1,10 @@
-"""The Ray runtime: each worker an actor, on a cluster, on a Ray that this process is connected to
-already, or on one of the job's own; and on each node with workers one more, the agent of its home.
+"""The Ray runtime: each worker is an actor, and each node with workers has one more, the agent of
+its scratch. Actors run on a cluster, on a Ray that this process is connected to already, or on a
+Ray of the job's own.
 
-Ray carries tasks, answers, and what one node reads of another's scratch; payload does not pass
-through this process. Ray is told to retry nothing but questions: a worker that died is replaced
-here and its task done again, so that there is one bound on both.
+Ray carries tasks, answers, and what one node reads of another node's scratch. Payload does not
+pass through this process. Ray retries requests for scratch only: dsort replaces a worker that died
+and does its task again, so that there is one bound on both.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 from dsort.errors import DsortError, SpecError, StorageError, WorkerLostError
 from dsort.runtime.ray.cluster import (
-    RayStay,
+    RaySession,
     check_form,
     check_ray_version,
     is_only_on_loopback,
@@ -42,12 +43,12 @@ from dsort.runtime.ray.messages import bug, explain, first_line, listed, node_wo
 from dsort.runtime.ray.scratch_nodes import (
     AGENT_THREADS,
     NAMESPACE,
-    RayHomes,
+    RayScratchNodes,
     agent_name,
     remove_scratch,
 )
-from dsort.runtime.ray.workers import Place, RayCrew
-from dsort.scratch.nodes import Request, home_owner
+from dsort.runtime.ray.workers import Place, RayWorkers
+from dsort.scratch.nodes import Request, scratch_owner
 from dsort.stopping import StopFlag
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 
@@ -87,25 +88,27 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
             node_id = ray.get_runtime_context().get_node_id()
             return self._worker.where(ray.util.get_node_ip_address(), node_id), None
 
-        def begin(self, told: tuple[str, DsortError | None]) -> tuple[str, DsortError | None]:
-            return self._worker.begin(told)
+        def begin(self, opened: tuple[str, DsortError | None]) -> tuple[str, DsortError | None]:
+            return self._worker.begin(opened)
 
         def do(self, task: Task) -> tuple[TaskDone | None, DsortError | None]:
             return self._worker.do(task)
 
     class DsortAgent:
-        def __init__(self, scratch: str, seat: str, owner: dict[str, str], alone: bool) -> None:
+        def __init__(
+            self, scratch: str, node_slot: str, owner: dict[str, str], alone: bool
+        ) -> None:
             see_what_we_see()
             from dsort.runtime.ray.scratch_nodes import NodeAgent
 
             address = None if alone else ray.util.get_node_ip_address()
-            self._agent = NodeAgent(scratch, seat, owner, address)
+            self._agent = NodeAgent(scratch, node_slot, owner, address)
 
         def open(self, names: list[str], *files: bytes) -> tuple[str, DsortError | None]:
             return self._agent.open(dict(zip(names, files, strict=True)))
 
-        def answer(self, home: str, request: Request) -> tuple[Any, DsortError | None]:
-            return self._agent.answer(home, request)
+        def answer(self, scratch_node: str, request: Request) -> tuple[Any, DsortError | None]:
+            return self._agent.answer(scratch_node, request)
 
         def store(self, name: str, data: bytes) -> DsortError | None:
             return self._agent.store(name, data)
@@ -142,8 +145,8 @@ class RayRuntime:
         self._stop = stop
         self._needs = Needs(dict(resources or {}), dict(labels or {}))
         self._scratch = Path()
-        self._job: tuple[RayHomes, RayCrew] | None = None
-        self._stay = _begin(address, workers or len(os.sched_getaffinity(0)), self._needs)
+        self._job: tuple[RayScratchNodes, RayWorkers] | None = None
+        self._session = _begin(address, workers or len(os.sched_getaffinity(0)), self._needs)
 
     def workers_max(self) -> int:
         """As many as were asked for, or else the CPUs of the nodes that can host workers."""
@@ -163,7 +166,7 @@ class RayRuntime:
 
     def where(self) -> str:
         """See :class:`~dsort.runtime.base.Runtime`."""
-        return self._stay.where() if self._stay is not None else ""
+        return self._session.where() if self._session is not None else ""
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
         """Ask Ray for ``workers`` actors and wait for the first of them. The others join in when
@@ -172,33 +175,33 @@ class RayRuntime:
             self._scratch = Path(setup.scratch)
             self._job = self._prepare(setup)
             nodes = self._needs.hosts(ray.nodes())
-            if len(nodes) <= workers:  # each will have one: its home is made meanwhile
+            if len(nodes) <= workers:  # each will have one: its scratch node is made meanwhile
                 for node in nodes:
-                    self._homes.told(node["NodeID"])
+                    self._scratch_nodes.scratch_ref(node["NodeID"])
             for _ in range(workers):
                 self._crew.launch()
-            self._homes.wait()
+            self._scratch_nodes.wait()
             self._crew.wait()
 
-    def homes(self) -> tuple[str, ...]:
+    def scratch_nodes(self) -> tuple[str, ...]:
         """See :class:`~dsort.runtime.base.Runtime`."""
         with self._on_ray():
-            return self._homes.homes()
+            return self._scratch_nodes.scratch_nodes()
 
     def share(self, name: str, data: bytes) -> None:
         """See :class:`~dsort.runtime.base.Runtime`."""
         with self._on_ray():
-            self._homes.share(name, data)
+            self._scratch_nodes.share(name, data)
 
-    def ask(self, home: str, request: Request) -> Any:
+    def ask(self, scratch_node: str, request: Request) -> Any:
         """See :class:`~dsort.runtime.base.Runtime`."""
         with self._on_ray():
-            return self._homes.ask(home, request)
+            return self._scratch_nodes.ask(scratch_node, request)
 
-    def tell(self, home: str, request: Request) -> None:
+    def tell(self, scratch_node: str, request: Request) -> None:
         """See :class:`~dsort.runtime.base.Runtime`."""
         with self._on_ray():
-            self._homes.tell(home, request)
+            self._scratch_nodes.tell(scratch_node, request)
 
     def check_directory(self, path: str, token: str) -> tuple[str, ...]:
         """See :class:`~dsort.runtime.base.Runtime`. Only nodes that can host workers are asked."""
@@ -229,37 +232,37 @@ class RayRuntime:
             yield from self._crew.run(tasks, workers_max)
 
     def close(self, *, keep_scratch: bool = False) -> None:
-        """Kill all actors, remove the homes, and leave Ray as it was found."""
+        """Kill all actors, remove the scratch nodes, and leave Ray as it was found."""
         job, self._job = self._job, None
         if job is not None and not self._is_own and ray.is_initialized():
-            homes, crew = job
+            scratch_nodes, crew = job
             with contextlib.suppress(RayError, ConnectionError):
-                homes.close(crew.kill(), keep=keep_scratch)
-        if self._stay is not None:
-            self._stay.close()
+                scratch_nodes.close(crew.kill(), keep=keep_scratch)
+        if self._session is not None:
+            self._session.close()
         if job is not None and self._is_own and not keep_scratch:
             remove_scratch(self._scratch)
 
     @property
     def _is_own(self) -> bool:
-        return self._stay is not None and self._stay.directory is not None
+        return self._session is not None and self._session.directory is not None
 
     @property
-    def _homes(self) -> RayHomes:
+    def _scratch_nodes(self) -> RayScratchNodes:
         assert self._job is not None, "the job has started"
         return self._job[0]
 
     @property
-    def _crew(self) -> RayCrew:
+    def _crew(self) -> RayWorkers:
         assert self._job is not None, "the job has started"
         return self._job[1]
 
     @contextlib.contextmanager
     def _on_ray(self) -> Iterator[None]:
-        """The body needs Ray, and what Ray raises in it is told in our words."""
-        if self._stay is not None:
+        """Wait for Ray, then run the body. Ray's errors in it become dsort's."""
+        if self._session is not None:
             limit_s = BEGIN_SECONDS_MAX if self._is_own else JOIN_SECONDS_MAX
-            error = self._stay.wait(self._stop, seconds_max=limit_s)
+            error = self._session.wait(self._stop, seconds_max=limit_s)
             if error is not None:
                 raise explain(error, self._address) from error
         try:
@@ -269,7 +272,7 @@ class RayRuntime:
                 f"Ray failed: {first_line(error)}", hint="look at Ray's own logs"
             ) from error
 
-    def _prepare(self, setup: WorkerSetup) -> tuple[RayHomes, RayCrew]:
+    def _prepare(self, setup: WorkerSetup) -> tuple[RayScratchNodes, RayWorkers]:
         """All that launches workers and agents, none of which is there yet."""
         worker_class, agent_class = _actor_classes()
         alone = self.nodes() == 1
@@ -299,16 +302,18 @@ class RayRuntime:
         def launch_worker(number: int) -> Any:
             return workers.remote(packed, number, prefix)
 
-        def launch_agent(node_id: str, seat: str) -> Any:
+        def launch_agent(node_id: str, node_slot: str) -> Any:
             pinned = NodeAffinitySchedulingStrategy(node_id, soft=False)
-            options = agents.options(name=agent_name(prefix, seat), scheduling_strategy=pinned)
+            options = agents.options(name=agent_name(prefix, node_slot), scheduling_strategy=pinned)
             return options.remote(
-                setup.scratch, seat, home_owner(setup.job_id, setup.output_uri), alone
+                setup.scratch, node_slot, scratch_owner(setup.job_id, setup.output_uri), alone
             )
 
-        homes = RayHomes(launch_agent, self._stop)
+        scratch_nodes = RayScratchNodes(launch_agent, self._stop)
         first = setup.first_worker
-        return homes, RayCrew(launch_worker, homes, self._stop, self._no_room, first)
+        return scratch_nodes, RayWorkers(
+            launch_worker, scratch_nodes, self._stop, self._no_room, first
+        )
 
     def _no_room(self, waited_seconds: int) -> WorkerLostError:
         free = int(ray.available_resources().get("CPU", 0))
@@ -357,7 +362,7 @@ def _is_alive(node: Mapping[str, Any]) -> bool:
     return any(each["NodeID"] == node["NodeID"] and each["Alive"] for each in ray.nodes())
 
 
-def _begin(address: str | None, cpus: int, needs: Needs) -> RayStay | None:
+def _begin(address: str | None, cpus: int, needs: Needs) -> RaySession | None:
     """Begin to join a Ray, or to start one; None: there is one."""
     check_ray_version(ray.__version__)
     if address is not None:
@@ -379,7 +384,7 @@ def _begin(address: str | None, cpus: int, needs: Needs) -> RayStay | None:
     )
 
 
-def _start(cpus: int) -> RayStay:
+def _start(cpus: int) -> RaySession:
     """Begin to start a Ray on loopback."""
 
     def init(**arguments: Any) -> None:

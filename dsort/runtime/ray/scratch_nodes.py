@@ -1,13 +1,14 @@
-"""The scratch nodes of a job on Ray: on each node with workers an agent holds the scratch directory
-and answers requests for what is in it, from the coordinator and from workers of other nodes.
+"""The scratch nodes of a job on Ray.
 
-Ids are made here, so that whoever knows the id of a scratch node finds its agent:
+On each node with workers an agent holds the scratch directory. It answers requests for what is in
+it, from the coordinator and from workers of other nodes. Ids are made here, so that whoever knows
+the id of a scratch node finds its agent:
 
-``seat``     ``<node id>``, or ``<node id>-<n>`` for the home that was made after ``n`` were lost
-             there. The name of its directory in the job's scratch directory.
-``home id``  ``<token>@<seat>``; the token is in the directory.
-``agent``    ``dsort-<job id>-<attempt>-<seat>``, in Ray's namespace ``dsort``. ``attempt`` is
-             another for each runtime: the agents of a coordinator that died may still be there.
+``node_slot``  ``<node id>``, or ``<node id>-<n>`` for the scratch that was made after ``n`` were
+               lost there. Names the directory in the job's scratch directory.
+``scratch id`` ``<token>@<node_slot>``; the token is in the directory.
+``agent``      ``dsort-<job id>-<attempt>-<node_slot>``, in Ray's namespace ``dsort``. Each runtime
+               has another ``attempt``: agents of a coordinator that died may still be there.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from dsort.runtime.base import reply
 from dsort.runtime.ray.library import LOST_ERRORS, GetTimeoutError, RayError, RayTaskError, ray
 from dsort.runtime.ray.messages import bug, first_line, located, node_words
 from dsort.scratch.index import IndexStore
-from dsort.scratch.nodes import Request, make_home, open_home
+from dsort.scratch.nodes import Request, make_scratch, open_scratch
 from dsort.stopping import StopFlag
 
 __all__ = [
@@ -38,13 +39,13 @@ __all__ = [
     "NAMESPACE",
     "NodeAgent",
     "RayExchange",
-    "RayHomes",
+    "RayScratchNodes",
     "agent_name",
-    "late_home",
-    "lost_home",
+    "late_scratch",
+    "lost_scratch",
     "node_of",
+    "node_slot_of",
     "remove_scratch",
-    "seat_of",
     "token_of",
 ]
 
@@ -55,65 +56,65 @@ AGENT_THREADS = 4
 WORKERS_END_SECONDS_MAX = 5
 
 
-def agent_name(prefix: str, seat: str) -> str:
-    """The agent that has ``seat``; ``prefix``: job and attempt."""
-    return f"dsort-{prefix}-{seat}"
+def agent_name(prefix: str, node_slot: str) -> str:
+    """The agent that has ``node_slot``; ``prefix``: job and attempt."""
+    return f"dsort-{prefix}-{node_slot}"
 
 
-def node_of(seat: str) -> str:
-    """The node id of a seat."""
-    return seat.partition("-")[0]
+def node_of(node_slot: str) -> str:
+    """The node id of a node slot."""
+    return node_slot.partition("-")[0]
 
 
-def seat_of(home: str) -> str:
-    """The seat of a home, by its id."""
-    return home.rpartition("@")[2]
+def node_slot_of(scratch_node: str) -> str:
+    """The node slot of a scratch node, by its id."""
+    return scratch_node.rpartition("@")[2]
 
 
-def token_of(home: str) -> str:
-    """What tells the directory of a home from any other at its seat."""
-    return home.rpartition("@")[0]
+def token_of(scratch_node: str) -> str:
+    """What tells the directory of a scratch node from any other at its node slot."""
+    return scratch_node.rpartition("@")[0]
 
 
 class NodeAgent:
-    """The home at ``seat`` of the job's ``scratch`` directory, and who answers for it.
+    """The scratch node at ``node_slot`` of the job's ``scratch`` directory, and who answers for it.
 
     Ray may make it again, in a new process in place of one that died. ``address``: what errors name
     the node by; None: there is no other.
     """
 
     def __init__(
-        self, scratch: str, seat: str, owner: Mapping[str, str], address: str | None
+        self, scratch: str, node_slot: str, owner: Mapping[str, str], address: str | None
     ) -> None:
-        node_id = node_of(seat)
+        node_id = node_of(node_slot)
         node = node_words(socket.gethostname(), address, node_id) if address else ""
         self._where = f"node {node}" if node else ""
-        self._directory = Path(scratch) / seat
+        self._directory = Path(scratch) / node_slot
         self._store: IndexStore | None = None
-        self._home = ""
+        self._scratch_node = ""
         self._error: DsortError | None = None
         for other in self._directory.parent.glob(f"{node_id}*"):
             if other != self._directory:  # lost: what was in it is made again
                 shutil.rmtree(other, ignore_errors=True)
         try:
-            token = make_home(self._directory, owner)
-            self._store = IndexStore(open_home(self._directory, token))
-            self._home = f"{token}@{seat}"
+            token = make_scratch(self._directory, owner)
+            self._store = IndexStore(open_scratch(self._directory, token))
+            self._scratch_node = f"{token}@{node_slot}"
         except DsortError as error:
             self._error = located(error, self._where)
 
     def open(self, files: Mapping[str, bytes]) -> tuple[str, DsortError | None]:
-        """The id of this home, or why there can be none. ``files``: what was shared until now."""
+        """The id of this scratch node, or why there is none. ``files``: those shared until now."""
         error = self._error
         for name, data in files.items():
             if error is None and self._store is not None and not self._store.scratch.has(name):
                 error = self.store(name, data)
-        return self._home, error
+        return self._scratch_node, error
 
-    def answer(self, home: str, request: Request) -> tuple[Any, DsortError | None]:
+    def answer(self, scratch_node: str, request: Request) -> tuple[Any, DsortError | None]:
         """The answer to ``request``, or the error that it ended with."""
-        if home != self._home or self._store is None:
-            return None, ScratchLostError(home, f"scratch {home} is gone")
+        if scratch_node != self._scratch_node or self._store is None:
+            return None, ScratchLostError(scratch_node, f"scratch {scratch_node} is gone")
         answer, error = reply(request, self._store)
         return answer, error and located(error, self._where)
 
@@ -128,7 +129,7 @@ class NodeAgent:
         return None
 
     def close(self, workers: Sequence[int], keep: bool) -> None:
-        """Wait for the ``workers`` of this node, which were told to end, to be gone (process ids),
+        """Wait until the ``workers`` of this node (process ids), which are being ended, are gone,
         and remove the job's scratch unless ``keep``."""
         ending = []
         for pid in workers:
@@ -160,29 +161,32 @@ class RayExchange:
         self._prefix = prefix
         self._agents: dict[str, Any] = {}
 
-    def begin(self, home: str, request: Request) -> Callable[[], Any]:
+    def begin(self, scratch_node: str, request: Request) -> Callable[[], Any]:
         """See :class:`~dsort.scratch.nodes.Exchange`."""
-        agent = self._agents.get(home)
+        agent = self._agents.get(scratch_node)
         if agent is None:
             try:
-                agent = ray.get_actor(agent_name(self._prefix, seat_of(home)), namespace=NAMESPACE)
+                agent = ray.get_actor(
+                    agent_name(self._prefix, node_slot_of(scratch_node)), namespace=NAMESPACE
+                )
             except ValueError as unknown:
-                raise lost_home(home) from unknown
-            self._agents[home] = agent
-        return partial(self._finish, home, agent.answer.remote(home, request))
+                raise lost_scratch(scratch_node) from unknown
+            self._agents[scratch_node] = agent
+        return partial(self._finish, scratch_node, agent.answer.remote(scratch_node, request))
 
-    def _finish(self, home: str, reference: Any) -> Any:
+    def _finish(self, scratch_node: str, reference: Any) -> Any:
         try:
             answer, error = ray.get(reference, timeout=ANSWER_SECONDS_MAX)
         except LOST_ERRORS as lost:
-            raise lost_home(home) from lost
+            raise lost_scratch(scratch_node) from lost
         except GetTimeoutError as late:
-            raise late_home(seat_of(home)) from late
+            raise late_scratch(node_slot_of(scratch_node)) from late
         except RayTaskError as raised:
-            raise InvariantError(f"node {seat_of(home)} failed:\n{raised}") from raised
+            raise InvariantError(f"node {node_slot_of(scratch_node)} failed:\n{raised}") from raised
         except RayError as failed:
             raise WorkerLostError(
-                f"Ray failed to bring an answer of node {seat_of(home)}: {first_line(failed)}",
+                f"Ray failed to bring an answer of node {node_slot_of(scratch_node)}: "
+                f"{first_line(failed)}",
                 hint="look at Ray's own logs",
             ) from failed
         if error is not None:
@@ -190,17 +194,19 @@ class RayExchange:
         return answer
 
 
-def lost_home(home: str) -> ScratchLostError:
-    """What a home that cannot be asked any more is told with."""
+def lost_scratch(scratch_node: str) -> ScratchLostError:
+    """The error for a scratch node that is gone."""
     return ScratchLostError(
-        home, f"the scratch on node {seat_of(home)} is lost", hint="look at the node"
+        scratch_node,
+        f"the scratch on node {node_slot_of(scratch_node)} is lost",
+        hint="look at the node",
     )
 
 
-def late_home(seat: str) -> WorkerLostError:
-    """What a home is told with that is there, and does not answer."""
+def late_scratch(node_slot: str) -> WorkerLostError:
+    """The error for a scratch node that is there but did not answer in time."""
     return WorkerLostError(
-        f"node {seat} gave no answer in {ANSWER_SECONDS_MAX} seconds",
+        f"node {node_slot} gave no answer in {ANSWER_SECONDS_MAX} seconds",
         hint="is it overloaded, or its disk broken?",
     )
 
@@ -209,21 +215,22 @@ TICK_S = 0.1
 CLOSE_SECONDS_MAX = 30
 
 Launch = Callable[[str, str], Any]
-"""Starts the agent of (node id, seat)."""
+"""Starts the agent of (node id, node slot)."""
 
 
 @dataclass(slots=True, eq=False)
 class _Agent:
-    """``told``: reference to its home and what is wrong with it; ``home``: "" until it is known."""
+    """``opened``: reference to the id of its scratch node and the error, if it could not be made;
+    ``scratch_node``: that id, "" until it is known."""
 
     actor: Any
-    seat: str
-    told: Any
-    home: str = ""
+    node_slot: str
+    opened: Any
+    scratch_node: str = ""
 
 
-class RayHomes:
-    """Agents by node. ``on_lost`` is told the node of a home that is used no more."""
+class RayScratchNodes:
+    """Agents by node. ``on_lost`` is called with the node id of scratch that is lost."""
 
     def __init__(self, launch: Launch, stop: StopFlag) -> None:
         self._launch = launch
@@ -236,47 +243,47 @@ class RayHomes:
     def __len__(self) -> int:
         return len(self._agents)
 
-    def told(self, node_id: str) -> Any:
-        """Reference to what the agent of a node says of its home; it is started if there is
-        none."""
+    def scratch_ref(self, node_id: str) -> Any:
+        """A reference to the id of the scratch node on ``node_id``, and to the error if there is
+        none. Starts the agent if there is none."""
         agent = self._agents.get(node_id)
         if agent is None:
             losses = self._losses.get(node_id, 0)
-            seat = f"{node_id}-{losses}" if losses else node_id
-            actor = self._launch(node_id, seat)
-            told = actor.open.remote(list(self._files), *self._files.values())
-            agent = self._agents[node_id] = _Agent(actor, seat, told)
-        return agent.told
+            node_slot = f"{node_id}-{losses}" if losses else node_id
+            actor = self._launch(node_id, node_slot)
+            opened = actor.open.remote(list(self._files), *self._files.values())
+            agent = self._agents[node_id] = _Agent(actor, node_slot, opened)
+        return agent.opened
 
     def wait(self) -> None:
-        """Wait for all homes. Raises why there can be none on some node."""
+        """Wait for all scratch nodes. Raises why there can be none on some node."""
         for agent in list(self._agents.values()):
             try:
-                agent.home, error = self._take(agent, agent.told)
+                agent.scratch_node, error = self._take(agent, agent.opened)
             except ScratchLostError:
                 continue
             if error is not None:
                 raise error
 
-    def home_on(self, node_id: str) -> str:
-        """The home on a node, "" if it is not there (yet)."""
+    def scratch_on(self, node_id: str) -> str:
+        """The scratch node on a node, "" if it is not there (yet)."""
         agent = self._agents.get(node_id)
         if agent is None:
             return ""
-        if not agent.home and ray.wait([agent.told], timeout=0)[0]:
+        if not agent.scratch_node and ray.wait([agent.opened], timeout=0)[0]:
             try:
-                agent.home, _ = ray.get(agent.told)
+                agent.scratch_node, _ = ray.get(agent.opened)
             except RayError:
                 self._forget(agent)
-        return agent.home
+        return agent.scratch_node
 
-    def homes(self) -> tuple[str, ...]:
+    def scratch_nodes(self) -> tuple[str, ...]:
         """See :class:`~dsort.runtime.base.Runtime`."""
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         for node_id, agent in list(self._agents.items()):
             if node_id not in alive:
                 self._forget(agent)
-        return tuple(filter(None, map(self.home_on, list(self._agents))))
+        return tuple(filter(None, map(self.scratch_on, list(self._agents))))
 
     def share(self, name: str, data: bytes) -> None:
         """See :class:`~dsort.runtime.base.Runtime`. Agents that are still starting take it next."""
@@ -291,32 +298,32 @@ class RayHomes:
             if error is not None:
                 raise error
 
-    def ask(self, home: str, request: Request) -> Any:
+    def ask(self, scratch_node: str, request: Request) -> Any:
         """See :class:`~dsort.runtime.base.Runtime`."""
-        agent = self._find(home)
+        agent = self._find(scratch_node)
         if agent is None:
-            raise lost_home(home)
-        answer, error = self._take(agent, agent.actor.answer.remote(home, request))
+            raise lost_scratch(scratch_node)
+        answer, error = self._take(agent, agent.actor.answer.remote(scratch_node, request))
         if error is not None:
             raise error
         return answer
 
-    def tell(self, home: str, request: Request) -> None:
+    def tell(self, scratch_node: str, request: Request) -> None:
         """See :class:`~dsort.runtime.base.Runtime`."""
-        agent = self._find(home)
+        agent = self._find(scratch_node)
         if agent is not None:
-            agent.actor.answer.remote(home, request)
+            agent.actor.answer.remote(scratch_node, request)
 
-    def lose(self, home: str) -> None:
-        """``home`` is used no more, even if it was there: somebody could not reach it, and what it
-        has is made again. Another one is made on its node if that is there."""
-        agent = self._find(home)
+    def lose(self, scratch_node: str) -> None:
+        """Use ``scratch_node`` no more, even if it is there: a worker could not reach it, and its
+        content is made again. If its node is there, the node gets another one."""
+        agent = self._find(scratch_node)
         if agent is not None:
             self._forget(agent)
 
     def close(self, workers: Mapping[str, Sequence[int]], *, keep: bool) -> None:
-        """End all agents, and remove their homes unless ``keep``. ``workers``: process ids by node,
-        which were told to end."""
+        """End all agents, and remove their scratch unless ``keep``. ``workers``: the processes that
+        are being ended, by node."""
         agents, self._agents = self._agents, {}
         ends = [
             agent.actor.close.remote(list(workers.get(node_id, ())), keep)
@@ -327,13 +334,13 @@ class RayHomes:
         for agent in agents.values():
             ray.kill(agent.actor)
 
-    def _find(self, home: str) -> _Agent | None:
-        seat = seat_of(home)
-        agent = self._agents.get(node_of(seat))
-        return agent if agent is not None and agent.seat == seat else None
+    def _find(self, scratch_node: str) -> _Agent | None:
+        node_slot = node_slot_of(scratch_node)
+        agent = self._agents.get(node_of(node_slot))
+        return agent if agent is not None and agent.node_slot == node_slot else None
 
     def _forget(self, agent: _Agent) -> None:
-        node_id = node_of(agent.seat)
+        node_id = node_of(agent.node_slot)
         if self._agents.get(node_id) is agent:
             del self._agents[node_id]
             self._losses[node_id] = self._losses.get(node_id, 0) + 1
@@ -348,13 +355,13 @@ class RayHomes:
             if ray.wait([reference], timeout=TICK_S)[0]:
                 break
             if time.monotonic() > end_s:
-                raise late_home(agent.seat)
+                raise late_scratch(agent.node_slot)
         try:
             return ray.get(reference)
         except LOST_ERRORS as lost:
             if getattr(lost, "actor_init_failed", False):
-                raise bug(lost, f"the agent of node {node_of(agent.seat)}") from lost
+                raise bug(lost, f"the agent of node {node_of(agent.node_slot)}") from lost
             self._forget(agent)
-            raise lost_home(agent.home or f"@{agent.seat}") from lost
+            raise lost_scratch(agent.scratch_node or f"@{agent.node_slot}") from lost
         except RayTaskError as raised:
-            raise bug(raised, f"the agent of node {node_of(agent.seat)}") from raised
+            raise bug(raised, f"the agent of node {node_of(agent.node_slot)}") from raised

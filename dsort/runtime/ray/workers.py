@@ -16,14 +16,14 @@ from dsort.errors import DsortError, WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, answer, describe, next_for
 from dsort.runtime.ray.library import LOST_ERRORS, RayError, RayTaskError, ray
 from dsort.runtime.ray.messages import bug, cause, located, node_words
-from dsort.runtime.ray.scratch_nodes import RayHomes, seat_of, token_of
+from dsort.runtime.ray.scratch_nodes import RayScratchNodes, node_slot_of, token_of
 from dsort.scratch.index import IndexStore
-from dsort.scratch.nodes import Exchange, Homes, open_home
+from dsort.scratch.nodes import Exchange, ScratchNodes, open_scratch
 from dsort.stopping import StopFlag
-from dsort.workers.tasks import HomeLost, Task, TaskDone, WorkerSetup
+from dsort.workers.tasks import ScratchLost, Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
 
-__all__ = ["Place", "RayCrew", "RayWorker"]
+__all__ = ["Place", "RayWorker", "RayWorkers"]
 
 START_SECONDS_MAX = 120
 KILL_SECONDS_MAX = 5
@@ -37,8 +37,8 @@ a node may go with many."""
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One try at a task. Its answer is told by the reference it was asked with, so that none to an
-    older attempt can be taken for it."""
+    """One try at a task. Its answer has the reference that the task was sent with, so that no
+    answer to an older attempt is taken for it."""
 
     task: Task
     tries: int
@@ -46,13 +46,13 @@ class _Attempt:
 
 @dataclass(slots=True, eq=False)
 class _Host:
-    """One actor. ``place`` and ``home``: None and "" as long as they are not known; ``is_ready``:
+    """One actor. ``place``: None, and ``scratch_node``: "", until they are known; ``is_ready``:
     it has said so, and no other was lost since; ``attempt``: what it is doing."""
 
     actor: Any
     number: int
     place: Place | None = None
-    home: str = ""
+    scratch_node: str = ""
     is_ready: bool = False
     attempt: _Attempt | None = None
 
@@ -60,7 +60,7 @@ class _Host:
         return f"worker {self.number}" + (f" on node {self.place.node}" if self.place else "")
 
 
-class RayCrew:
+class RayWorkers:
     """Workers, each an actor that ``launch`` makes with its number; the first is ``number``.
 
     ``no_room``: why there may be none, after so many seconds of waiting.
@@ -69,20 +69,20 @@ class RayCrew:
     def __init__(
         self,
         launch: Callable[[int], Any],
-        homes: RayHomes,
+        scratch_nodes: RayScratchNodes,
         stop: StopFlag,
         no_room: Callable[[int], WorkerLostError],
         number: int,
     ) -> None:
         self._make = launch
-        self._homes = homes
+        self._scratch_nodes = scratch_nodes
         self._stop = stop
         self._no_room = no_room
         self._number = number
         self._lost = 0
         self._hosts: list[_Host] = []
         self._asked: dict[Any, _Host] = {}  # by the reference to an answer, at most one a host
-        homes.on_lost = self._kill_on
+        scratch_nodes.on_lost = self._kill_on
 
     def launch(self) -> None:
         """One more worker."""
@@ -113,7 +113,7 @@ class RayCrew:
                 self.wait()
             for host in self._hosts:
                 if waiting and busy < limit and host.is_ready and not host.attempt:
-                    at = next_for(host.home, waiting)
+                    at = next_for(host.scratch_node, waiting)
                     host.attempt = waiting[at]
                     del waiting[at]
                     self._asked[host.actor.do.remote(host.attempt.task)] = host
@@ -124,8 +124,8 @@ class RayCrew:
             attempt, heard.attempt = heard.attempt, None
             busy -= attempt is not None
             done = self._hear(reference, heard, attempt, waiting)
-            if isinstance(done, HomeLost):
-                self._homes.lose(done.home)
+            if isinstance(done, ScratchLost):
+                self._scratch_nodes.lose(done.node)
             if attempt is not None and done is not None:
                 yield attempt.task, done
 
@@ -171,14 +171,15 @@ class RayCrew:
                 waiting.append(_Attempt(attempt.task, attempt.tries + 1))
             return None
         if error is not None:
-            raise located(error, str(host)) if len(self._homes) > 1 else error
+            raise located(error, str(host)) if len(self._scratch_nodes) > 1 else error
         if attempt is not None:
             return done  # type: ignore[no-any-return]
         if isinstance(done, Place):
             host.place = done
-            self._asked[host.actor.begin.remote(self._homes.told(done.node_id))] = host
+            scratch_ref = self._scratch_nodes.scratch_ref(done.node_id)
+            self._asked[host.actor.begin.remote(scratch_ref)] = host
         else:
-            host.home, host.is_ready = done, True
+            host.scratch_node, host.is_ready = done, True
         return None
 
     def _replace(self, host: _Host, attempt: _Attempt | None, died: Exception) -> None:
@@ -209,7 +210,7 @@ class RayCrew:
                 self._ask_whether_ready(host)
 
     def _kill_on(self, node_id: str) -> None:
-        """Kill the workers of a node whose home is lost, so that they are replaced."""
+        """Kill the workers of a node whose scratch node is lost, so that they are replaced."""
         there = [host for host in self._hosts if host.place and host.place.node_id == node_id]
         for host in there:
             ray.kill(host.actor)
@@ -228,7 +229,7 @@ class Place:
 class RayWorker:
     """A worker whose errors are answers: those that it raised, Ray would wrap.
 
-    It is made in two steps, for only where it has landed can it be given a home.
+    It is made in two steps, for only where it has landed can it be given a scratch node.
     """
 
     def __init__(self, setup: WorkerSetup, number: int, exchange: Exchange) -> None:
@@ -237,28 +238,30 @@ class RayWorker:
         self._number = number
         self._exchange = exchange
         self._worker: Worker | None = None
-        self._home = ""
+        self._scratch_node = ""
 
     def where(self, address: str, node_id: str) -> Place:
         """Where it is."""
         return Place(node_words(socket.gethostname(), address, node_id), node_id, os.getpid())
 
-    def begin(self, told: tuple[str, DsortError | None]) -> tuple[str, DsortError | None]:
-        """Its home, or why it cannot work. ``told``: what the agent of its node said of the home
-        there. May be asked again; the home stays the same."""
-        home, error = told
+    def begin(self, opened: tuple[str, DsortError | None]) -> tuple[str, DsortError | None]:
+        """The id of its scratch node, or the error that keeps it from working. ``opened``: what the
+        agent of its node answered. May be called again; the scratch node stays the same."""
+        scratch_node, error = opened
         if self._worker is not None:
-            return self._home, None
+            return self._scratch_node, None
         if error is not None:
             return "", error
-        directory = Path(self._setup.scratch) / seat_of(home)
+        directory = Path(self._setup.scratch) / node_slot_of(scratch_node)
         try:
-            store = IndexStore(open_home(directory, token_of(home)))
-            self._worker = Worker(self._setup, self._number, Homes(home, store, self._exchange))
+            store = IndexStore(open_scratch(directory, token_of(scratch_node)))
+            self._worker = Worker(
+                self._setup, self._number, ScratchNodes(scratch_node, store, self._exchange)
+            )
         except DsortError as failed:
             return "", failed
-        self._home = home
-        return home, None
+        self._scratch_node = scratch_node
+        return scratch_node, None
 
     def do(self, task: Task) -> tuple[TaskDone | None, DsortError | None]:
         """The answer to ``task``, or the error that the job ends with."""

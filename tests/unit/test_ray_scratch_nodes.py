@@ -1,5 +1,5 @@
-"""Homes on Ray without Ray: which nodes may have one, what its agent answers, and what becomes of a
-question that is not answered."""
+"""Scratch nodes on Ray, without a cluster: which nodes may have one, what its agent answers, and
+what becomes of a request that is not answered."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from dsort.runtime.ray.scratch_nodes import (
     ANSWER_SECONDS_MAX,
     NodeAgent,
     RayExchange,
-    RayHomes,
+    RayScratchNodes,
     agent_name,
     node_of,
-    seat_of,
+    node_slot_of,
 )
 from dsort.stopping import StopFlag
 from tests.support.traps import FileBytes
@@ -117,7 +117,7 @@ def agent(tmp_path: Path) -> NodeAgent:
     return agent
 
 
-def home_of(agent: NodeAgent) -> str:
+def scratch_node_of(agent: NodeAgent) -> str:
     return agent.open({})[0]
 
 
@@ -172,38 +172,44 @@ def test_an_agent_made_again_has_the_same_home_and_keeps_newer_files(
 ) -> None:
     agent.store("shared", b"newer")
     again = NodeAgent(str(tmp_path / "scratch"), "n1", OWNER, None)
-    assert again.open({"shared": b"data", "other": b"o"}) == (home_of(agent), None)
+    assert again.open({"shared": b"data", "other": b"o"}) == (scratch_node_of(agent), None)
     for name, data in (("shared", b"newer"), ("other", b"o")):
-        assert again.answer(home_of(agent), FileBytes(name)) == (data, None)
+        assert again.answer(scratch_node_of(agent), FileBytes(name)) == (data, None)
 
 
 def test_a_home_made_after_a_loss_is_another_and_takes_its_room(
     agent: NodeAgent, tmp_path: Path
 ) -> None:
     other = NodeAgent(str(tmp_path / "scratch"), "n1-1", OWNER, None)
-    assert home_of(other) != home_of(agent)
-    assert node_of(seat_of(home_of(other))) == node_of(seat_of(home_of(agent))) == "n1"
+    assert scratch_node_of(other) != scratch_node_of(agent)
+    assert (
+        node_of(node_slot_of(scratch_node_of(other)))
+        == node_of(node_slot_of(scratch_node_of(agent)))
+        == "n1"
+    )
     assert [path.name for path in (tmp_path / "scratch").iterdir()] == ["n1-1"]
-    answer, error = other.answer(home_of(agent), FileBytes("shared"))
+    answer, error = other.answer(scratch_node_of(agent), FileBytes("shared"))
     assert (answer, type(error)) == (None, ScratchLostError)
 
 
 def test_errors_name_the_node_where_there_is_more_than_one(
     agent: NodeAgent, tmp_path: Path
 ) -> None:
-    _, error = agent.answer(home_of(agent), FileBytes("missing"))
+    _, error = agent.answer(scratch_node_of(agent), FileBytes("missing"))
     assert isinstance(error, ObjectNotFoundError)
     assert "(10.0.0.5, n1))" in error.message
     alone = NodeAgent(str(tmp_path / "scratch"), "n1", OWNER, None)
-    _, error = alone.answer(home_of(agent), FileBytes("missing"))
+    _, error = alone.answer(scratch_node_of(agent), FileBytes("missing"))
     assert error is not None
     assert "n1)" not in error.message
 
 
 def test_where_there_can_be_no_home_the_node_is_named(tmp_path: Path) -> None:
     (tmp_path / "scratch").touch()
-    home, error = NodeAgent(str(tmp_path / "scratch"), "n1", OWNER, "10.0.0.5").open({"a": b""})
-    assert home == ""
+    scratch_node, error = NodeAgent(str(tmp_path / "scratch"), "n1", OWNER, "10.0.0.5").open(
+        {"a": b""}
+    )
+    assert scratch_node == ""
     assert isinstance(error, StorageError)
     assert "10.0.0.5" in error.message
 
@@ -213,7 +219,7 @@ def test_the_end_of_a_home_is_the_end_of_all_scratch_unless_it_is_kept(
 ) -> None:
     (tmp_path / "scratch" / "of-a-node-that-is-gone").mkdir()
     agent.close([], keep=True)
-    assert agent.answer(home_of(agent), FileBytes("shared")) == (b"data", None)
+    assert agent.answer(scratch_node_of(agent), FileBytes("shared")) == (b"data", None)
     agent.close([], keep=False)
     assert list(tmp_path.iterdir()) == []
 
@@ -237,20 +243,22 @@ def test_errors_of_a_place_say_where(error: DsortError, shown: str) -> None:
 def test_a_worker_asks_the_agent_that_has_the_home(agent: NodeAgent, ray: Ray) -> None:
     ray.agents[agent_name("job-1-x", "n1")] = actor_of(agent)
     exchange = RayExchange("job-1-x")
-    assert exchange.begin(home_of(agent), FileBytes("shared"))() == b"data"
+    assert exchange.begin(scratch_node_of(agent), FileBytes("shared"))() == b"data"
     ray.agents.clear()
-    assert exchange.begin(home_of(agent), FileBytes("shared"))() == b"data", "it is known by now"
+    assert exchange.begin(scratch_node_of(agent), FileBytes("shared"))() == b"data", (
+        "it is known by now"
+    )
     with pytest.raises(ObjectNotFoundError, match="missing"):
-        exchange.begin(home_of(agent), FileBytes("missing"))()
+        exchange.begin(scratch_node_of(agent), FileBytes("missing"))()
 
 
 @pytest.mark.usefixtures("ray")
-def test_a_home_without_an_agent_is_lost() -> None:
+def test_a_scratch_node_without_an_agent_is_lost() -> None:
     exchange = RayExchange("job-1-x")
-    for home in ("token@n1", "nonsense"):
+    for scratch_node in ("token@n1", "nonsense"):
         with pytest.raises(ScratchLostError) as caught:
-            exchange.begin(home, FileBytes("shared"))
-        assert caught.value.home == home
+            exchange.begin(scratch_node, FileBytes("shared"))
+        assert caught.value.node == scratch_node
 
 
 @pytest.mark.parametrize(
@@ -270,7 +278,7 @@ def test_what_ray_raises_is_told_with_the_node(
     agent: NodeAgent, ray: Ray, error: Exception, told: type[Exception], words: str
 ) -> None:
     ray.agents[agent_name("job-1-x", "n1")] = actor_of(agent)
-    ask = RayExchange("job-1-x").begin(home_of(agent), FileBytes("shared"))
+    ask = RayExchange("job-1-x").begin(scratch_node_of(agent), FileBytes("shared"))
     ray.error = error
     with pytest.raises(told) as caught:
         ask()
@@ -294,11 +302,11 @@ class Cluster(Ray):
         super().__init__(alive={"n1": True, "n2": True})
         self._scratch = scratch
         self.lost_on: list[str] = []
-        self.homes = RayHomes(self.launch, stop)
-        self.homes.on_lost = self.lost_on.append
+        self.scratch_nodes = RayScratchNodes(self.launch, stop)
+        self.scratch_nodes.on_lost = self.lost_on.append
 
-    def launch(self, node_id: str, seat: str) -> Any:
-        return actor_of(NodeAgent(str(self._scratch / node_id), seat, OWNER, node_id))
+    def launch(self, node_id: str, node_slot: str) -> Any:
+        return actor_of(NodeAgent(str(self._scratch / node_id), node_slot, OWNER, node_id))
 
 
 @pytest.fixture
@@ -309,41 +317,46 @@ def cluster(tmp_path: Path, stop: StopFlag, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_file_is_shared_with_homes_that_come_later(cluster: Cluster) -> None:
-    cluster.homes.told("n1")
-    cluster.homes.wait()
-    cluster.homes.share("shared", b"data")
-    cluster.homes.told("n2")
-    homes = cluster.homes.homes()
-    assert [seat_of(home) for home in homes] == ["n1", "n2"]
-    assert [cluster.homes.ask(home, FileBytes("shared")) for home in homes] == [b"data"] * 2
+    cluster.scratch_nodes.told("n1")
+    cluster.scratch_nodes.wait()
+    cluster.scratch_nodes.share("shared", b"data")
+    cluster.scratch_nodes.told("n2")
+    scratch_nodes = cluster.scratch_nodes.scratch_nodes()
+    assert [node_slot_of(scratch_node) for scratch_node in scratch_nodes] == ["n1", "n2"]
+    assert [
+        cluster.scratch_nodes.ask(scratch_node, FileBytes("shared"))
+        for scratch_node in scratch_nodes
+    ] == [b"data"] * 2
 
 
 def test_a_home_that_somebody_could_not_reach_is_used_no_more(cluster: Cluster) -> None:
-    cluster.homes.told("n1")
-    (home,) = cluster.homes.homes()
-    cluster.homes.lose(home)
-    cluster.homes.lose(home)
+    cluster.scratch_nodes.told("n1")
+    (scratch_node,) = cluster.scratch_nodes.scratch_nodes()
+    cluster.scratch_nodes.lose(scratch_node)
+    cluster.scratch_nodes.lose(scratch_node)
     assert cluster.lost_on == ["n1"], "its workers are to be replaced, once"
     assert len(cluster.killed) == 1
     with pytest.raises(ScratchLostError):
-        cluster.homes.ask(home, FileBytes("x"))
-    cluster.homes.told("n1")
-    (again,) = cluster.homes.homes()
-    assert seat_of(again) == "n1-1"
-    cluster.homes.lose(home)
-    assert cluster.homes.homes() == (again,), "a late word about the old one does not matter"
+        cluster.scratch_nodes.ask(scratch_node, FileBytes("x"))
+    cluster.scratch_nodes.told("n1")
+    (again,) = cluster.scratch_nodes.scratch_nodes()
+    assert node_slot_of(again) == "n1-1"
+    cluster.scratch_nodes.lose(scratch_node)
+    assert cluster.scratch_nodes.scratch_nodes() == (again,), (
+        "a late word about the old one does not matter"
+    )
 
 
 def test_a_home_goes_with_its_node(cluster: Cluster) -> None:
     for node_id in cluster.alive:
-        cluster.homes.told(node_id)
-    first, second = cluster.homes.homes()
+        cluster.scratch_nodes.told(node_id)
+    first, second = cluster.scratch_nodes.scratch_nodes()
     cluster.alive["n1"] = False
-    assert cluster.homes.homes() == (second,)
+    assert cluster.scratch_nodes.scratch_nodes() == (second,)
     cluster.error = NodeDiedError("gone")
     with pytest.raises(ScratchLostError) as caught:
-        cluster.homes.ask(second, FileBytes("x"))
-    assert caught.value.home == second
-    assert cluster.homes.homes() == ()
+        cluster.scratch_nodes.ask(second, FileBytes("x"))
+    assert caught.value.scratch_node == second
+    assert cluster.scratch_nodes.scratch_nodes() == ()
     assert cluster.lost_on == ["n1", "n2"]
     assert first != second
