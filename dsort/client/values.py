@@ -1,17 +1,33 @@
-"""What a service answers, as frozen values. Fields that only a newer service knows are no error:
-``document`` has the answer as it came."""
+"""What a service answers: the models that it sends, as frozen values of Python.
+
+Fields that only a newer service knows are no error: ``document`` has the answer as it came. An
+error becomes the exception that the engine raised, a report the one that the engine returns.
+"""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import MISSING, FrozenInstanceError, fields
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SkipValidation,
+    ValidationError,
+    field_validator,
+)
 
 from dsort.client.problems import SIGNALS_FROM, error_of
 from dsort.errors import DsortError, JobStoppedError, ServiceError
 from dsort.job.events import JobReport, PlannedShard, PlanReport, ReactionCount
+from dsort.model.access import Me, ValidationView
+from dsort.model.base import Model
+from dsort.model.job import ProgressView, WholeJobView
+from dsort.model.report import PhaseView
+from dsort.model.schedule import RunView, ScheduleView
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -55,67 +71,60 @@ def known(kind: type[Value], document: Any, /, **made: Any) -> Value:
     return kind(**values)
 
 
-@dataclass(frozen=True, slots=True)
-class JobProgress:
-    """How far a job's phase is. ``share``: of the whole job, 0 to 1; None:
-    unknown. ``left_s``: what the phase still takes."""
+class _Value(Model):
+    """A frozen model. ``document``: the service's answer as it came, with all of its fields."""
 
-    phase: str
-    shards_done: int = 0
-    shards_total: int = 0
-    records_done: int = 0
-    bytes_done: int = 0
-    bytes_total: int = 0
-    elapsed_s: float = 0.0
-    share: float | None = None
-    bytes_per_s: float | None = None
-    left_s: float | None = None
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
+    document: Json = Field(default_factory=dict, repr=False, exclude=True)
 
-@dataclass(frozen=True, slots=True)
-class PhaseTotals:
-    """A phase that is over."""
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
-    phase: str
-    seconds: float = 0.0
-    shards: int = 0
-    records: int = 0
-    bytes: int = 0
+    @classmethod
+    def of(cls, document: Any) -> Self:
+        """The value that an answer describes; ``ServiceError`` if it describes none."""
+        if not isinstance(document, Mapping):
+            raise ServiceError(
+                f"the service answered {type(document).__name__}, not {cls.__name__}"
+            )
+        try:
+            return cls.model_validate({**document, "document": document})
+        except ValidationError as error:
+            raise _refusal(cls.__name__, error) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+def _refusal(kind: str, error: ValidationError) -> ServiceError:
+    wrong = [(".".join(map(str, each["loc"])), each) for each in error.errors()]
+    missing = [path for path, each in wrong if each["type"] == "missing"]
+    if missing:
+        return ServiceError(
+            f"the service's {kind} lacks {', '.join(missing)}",
+            hint="is it an older one? `dsort --version` tells ours",
+        )
+    said = "; ".join(f"{path}: {each['msg']}" for path, each in wrong)
+    return ServiceError(f"the service's {kind} is none: {said}")
+
+
+def _error(document: Any) -> Any:
+    return error_of(document) if isinstance(document, Mapping) and document else None
+
+
+def _result(document: Any) -> Any:
+    return report_of(document) if isinstance(document, Mapping) and document else None
+
+
+_Result = Annotated[JobReport | PlanReport | None, SkipValidation, BeforeValidator(_result)]
+
+
+class Job(WholeJobView, _Value):
     """A job of a service. ``spec`` and ``result`` are only there where one job was asked for."""
 
-    job_id: str
-    kind: str  # run | plan
-    state: str  # queued | running | finished | failed | stopped
-    stopping: bool = False
-    owner: str = ""
-    labels: tuple[str, ...] = ()
-    priority: int = 0
-    description: str = ""
-    input_uri: str = ""
-    output_uri: str = ""
-    schedule: str | None = None
-    due_at: datetime | None = None
-    created_at: datetime | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    queue_position: int | None = None
-    attempt: int = 0
-    phase: str | None = None
-    progress: JobProgress | None = None
-    phases: tuple[PhaseTotals, ...] = ()
-    warning_count: int = 0
-    stop_reason: str | None = None
-    error: DsortError | None = None
-    exit_code: int | None = None
-    host: str | None = None
-    unreadable: str | None = None  # what of it the service cannot read, and why
-    spec: Json | None = None
-    result: JobReport | PlanReport | None = None
-    document: Json = field(default_factory=dict, repr=False, compare=False)
+    kind: str  # type: ignore[assignment]  # a newer service may know more kinds and states
+    state: str  # type: ignore[assignment]
+    error: Annotated[DsortError | None, BeforeValidator(_error)] = None  # type: ignore[assignment]
+    spec: Json | None = None  # type: ignore[assignment]
+    result: _Result = None  # type: ignore[assignment]
 
     @property
     def ended(self) -> bool:
@@ -141,107 +150,42 @@ class Job:
         if self.state == "failed":
             raise ServiceError(f"job {self.job_id} failed; the service does not say why")
 
-    @classmethod
-    def of(cls, document: Any) -> Job:
-        """The job of a JobView."""
-        progress, error, result = (
-            _part(document, name) for name in ("progress", "error", "result")
-        )
-        return known(
-            cls,
-            document,
-            labels=tuple(_list(document, "labels")),
-            progress=known(JobProgress, progress) if progress else None,
-            phases=tuple(known(PhaseTotals, each) for each in _list(document, "phases")),
-            error=error_of(error) if error else None,
-            result=report_of(result) if result else None,
-            document=document,
-            **_times(document, "due_at", "created_at", "started_at", "ended_at"),
-        )
+
+class ScheduleRun(RunView, _Value):
+    """A time at which a schedule was due, and what came of it."""
+
+    outcome: str = ""  # type: ignore[assignment]  # submitted | skipped | refused | waiting
+    job_state: str | None = None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class Schedule(ScheduleView, _Value):
     """A schedule. ``document`` has all of its definition, in the words of the service; ``warnings``
     are only there where it is made or changed."""
 
-    name: str
-    owner: str = ""
-    paused: bool = False
-    created_at: datetime | None = None
-    changed_at: datetime | None = None
-    run_count: int = 0
-    next_times: tuple[datetime, ...] = ()
+    catch_up: str = ""  # type: ignore[assignment]
+    overlap: str = ""  # type: ignore[assignment]
     last_run: ScheduleRun | None = None
-    warnings: tuple[str, ...] = ()
-    document: Json = field(default_factory=dict, repr=False, compare=False)
 
+    @field_validator("last_run", mode="before")
     @classmethod
-    def of(cls, document: Any) -> Schedule:
-        """The schedule of a view."""
-        coming = [_time(each) for each in _list(document, "next_times")]
-        last = _part(document, "last_run")
-        return known(
-            cls,
-            document,
-            next_times=tuple(each for each in coming if each is not None),
-            last_run=ScheduleRun.of(last) if last else None,
-            warnings=tuple(_list(document, "warnings")),
-            document=document,
-            **_times(document, "created_at", "changed_at"),
-        )
+    def _with_document(cls, value: Any) -> Any:
+        return ScheduleRun.of(value) if isinstance(value, Mapping) and value else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleRun:
-    """A time at which a schedule was due, and what came of it."""
-
-    due_at: datetime | None = None
-    fired_at: datetime | None = None
-    removed_at: datetime | None = None
-    by_hand: bool = False
-    outcome: str = ""  # submitted | skipped | refused | waiting
-    reason: str = ""
-    job_id: str | None = None
-    job_state: str | None = None  # of its job now; None without one
-    job_error: str | None = None
-    document: Json = field(default_factory=dict, repr=False, compare=False)
-
-    @classmethod
-    def of(cls, document: Any) -> ScheduleRun:
-        """The run of a view."""
-        times = _times(document, "due_at", "fired_at", "removed_at")
-        return known(cls, document, document=document, **times)
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Me, _Value):
     """Who a service takes us for, and the patterns of the buckets that we may use there."""
 
-    name: str
-    role: str  # viewer | submitter | admin
-    input_buckets: tuple[str, ...] = ()
-    output_buckets: tuple[str, ...] = ()
-    authenticated: bool = True  # False: the service asks nobody who they are
-
-    @classmethod
-    def of(cls, document: Any) -> Identity:
-        """The identity of a view."""
-        names = ("input_buckets", "output_buckets")
-        return known(cls, document, **{name: tuple(_list(document, name)) for name in names})
+    role: str  # type: ignore[assignment]  # viewer | submitter | admin
 
 
-@dataclass(frozen=True, slots=True)
-class Validation:
+class Validation(ValidationView, _Value):
     """A spec that is in order: with every default written out, and what to tell its writer."""
 
-    spec: Json
-    warnings: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, document: Any) -> Validation:
-        """The answer to a spec that is in order."""
-        return known(cls, document, warnings=tuple(_list(document, "warnings")))
+JobProgress = ProgressView
+"""How far a job's phase is."""
+PhaseTotals = PhaseView
+"""A phase that is over."""
 
 
 def report_of(document: Json) -> JobReport | PlanReport:
@@ -257,25 +201,6 @@ def report_of(document: Json) -> JobReport | PlanReport:
     return known(JobReport, document, reactions=reactions, warnings=warnings)
 
 
-def _part(document: Any, name: str) -> Json | None:
-    value = document.get(name) if isinstance(document, Mapping) else None
-    return value if isinstance(value, Mapping) else None
-
-
 def _list(document: Any, name: str) -> list[Any]:
     value = document.get(name) if isinstance(document, Mapping) else None
     return list(value) if isinstance(value, list | tuple) else []
-
-
-def _times(document: Any, *names: str) -> dict[str, datetime | None]:
-    given = document if isinstance(document, Mapping) else {}
-    return {name: _time(given.get(name)) for name in names}
-
-
-def _time(text: Any) -> datetime | None:
-    if not isinstance(text, str):
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ServiceError(f"the service answered {text!r} for a time") from error

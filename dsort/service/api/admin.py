@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
 from dsort.errors import ForbiddenError
+from dsort.model.access import AuditEntry, AuditPage, Me, TokenList, TokenMade, TokenView
 from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Admin, Caller, address_of
 from dsort.service.api.models import body_like, problems, shown
-from dsort.service.jobs.rows import rfc3339
+from dsort.service.jobs.rows import rfc3339, validated
 from dsort.service.security.tokens import NAME_CHARACTERS_MAX, NAME_PATTERN, StoredToken
 from dsort.service.service import Service
 
-__all__ = ["AuditEntry", "AuditPage", "Me", "NewToken", "TokenList", "TokenMade", "router"]
+__all__ = ["NewToken", "router"]
 
 AUDIT_PAGE_MAX = 1000
 EXPIRES_S_MAX = 100 * 366 * 86400.0
@@ -27,16 +28,6 @@ _GLOBS = "`*` is any text, slashes too, `?` any one character; a pattern stands 
 TokenName = Annotated[
     str, Path(max_length=NAME_CHARACTERS_MAX, pattern=NAME_PATTERN, description="A token's name.")
 ]
-
-
-class Me(BaseModel):
-    """Who the caller is, and what it may do."""
-
-    name: str
-    role: Literal["viewer", "submitter", "admin"]
-    input_buckets: list[str] = Field(description=_GLOBS)
-    output_buckets: list[str]
-    authenticated: bool = Field(description="False: the service asks nobody for a token.")
 
 
 class NewToken(BaseModel):
@@ -57,51 +48,9 @@ class NewToken(BaseModel):
     )
 
 
-class TokenView(BaseModel):
-    """A token, without its secret."""
-
-    name: str
-    role: Literal["viewer", "submitter", "admin"]
-    input_buckets: list[str]
-    output_buckets: list[str]
-    created_at: str
-    expires_at: str | None
-
-
-class TokenMade(TokenView):
-    """A new token: its text is told here, and never again."""
-
-    token: str = Field(examples=["dsort_0123456789ab_" + "0" * 48])
-
-
-class TokenList(BaseModel):
-    """All tokens, by name."""
-
-    tokens: list[TokenView]
-
-
-class AuditEntry(BaseModel):
-    """One thing that was done."""
-
-    number: int
-    at: str
-    who: str
-    address: str = Field(description="Of the connection; empty for what was done on the machine.")
-    action: str = Field(examples=["job.submit", "token.remove"])
-    target: str = Field(examples=["20260131-020000-4f2a9c"])
-    details: dict[str, Any]
-
-
-class AuditPage(BaseModel):
-    """Some entries, newest first."""
-
-    entries: list[AuditEntry]
-    next_cursor: str | None = Field(description="`cursor` of the next page; null at the end.")
-
-
 def router(service: Service) -> APIRouter:
     """The routes of whoever uses the service, and of those who run it."""
-    routes = APIRouter(prefix="/v1")
+    routes = APIRouter(prefix="/v1", default_response_class=JsonAnswer)
     _add_audit(routes, service)
     _add_tokens(routes, service)
 
@@ -112,14 +61,14 @@ def router(service: Service) -> APIRouter:
         responses=shown(200, examples.ME) | problems(401, 429),
         summary="Who am I?",
     )
-    def whoami(caller: Caller) -> Response:
+    def whoami(caller: Caller) -> Me:
         """The name, role and buckets of the token that the request has."""
-        return JsonAnswer(
+        return Me.model_validate(
             {
                 "name": caller.name,
                 "role": caller.role,
-                "input_buckets": list(caller.input_globs),
-                "output_buckets": list(caller.output_globs),
+                "input_buckets": caller.input_globs,
+                "output_buckets": caller.output_globs,
                 "authenticated": not service.config.no_auth,
             }
         )
@@ -144,23 +93,26 @@ def _add_audit(routes: APIRouter, service: Service) -> None:
             str | None,
             Query(pattern=r"^[0-9]{1,18}$", description="`next_cursor` of the page before."),
         ] = None,
-    ) -> Response:
+    ) -> AuditPage:
         """Who submitted, stopped, removed, ... what, when, and from where. For admins."""
         rows = service.audit.list(limit=limit + 1, before=None if cursor is None else int(cursor))
         entries = [
-            {
-                "number": row.number,
-                "at": rfc3339(row.at),
-                "who": row.who,
-                "address": row.address,
-                "action": row.action,
-                "target": row.target,
-                "details": row.details,
-            }
+            validated(
+                AuditEntry,
+                {
+                    "number": row.number,
+                    "at": rfc3339(row.at),
+                    "who": row.who,
+                    "address": row.address,
+                    "action": row.action,
+                    "target": row.target,
+                    "details": row.details,
+                },
+            )
             for row in rows[:limit]
         ]
         following = str(rows[limit - 1].number) if len(rows) > limit else None
-        return JsonAnswer({"entries": entries, "next_cursor": following})
+        return AuditPage(entries=entries, next_cursor=following)
 
 
 def _add_tokens(routes: APIRouter, service: Service) -> None:
@@ -171,9 +123,11 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
         responses=shown(200, examples.TOKENS) | problems(401, 403, 429),
         summary="List tokens",
     )
-    def list_tokens(caller: Admin) -> Response:
+    def list_tokens(caller: Admin) -> TokenList:
         """All tokens, expired ones too, without their secrets. For admins."""
-        return JsonAnswer({"tokens": [each.view() for each in service.tokens.list()]})
+        return TokenList(
+            tokens=[validated(TokenView, each.view()) for each in service.tokens.list()]
+        )
 
     @routes.post(
         "/tokens",
@@ -184,7 +138,9 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
         openapi_extra=body_like(examples.NEW_TOKEN),
         summary="Make a token",
     )
-    def add_token(caller: Admin, request: Request, wanted: NewToken) -> Response:
+    def add_token(
+        caller: Admin, request: Request, response: Response, wanted: NewToken
+    ) -> TokenMade:
         """The answer has the token's text, which is kept nowhere: only a hash of it is. For
         admins; a service that asks nobody for a token makes none."""
         if service.config.no_auth:
@@ -207,9 +163,8 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
             also=note,
         )
         made = service.tokens.get(wanted.name)
-        return JsonAnswer(
-            {**made.view(), "token": text}, status_code=201, headers={"Cache-Control": "no-store"}
-        )
+        response.headers["Cache-Control"] = "no-store"
+        return validated(TokenMade, {**made.view(), "token": text})
 
     @routes.delete(
         "/tokens/{name}",

@@ -26,10 +26,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dsort.errors import DsortError, SpecError, TooManyRequestsError, UnauthorizedError
+from dsort.model.problem import Problem
 from dsort.service.aistore import routes as peer
 from dsort.service.api import admin, jobs, meta, metrics, pages, results, schedules
 from dsort.service.api.answers import JsonAnswer
-from dsort.service.api.models import RETRY_AFTER, Problem, problems, restore_examples, spec_schema
+from dsort.service.api.models import RETRY_AFTER, problems, restore_examples, spec_schema
 from dsort.service.api.queries import TextQueries
 from dsort.service.problems import PROBLEM_JSON, problem, problem_of
 from dsort.service.security.limits import BodyLimit
@@ -59,7 +60,6 @@ def create_app(service: Service) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
-        separate_input_output_schemas=False,
     )
     app.state.service = service
     for part in (jobs, results, schedules, meta, admin, metrics, peer, pages):
@@ -150,7 +150,7 @@ def _openapi(app: FastAPI) -> Callable[[], dict[str, Any]]:
                 schemas.pop(unused, None)
             schemas["JobSpec"] = spec_schema()
             schemas["Problem"] = Problem.model_json_schema(
-                ref_template="#/components/schemas/{model}"
+                ref_template="#/components/schemas/{model}", mode="serialization"
             )
             schemas.update(schemas["Problem"].pop("$defs", {}))
             for operations in made["paths"].values():

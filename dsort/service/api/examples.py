@@ -1,9 +1,24 @@
-"""What requests and answers look like, for the OpenAPI document: one nightly shuffle of 19 shards,
-told by all routes that tell of jobs."""
+"""What requests and answers look like, for the OpenAPI document: one nightly shuffle of 19 shards.
+
+The values stand at the fields of ``dsort.model``; here is how a job looks as it goes on.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
+
+from dsort.model.access import AuditPage, Me, TokenList, TokenMade, TokenView, ValidationView
+from dsort.model.base import example_of
+from dsort.model.job import PageView, WholeJobView
+from dsort.model.problem import Problem
+from dsort.model.report import EXAMPLE_ID as _ID
+from dsort.model.report import (
+    EXAMPLE_PHASES,
+    ManifestView,
+    PlanReportView,
+    RunReportView,
+)
+from dsort.model.report import EXAMPLE_WARNING as _WARNING
 
 __all__ = [
     "AUDIT",
@@ -38,74 +53,7 @@ def without(document: Json, *names: str) -> Json:
     return {name: value for name, value in document.items() if name not in names}
 
 
-_ID: Final = "20260131-020000-4f2a9c"
-_SPEC: Final[Json] = {
-    "input_bck": "s3://data/images",
-    "output_bck": "s3://data/shuffled",
-    "input_format": {"template": "samples-{00..19}", "objnames": None, "prefix": None},
-    "input_extension": ".tar",
-    "output_format": "shuffled-%04d",
-    "output_extension": ".tar",
-    "output_shard_size": 1000000000,
-    "algorithm": {"kind": "shuffle", "seed": "42", "decreasing": False},
-    "description": "Shuffle the images",
-}
-
-# -- jobs ------------------------------------------------------------------------------------------
-
-_PHASES: Final = [
-    {"phase": name, "seconds": seconds, "shards": shards, "records": records, "bytes": size}
-    for name, seconds, shards, records, size in (
-        ("resolve", 0.1, 19, 0, 1912340480),
-        ("extract", 4.2, 19, 19000, 1912340480),
-        ("plan", 0.3, 0, 19000, 1892884480),
-        ("create", 4.6, 2, 19000, 1892884480),
-        ("commit", 0.2, 2, 19000, 1912340480),
-    )
-]
-JOB: Final[Json] = {
-    "job_id": _ID,
-    "kind": "run",
-    "state": "running",
-    "stopping": False,
-    "owner": "alice",
-    "labels": ["nightly"],
-    "priority": 0,
-    "description": "Shuffle the images",
-    "input_uri": "s3://data/images",
-    "output_uri": "s3://data/shuffled",
-    "schedule": None,
-    "due_at": None,
-    "created_at": "2026-01-31T02:00:00.000Z",
-    "started_at": "2026-01-31T02:00:01.000Z",
-    "ended_at": None,
-    "queue_position": None,
-    "attempt": 1,
-    "phase": "extract",
-    "progress": {
-        "phase": "extract",
-        "shards_done": 12,
-        "shards_total": 19,
-        "records_done": 12000,
-        "bytes_done": 1207793664,
-        "bytes_total": 1912340480,
-        "elapsed_s": 2.6,
-        "share": 0.2915,
-        "bytes_per_s": 464536024.6,
-        "left_s": 1.5,
-    },
-    "phases": _PHASES[:1],
-    "warning_count": 0,
-    "stop_reason": None,
-    "error": None,
-    "exit_code": None,
-    "host": "worker-1",
-    "unreadable": None,
-    "spec": _SPEC,
-    "result": None,
-    "on_success": None,
-    "on_failure": {"webhook": "https://hooks.example.com/…"},
-}
+JOB: Final[Json] = example_of(WholeJobView, phases=EXAMPLE_PHASES[:1], unreadable=None)
 JOBS: Final[Json] = {
     "jobs": [without(JOB, "spec", "result", "on_success", "on_failure")],
     "next_cursor": "117",
@@ -122,146 +70,17 @@ JOB_QUEUED: Final[Json] = {
     "host": None,
 }
 JOB_STOPPING: Final[Json] = {**JOB, "stopping": True, "stop_reason": "the images are not all there"}
-PROBLEM: Final[Json] = {
-    "type": "urn:dsort:problem:spec",
-    "title": "Spec",
-    "status": 400,
-    "detail": "algorithm.kind: must be one of none, alphanumeric, shuffle, md5, content",
-    "hint": "",
-    "exit_code": 2,
-    "problems": [
-        {
-            "path": "algorithm.kind",
-            "message": "must be one of none, alphanumeric, shuffle, md5, content",
-            "hint": 'did you mean "shuffle"?',
-        }
-    ],
-}
-
-# -- what they make --------------------------------------------------------------------------------
-
-_TIMELINE: Final = [
-    [0.0, "resolve", 0, 0.0],
-    [0.1, "extract", 0, 0.0],
-    [2.7, "extract", 1207793664, 464536024.6],
-    [4.3, "extract", 1912340480, 440341760.0],
-    [4.6, "create", 0, 0.0],
-    [9.2, "create", 1892884480, 411496626.1],
-    [9.4, "commit", 1912340480, 0.0],
-]
-_MIXING: Final[Json] = {
-    "input_shards": 19,
-    "output_shards": 2,
-    "input_bins": 19,
-    "output_bins": 2,
-    "output_bin_shards": 1,
-    "counts": [[523 + 7 * (shard % 3 - 1), 477 - 7 * (shard % 3 - 1)] for shard in range(19)],
-    "chi2": 2.543,
-    "degrees_of_freedom": 18,
-    "p_value": 0.999996,
-    "verdict": "even",
-    "words": "Each output shard holds records of all input shards in proportion: chi-squared 3 for "
-    "18 degrees of freedom, p = 1.00. An even shuffle gives p below 0.001 once in a thousand jobs.",
-}
-_SECONDS: Final = {each["phase"]: each["seconds"] for each in _PHASES}
-_REACTIONS: Final = [{"kind": "missing_shards", "count": 1, "samples": ["samples-07.tar"]}]
-_WARNING: Final = "1 of 20 input shards is missing: samples-07.tar"
-MANIFEST: Final[Json] = {
-    "manifest": 1,
-    "job_id": _ID,
-    "created": "2026-01-31T02:00:10+00:00",
-    "dsort": {"dsort": "1.0.0", "python": "3.12.8"},
-    "spec": _SPEC,
-    "totals": {
-        "input_shards": 19,
-        "output_shards": 2,
-        "records": 19000,
-        "members": 38000,
-        "payload_bytes": 1873428480,
-        "file_bytes": 1912340480,
-    },
-    "move": {
-        "way": "map",
-        "reason": "1.8 GiB of inputs fit twice in the 18.8 GiB that the job may use",
-        "runtime": "local",
-        "workers": 4,
-        "buckets": 1,
-        "memory_bytes": 20221208166,
-    },
-    "phase_seconds": {**_SECONDS, "commit": 0.0},
-    "reactions": _REACTIONS,
-    "index": None,
-    "mixing": _MIXING,
-    "timeline": _TIMELINE,
-    "inputs": [
-        {
-            "name": "samples-00.tar",
-            "bytes": 100649499,
-            "mtime_ns": 1769800000000000000,
-            "etag": "9f620878e06d28774406017480a59fd4",
-            "records": 1000,
-        }
-    ],
-    "outputs": [
-        {
-            "name": "shuffled-0000.tar",
-            "records": 9930,
-            "members": 19860,
-            "payload_bytes": 979803095,
-            "file_bytes": 1000154112,
-            "xxh3": "bdbcecb34a67657a",
-        },
-        {
-            "name": "shuffled-0001.tar",
-            "records": 9070,
-            "members": 18140,
-            "payload_bytes": 893625385,
-            "file_bytes": 912186368,
-            "xxh3": "c5e6c0359d8a98b3",
-        },
-    ],
-}
-REPORT: Final[Json] = {
-    "job_id": _ID,
-    "state": "finished",
-    "output_uri": "s3://data/shuffled",
-    "manifest_name": f".dsort/{_ID}/manifest.json",
-    "move": "map",
-    "workers": 4,
-    **MANIFEST["totals"],
-    "seed": "42",
-    "phase_seconds": _SECONDS,
-    "reactions": _REACTIONS,
-    "warnings": [_WARNING],
-    "error": None,
-    "mixing": _MIXING,
-    "timeline": _TIMELINE,
-}
-PLAN_REPORT: Final[Json] = {
-    "job_id": "20260131-015500-0b77e1",
-    **without(MANIFEST["totals"], "output_shards"),
-    "shards": [
-        {name: each[name] for name in ("name", "records", "payload_bytes", "file_bytes")}
-        for each in MANIFEST["outputs"]
-    ],
-    "shards_total": 2,
-    "move": "map",
-    "move_reason": MANIFEST["move"]["reason"],
-    "workers": 4,
-    "memory_bytes": 20221208166,
-    "scratch_bytes": 0,
-    "seed": "42",
-    "reactions": _REACTIONS,
-    "warnings": [_WARNING],
-    "mixing": _MIXING,
-}
+PROBLEM: Final[Json] = example_of(Problem)
+MANIFEST: Final[Json] = example_of(ManifestView)
+REPORT: Final[Json] = example_of(RunReportView)
+PLAN_REPORT: Final[Json] = example_of(PlanReportView)
 JOB_ENDED: Final[Json] = {
     **JOB,
     "state": "finished",
     "ended_at": "2026-01-31T02:00:11.500Z",
     "phase": "commit",
     "progress": None,
-    "phases": _PHASES,
+    "phases": EXAMPLE_PHASES,
     "warning_count": 1,
     "exit_code": 0,
     "result": REPORT,
@@ -284,19 +103,7 @@ JOB_FAILED: Final[Json] = {
     },
     "result": None,
 }
-PAGE: Final[Json] = {
-    "title": "Shuffle the images",
-    "job": JOB_ENDED,
-    "phases": _PHASES,
-    "timeline": _TIMELINE,
-    "inputs": {"total": 19, "bytes": 1912340480},
-    "shards": {
-        "total": 2,
-        "rows": [["shuffled-0000.tar", 9930, 1000154112], ["shuffled-0001.tar", 9070, 912186368]],
-    },
-    "warnings": [{"kind": "missing_shards", "text": _WARNING}],
-    "mixing": _MIXING,
-}
+PAGE: Final[Json] = example_of(PageView, job=JOB_ENDED, phases=EXAMPLE_PHASES)
 LOG: Final = f"""\
 2026-01-31T02:00:00.000Z state   queued
 2026-01-31T02:00:01.000Z state   running, attempt 1
@@ -341,7 +148,7 @@ data: {{"state": "finished", "exit_code": 0}}
 
 # -- the rest --------------------------------------------------------------------------------------
 
-VALIDATION: Final[Json] = {"ok": True, "spec": _SPEC, "warnings": []}
+VALIDATION: Final[Json] = example_of(ValidationView)
 SCHEMA: Final[Json] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "dsort job spec",
@@ -349,45 +156,14 @@ SCHEMA: Final[Json] = {
     "required": ["input_bck", "output_format"],
     "properties": {"output_format": {"type": "string"}},
 }
-ME: Final[Json] = {
-    "name": "alice",
-    "role": "submitter",
-    "input_buckets": ["s3://data/*"],
-    "output_buckets": ["s3://data/alice/*"],
-    "authenticated": True,
-}
+ME: Final[Json] = example_of(Me)
 NEW_TOKEN: Final[Json] = {
-    "name": "alice",
-    "role": "submitter",
-    "input_buckets": ["s3://data/*"],
-    "output_buckets": ["s3://data/alice/*"],
+    **without(example_of(TokenView), "created_at", "expires_at"),
     "expires_in_s": 7776000,
 }
-_TOKEN: Final[Json] = {
-    **without(NEW_TOKEN, "expires_in_s"),
-    "created_at": "2026-01-31T02:00:00.000Z",
-    "expires_at": "2026-05-01T02:00:00.000Z",
-}
-TOKENS: Final[Json] = {"tokens": [_TOKEN]}
-TOKEN_MADE: Final[Json] = {**_TOKEN, "token": "dsort_0123456789ab_" + "0" * 48}
-AUDIT: Final[Json] = {
-    "entries": [
-        {
-            "number": 12,
-            "at": "2026-01-31T02:00:00.000Z",
-            "who": "alice",
-            "address": "192.0.2.7",
-            "action": "job.submit",
-            "target": _ID,
-            "details": {
-                "input": "s3://data/images",
-                "output": "s3://data/shuffled",
-                "kind": "run",
-            },
-        }
-    ],
-    "next_cursor": None,
-}
+TOKENS: Final[Json] = example_of(TokenList)
+TOKEN_MADE: Final[Json] = example_of(TokenMade)
+AUDIT: Final[Json] = example_of(AuditPage)
 METRICS: Final = f"""\
 # HELP dsort_jobs Jobs of all replicas, the same on each of them
 # TYPE dsort_jobs gauge

@@ -12,12 +12,14 @@ from pydantic import AfterValidator
 from sqlalchemy import Connection
 
 from dsort.errors import ForbiddenError, NotFoundError, SpecError, SpecProblem
+from dsort.model.base import JobState
+from dsort.model.job import JobList, JobView, WholeJobView
 from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
-from dsort.service.api.models import SPEC_BODY, JobList, WholeJobView, body_like, problems, shown
+from dsort.service.api.models import SPEC_BODY, body_like, problems, shown
 from dsort.service.hosting.process import remove_logs
-from dsort.service.jobs.rows import JobRow, NewJob, job_view
+from dsort.service.jobs.rows import JobRow, NewJob, as_model, job_view
 from dsort.service.jobs.store import JobFilter, spec_hooks
 from dsort.service.jobs.submit import Asked, allowed_priority
 from dsort.service.security.spec_text import check_text
@@ -31,7 +33,6 @@ _PLACE = "The job's own route."
 _PRIORITY = "Higher goes first in the queue; at equal priority owners take turns. Above 0: admins."
 _REFUSED = problems(400, 401, 403, 404, 409, 413, 429)
 JobId = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9_-]+$", description="A job's id.")]
-State = Literal["queued", "running", "finished", "failed", "stopped"]
 
 
 def seen_job(job_id: JobId, request: Request, identity: Caller) -> JobRow:
@@ -60,7 +61,7 @@ OwnJob = Annotated[JobRow, Depends(own_job)]
 
 def router(service: Service) -> APIRouter:
     """The routes of jobs."""
-    routes = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+    routes = APIRouter(prefix="/v1/jobs", tags=["jobs"], default_response_class=JsonAnswer)
     _add_submit(routes, service)
     _add_list(routes, service)
     _add_changes(routes, service)
@@ -68,10 +69,14 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-def _answer(service: Service, row: JobRow, status: int) -> JsonAnswer:
-    view = job_view(row, position=service.store.position(row), whole=True)
-    headers = {"Location": f"/v1/jobs/{row.job_id}"} if status in (201, 202) else {}
-    return JsonAnswer(view, status_code=status, headers=headers)
+def _shown(service: Service, row: JobRow) -> WholeJobView:
+    return as_model(WholeJobView, job_view(row, position=service.store.position(row), whole=True))
+
+
+def _accepted(service: Service, row: JobRow, response: Response) -> WholeJobView:
+    """The job, and in the answer's headers where it is."""
+    response.headers["Location"] = f"/v1/jobs/{row.job_id}"
+    return _shown(service, row)
 
 
 def _note(
@@ -85,6 +90,7 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
         "",
         status_code=201,
         response_model=WholeJobView,
+        response_model_exclude_unset=True,
         responses={
             **shown(201, examples.JOB_QUEUED, located=_PLACE),
             **shown(
@@ -100,6 +106,7 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
     )
     async def submit_job(
         request: Request,
+        response: Response,
         identity: Submitting,
         priority: Annotated[int, Query(ge=-1000, le=1000, description=_PRIORITY)] = 0,
         label: Annotated[
@@ -120,7 +127,7 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
                 "is one job.",
             ),
         ] = None,
-    ) -> Response:
+    ) -> WholeJobView:
         """Put the job that the spec describes into the queue. The body is the spec, JSON or YAML,
         as `dsort start -f` takes it."""
         body = await request.body()
@@ -138,11 +145,13 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
             audit = service.audit
             audit.note(connection, identity.name, address, "job.submit", new.job_id, told)
 
-        def take_in() -> Response:
+        def take_in() -> WholeJobView:
             row, new = service.submitter.submit(body, identity, asked, note)
-            if new:
-                service.dispatcher.wake()
-            return _answer(service, row, 201 if new else 200)
+            if not new:
+                response.status_code = 200
+                return _shown(service, row)
+            service.dispatcher.wake()
+            return _accepted(service, row, response)
 
         return await run_in_threadpool(take_in)
 
@@ -151,12 +160,13 @@ def _add_list(routes: APIRouter, service: Service) -> None:
     @routes.get(
         "",
         response_model=JobList,
+        response_model_exclude_unset=True,
         responses=shown(200, examples.JOBS) | problems(400, 401, 429),
         summary="List jobs",
     )
     def list_jobs(
         identity: Caller,
-        state: Annotated[list[State], Query(description="Any of these; may be repeated.")] = [],  # noqa: B006
+        state: Annotated[list[JobState], Query(description="Any of these; may be repeated.")] = [],  # noqa: B006
         owner: Annotated[
             str | None, Query(max_length=128, description="The name of their token.")
         ] = None,
@@ -181,7 +191,7 @@ def _add_list(routes: APIRouter, service: Service) -> None:
         cursor: Annotated[
             str | None, Query(max_length=20, description="`next_cursor` of the page before.")
         ] = None,
-    ) -> Response:
+    ) -> JobList:
         """The jobs that the token may see, newest first."""
         wanted = JobFilter(
             states=state,
@@ -195,19 +205,22 @@ def _add_list(routes: APIRouter, service: Service) -> None:
         )
         page = service.store.list(wanted, limit=limit, before=number_of(cursor))
         queued = service.store.positions(row.number for row in page.rows if row.state == "queued")
-        views = [job_view(row, position=queued.get(row.number)) for row in page.rows]
+        found = [
+            as_model(JobView, job_view(row, position=queued.get(row.number))) for row in page.rows
+        ]
         following = None if page.next_number is None else str(page.next_number)
-        return JsonAnswer({"jobs": views, "next_cursor": following})
+        return JobList(jobs=found, next_cursor=following)
 
     @routes.get(
         "/{job_id}",
         response_model=WholeJobView,
+        response_model_exclude_unset=True,
         responses=shown(200, examples.JOB_ENDED) | problems(400, 401, 404, 429),
         summary="Look at a job",
     )
-    def get_job(row: SeenJob) -> Response:
+    def get_job(row: SeenJob) -> WholeJobView:
         """The job with its spec, and with the report of what it did once it has finished."""
-        return _answer(service, row, 200)
+        return _shown(service, row)
 
 
 def _add_changes(routes: APIRouter, service: Service) -> None:
@@ -215,6 +228,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         "/{job_id}/stop",
         status_code=202,
         response_model=WholeJobView,
+        response_model_exclude_unset=True,
         responses=shown(202, examples.JOB_STOPPING, located=_PLACE) | _REFUSED,
         openapi_extra=body_like({"reason": "the images are not all there"}),
         summary="Stop a job",
@@ -222,6 +236,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     def stop_job(
         row: OwnJob,
         request: Request,
+        response: Response,
         identity: Submitting,
         reason: Annotated[
             str,
@@ -232,29 +247,32 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
                 description="Why: told to whoever looks at the job.",
             ),
         ] = "",
-    ) -> Response:
+    ) -> WholeJobView:
         """A queued job is stopped at once; a running one ends within seconds and leaves nothing
         half done. One that has ended stays as it is."""
         after = service.store.ask_stop(row.job_id, reason)
         _note(service, request, identity.name, "job.stop", row.job_id, reason=reason)
         service.dispatcher.wake()
-        return _answer(service, after, 202)
+        return _accepted(service, after, response)
 
     @routes.post(
         "/{job_id}/resume",
         status_code=202,
         response_model=WholeJobView,
+        response_model_exclude_unset=True,
         responses=shown(202, examples.JOB_QUEUED, located=_PLACE) | _REFUSED,
         summary="Go on with a job",
     )
-    def resume_job(row: OwnJob, request: Request, identity: Submitting) -> Response:
+    def resume_job(
+        row: OwnJob, request: Request, response: Response, identity: Submitting
+    ) -> WholeJobView:
         """Put a failed or stopped job into the queue again: the same job, the same bytes; what is
         left of it is used."""
         service.submitter.check_for(identity, row.spec)  # what is allowed may have changed since
         after = service.store.requeue(row.job_id)
         _note(service, request, identity.name, "job.resume", row.job_id)
         service.dispatcher.wake()
-        return _answer(service, after, 202)
+        return _accepted(service, after, response)
 
 
 def _add_ends(routes: APIRouter, service: Service) -> None:
@@ -262,10 +280,13 @@ def _add_ends(routes: APIRouter, service: Service) -> None:
         "/{job_id}/retry",
         status_code=202,
         response_model=WholeJobView,
+        response_model_exclude_unset=True,
         responses=shown(202, examples.JOB_QUEUED, located=_PLACE) | _REFUSED,
         summary="Run a job's spec again",
     )
-    def retry_job(row: OwnJob, request: Request, identity: Submitting) -> Response:
+    def retry_job(
+        row: OwnJob, request: Request, response: Response, identity: Submitting
+    ) -> WholeJobView:
         """A new job with the same spec and the same seed."""
         of_schedule = {"schedule_id": row.schedule_id, "due_at": row.due_at}
         asked = Asked(
@@ -280,7 +301,7 @@ def _add_ends(routes: APIRouter, service: Service) -> None:
         after, _ = service.submitter.take_in(spec, identity, asked)
         _note(service, request, identity.name, "job.retry", after.job_id, of=row.job_id)
         service.dispatcher.wake()
-        return _answer(service, after, 202)
+        return _accepted(service, after, response)
 
     @routes.delete(
         "/{job_id}",

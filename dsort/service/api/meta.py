@@ -7,10 +7,11 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
+from dsort.model.access import HealthView, ValidationView
 from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller
-from dsort.service.api.models import SPEC_BODY, HealthView, ValidationView, problems, shown
+from dsort.service.api.models import SPEC_BODY, problems, shown
 from dsort.service.problems import PROBLEM_JSON, problem
 from dsort.service.service import Service
 from dsort.spec.schema import schema as job_schema
@@ -20,7 +21,7 @@ __all__ = ["router"]
 
 def router(service: Service) -> APIRouter:
     """The routes for specs, and for probes."""
-    routes = APIRouter()
+    routes = APIRouter(default_response_class=JsonAnswer)
 
     @routes.post(
         "/v1/validate",
@@ -30,15 +31,14 @@ def router(service: Service) -> APIRouter:
         openapi_extra=SPEC_BODY,
         summary="Check a spec",
     )
-    async def validate_spec(request: Request, identity: Caller) -> Response:
+    async def validate_spec(request: Request, identity: Caller) -> ValidationView:
         """Whether a spec could be submitted here: with all problems at once, or with every default
         written out. Looks at no data."""
         body = await request.body()
 
-        def check() -> Response:
+        def check() -> ValidationView:
             loaded = service.submitter.read(body)
-            view = {"ok": True, "spec": loaded.spec.canonical(), "warnings": list(loaded.warnings)}
-            return JsonAnswer(view)
+            return ValidationView(spec=loaded.spec.canonical(), warnings=loaded.warnings)
 
         return await run_in_threadpool(check)
 
@@ -59,9 +59,9 @@ def router(service: Service) -> APIRouter:
         responses=shown(200, {"status": "ok"}),
         summary="Whether it answers",
     )
-    def healthz() -> Response:
+    def healthz() -> HealthView:
         """The process is alive. Needs no token."""
-        return JsonAnswer({"status": "ok"})
+        return HealthView(status="ok")
 
     @routes.get(
         "/readyz",
@@ -70,11 +70,11 @@ def router(service: Service) -> APIRouter:
         responses=shown(200, {"status": "ok"}) | problems(503),
         summary="Whether it can work",
     )
-    def readyz() -> Response:
+    def readyz() -> HealthView | Response:
         """The database answers, and jobs are being run. Needs no token."""
         why = _not_ready(service)
         if why is None:
-            return JsonAnswer({"status": "ok"})
+            return HealthView(status="ok")
         return JsonAnswer(problem("not_ready", 503, why), status_code=503, media_type=PROBLEM_JSON)
 
     return routes

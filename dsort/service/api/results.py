@@ -23,20 +23,23 @@ from sqlalchemy.exc import SQLAlchemyError
 from dsort.data.total_json import to_json
 from dsort.errors import InputError, NotFoundError, ObjectNotFoundError, StorageError
 from dsort.job.layout import manifest_name, report_name
+from dsort.model.job import PageView
+from dsort.model.report import ManifestView, PlanReportView, RunReportView
 from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer, TextAnswer
 from dsort.service.api.dependencies import Caller
 from dsort.service.api.jobs import SeenJob
-from dsort.service.api.models import (
-    ManifestView,
-    PageView,
-    PlanReportView,
-    RunReportView,
-    problems,
-    shown,
-)
+from dsort.service.api.models import problems, shown
 from dsort.service.change_feed import Subscriber
-from dsort.service.jobs.rows import NOT_READ, EventRow, JobRow, job_view, progress_view, rfc3339
+from dsort.service.jobs.rows import (
+    NOT_READ,
+    EventRow,
+    JobRow,
+    job_view,
+    progress_view,
+    rfc3339,
+    validated,
+)
 from dsort.service.service import Service
 from dsort.settings import resolve_ref
 from dsort.sizes import format_bytes
@@ -57,7 +60,7 @@ _TOLD = re.compile(r"\S+ I ")  # of a phase, of the end: at the level "info"
 
 def router(service: Service) -> APIRouter:
     """The routes of results."""
-    routes = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+    routes = APIRouter(prefix="/v1/jobs", tags=["jobs"], default_response_class=JsonAnswer)
     _add_events(routes, service)
     asked = problems(400, 401, 404, 429, 502)
 
@@ -100,7 +103,7 @@ def router(service: Service) -> APIRouter:
         responses=shown(200, examples.PAGE) | asked,
         summary="All that a job's page shows",
     )
-    def job_page_data(row: SeenJob) -> Response:
+    def job_page_data(row: SeenJob) -> PageView:
         """Phases, throughput, output shards and how well records are mixed, as one document."""
         view = job_view(row, position=service.store.position(row), whole=True)
         samples, warnings = _told(service, row.job_id)
@@ -109,17 +112,18 @@ def router(service: Service) -> APIRouter:
                 return _page_by_manifest(service, row, view, warnings)
         try:
             page = job_page.page_of_job(view, samples, warnings=warnings)
+            return validated(PageView, page)
         except NOT_READ:  # what its process told is not what it should be
             bare = {**view, "phases": [], "progress": None}
             page = job_page.page_of_job(bare, [], warnings=warnings)
-        return JsonAnswer(page)
+            return validated(PageView, page)
 
     return routes
 
 
 def _page_by_manifest(
     service: Service, row: JobRow, view: Mapping[str, Any], warnings: Sequence[Mapping[str, Any]]
-) -> Response:
+) -> PageView:
     """The page of a finished job. Whoever can write to the bucket can write a manifest."""
 
     def refuse(name: str) -> NoReturn:
@@ -129,7 +133,7 @@ def _page_by_manifest(
     try:
         manifest = json.loads(text, parse_constant=refuse)
         page = job_page.page_of_manifest(manifest, job_view=view, warnings=warnings)
-        return JsonAnswer(page)
+        return validated(PageView, page)
     except (InputError, ValueError, OverflowError, RecursionError) as error:
         raise StorageError(
             f"the manifest of job {row.job_id} is damaged: {error or 'it is nested too deeply'}",

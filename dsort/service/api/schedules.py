@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import BaseModel, ConfigDict, Field
 
 from dsort.errors import ForbiddenError, NotFoundError
+from dsort.model.base import example_of
+from dsort.model.schedule import RunList, RunView, ScheduleList, ScheduleView
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
 from dsort.service.api.models import problems, shown
 from dsort.service.database import tables
-from dsort.service.schedules.definition import CatchUp, Overlap, ScheduleDefinition
+from dsort.service.jobs.rows import as_model, validated
+from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.rows import ScheduleRow, run_view, schedule_view
 from dsort.service.security.guard import parse_text
 from dsort.service.security.tokens import Identity, visible
@@ -25,81 +27,6 @@ __all__ = ["router"]
 RUNS_MAX: Final = 500
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 Name = Annotated[str, Path(max_length=128, pattern=NAME_PATTERN, description="A schedule's name.")]
-
-
-class RunView(BaseModel):
-    """What came of a due time."""
-
-    model_config = ConfigDict(extra="allow")
-
-    due_at: str
-    by_hand: bool = Field(description="Whether somebody asked for it: run-now.")
-    fired_at: str
-    outcome: Literal["submitted", "skipped", "refused", "waiting"] = Field(
-        description="waiting: for earlier jobs of the schedule to end."
-    )
-    reason: str
-    job_id: str | None
-    job_state: Literal["queued", "running", "finished", "failed", "stopped"] | None = Field(
-        description="How its job is now; null without one, or once it is forgotten."
-    )
-    job_error: str | None = Field(description="Why its job failed.")
-    run_id: str = Field(description="{{run_id}} of its spec.")
-    removed_at: str | None = Field(description="When retention removed its outputs.")
-
-
-class ScheduleView(BaseModel):
-    """A schedule. Times are RFC 3339, UTC."""
-
-    model_config = ConfigDict(extra="allow")
-
-    name: str
-    spec: dict[str, Any]
-    cron: str | None
-    every: str | None
-    timezone: str
-    paused: bool
-    catch_up: CatchUp
-    overlap: Overlap
-    start_at: str | None
-    end_at: str | None
-    retain: int | None
-    latest: bool | str
-    on_success: dict[str, str] | None = Field(
-        description="Whom to tell when a job has finished. The whole URL of a webhook is for those "
-        "who may change the schedule."
-    )
-    on_failure: dict[str, str] | None = Field(
-        description="Whom to tell when a job has failed, or could not be submitted."
-    )
-    priority: int
-    labels: list[str]
-    description: str
-    owner: str
-    input_uri: str = Field(description="As much of the input bucket as all runs share.")
-    output_uri: str
-    created_at: str
-    changed_at: str
-    next_times: list[str] = Field(description="The next five due times; none while it is paused.")
-    run_count: int = Field(description="The jobs that it has made: the next one's {{epoch}}.")
-    last_run: RunView | None
-    warnings: list[str] = Field(description="About its definition; when it is made or changed.")
-    unreadable: str | None = Field(
-        default=None, description="What of its row cannot be read, and why; it is not run then."
-    )
-
-
-class ScheduleList(BaseModel):
-    """All schedules that the token may see, by name."""
-
-    schedules: list[ScheduleView]
-
-
-class RunList(BaseModel):
-    """Some runs, newest first."""
-
-    runs: list[RunView]
-    next_cursor: str | None = Field(description="`cursor` of the next page; null at the end.")
 
 
 _NIGHTLY: Final = {
@@ -128,43 +55,8 @@ spec:
   output_shard_size: 1GB
   algorithm: {kind: shuffle}
 """
-_EXAMPLE_RUN: Final = {
-    "due_at": "2026-11-20T01:00:00.000Z",
-    "by_hand": False,
-    "fired_at": "2026-11-20T01:00:00.052Z",
-    "outcome": "submitted",
-    "reason": "",
-    "job_id": "20261120-010000-4f2a9c",
-    "job_state": "finished",
-    "job_error": None,
-    "run_id": "20261120T010000Z",
-    "removed_at": None,
-}
-_EXAMPLE: Final = {
-    **_NIGHTLY,
-    "every": None,
-    "paused": False,
-    "catch_up": "last",
-    "overlap": "skip",
-    "start_at": None,
-    "end_at": None,
-    "latest": True,
-    "on_success": None,
-    "on_failure": {"webhook": "https://hooks.example.com/dsort"},
-    "priority": 0,
-    "labels": [],
-    "description": "",
-    "owner": "alice",
-    "input_uri": "file:///data/images",
-    "output_uri": "file:///data/shuffled",
-    "created_at": "2026-11-19T09:30:00.000Z",
-    "changed_at": "2026-11-19T09:30:00.000Z",
-    "next_times": [f"2026-11-{day}T01:00:00.000Z" for day in range(21, 26)],
-    "run_count": 1,
-    "last_run": _EXAMPLE_RUN,
-    "warnings": [],
-    "unreadable": None,
-}
+_EXAMPLE: Final = example_of(ScheduleView, unreadable=None)
+_EXAMPLE_RUN: Final = example_of(RunView)
 
 
 def _body() -> dict[str, Any]:
@@ -213,27 +105,27 @@ OwnSchedule = Annotated[ScheduleRow, Depends(own_schedule)]
 
 def router(service: Service) -> APIRouter:
     """The routes of schedules."""
-    routes = APIRouter(prefix="/v1/schedules", tags=["schedules"])
+    routes = APIRouter(
+        prefix="/v1/schedules", tags=["schedules"], default_response_class=JsonAnswer
+    )
     _add_reading(routes, service)
     _add_defining(routes, service)
     _add_changes(routes, service)
     return routes
 
 
-def _answer(
+def _shown(
     service: Service,
     row: ScheduleRow,
     identity: Identity,
-    status: int = 200,
     *,
     warnings: Sequence[str] = (),
-) -> JsonAnswer:
+) -> ScheduleView:
     store = service.schedules
     last = store.last_runs([row.schedule_id]).get(row.schedule_id)
     whole = identity.may_change(row.owner)
     view = schedule_view(row, last, now_s=store.now_s(), warnings=warnings, whole=whole)
-    headers = {"Location": f"/v1/schedules/{row.name}"} if status == 201 else {}
-    return JsonAnswer(view, status_code=status, headers=headers)
+    return as_model(ScheduleView, view)
 
 
 def _note(
@@ -251,12 +143,12 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
         responses=shown(200, {"schedules": [_EXAMPLE]}) | problems(400, 401, 429),
         summary="List schedules",
     )
-    def list_schedules(identity: Caller) -> Response:
+    def list_schedules(identity: Caller) -> ScheduleList:
         """The schedules that the token may see, by name."""
         rows = store.list(visible=visible(identity, tables.schedules))
         last = store.last_runs(row.schedule_id for row in rows)
         now_s = store.now_s()
-        views = [
+        views = (
             schedule_view(
                 row,
                 last.get(row.schedule_id),
@@ -264,8 +156,8 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
                 whole=identity.may_change(row.owner),
             )
             for row in rows
-        ]
-        return JsonAnswer({"schedules": views})
+        )
+        return ScheduleList(schedules=[as_model(ScheduleView, view) for view in views])
 
     @routes.get(
         "/{name}",
@@ -273,9 +165,9 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
         responses=shown(200, _EXAMPLE) | problems(400, 401, 404, 429),
         summary="Look at a schedule",
     )
-    def get_schedule(row: SeenSchedule, identity: Caller) -> Response:
+    def get_schedule(row: SeenSchedule, identity: Caller) -> ScheduleView:
         """The schedule with its next due times and its last run."""
-        return _answer(service, row, identity)
+        return _shown(service, row, identity)
 
     @routes.get(
         "/{name}/runs",
@@ -290,12 +182,12 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
         cursor: Annotated[
             str | None, Query(max_length=20, description="`next_cursor` of the page before.")
         ] = None,
-    ) -> Response:
+    ) -> RunList:
         """What came of its due times, newest first."""
         found = store.runs(row.schedule_id, limit=limit + 1, before=number_of(cursor))
         following = str(found[limit - 1].number) if len(found) > limit else None
-        views = [run_view(each) for each in found[:limit]]
-        return JsonAnswer({"runs": views, "next_cursor": following})
+        runs = [validated(RunView, run_view(each)) for each in found[:limit]]
+        return RunList(runs=runs, next_cursor=following)
 
 
 def _add_defining(routes: APIRouter, service: Service) -> None:
@@ -308,17 +200,20 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
         openapi_extra=_body(),
         summary="Make a schedule",
     )
-    async def add_schedule(request: Request, identity: Submitting) -> Response:
+    async def add_schedule(
+        request: Request, response: Response, identity: Submitting
+    ) -> ScheduleView:
         """Run a spec again and again. It is tried for a sample run first: every problem is told.
         The body is JSON or YAML."""
         body = await request.body()
 
-        def add() -> Response:
+        def add() -> ScheduleView:
             loaded = service.schedules.read(parse_text(body))
             row = service.schedules.add(loaded.definition, identity)
             buckets = {"input": row.input_uri, "output": row.output_uri}
             _note(service, request, identity, "add", row.name, **buckets)
-            return _answer(service, row, identity, 201, warnings=loaded.warnings)
+            response.headers["Location"] = f"/v1/schedules/{row.name}"
+            return _shown(service, row, identity, warnings=loaded.warnings)
 
         return await run_in_threadpool(add)
 
@@ -331,16 +226,16 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
     )
     async def replace_schedule(
         row: OwnSchedule, request: Request, identity: Submitting
-    ) -> Response:
+    ) -> ScheduleView:
         """Give the schedule another definition; its history, owner and count of jobs stay."""
         body = await request.body()
 
-        def change() -> Response:
+        def change() -> ScheduleView:
             loaded = service.schedules.read(parse_text(body))
             after = service.schedules.change(row.name, loaded.definition, identity)
             buckets = {"input": after.input_uri, "output": after.output_uri}
             _note(service, request, identity, "change", row.name, **buckets)
-            return _answer(service, after, identity, warnings=loaded.warnings)
+            return _shown(service, after, identity, warnings=loaded.warnings)
 
         return await run_in_threadpool(change)
 
@@ -352,11 +247,11 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     @routes.post(
         "/{name}/pause", response_model=ScheduleView, responses=changed, summary="Pause a schedule"
     )
-    def pause_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> Response:
+    def pause_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> ScheduleView:
         """It is not due any more, until it is resumed. Jobs that it has made go on."""
         after = service.schedules.pause(row.name)
         _note(service, request, identity, "pause", row.name)
-        return _answer(service, after, identity)
+        return _shown(service, after, identity)
 
     @routes.post(
         "/{name}/resume",
@@ -364,11 +259,11 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         responses=changed,
         summary="Resume a schedule",
     )
-    def resume_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> Response:
+    def resume_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> ScheduleView:
         """Its `catch_up` says what is made up of the due times that it missed."""
         after = service.schedules.resume(row.name)
         _note(service, request, identity, "resume", row.name)
-        return _answer(service, after, identity)
+        return _shown(service, after, identity)
 
     @routes.post(
         "/{name}/run-now",
@@ -377,12 +272,12 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         responses=shown(202, {**_EXAMPLE_RUN, "by_hand": True}) | refused,
         summary="Run a schedule now",
     )
-    def run_schedule_now(row: OwnSchedule, request: Request, identity: Submitting) -> Response:
+    def run_schedule_now(row: OwnSchedule, request: Request, identity: Submitting) -> RunView:
         """Make a job now, also of a paused schedule. Its `overlap` holds: while an earlier job is
         not over, the answer is 409 (skip), or the run waits (queue, replace)."""
         run = service.keeper.run_now(row)
         _note(service, request, identity, "run", row.name, job=run.job_id)
-        return JsonAnswer(run_view(run), status_code=202)
+        return validated(RunView, run_view(run))
 
     @routes.delete("/{name}", status_code=204, responses=refused, summary="Remove a schedule")
     def remove_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> Response:

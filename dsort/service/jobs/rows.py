@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from dsort.data.total_json import to_json
 from dsort.job.hooks import redacted_hook
+from dsort.model.base import rfc3339_text
 
 __all__ = [
     "ENDED",
@@ -20,16 +24,19 @@ __all__ = [
     "EventRow",
     "JobRow",
     "NewJob",
+    "as_model",
     "job_view",
     "progress_view",
     "read_parts",
     "rfc3339",
+    "validated",
 ]
 
 STATES = ("queued", "running", "finished", "failed", "stopped")
 ENDED = frozenset(("finished", "failed", "stopped"))
 
 Json = Mapping[str, Any]
+Shown = TypeVar("Shown", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +147,7 @@ def rfc3339(at_s: float | None) -> str | None:
     """Seconds since 1970 as ``2026-01-31T23:59:59.123Z``."""
     if at_s is None:
         return None
-    text = datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
+    return rfc3339_text(datetime.fromtimestamp(at_s, UTC))
 
 
 def progress_view(progress: Mapping[str, Any] | None, kind: str) -> dict[str, Any] | None:
@@ -189,6 +195,32 @@ def read_parts(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], 
             values[name] = None
             wrong.append(f"{name} ({type(error).__name__}: {error})")
     return values, wrong
+
+
+def validated(kind: type[Shown], view: Mapping[str, Any]) -> Shown:
+    """The ``kind`` that ``view`` describes, or ``ValidationError``. It goes through JSON, since a
+    row of another writer may hold half characters, which no answer can."""
+    return kind.model_validate_json(to_json(view))
+
+
+def as_model(kind: type[Shown], view: Mapping[str, Any]) -> Shown:
+    """The ``kind`` that ``view`` describes. A field with a value that no such model may have (a
+    newer service wrote it) gets its default, and ``unreadable`` names it."""
+    try:
+        return validated(kind, view)
+    except ValidationError as error:
+        wrong = {str(each["loc"][0]): each["msg"] for each in error.errors()}
+    notes = [str(view["unreadable"])] if view.get("unreadable") else []
+    notes += [f"{name} ({message})" for name, message in wrong.items()]
+    values = {**view, "unreadable": "; ".join(notes)}
+    for name in wrong:
+        field = kind.model_fields[name]
+        if not field.is_required():
+            values[name] = field.get_default(call_default_factory=True)
+    try:
+        return validated(kind, values)
+    except ValidationError:  # a field without a default: it is shown as it is stored
+        return kind.model_construct(**values)
 
 
 def job_view(row: JobRow, *, position: int | None = None, whole: bool = False) -> dict[str, Any]:

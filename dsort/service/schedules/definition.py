@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
 from dsort.job.hooks import hooks_of
+from dsort.model.schedule import CatchUp, Overlap
 from dsort.naming.names import check_object_name
 from dsort.service.schedules.rules import parse_cron, parse_interval
 from dsort.spec.hints import FieldError, describe
 from dsort.spec.model import Hook
 
-__all__ = ["CatchUp", "Overlap", "ScheduleDefinition", "moment_s"]
+__all__ = ["ScheduleDefinition", "moment_s"]
 
-CatchUp = Literal["none", "last", "all"]
-Overlap = Literal["skip", "queue", "replace"]
 
 CRON_HINT: Final = 'five fields, e.g. "0 2 * * *" (every night at two) or "30 6 * * mon-fri"'
 INTERVAL_HINT: Final = 'e.g. "6h", "1d", "90m" or "P1D"'

@@ -1,0 +1,102 @@
+"""Who uses a service and what was done: tokens, the audit trail; and the answers about specs."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from dsort.model.base import Model, Time
+from dsort.model.report import EXAMPLE_ID, EXAMPLE_SPEC
+
+__all__ = [
+    "AuditEntry",
+    "AuditPage",
+    "HealthView",
+    "Me",
+    "TokenList",
+    "TokenMade",
+    "TokenView",
+    "ValidationView",
+]
+
+_GLOBS: Final = (
+    "`*` is any text, slashes too, `?` any one character; a pattern stands for whole URIs."
+)
+
+
+class Me(Model):
+    """Who the caller is, and what it may do."""
+
+    name: str = Field(examples=["alice"])
+    role: Literal["viewer", "submitter", "admin"] = Field(examples=["submitter"])
+    input_buckets: tuple[str, ...] = Field(
+        default=(), description=_GLOBS, examples=[["s3://data/*"]]
+    )
+    output_buckets: tuple[str, ...] = Field(default=(), examples=[["s3://data/alice/*"]])
+    authenticated: bool = Field(
+        default=True,
+        description="False: the service asks nobody for a token.",
+        examples=[True],
+    )
+
+
+class TokenView(Model):
+    """A token, without its secret."""
+
+    name: str = Field(examples=["alice"])
+    role: Literal["viewer", "submitter", "admin"] = Field(examples=["submitter"])
+    input_buckets: list[str] = Field(examples=[["s3://data/*"]])
+    output_buckets: list[str] = Field(examples=[["s3://data/alice/*"]])
+    created_at: Time = Field(examples=["2026-01-31T02:00:00.000Z"])
+    expires_at: Time | None = Field(examples=["2026-05-01T02:00:00.000Z"])
+
+
+class TokenMade(TokenView):
+    """A new token: its text is told here, and never again."""
+
+    token: str = Field(examples=["dsort_0123456789ab_" + "0" * 48])
+
+
+class TokenList(Model):
+    """All tokens, by name."""
+
+    tokens: list[TokenView]
+
+
+class AuditEntry(Model):
+    """One thing that was done."""
+
+    number: int = Field(examples=[12])
+    at: Time = Field(examples=["2026-01-31T02:00:00.000Z"])
+    who: str = Field(examples=["alice"])
+    address: str = Field(
+        description="Of the connection; empty for what was done on the machine.",
+        examples=["192.0.2.7"],
+    )
+    action: str = Field(examples=["job.submit", "token.remove"])
+    target: str = Field(examples=[EXAMPLE_ID])
+    details: dict[str, Any] = Field(
+        examples=[{"input": "s3://data/images", "output": "s3://data/shuffled", "kind": "run"}]
+    )
+
+
+class AuditPage(Model):
+    """Some entries, newest first."""
+
+    entries: list[AuditEntry]
+    next_cursor: str | None = Field(description="`cursor` of the next page; null at the end.")
+
+
+class ValidationView(Model):
+    """A spec that is right: with every default written out."""
+
+    ok: Literal[True] = Field(default=True, examples=[True])
+    spec: dict[str, Any] = Field(examples=[EXAMPLE_SPEC])
+    warnings: tuple[str, ...] = Field(default=(), examples=[[]])
+
+
+class HealthView(Model):
+    """The service answers."""
+
+    status: Literal["ok"] = Field(examples=["ok"])

@@ -1,0 +1,73 @@
+"""What all models share: fields may be added, times are RFC 3339, examples stand at the fields."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, PlainSerializer
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+__all__ = ["JobState", "Model", "Time", "example_of", "rfc3339_text"]
+
+JobState = Literal["queued", "running", "finished", "failed", "stopped"]
+
+
+def rfc3339_text(moment: datetime) -> str:
+    """A time in UTC as ``2026-01-31T23:59:59.123Z``."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+Time = Annotated[datetime, PlainSerializer(rfc3339_text, return_type=str)]
+"""A time in UTC; in JSON as RFC 3339 with milliseconds."""
+
+
+class Model(BaseModel):
+    """One JSON object. Fields that only a newer version knows are kept.
+
+    A field with a default may be absent when a client reads it (an older service does not send
+    it), but this version always sends it, unless it is one of ``sent_sometimes``.
+    """
+
+    model_config = ConfigDict(extra="allow", json_schema_serialization_defaults_required=True)
+
+    sent_sometimes: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The schema: defaults are told of fields alone that may be absent."""
+        document = handler(core_schema)
+        schema = handler.resolve_ref_schema(document)
+        if handler.mode == "serialization":
+            required = [name for name in schema["required"] if name not in cls.sent_sometimes]
+            schema["required"] = required
+            for name in required:
+                schema["properties"][name].pop("default", None)
+        return document
+
+
+def example_of(model: type[BaseModel], **changed: Any) -> dict[str, Any]:
+    """The example of ``model``, made of those of its fields; ``changed``: other values, or fields
+    that it has besides. A field without an example is left out if it may be absent."""
+    document = {}
+    for name, field in model.model_fields.items():
+        if field.examples:
+            document[name] = field.examples[0]
+        elif name not in getattr(model, "sent_sometimes", ()):
+            document[name] = _example_of_type(field.annotation)
+    return document | changed
+
+
+def _example_of_type(annotation: Any) -> Any:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        return None if type(None) in parts else _example_of_type(parts[0])
+    if origin in (list, tuple):
+        return [_example_of_type(parts[0])]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return example_of(annotation)
+    raise TypeError(f"a field of type {annotation} has no example")

@@ -1,0 +1,276 @@
+"""What a job has made, and what a dry run would make: manifest, report, plan."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from dsort.model.base import Model, example_of
+
+__all__ = [
+    "EXAMPLE_ID",
+    "EXAMPLE_PHASES",
+    "EXAMPLE_SPEC",
+    "EXAMPLE_WARNING",
+    "TIMELINE",
+    "InputShardView",
+    "ManifestView",
+    "MixingView",
+    "Movement",
+    "OutputShardView",
+    "PhaseView",
+    "PlanReportView",
+    "PlannedShardView",
+    "ReactionView",
+    "RunReportView",
+    "Sample",
+    "TotalsView",
+]
+
+TIMELINE: Final = (
+    "Rows of seconds since the attempt began, phase, bytes of it done, bytes a second."
+)
+Sample = tuple[float, str, int, float]
+Movement = Literal["map", "spill"]
+
+# All examples tell of one nightly shuffle of 19 shards.
+EXAMPLE_ID: Final = "20260131-020000-4f2a9c"
+EXAMPLE_WARNING: Final = "1 of 20 input shards is missing: samples-07.tar"
+EXAMPLE_SPEC: Final[dict[str, Any]] = {
+    "input_bck": "s3://data/images",
+    "output_bck": "s3://data/shuffled",
+    "input_format": {"template": "samples-{00..19}", "objnames": None, "prefix": None},
+    "input_extension": ".tar",
+    "output_format": "shuffled-%04d",
+    "output_extension": ".tar",
+    "output_shard_size": 1000000000,
+    "algorithm": {"kind": "shuffle", "seed": "42", "decreasing": False},
+    "description": "Shuffle the images",
+}
+EXAMPLE_PHASES: Final[list[dict[str, Any]]] = [
+    {"phase": name, "seconds": seconds, "shards": shards, "records": records, "bytes": size}
+    for name, seconds, shards, records, size in (
+        ("resolve", 0.1, 19, 0, 1912340480),
+        ("extract", 4.2, 19, 19000, 1912340480),
+        ("plan", 0.3, 0, 19000, 1892884480),
+        ("create", 4.6, 2, 19000, 1892884480),
+        ("commit", 0.2, 2, 19000, 1912340480),
+    )
+]
+_SECONDS: Final = {each["phase"]: each["seconds"] for each in EXAMPLE_PHASES}
+_REASON: Final = "1.8 GiB of inputs fit twice in the 18.8 GiB that the job may use"
+_MEMORY_BYTES: Final = 20221208166
+_TIMELINE: Final = [
+    [0.0, "resolve", 0, 0.0],
+    [0.1, "extract", 0, 0.0],
+    [2.7, "extract", 1207793664, 464536024.6],
+    [4.3, "extract", 1912340480, 440341760.0],
+    [4.6, "create", 0, 0.0],
+    [9.2, "create", 1892884480, 411496626.1],
+    [9.4, "commit", 1912340480, 0.0],
+]
+
+
+class PhaseView(Model):
+    """One phase that is over."""
+
+    phase: str = Field(examples=["resolve"])
+    seconds: float = Field(default=0.0, examples=[0.1])
+    shards: int = Field(default=0, examples=[19])
+    records: int = Field(default=0, examples=[0])
+    bytes: int = Field(default=0, examples=[1912340480])
+
+
+class ReactionView(Model):
+    """Something that was dropped, kept, renamed or odd."""
+
+    kind: str = Field(examples=["missing_shards", "duplicate_keys_dropped"])
+    count: int = Field(examples=[1])
+    samples: list[str] = Field(
+        description="Some of the names that it was about.", examples=[["samples-07.tar"]]
+    )
+
+
+class MixingView(Model):
+    """How records were mixed. A bin is neighbouring shards."""
+
+    sent_sometimes = frozenset(("before",))
+
+    input_shards: int = Field(examples=[19])
+    output_shards: int = Field(examples=[2])
+    input_bins: int = Field(examples=[19])
+    output_bins: int = Field(examples=[2])
+    output_bin_shards: int = Field(
+        description="Output shards of a bin; the last may have fewer.", examples=[1]
+    )
+    counts: list[list[int]] = Field(
+        description="Records by input bin (rows) and output bin (columns).",
+        examples=[[[523 + 7 * (shard % 3 - 1), 477 - 7 * (shard % 3 - 1)] for shard in range(19)]],
+    )
+    before: list[list[int]] | None = Field(
+        default=None, description="The same, had they been copied in input order."
+    )
+    chi2: float = Field(examples=[2.543])
+    degrees_of_freedom: int = Field(examples=[18])
+    p_value: float = Field(examples=[0.999996])
+    verdict: Literal["even", "uneven", "too_few"] = Field(examples=["even"])
+    words: str = Field(
+        examples=[
+            "Each output shard holds records of all input shards in proportion: chi-squared 3 for "
+            "18 degrees of freedom, p = 1.00. An even shuffle gives p below 0.001 once in a "
+            "thousand jobs."
+        ]
+    )
+
+
+class InputShardView(Model):
+    """An input shard of a manifest."""
+
+    name: str = Field(examples=["samples-00.tar"])
+    bytes: int = Field(examples=[100649499])
+    mtime_ns: int = Field(examples=[1769800000000000000])
+    etag: str = Field(examples=["9f620878e06d28774406017480a59fd4"])
+    records: int = Field(examples=[1000])
+
+
+class PlannedShardView(Model):
+    """An output shard as it would be written."""
+
+    name: str = Field(examples=["shuffled-0000.tar"])
+    records: int = Field(examples=[9930])
+    payload_bytes: int = Field(examples=[979803095])
+    file_bytes: int = Field(examples=[1000154112])
+
+
+class OutputShardView(Model):
+    """An output shard of a manifest."""
+
+    name: str = Field(examples=["shuffled-0000.tar"])
+    records: int = Field(examples=[9930])
+    members: int = Field(examples=[19860])
+    payload_bytes: int = Field(examples=[979803095])
+    file_bytes: int = Field(examples=[1000154112])
+    xxh3: str = Field(
+        description="XXH3 (64 bits) of the file, as `xxhsum -H3` prints it.",
+        examples=["bdbcecb34a67657a"],
+    )
+
+
+_SECOND_SHARD: Final = {
+    "name": "shuffled-0001.tar",
+    "records": 9070,
+    "members": 18140,
+    "payload_bytes": 893625385,
+    "file_bytes": 912186368,
+    "xxh3": "c5e6c0359d8a98b3",
+}
+
+
+class TotalsView(Model):
+    """Sums over all shards."""
+
+    input_shards: int = Field(examples=[19])
+    output_shards: int = Field(examples=[2])
+    records: int = Field(examples=[19000])
+    members: int = Field(examples=[38000])
+    payload_bytes: int = Field(examples=[1873428480])
+    file_bytes: int = Field(examples=[1912340480])
+
+
+_MOVE: Final = {
+    "way": "map",
+    "reason": _REASON,
+    "runtime": "local",
+    "workers": 4,
+    "buckets": 1,
+    "memory_bytes": _MEMORY_BYTES,
+}
+
+
+class ManifestView(Model):
+    """What a job has made, of what, and how: the object `.dsort/<job_id>/manifest.json`."""
+
+    sent_sometimes = frozenset(("mixing", "timeline"))
+
+    manifest: Literal[1] = Field(description="The version of this format.", examples=[1])
+    job_id: str = Field(examples=[EXAMPLE_ID])
+    created: str = Field(examples=["2026-01-31T02:00:10+00:00"])
+    dsort: dict[str, str] = Field(
+        description="Versions of dsort and of Python.",
+        examples=[{"dsort": "1.0.0", "python": "3.12.8"}],
+    )
+    spec: dict[str, Any] = Field(
+        description="With every default and the seed.", examples=[EXAMPLE_SPEC]
+    )
+    totals: TotalsView
+    move: dict[str, Any] = Field(description="How payload moved, and why.", examples=[_MOVE])
+    phase_seconds: dict[str, float] = Field(examples=[{**_SECONDS, "commit": 0.0}])
+    reactions: list[ReactionView]
+    index: str | None = Field(description="The name of the wids index, if one was asked for.")
+    mixing: MixingView | None = Field(default=None, examples=[example_of(MixingView)])
+    timeline: list[Sample] = Field(default_factory=list, description=TIMELINE, examples=[_TIMELINE])
+    inputs: list[InputShardView]
+    outputs: list[OutputShardView] = Field(examples=[[example_of(OutputShardView), _SECOND_SHARD]])
+
+
+class RunReportView(Model):
+    """What a job did, or how far one came that failed or was stopped."""
+
+    sent_sometimes = frozenset(("mixing", "timeline", "algorithm"))
+
+    job_id: str = Field(examples=[EXAMPLE_ID])
+    state: Literal["finished", "aborted"] = Field(examples=["finished"])
+    output_uri: str = Field(examples=["s3://data/shuffled"])
+    manifest_name: str | None = Field(examples=[f".dsort/{EXAMPLE_ID}/manifest.json"])
+    move: str = Field(
+        description="map or spill; empty if it did not come so far.", examples=["map"]
+    )
+    workers: int = Field(examples=[4])
+    input_shards: int = Field(examples=[19])
+    output_shards: int = Field(examples=[2])
+    records: int = Field(examples=[19000])
+    members: int = Field(examples=[38000])
+    payload_bytes: int = Field(examples=[1873428480])
+    file_bytes: int = Field(examples=[1912340480])
+    seed: str | None = Field(examples=["42"])
+    phase_seconds: dict[str, float] = Field(examples=[_SECONDS])
+    reactions: list[ReactionView]
+    warnings: list[str] = Field(examples=[[EXAMPLE_WARNING]])
+    error: str | None
+    mixing: MixingView | None = Field(default=None, examples=[example_of(MixingView)])
+    timeline: list[Sample] = Field(default_factory=list, description=TIMELINE, examples=[_TIMELINE])
+    algorithm: str = Field(default="", description="In words.")
+
+
+class PlanReportView(Model):
+    """What a job would do: the report of a dry run."""
+
+    sent_sometimes = frozenset(("mixing", "algorithm"))
+
+    job_id: str = Field(examples=["20260131-015500-0b77e1"])
+    input_shards: int = Field(examples=[19])
+    records: int = Field(examples=[19000])
+    members: int = Field(examples=[38000])
+    payload_bytes: int = Field(examples=[1873428480])
+    file_bytes: int = Field(examples=[1912340480])
+    shards: list[PlannedShardView] = Field(
+        description="The first of them.",
+        examples=[
+            [
+                example_of(PlannedShardView),
+                {name: _SECOND_SHARD[name] for name in PlannedShardView.model_fields},
+            ]
+        ],
+    )
+    shards_total: int = Field(examples=[2])
+    move: Movement = Field(examples=["map"])
+    move_reason: str = Field(examples=[_REASON])
+    workers: int = Field(examples=[4])
+    memory_bytes: int = Field(examples=[_MEMORY_BYTES])
+    scratch_bytes: int = Field(examples=[0])
+    seed: str | None = Field(examples=["42"])
+    reactions: list[ReactionView]
+    warnings: list[str] = Field(examples=[[EXAMPLE_WARNING]])
+    mixing: MixingView | None = Field(default=None, examples=[example_of(MixingView)])
+    algorithm: str = Field(default="", description="In words.")
