@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
 from dsort.errors import ForbiddenError
-from dsort.model.access import AuditEntry, AuditPage, Me, TokenList, TokenMade, TokenView
+from dsort.model.access import AuditEntry, AuditPage, Me, TokenList, TokenMade
 from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Admin, Caller, address_of
@@ -125,9 +125,8 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
     )
     def list_tokens(caller: Admin) -> TokenList:
         """All tokens, expired ones too, without their secrets. For admins."""
-        return TokenList(
-            tokens=[validated(TokenView, each.view()) for each in service.tokens.list()]
-        )
+        views = [each.view() for each in service.tokens.list()]
+        return validated(TokenList, {"tokens": views})
 
     @routes.post(
         "/tokens",
@@ -173,11 +172,7 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
         responses=problems(400, 401, 403, 404, 429),
         summary="Remove a token",
     )
-    def remove_token(
-        caller: Admin,
-        request: Request,
-        name: TokenName,
-    ) -> Response:
+    def remove_token(caller: Admin, request: Request, name: TokenName) -> Response:
         """Nobody is let in with it from now on. Its jobs stay. For admins."""
         address = address_of(request)
         service.tokens.remove(
