@@ -238,7 +238,7 @@ def tell_report(report: JobReport | PlanReport, *, as_json: bool, show_all: bool
 
 _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "client": ("httpx", "httpx_sse"),
-    "service": ("alembic", "apscheduler", "fastapi", "prometheus_client", "sqlalchemy", "uvicorn"),
+    "service": ("alembic", "cronsim", "fastapi", "prometheus_client", "sqlalchemy", "uvicorn"),
 }
 
 

@@ -1,7 +1,7 @@
 """When a schedule is due. Pure: definition and moments in, moments out (seconds since 1970).
 
-APScheduler's triggers find the times; the clock on the wall is ours. Cron expressions, and
-intervals of whole days, are found on that clock, and then looked up in the time zone:
+CronSim finds the times of cron expressions; the clock on the wall is ours. Cron expressions and
+intervals of whole days are found on that clock, and then looked up in the time zone:
 
 - a local time that does not exist (the clock is put forward) is due at the first moment after the
   gap, once, however many times of the schedule lie in the gap;
@@ -17,11 +17,12 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from itertools import islice, takewhile
-from typing import Protocol
+from itertools import count, islice, takewhile
+
+from cronsim import CronSim
 
 from dsort.service.schedules.definition import ScheduleDefinition
-from dsort.service.schedules.rules import Cron, Interval, parse_cron, parse_interval
+from dsort.service.schedules.rules import Interval, parse_cron, parse_interval
 
 __all__ = ["MADE_UP_MAX", "Missed", "date_of", "due_times", "missed", "next_due", "run_id_of"]
 
@@ -30,14 +31,7 @@ MADE_UP_MAX = 100
 COUNTED_MAX = 1000
 """So many of them are counted one by one."""
 
-_SECOND = timedelta(seconds=1)
-_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-
-
-class _Trigger(Protocol):
-    def get_next_fire_time(
-        self, previous_fire_time: datetime | None, now: datetime
-    ) -> datetime | None: ...
+Walls = Iterator[datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +59,7 @@ def due_times(
     if start_s is not None:
         after_s = max(after_s, anchor_s - 1)
     zone: tzinfo = definition.zone if _goes_by_the_wall(definition) else UTC
-    trigger = _trigger(definition, _wall(anchor_s, zone))
-    wall: datetime | None = _wall(math.floor(after_s), zone)
-    while wall is not None:
-        wall = trigger.get_next_fire_time(None, wall + _SECOND)
-        if wall is None:
-            return
+    for wall in _wall_times(definition, _wall(anchor_s, zone), _wall(math.floor(after_s), zone)):
         due_s = _moment(wall, zone)
         if end_s is not None and due_s > end_s:
             return
@@ -117,56 +106,29 @@ def run_id_of(due_s: float) -> str:
     return datetime.fromtimestamp(due_s, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-# --- triggers ------------------------------------------------------------------------------------
+# --- times on the wall --------------------------------------------------------------------------
 
 
 def _goes_by_the_wall(definition: ScheduleDefinition) -> bool:
     return definition.every is None or parse_interval(definition.every).is_calendar
 
 
-def _trigger(definition: ScheduleDefinition, anchor: datetime) -> _Trigger:
-    """What finds the times on the wall. The wall's clock is called UTC there, where no local time
-    is missing or comes twice."""
+def _wall_times(definition: ScheduleDefinition, anchor: datetime, after: datetime) -> Walls:
+    """The due times on the wall after ``after``, in order. The wall's clock is called UTC here,
+    where no local time is missing or comes twice."""
     if definition.cron is not None:
-        return _cron_trigger(parse_cron(definition.cron))
-    return _interval_trigger(parse_interval(definition.every or ""), anchor)
+        return CronSim(parse_cron(definition.cron).expression, after)
+    return _interval_times(parse_interval(definition.every or ""), anchor, after)
 
 
-def _interval_trigger(interval: Interval, anchor: datetime) -> _Trigger:
-    from apscheduler.triggers.interval import IntervalTrigger
-
-    trigger: _Trigger = IntervalTrigger(
-        days=interval.days, seconds=interval.seconds, start_date=anchor, timezone=UTC
-    )
-    return trigger
-
-
-def _cron_trigger(cron: Cron) -> _Trigger:
-    from apscheduler.triggers.combining import OrTrigger
-    from apscheduler.triggers.cron import CronTrigger
-
-    fields = {
-        "second": "0",
-        "minute": _listed(cron.minutes, 60),
-        "hour": _listed(cron.hours, 24),
-        "month": _listed(cron.months, 12),
-        "timezone": UTC,
-    }
-    days = {"day": "*" if cron.days is None else _listed(cron.days, 31)}
-    weekdays = {"day_of_week": "*"}
-    if cron.weekdays is not None:
-        weekdays["day_of_week"] = ",".join(_WEEKDAYS[day] for day in cron.weekdays)
-    if not cron.either:
-        trigger: _Trigger = CronTrigger(**fields, **days, **weekdays)
-        return trigger
-    either: _Trigger = OrTrigger(
-        [CronTrigger(**fields, **days), CronTrigger(**fields, **weekdays, day="*")]
-    )
-    return either
-
-
-def _listed(numbers: tuple[int, ...], count_max: int) -> str:
-    return "*" if len(numbers) == count_max else ",".join(map(str, numbers))
+def _interval_times(interval: Interval, anchor: datetime, after: datetime) -> Walls:
+    step = timedelta(seconds=interval.total_s)
+    passed = max((after - anchor) // step + 1, 0)
+    for number in count(passed):
+        try:
+            yield anchor + number * step
+        except OverflowError:  # after the year 9999
+            return
 
 
 # --- the clock on the wall -----------------------------------------------------------------------

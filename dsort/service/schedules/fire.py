@@ -9,8 +9,8 @@ The thread that watches the clock for the schedules of a service.
 
 Each replica has one. It keeps nothing that the database does not: it looks there at least every few
 seconds, since another replica may have changed a schedule, or a job may have ended that a run waits
-for. (APScheduler finds the due times; its own scheduler and job stores take one process for
-granted, and note that a time was due only after the fact.)
+for. (The schedulers of libraries take one process for granted, and note that a time was due only
+after the fact.)
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Cron expressions as ``crontab(5)`` has them: five fields, Sunday is 0 and 7.
+"""Rules of schedules: cron expressions as ``crontab(5)`` has them, and intervals.
 
-APScheduler, which finds the times, counts weekdays from Monday and wants a day of the month *and*
-a day of the week where cron wants either. So expressions are taken apart here, into the numbers
-that each field allows, and it is given lists.
+CronSim finds the times of an expression. The fields are parsed here first, since CronSim says only
+"Bad minute" of a mistake, and takes what ``crontab(5)`` has not (a sixth field, ``L``, ``#``).
 
-Intervals as people write them: ``6h``, ``1d``, ``1d12h``, or ISO 8601's ``P1D``, ``PT6H``.
+Intervals are written as people write them: ``6h``, ``1d``, ``1d12h``, or ISO 8601's ``P1D``.
 """
 
 from __future__ import annotations
@@ -59,6 +58,8 @@ class Cron:
     days: tuple[int, ...] | None
     weekdays: tuple[int, ...] | None
     either: bool
+    expression: str
+    """The same in numbers alone, for CronSim. A field of days that begins with ``*`` is kept."""
 
 
 def parse_cron(text: str) -> Cron:
@@ -82,10 +83,23 @@ def parse_cron(text: str) -> Cron:
         days=None if words[2] == "*" else days,
         weekdays=None if words[4] == "*" else tuple(sorted({day % 7 for day in weekdays})),
         either=not any_day and not any_weekday,
+        expression=" ".join(
+            (
+                _listed(minutes),
+                _listed(hours),
+                words[2] if any_day else _listed(days),
+                _listed(months),
+                words[4] if any_weekday else _listed(weekdays),
+            )
+        ),
     )
     if cron.days is not None and not cron.either and not _some_day(cron.days, months):
         raise ValueError("is never due: none of its months has such a day")
     return cron
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))
 
 
 def _some_day(days: tuple[int, ...], months: tuple[int, ...]) -> bool:
