@@ -93,7 +93,7 @@ def _create_tasks(
         best = weights.most_common(1)
         yield CreateTask(
             pieces=pieces,
-            where=ordering.where,
+            locations=ordering.locations,
             nodes=tuple(nodes.items()),
             node=best[0][0] if best else "",
             want_md5=on_the_way and job.spec.index == "wids",

@@ -75,8 +75,8 @@ def answers(
 class Extraction:
     """One pass over the inputs. ``stage`` names its files: ``survey`` or ``index``.
 
-    ``done``: what is known of each shard that is extracted; ``where``: the shared file that says
-    which node has it, "" as long as not all are.
+    ``done``: what is known of each shard that is extracted; ``locations``: the shared file
+    that says which node has it, "" as long as not all are.
     """
 
     job: Job
@@ -86,7 +86,7 @@ class Extraction:
     splitters: str = ""
     renames: str = ""
     done: dict[int, ExtractDone] = field(default_factory=dict)
-    where: str = ""
+    locations: str = ""
     _scratch_nodes: list[str] = field(default_factory=list)
     _versions: int = 0
     _lost: int = 0
@@ -99,17 +99,17 @@ class Extraction:
         for _, facts in answers(self.job, map(self._task, missing), workers_max=workers_max):
             assert isinstance(facts, ExtractDone)
             self._take(facts)
-        if not self.where:
+        if not self.locations:
             self._versions += 1
-            self.where = f"where-{self.stage}-{self._versions}"
-            self.job.runtime.share(self.where, self.places().dump())
+            self.locations = f"where-{self.stage}-{self._versions}"
+            self.job.runtime.share(self.locations, self.shard_locations().dump())
 
     def lose(self, node: str) -> None:
         """Shards extracted in ``node`` are to be extracted again."""
         gone = [shard for shard, facts in self.done.items() if facts.node == node]
         for shard in gone:
             del self.done[shard]
-        self.where = ""
+        self.locations = ""
         self._lost += 1
         if self._lost > HOMES_LOST_MAX:
             raise WorkerLostError(
@@ -184,7 +184,7 @@ class Extraction:
             size_bytes = job.inputs[facts.shard].size_bytes
             job.advance(shards=1, records=facts.records, bytes_done=size_bytes)
 
-    def places(self) -> ShardLocations:
+    def shard_locations(self) -> ShardLocations:
         """Which node has what."""
         node_of = np.full(len(self.job.inputs), -1, np.int32)
         numbers = {node: number for number, node in enumerate(self._scratch_nodes)}
@@ -210,7 +210,7 @@ def pick_partition_splitters(job: Job, survey: Extraction) -> str:
     """Where partitions begin, from a sample of the survey; "" where there is nothing to part."""
     rows_max = max(SURVEY_ROWS_MAX // max(len(job.inputs), 1), 16)
     samples: list[Sampled] = []
-    for node, shards in survey.places().by_node():
+    for node, shards in survey.shard_locations().by_node():
         samples += job.runtime.ask(node, Sample(survey.stage, shards, rows_max))
     if not samples:
         return ""

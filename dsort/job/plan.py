@@ -133,7 +133,7 @@ def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
     order = np.lexsort((rows.ordinal, rows.shard))
     taken = [
         job.runtime.ask(node, DistinctKeyHashes(survey.stage, shards))
-        for node, shards in survey.places().by_node()
+        for node, shards in survey.shard_locations().by_node()
     ]
     keys = rows.keys.take(order)
     fresh = new_keys(keys.tolist(), rows.nth[order], np.unique(np.concatenate(taken)))
@@ -162,7 +162,7 @@ def _find_duplicates(
             part,
             bounds[part],
             bounds[part + 1],
-            extraction.where,
+            extraction.locations,
             extraction.stage,
             want_rows,
             told,
@@ -236,14 +236,14 @@ class Ordering:
     drop: str = ""
     facts: dict[int, OrderDone] = field(default_factory=dict)
     _scratch_nodes: dict[int, str] = field(default_factory=dict)
-    _where: str = ""
+    _locations: str = ""
     _spent: set[int] = field(default_factory=set)
     _unfreed: set[int] = field(default_factory=set)
 
     @property
-    def where(self) -> str:
+    def locations(self) -> str:
         """The shared file that says which node has which shard."""
-        return self.extraction.where
+        return self.extraction.locations
 
     @property
     def partitions(self) -> int:
@@ -253,15 +253,15 @@ class Ordering:
     def complete(self) -> None:
         """Order what is not in order, or lies elsewhere by now than when it was ordered."""
         self.extraction.complete()
-        if self._where != self.where:
+        if self._locations != self.locations:
             self._scratch_nodes.clear()
-            self._where = self.where
+            self._locations = self.locations
         missing = [
             partition
             for partition in range(self.partitions)
             if partition not in self._scratch_nodes and partition not in self._spent
         ]
-        tasks = (OrderTask(partition, self.where, self.drop) for partition in missing)
+        tasks = (OrderTask(partition, self.locations, self.drop) for partition in missing)
         for _, facts in answers(self.job, tasks):
             assert isinstance(facts, OrderDone)
             self._take(facts)

@@ -185,7 +185,7 @@ class ScratchNodes:
                 waiting.append(self._begin(node, request))
             yield answer
 
-    def where(self, name: str) -> ShardLocations:
+    def locations(self, name: str) -> ShardLocations:
         """The shared file ``name`` that says where everything is."""
         if self._where is None or self._where[0] != name:
             self._where = (name, ShardLocations.load(self.store.columns(name)))

@@ -246,12 +246,12 @@ class SpillReader:
     """Reads one partition's spill."""
 
     def __init__(
-        self, nodes: ScratchNodes, where: ShardLocations, partition: int, rows: OrderedRows
+        self, nodes: ScratchNodes, locations: ShardLocations, partition: int, rows: OrderedRows
     ) -> None:
         self._scratch_nodes = nodes
         self._partition = partition
-        self._block_node = where.node_of[rows.block_shard]
-        self._names = where.nodes
+        self._block_node = locations.node_of[rows.block_shard]
+        self._names = locations.nodes
         self._worker: Int64s = rows.block_worker
         self._start: Int64s = rows.block_start
         self._offsets = np.zeros(len(rows.block_bytes) + 1, np.int64)

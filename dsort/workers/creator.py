@@ -121,21 +121,25 @@ class Creator:
                         self._scratch_nodes, nodes[partition], partition, self._inputs
                     )
                     continue
-                payload = ahead or self._spilled_payload(partition, nodes[partition], task.where)
+                payload = ahead or self._spilled_payload(
+                    partition, nodes[partition], task.locations
+                )
                 ahead = None
                 payload.load()
                 if number + 1 < len(wanted) and not self._scratch_nodes.alone:
                     following = wanted[number + 1]
-                    ahead = self._spilled_payload(following, nodes[following], task.where)
+                    ahead = self._spilled_payload(following, nodes[following], task.locations)
                     ahead.ask_ahead()
                 yield payload
         finally:
             if ahead is not None:
                 ahead.close()
 
-    def _spilled_payload(self, partition: int, node: str, where: str) -> _SpilledPayload:
+    def _spilled_payload(self, partition: int, node: str, locations: str) -> _SpilledPayload:
         rows = self._scratch_nodes.ask(node, OrderedRowsOf(partition))
-        reader = SpillReader(self._scratch_nodes, self._scratch_nodes.where(where), partition, rows)
+        reader = SpillReader(
+            self._scratch_nodes, self._scratch_nodes.locations(locations), partition, rows
+        )
         return _SpilledPayload(partition, rows, reader, self._buffer, forgets=self._forgets)
 
 

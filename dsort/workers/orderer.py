@@ -47,10 +47,10 @@ class Orderer:
 
     def duplicates(self, task: DuplicatesTask) -> DuplicatesDone:
         """Find the records of one range of key hashes whose key an earlier record has."""
-        where = self._scratch_nodes.where(task.where)
+        locations = self._scratch_nodes.locations(task.locations)
         asks = (
             (node, KeyHashes(task.stage, shards, task.low, task.high))
-            for node, shards in where.by_node()
+            for node, shards in locations.by_node()
         )
         parts: list[KeyRows] = list(self._scratch_nodes.ask_all(asks))
         key_hash = np.concatenate([np.zeros(0, np.uint64), *(part.key_hash for part in parts)])
@@ -65,7 +65,7 @@ class Orderer:
         by_position = np.lexsort((ordinals, shards))
         shards, ordinals = shards[by_position], ordinals[by_position]
         rows, key_hash = rows[by_position], key_hash[chosen][by_position]
-        keys = self._keys(where, task.stage, shards, rows)
+        keys = self._keys(locations, task.stage, shards, rows)
         found = find_duplicates(keys, key_hash)
         if task.want_rows:
             self._store.write_positions(
@@ -97,9 +97,11 @@ class Orderer:
         )
         writer.close()
 
-    def _keys(self, where: ShardLocations, stage: str, shards: Int64s, rows: Int64s) -> BytesColumn:
+    def _keys(
+        self, locations: ShardLocations, stage: str, shards: Int64s, rows: Int64s
+    ) -> BytesColumn:
         """The keys of rows that are sorted by shard."""
-        node = where.node_of[shards]
+        node = locations.node_of[shards]
         columns, places = [], []
         for number in np.unique(node).tolist():
             mine = np.flatnonzero(node == number)
@@ -109,7 +111,7 @@ class Orderer:
                 tuple(shards[mine[a]] for a in bounds[:-1]),
                 tuple(rows[mine[a:b]] for a, b in pairwise(bounds)),
             )
-            columns.append(self._scratch_nodes.ask(where.nodes[number], request))
+            columns.append(self._scratch_nodes.ask(locations.nodes[number], request))
             places.append(mine)
         return BytesColumn.concat(columns).take(np.argsort(np.concatenate(places)))
 
@@ -139,7 +141,7 @@ class Orderer:
         """The rows of one partition, from all nodes, in shard order."""
         asks = (
             (node, PartitionRowsOf("index", shards, task.partition))
-            for node, shards in self._scratch_nodes.where(task.where).by_node()
+            for node, shards in self._scratch_nodes.locations(task.locations).by_node()
         )
         parts = [part for answer in self._scratch_nodes.ask_all(asks) for part in answer]
         parts.sort(key=lambda part: part[0])

@@ -128,15 +128,15 @@ class ExtractDone:
 class DuplicatesTask:
     """Find duplicate keys among the hashes ``low <= hash < high`` (high 0: no upper end).
 
-    ``where``: the shared file that says where each shard's index is. ``want_rows``: write the later
-    records' positions to scratch as ``duplicates-<part>``. ``reaction``: the kind under which
-    their names are logged, too; "": they are not.
+    ``locations``: the shared file that says which node has each shard's index. ``want_rows``: write
+    the positions of the later records to scratch, as ``duplicates-<part>``. ``reaction``: the kind
+    under which their names are logged as well; "": they are not.
     """
 
     part: int
     low: int
     high: int
-    where: str
+    locations: str
     stage: str
     want_rows: bool
     reaction: str = ""
@@ -154,11 +154,11 @@ class DuplicatesDone:
 
 @dataclass(frozen=True, slots=True)
 class OrderTask:
-    """Put one partition's records in output order. ``where``: as for duplicates. ``drop``: name of
-    a column file of positions to leave out, or ""."""
+    """Put one partition's records in output order. ``locations``: as for duplicates. ``drop``: the
+    column file of positions to leave out, or ""."""
 
     partition: int
-    where: str
+    locations: str
     drop: str = ""
 
 
@@ -218,15 +218,15 @@ class OutputPiece:
 
 @dataclass(frozen=True, slots=True)
 class CreateTask:
-    """Write output shards: their pieces, shard by shard and in the order they are to have.
+    """Write output shards: their pieces, shard by shard and in their final order.
 
-    ``nodes``: (partition, node that has it in order). ``node``: the one that has most of it; a
-    worker there is the best one. ``want_md5`` and ``check_content``: on the way, because it cannot
+    ``nodes``: (partition, node that has it in order). ``node``: the one that has most of it, where a
+    worker reads fastest. ``want_md5`` and ``check_content``: while it is written, because it cannot
     be read back later (see ``Bucket.seals_on_finish``).
     """
 
     pieces: tuple[OutputPiece, ...]
-    where: str
+    locations: str
     nodes: tuple[tuple[int, str], ...]
     node: str
     want_md5: bool = False

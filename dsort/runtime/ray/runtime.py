@@ -47,7 +47,7 @@ from dsort.runtime.ray.scratch_nodes import (
     agent_name,
     remove_scratch,
 )
-from dsort.runtime.ray.workers import Place, RayWorkers
+from dsort.runtime.ray.workers import RayWorkers, WorkerLocation
 from dsort.scratch.nodes import Request, scratch_owner
 from dsort.stopping import StopFlag
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
@@ -84,9 +84,9 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
             # What our driver has put into Ray's object store, never a file (see the architecture).
             self._worker = RayWorker(pickle.loads(setup), number, exchange)
 
-        def where(self) -> tuple[Place, None]:
+        def location(self) -> tuple[WorkerLocation, None]:
             node_id = ray.get_runtime_context().get_node_id()
-            return self._worker.where(ray.util.get_node_ip_address(), node_id), None
+            return self._worker.location(ray.util.get_node_ip_address(), node_id), None
 
         def begin(self, opened: tuple[str, DsortError | None]) -> tuple[str, DsortError | None]:
             return self._worker.begin(opened)

@@ -23,7 +23,7 @@ from dsort.stopping import StopFlag
 from dsort.workers.tasks import ScratchLost, Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
 
-__all__ = ["Place", "RayWorker", "RayWorkers"]
+__all__ = ["RayWorker", "RayWorkers", "WorkerLocation"]
 
 START_SECONDS_MAX = 120
 KILL_SECONDS_MAX = 5
@@ -46,18 +46,18 @@ class _Attempt:
 
 @dataclass(slots=True, eq=False)
 class _Host:
-    """One actor. ``place``: None, and ``scratch_node``: "", until they are known; ``is_ready``:
+    """One actor. ``location``: None, and ``scratch_node``: "", until they are known; ``is_ready``:
     it has said so, and no other was lost since; ``attempt``: what it is doing."""
 
     actor: Any
     number: int
-    place: Place | None = None
+    location: WorkerLocation | None = None
     scratch_node: str = ""
     is_ready: bool = False
     attempt: _Attempt | None = None
 
     def __str__(self) -> str:
-        return f"worker {self.number}" + (f" on node {self.place.node}" if self.place else "")
+        return f"worker {self.number}" + (f" on node {self.location.node}" if self.location else "")
 
 
 class RayWorkers:
@@ -136,18 +136,18 @@ class RayWorkers:
         self._asked.clear()
         for host in hosts:
             ray.kill(host.actor)
-        ends = [host.actor.where.remote() for host in hosts]
+        ends = [host.actor.location.remote() for host in hosts]
         if ends:
             ray.wait(ends, num_returns=len(ends), timeout=KILL_SECONDS_MAX)
         processes: dict[str, list[int]] = {}
         for host in hosts:
-            if host.place is not None:
-                processes.setdefault(host.place.node_id, []).append(host.place.pid)
+            if host.location is not None:
+                processes.setdefault(host.location.node_id, []).append(host.location.pid)
         return processes
 
     def _ask_whether_ready(self, host: _Host) -> None:
         host.is_ready = False
-        self._asked[host.actor.where.remote()] = host
+        self._asked[host.actor.location.remote()] = host
 
     def _answered(self) -> tuple[Any, _Host | None]:
         """Whoever answered first, or nobody if it takes longer than a tick."""
@@ -174,8 +174,8 @@ class RayWorkers:
             raise located(error, str(host)) if len(self._scratch_nodes) > 1 else error
         if attempt is not None:
             return done  # type: ignore[no-any-return]
-        if isinstance(done, Place):
-            host.place = done
+        if isinstance(done, WorkerLocation):
+            host.location = done
             scratch_ref = self._scratch_nodes.scratch_ref(done.node_id)
             self._asked[host.actor.begin.remote(scratch_ref)] = host
         else:
@@ -211,14 +211,14 @@ class RayWorkers:
 
     def _kill_on(self, node_id: str) -> None:
         """Kill the workers of a node whose scratch node is lost, so that they are replaced."""
-        there = [host for host in self._hosts if host.place and host.place.node_id == node_id]
+        there = [host for host in self._hosts if host.location and host.location.node_id == node_id]
         for host in there:
             ray.kill(host.actor)
         self._doubt(there)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerLocation:
     """Where a worker lives. ``node``: in words."""
 
     node: str
@@ -240,9 +240,11 @@ class RayWorker:
         self._worker: Worker | None = None
         self._scratch_node = ""
 
-    def where(self, address: str, node_id: str) -> Place:
+    def location(self, address: str, node_id: str) -> WorkerLocation:
         """Where it is."""
-        return Place(node_words(socket.gethostname(), address, node_id), node_id, os.getpid())
+        return WorkerLocation(
+            node_words(socket.gethostname(), address, node_id), node_id, os.getpid()
+        )
 
     def begin(self, opened: tuple[str, DsortError | None]) -> tuple[str, DsortError | None]:
         """The id of its scratch node, or the error that keeps it from working. ``opened``: what the
