@@ -20,7 +20,7 @@ from dsort.data.hashing import shard_seed, shuffle_words
 from dsort.data.index import RecordIndex, Segments, SortKeys
 from dsort.order.cut import CutRule, OpenShard, Piece, merge_pieces
 from dsort.order.mixing_counts import MixingTally
-from dsort.order.rule import SortRule
+from dsort.order.shuffle import Shuffle
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
@@ -71,7 +71,7 @@ def _write_shard(store: IndexStore, shard: int, count: int, stream: np.random.Ge
 def plan_index(store: IndexStore, shards: int, shard_bytes: int) -> int:
     """Plan a shuffle of all records into shards of ``shard_bytes``; how many output shards."""
     store.write_file(WHERE, ShardLocations((HOME,), np.zeros(shards, np.int32)).dump())
-    orderer = Orderer(ScratchNodes(HOME, store, None), SortRule("shuffle", seed="1"), spill=False)
+    orderer = Orderer(ScratchNodes(HOME, store, None), Shuffle(seed="1"), spill=False)
     bounds = [part * (1 << 64) // PARTS for part in range(PARTS)] + [0]
     for part in range(PARTS):
         orderer.duplicates(

@@ -7,6 +7,7 @@ from typing import Any
 
 from dsort.cli import output
 from dsort.job.events import JobReport, PlanReport, ReactionCount, VerifyReport
+from dsort.order.algorithms import is_random
 from dsort.order.mixing import mixing_line
 
 __all__ = [
@@ -56,7 +57,7 @@ def job_lines(report: JobReport) -> list[tuple[str, str]]:
 
 def mixing(spec: Mapping[str, Any], told: Mapping[str, Any] | None) -> str:
     """The verdict on a shuffle; of other orders nobody expects to be even."""
-    return mixing_line(told) if told and spec["algorithm"]["kind"] == "shuffle" else ""
+    return mixing_line(told) if told and is_random(spec["algorithm"]["kind"]) else ""
 
 
 def plan(report: PlanReport, *, show_all: bool) -> str:

@@ -343,7 +343,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ExtractDone] = ()) -
     attempt extracted, to be used as far as it is still there.
     """
     spill = job.movement.kind == "spill"
-    hashed = job.spec.algorithm.kind in ("shuffle", "md5") and job.keymap is None
+    hashed = job.spec.algorithm.type.spreads_evenly and job.keymap is None
     even = hashed or job.movement.partitions == 1
     splitters = rename_file = ""
     if job.spec.config.duplicate_keys == "rename" or (spill and not even):

@@ -32,7 +32,7 @@ from dsort.job.memory import (
     least_memory_bytes,
 )
 from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
-from dsort.job.setup import reaction_rules, sort_rule, store_limits, with_part_sizes
+from dsort.job.setup import reaction_rules, store_limits, with_part_sizes
 from dsort.scratch.requests import FreeBytes
 from dsort.sizes import format_bytes
 from dsort.storage.limit import StoreLimits
@@ -254,7 +254,7 @@ def _start_workers(job: Job, *, dry: bool) -> None:
         first_worker=max(last_worker + 1, attempts * WORKERS_A_ATTEMPT),
         container=container_of(job.spec.input_extension),
         movement=movement.kind,
-        sort_rule=sort_rule(job.spec),
+        algorithm=job.spec.algorithm.build(),
         reactions=reaction_rules(job.spec),
         keymap=job.keymap,
         partitions=movement.partitions,

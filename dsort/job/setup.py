@@ -14,7 +14,6 @@ from dsort.job.output_names import OutputNames
 from dsort.keymap.fetch import read_keymap_text, shown_location
 from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
 from dsort.options import RunOptions
-from dsort.order.rule import SortRule
 from dsort.sizes import Percent
 from dsort.spec.model import JobSpec
 from dsort.storage.limit import StoreLimits
@@ -30,7 +29,6 @@ __all__ = [
     "new_job_id",
     "output_names",
     "reaction_rules",
-    "sort_rule",
     "store_limits",
     "with_part_sizes",
     "with_seed",
@@ -69,8 +67,8 @@ def workers_here(wanted: int | None) -> int:
 
 
 def with_seed(spec: JobSpec) -> JobSpec:
-    """The spec with a seed if it shuffles: one is drawn where it has none."""
-    if spec.algorithm.kind != "shuffle" or spec.algorithm.seed is not None:
+    """The spec with a seed if its order is random: one is drawn where it has none."""
+    if not spec.algorithm.type.is_random or spec.algorithm.seed is not None:
         return spec
     return spec.with_seed(str(secrets.randbits(63)))
 
@@ -125,22 +123,6 @@ def with_part_sizes(limits: StoreLimits, memory_bytes: int, *, workers_a_node: i
         return large
     fits = max(a_worker // limits.parts_in_flight_max, PART_BYTES_MIN)
     return replace(limits, part_bytes=min(limits.part_bytes, fits))
-
-
-def sort_rule(spec: JobSpec) -> SortRule:
-    """The spec's algorithm as workers need it."""
-    algorithm = spec.algorithm
-    return SortRule(
-        kind=algorithm.kind,
-        seed=algorithm.seed or "",
-        decreasing=algorithm.decreasing,
-        natural=algorithm.natural,
-        content_extension=algorithm.extension or "",
-        content_type=algorithm.content_key_type or "string",
-        content_missing=algorithm.content_key_missing or "abort",
-        json_field=algorithm.json_field,
-        content_strip=algorithm.strip,
-    )
 
 
 def reaction_rules(spec: JobSpec) -> ReactionRules:

@@ -1,4 +1,4 @@
-"""Content keys: the value of one member of a record, as the algorithm ``content`` compares it.
+"""The algorithm ``content``: records are sorted by what one member of each says.
 
 White space around a key is ignored (a ``.cls`` file usually ends in a newline), except around
 strings where it is asked for. Integers have any length up to ``DIGITS_MAX``; floats may be anything
@@ -10,12 +10,27 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
+from dsort.errors import ContentKeyError
 from dsort.naming.names import shortened
-from dsort.order.rule import SortRule
+from dsort.order.base import (
+    Algorithm,
+    Check,
+    OptionError,
+    Record,
+    SortValue,
+    decreasing_option,
+    option,
+)
 
-__all__ = ["DIGITS_MAX", "ContentValueError", "content_key", "content_value"]
+if TYPE_CHECKING:
+    from dsort.data.index import SortKeys
+    from dsort.order.table import RecordTable
+
+__all__ = ["DIGITS_MAX", "Content", "ContentValueError", "content_value"]
 
 DIGITS_MAX: Final = 4096
 """An integer has at most so many digits, zeros in front not counted: reading one takes time that
@@ -58,9 +73,166 @@ def content_value(
     return number
 
 
-def content_key(content: bytes, rule: SortRule) -> int | float | bytes:
-    """The key in ``content`` as ``rule`` reads it; errors as :func:`content_value`."""
-    return content_value(content, rule.content_type, rule.json_field, strip=rule.content_strip)
+_RANK: Final = {"first": 0, "last": 2}
+_STRIP_MISPLACED: Final = (
+    "false has no meaning here",
+    "it goes with kind content and content_key_type string",
+)
+
+
+def _extension(text: str | None) -> str | None:
+    if text is None:
+        return None
+    extension = text.strip()
+    if not extension.startswith(".") or extension == "." or "/" in extension:
+        raise OptionError(
+            f'"{text}" is no member extension', 'it begins with a dot, e.g. ".cls" or ".meta.json"'
+        )
+    return extension
+
+
+def _json_path(text: str | None) -> str | None:
+    if text is not None and not all(text.split(".")):
+        raise OptionError(f'"{text}" has an empty part', 'names with dots between, e.g. "a.b"')
+    return text
+
+
+def _only_strings_are_not_stripped(
+    options: Mapping[str, Any],
+) -> Iterator[tuple[str, str, str]]:
+    if not options["strip"] and options["content_key_type"] not in (None, "string"):
+        yield "strip", *_STRIP_MISPLACED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content(Algorithm):
+    """By the content of the member ``extension`` (with its dot, the whole of it)."""
+
+    kind: ClassVar[str] = "content"
+    summary: ClassVar[str] = "by what one member of each record says"
+    words: ClassVar[str] = "content"
+    reason: ClassVar[str] = "the records are sorted by their content"
+    checks: ClassVar[tuple[Check, ...]] = (
+        Check(("content_key_type", "strip"), _only_strings_are_not_stripped),
+    )
+
+    decreasing: bool = decreasing_option()
+    extension: str = option(
+        str | None,
+        "Of content: the member that holds the key, by its full extension with the dot.",
+        examples=(".cls",),
+        check=_extension,
+        required='the member with the key: ".cls"',
+    )
+    content_key_type: str = option(
+        Literal["int", "float", "string"] | None,
+        "Of content: what the key is and how keys compare. int: whole numbers of up to "
+        "4,096 digits; float: as 64-bit floats; string: by bytes.",
+        required="int, float or string",
+    )
+    content_key_missing: str = option(
+        Literal["abort", "first", "last"] | None,
+        "Of content: where a record without that member goes; abort (the default) "
+        "fails the job and names the record.",
+        own_default="abort",
+    )
+    json_field: str | None = option(
+        str | None,
+        "Of content: the member is JSON, and the key is its field of this name; "
+        "dots lead into objects and lists. A field that is not of the content_key_type (null, an "
+        "object, a number where strings are compared) fails the job and names the record.",
+        examples=("meta.score",),
+        check=_json_path,
+    )
+    strip: bool = option(
+        bool,
+        "Of content with content_key_type string: keys are compared without the white "
+        "space around them. false: as they are, the line feed at the end of a file included.",
+        default=True,
+        misplaced=_STRIP_MISPLACED,
+    )
+
+    @property
+    def in_words(self) -> str:
+        """What a summary says of it."""
+        words = f"content: sorted by {self.extension}, as {self.content_key_type}"
+        if self.json_field is not None:
+            words += f", field {self.json_field}"
+        return words + ", decreasing" * self.decreasing
+
+    def keys(self, records: RecordTable) -> SortKeys:
+        """The values, with ranks if records without one stay. A read and some µs a record."""
+        values: list[int | float | bytes | None] = []
+        for record, row in enumerate(records.rows_with(self.extension).tolist()):
+            values.append(self._value(records, row) if row >= 0 else None)
+            if values[-1] is None and self.content_key_missing == "abort":
+                raise self._missing(records.shard, records.keys[record], has_member=row >= 0)
+        return self._columns(values)
+
+    def _columns(self, values: Sequence[int | float | bytes | None]) -> SortKeys:
+        import numpy as np
+
+        from dsort.data.columns import BytesColumn
+        from dsort.data.index import SortKeys
+        from dsort.order.sort import big_int_words, float_words
+
+        rank = None
+        if self.content_key_missing != "abort":
+            missing_rank = _RANK[self.content_key_missing]
+            rank = np.array([missing_rank if v is None else 1 for v in values], np.uint8)
+        if self.content_key_type == "string":
+            text = BytesColumn.of([v if isinstance(v, bytes) else b"" for v in values])
+            return SortKeys(len(values), rank=rank, text=text)
+        numbers = [0 if v is None else v for v in values]
+        if self.content_key_type == "int":
+            words, ties = big_int_words(cast(list[int], numbers))
+            return SortKeys(len(values), rank=rank, words=words, text=ties)
+        words = float_words(np.array(numbers, np.float64))
+        return SortKeys(len(values), rank=rank, words=words)
+
+    def _value(self, records: RecordTable, row: int) -> int | float | bytes | None:
+        try:
+            return self._key(records.content(row))
+        except KeyError:
+            return None
+        except ContentValueError as problem:
+            name = records.members.names[row].decode("utf-8", "backslashreplace")
+            raise ContentKeyError(
+                f"member {name} of shard {records.shard} is no content key: {problem}",
+                hint="mend the member, or sort by another extension or content_key_type",
+            ) from None
+
+    def _missing(self, shard: str, key: bytes, *, has_member: bool) -> ContentKeyError:
+        record = key.decode("utf-8", "backslashreplace")
+        what = (
+            f"has no field {self.json_field} in its {self.extension} member"
+            if has_member
+            else f"has no {self.extension} member"
+        )
+        return ContentKeyError(
+            f"record {record} of shard {shard} {what}",
+            hint="set algorithm.content_key_missing to first or last to keep such records",
+        )
+
+    def expected(self, record: Record) -> SortValue | None:
+        """The value, or the rank of a record that has none."""
+        content = record.content(self.extension)
+        if content is not None:
+            try:
+                return SortValue(1, self._key(content))
+            except KeyError:
+                pass
+            except ContentValueError:
+                return None
+        rank = _RANK.get(self.content_key_missing)
+        return None if rank is None else SortValue(rank, None)
+
+    def _key(self, content: bytes) -> int | float | bytes:
+        """The key in ``content``; errors as :func:`content_value`."""
+        return content_value(content, self.content_key_type, self.json_field, strip=self.strip)
+
+
+# -- reading a value ------------------------------------------------------------------------------
 
 
 class _Number(str):

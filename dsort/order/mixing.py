@@ -15,15 +15,6 @@ RECURRENCE_MAX: Final = 30
 """Degrees of freedom up to which p-values are exact."""
 P_SHOWN_MIN: Final = 1e-6
 
-_ORDERS: Final = {
-    "none": "the records keep the order of the input",
-    "alphanumeric": "the records are sorted by their keys",
-    "content": "the records are sorted by their content",
-    "md5": "the records are sorted by the MD5 of their keys",
-    "key map": "a key map says where each record goes",
-}
-"""What decides the order, by algorithm, where it is not chance."""
-
 Table = tuple[tuple[int, ...], ...]
 
 
@@ -101,12 +92,11 @@ def _figures(chi2: float, degrees: int, p_value: float) -> str:
 
 
 def verdict_in_words(
-    verdict: str, chi2: float, degrees_of_freedom: int, p_value: float, order: str
+    verdict: str, chi2: float, degrees_of_freedom: int, p_value: float, reason: str
 ) -> str:
-    """``even`` or ``uneven`` in a sentence or two. ``order``: the kind of the algorithm, or "key
-    map" where one decides."""
+    """``even`` or ``uneven`` in a sentence or two. ``reason``: what decides the order, as a clause;
+    empty where it is chance."""
     figures = _figures(chi2, degrees_of_freedom, p_value)
-    reason = _ORDERS.get(order, "")
     if verdict == "uneven" and reason:
         return (
             f"Not a shuffle: {reason}, and output shards hold more records of some input shards "

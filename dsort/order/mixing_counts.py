@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.data.columns import Int32s, Int64s
+from dsort.order.algorithms import ALGORITHMS
 from dsort.order.cut import OpenShard, Piece
 from dsort.order.mixing import P_MIN, Mixing, Table, chi_squared_p_value, verdict_in_words
 
@@ -219,10 +220,16 @@ def judge_mixing(
         degrees_of_freedom=degrees,
         p_value=p_value,
         verdict=verdict,
-        words=verdict_in_words(verdict, chi2, degrees, p_value, order)
+        words=verdict_in_words(verdict, chi2, degrees, p_value, _reason(order))
         if degrees
         else _why_too_few(counts, input_shards, output_shards),
     )
+
+
+def _reason(order: str) -> str:
+    if order == "key map":
+        return "a key map says where each record goes"
+    return ALGORITHMS[order].reason if order in ALGORITHMS else ""
 
 
 def mixing_of(told: Mapping[str, Any], *, order: str) -> Mixing | None:

@@ -35,11 +35,9 @@ __all__ = [
     "Bucket",
     "BucketReading",
     "CommandName",
-    "ContentExtension",
     "Count",
     "Glob",
     "InputText",
-    "JsonPath",
     "KeyMapLocation",
     "Keys",
     "Limit",
@@ -47,7 +45,6 @@ __all__ = [
     "NamePrefix",
     "ObjectNames",
     "OutputTemplate",
-    "Seed",
     "SizeBytes",
     "WebhookUrl",
 ]
@@ -76,14 +73,6 @@ def _size(value: object) -> object:
     return parse_size_bytes(value) or None
 
 
-def _seed(value: object) -> object:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if value is None or isinstance(value, str):
-        return value
-    raise FieldError(f"must be a whole number or text, not {describe(value)}")
-
-
 def _quantity(value: object) -> str:
     if not isinstance(value, str):
         raise FieldError(f'must be a share or an amount ("80%", "10GB"), not {describe(value)}')
@@ -95,21 +84,6 @@ def _archive_extension(text: str) -> str:
     extension = normalize_extension(text)
     check_supported(extension)
     return extension
-
-
-def _content_extension(text: str) -> str:
-    extension = text.strip()
-    if not extension.startswith(".") or extension == "." or "/" in extension:
-        raise FieldError(
-            f'"{text}" is no member extension', 'it begins with a dot, e.g. ".cls" or ".meta.json"'
-        )
-    return extension
-
-
-def _json_path(text: str) -> str:
-    if not all(text.split(".")):
-        raise FieldError(f'"{text}" has an empty part', 'names with dots between, e.g. "a.b"')
-    return text
 
 
 def _input_text(text: str) -> str:
@@ -193,15 +167,8 @@ SizeBytes = Annotated[
     BeforeValidator(_size),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0}, _NULL]}),
 ]
-Seed = Annotated[
-    str | None,
-    BeforeValidator(_seed),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}, _NULL]}),
-]
 MemoryAmount = Annotated[str, BeforeValidator(_quantity)]
 ArchiveExtension = Annotated[str, AfterValidator(_archive_extension)]
-ContentExtension = Annotated[str, AfterValidator(_content_extension)]
-JsonPath = Annotated[str, AfterValidator(_json_path)]
 InputText = Annotated[str, AfterValidator(_input_text)]
 OutputTemplate = Annotated[str, AfterValidator(_output_template)]
 ObjectNames = Annotated[

@@ -16,9 +16,10 @@ from pydantic_core import ErrorDetails
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import closest, shortened
 from dsort.sizes import format_bytes
+from dsort.spec.algorithms import algorithm_model
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import describe, path_of, plain_problems
-from dsort.spec.model import Algorithm, Draft, Hook, InputFormat, JobConfig, JobSpec
+from dsort.spec.model import Draft, Hook, InputFormat, JobConfig, JobSpec, current_job_spec
 from dsort.spec.syntax import looks_like_json, parse_json, parse_yaml
 
 __all__ = ["SPEC_BYTES_MAX", "LoadedSpec", "load_spec", "parse_spec", "read_fields"]
@@ -217,7 +218,7 @@ def _anchor_key_map(fields: dict[str, Any], directory: Path) -> None:
 
 def _validate(fields: dict[str, Any], draft: Draft) -> tuple[JobSpec | None, list[SpecProblem]]:
     try:
-        return JobSpec.model_validate(fields, context=draft), []
+        return current_job_spec().model_validate(fields, context=draft), []
     except SpecError as error:
         return None, list(error.problems)
     except ValidationError as error:
@@ -257,7 +258,7 @@ def _rule_problems(
         fields["input_bck"] = _STAND_IN_BUCKET
     try:
         context = Draft(frozenset(unusable), ais_is_there=draft.ais_is_there)
-        JobSpec.model_validate(fields, context=context)
+        current_job_spec().model_validate(fields, context=context)
     except SpecError as error:
         return list(error.problems)
     return []
@@ -270,23 +271,25 @@ def _names_of(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-_FIELDS: Final[Mapping[str, list[str]]] = {
-    "": [*_names_of(JobSpec), *_CONFIG_FIELDS],
-    "input_format": _names_of(InputFormat),
-    "algorithm": _names_of(Algorithm),
-    "Config": _names_of(JobConfig),
-    "on_success": _names_of(Hook),
-    "on_failure": _names_of(Hook),
-}
+def _fields() -> Mapping[str, list[str]]:
+    return {
+        "": [*_names_of(JobSpec), *_CONFIG_FIELDS],
+        "input_format": _names_of(InputFormat),
+        "algorithm": _names_of(algorithm_model()),
+        "Config": _names_of(JobConfig),
+        "on_success": _names_of(Hook),
+        "on_failure": _names_of(Hook),
+    }
 
 
 def _meant(path: str) -> str | None:
     """The path of the field that the unknown ``path`` most likely means."""
+    fields = _fields()
     owner, _, name = path.rpartition(".")
-    for other, names in _FIELDS.items():
-        if other != owner and name in names and name not in _FIELDS.get(owner, ()):
+    for other, names in fields.items():
+        if other != owner and name in names and name not in fields.get(owner, ()):
             return f"{other}.{name}" if other else name
-    siblings = _FIELDS.get(owner, [])  # none, if the unknown name itself has a dot
+    siblings = fields.get(owner, [])  # none, if the unknown name itself has a dot
     known = {each: f"{owner}.{each}" if owner else each for each in siblings}
     for older, today in OLDER_NAMES.items():
         older_owner, _, older_name = older.rpartition(".")
@@ -297,7 +300,7 @@ def _meant(path: str) -> str | None:
         return known[near]
     elsewhere = {
         each: f"{other}.{each}" if other else each
-        for other, names in _FIELDS.items()
+        for other, names in fields.items()
         if other != owner
         for each in names
     }

@@ -7,20 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from dsort.errors import SpecError
 from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import rules
+from dsort.spec.algorithms import AnyAlgorithm, Part, algorithm_model
 from dsort.spec.fields import (
     ArchiveExtension,
     Bucket,
     CommandName,
-    ContentExtension,
     Count,
     Glob,
     InputText,
-    JsonPath,
     KeyMapLocation,
     Keys,
     Limit,
@@ -28,14 +27,13 @@ from dsort.spec.fields import (
     NamePrefix,
     ObjectNames,
     OutputTemplate,
-    Seed,
     SizeBytes,
     WebhookUrl,
 )
 from dsort.spec.hints import FieldError
 from dsort.storage.ref import BucketRef
 
-__all__ = ["Algorithm", "Draft", "Hook", "InputFormat", "JobConfig", "JobSpec", "Reaction"]
+__all__ = ["Draft", "Hook", "InputFormat", "JobConfig", "JobSpec", "Reaction", "current_job_spec"]
 
 Reaction = Literal["ignore", "warn", "abort"]
 
@@ -66,11 +64,7 @@ class Draft:
     ais_is_there: bool = False
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class InputFormat(_Part):
+class InputFormat(Part):
     """Which shards go in: at most one of these. None of them: every object of the bucket whose
     name ends in the input extension, in byte order of the names."""
 
@@ -99,75 +93,7 @@ class InputFormat(_Part):
     )
 
 
-class Algorithm(_Part):
-    """How records are ordered. Every algorithm is a sort; ties keep the order of the input."""
-
-    kind: Literal["none", "alphanumeric", "shuffle", "md5", "content"] = Field(
-        default="alphanumeric",
-        description="none: as they come in. alphanumeric: by record key. shuffle: by a hash of "
-        "seed, shard name and record key. md5: by the MD5 digest of the record key. content: by "
-        "what one member of each record says.",
-    )
-    decreasing: bool = Field(
-        default=False, description="Largest first. For alphanumeric, md5 and content only."
-    )
-    seed: Seed = Field(
-        default=None,
-        description="Of a shuffle: any whole number or text; 42 and '42' are the same seed. "
-        "Absent: one is drawn, and recorded in the manifest.",
-    )
-    extension: ContentExtension | None = Field(
-        default=None,
-        description="Of content: the member that holds the key, by its full extension with the "
-        "dot.",
-        examples=[".cls"],
-    )
-    content_key_type: Literal["int", "float", "string"] | None = Field(
-        default=None,
-        description="Of content: what the key is and how keys compare. int: whole numbers of up to "
-        "4,096 digits; float: as 64-bit floats; string: by bytes.",
-    )
-    content_key_missing: Literal["abort", "first", "last"] | None = Field(
-        default=None,
-        description="Of content: where a record without that member goes; abort (the default) "
-        "fails the job and names the record.",
-    )
-    json_field: JsonPath | None = Field(
-        default=None,
-        description="Of content: the member is JSON, and the key is its field of this name; "
-        "dots lead into objects and lists. A field that is not of the content_key_type (null, an "
-        "object, a number where strings are compared) fails the job and names the record.",
-        examples=["meta.score"],
-    )
-    strip: bool = Field(
-        default=True,
-        description="Of content with content_key_type string: keys are compared without the white "
-        "space around them. false: as they are, the line feed at the end of a file included.",
-    )
-    natural: bool = Field(
-        default=False,
-        description="Of alphanumeric: runs of digits compare as numbers, so a9 comes before a10.",
-    )
-
-    @property
-    def in_words(self) -> str:
-        """What a summary says of it: whoever forgot to name one should notice."""
-        words = {
-            "none": "none: as the records come in",
-            "alphanumeric": "alphanumeric: sorted by name",
-            "shuffle": "shuffle",
-            "md5": "md5: sorted by the digest of the name",
-            "content": f"content: sorted by {self.extension}, as {self.content_key_type}",
-        }[self.kind]
-        if self.json_field is not None:
-            words += f", field {self.json_field}"
-        words += ", numbers as numbers" * self.natural + ", decreasing" * self.decreasing
-        if "kind" not in self.model_fields_set:
-            words += " (the spec names none; to shuffle: algorithm: {kind: shuffle})"
-        return words
-
-
-class JobConfig(_Part):
+class JobConfig(Part):
     """How the job reacts to what it meets, and limits. Their place is the top level of a spec;
     AIStore has them in an object of their own, ``Config``."""
 
@@ -232,7 +158,7 @@ class JobConfig(_Part):
     burst_buffer: Limit | None = _ignored("Buffer of the streams between AIStore's nodes.")
 
 
-class Hook(_Part):
+class Hook(Part):
     """Whom to tell how a job ended: a webhook, a command, or both."""
 
     webhook: WebhookUrl | None = Field(
@@ -260,7 +186,7 @@ class Hook(_Part):
         return self.model_dump(exclude_none=True)
 
 
-class JobSpec(_Part):
+class JobSpec(Part):
     """A dsort job: read shards from a bucket, order their records, write new shards."""
 
     input_bck: Bucket = Field(
@@ -315,7 +241,10 @@ class JobSpec(_Part):
         default=None,
         description="Exactly so many output shards; their record counts differ by at most one.",
     )
-    algorithm: Algorithm = Field(default_factory=Algorithm, description="How records are ordered.")
+    algorithm: AnyAlgorithm = Field(
+        default_factory=lambda: algorithm_model().model_validate({}),
+        description="How records are ordered.",
+    )
     ekm_file: KeyMapLocation | None = Field(
         default=None,
         description="External key map: which output template each record goes to. A path (relative "
@@ -444,5 +373,20 @@ class JobSpec(_Part):
         """The whole spec as JSON-able values: today's names and places, every default written out.
         Parsing it gives an equal spec, and no warning."""
         fields = self.model_dump(mode="json", by_alias=True)
+        fields["algorithm"] = {
+            name: fields["algorithm"][name] for name in self.algorithm.canonical()
+        }
         config: dict[str, Any] = fields.pop("Config")
         return fields | config
+
+
+_built_of = algorithm_model()
+
+
+def current_job_spec() -> type[JobSpec]:
+    """``JobSpec``, built anew if an algorithm has been added since."""
+    global _built_of
+    if algorithm_model() is not _built_of:
+        _built_of = algorithm_model()
+        JobSpec.model_rebuild(force=True)
+    return JobSpec

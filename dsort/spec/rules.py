@@ -3,8 +3,9 @@ the fields that have no effect beside others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, same_container
@@ -13,6 +14,9 @@ from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension
 from dsort.naming.repeats import find_repeats
 from dsort.naming.templates import parse_template
+from dsort.order.algorithms import ALGORITHMS
+from dsort.order.base import Check, Option
+from dsort.spec.algorithms import joined, known_options, owners_of
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import object_store_behind, store_of
 
@@ -52,7 +56,7 @@ def check(spec: JobSpec, unusable: Collection[str]) -> list[SpecProblem]:
     """Every rule that ``spec`` breaks, leaving out rules about the field paths ``unusable``."""
     return [
         problem
-        for rule in _RULES
+        for rule in (*_RULES, *_algorithm_rules())
         if not any(_touches(one, other) for one in rule.fields for other in unusable)
         for problem in rule.problems(spec)
     ]
@@ -113,7 +117,7 @@ def _one_way_to_name_inputs(spec: JobSpec) -> Iterator[SpecProblem]:
     given = [name for name, value in spec.input_format if value is not None]
     if len(given) > 1:
         yield SpecProblem(
-            "input_format", f"has {_and(given)}: only one of them can say which shards go in"
+            "input_format", f"has {joined(given)}: only one of them can say which shards go in"
         )
 
 
@@ -209,7 +213,7 @@ def _outputs_have_names(spec: JobSpec) -> Iterator[SpecProblem]:
 def _one_size(spec: JobSpec) -> Iterator[SpecProblem]:
     given = _sizes_given(spec)
     if len(given) > 1:
-        yield SpecProblem(given[1], f"only one of {_and(given)} can say where shards end")
+        yield SpecProblem(given[1], f"only one of {joined(given)} can say where shards end")
 
 
 @_rule("output_format", "ekm", "ekm_file", *_SIZES)
@@ -272,50 +276,44 @@ def _outputs_have_the_extension(spec: JobSpec) -> Iterator[SpecProblem]:
 # --- algorithm -----------------------------------------------------------------------------------
 
 
-@_rule("algorithm.kind", "algorithm.extension", "algorithm.content_key_type")
-def _content_says_what_it_reads(spec: JobSpec) -> Iterator[SpecProblem]:
-    if spec.algorithm.kind != "content":
-        return
-    if spec.algorithm.extension is None:
-        yield SpecProblem(
-            "algorithm.extension", "is required for content", 'the member with the key: ".cls"'
-        )
-    if spec.algorithm.content_key_type is None:
-        yield SpecProblem(
-            "algorithm.content_key_type", "is required for content", "int, float or string"
-        )
+def _algorithm_rules() -> Iterator[_Rule]:
+    """What the algorithms that there are now say of their options."""
+    for kind, algorithm in ALGORITHMS.items():
+        required = {name: each.required for name, each in algorithm.options().items()}
+        needed = {name: hint for name, hint in required.items() if hint}
+        if needed:
+            yield _option_rule([*needed], partial(_required_options, kind, needed))
+        for check in algorithm.checks:
+            yield _option_rule(check.options, partial(_checked_options, kind, check))
+    # An option that several algorithms have comes last.
+    for name, option in sorted(known_options().items(), key=lambda it: len(owners_of(it[0])) > 1):
+        if not option.no_effect:
+            yield _option_rule([name], partial(_misplaced_option, name, option))
 
 
-@_rule("algorithm.kind", "algorithm.content_key_type", "algorithm.strip")
-def _only_strings_are_not_stripped(spec: JobSpec) -> Iterator[SpecProblem]:
-    algorithm = spec.algorithm
-    is_string = algorithm.kind == "content" and algorithm.content_key_type in (None, "string")
-    if not algorithm.strip and not is_string:
-        hint = "it goes with kind content and content_key_type string"
-        yield SpecProblem("algorithm.strip", "false has no meaning here", hint)
+def _option_rule(names: Sequence[str], problems: _Check) -> _Rule:
+    return _Rule(("algorithm.kind", *(f"algorithm.{name}" for name in names)), problems)
 
 
-_ONLY_FOR: Final = {
-    "extension": ("content",),
-    "content_key_type": ("content",),
-    "content_key_missing": ("content",),
-    "json_field": ("content",),
-    "natural": ("alphanumeric",),
-    "decreasing": ("alphanumeric", "md5", "content"),
-}
+def _required_options(kind: str, hints: Mapping[str, str], spec: JobSpec) -> Iterator[SpecProblem]:
+    for name, hint in hints.items() if spec.algorithm.kind == kind else ():
+        if getattr(spec.algorithm, name) is None:
+            yield SpecProblem(f"algorithm.{name}", f"is required for {kind}", hint)
 
 
-def _register_option(option: str, kinds: tuple[str, ...]) -> None:
-    @_rule("algorithm.kind", f"algorithm.{option}")
-    def _option_fits_the_algorithm(spec: JobSpec) -> Iterator[SpecProblem]:
-        kind = spec.algorithm.kind
-        if kind not in kinds and getattr(spec.algorithm, option) not in (None, False):
-            hint = f"it goes with {_and(kinds)}"
-            yield SpecProblem(f"algorithm.{option}", f"does not go with {kind}", hint)
+def _checked_options(kind: str, check: Check, spec: JobSpec) -> Iterator[SpecProblem]:
+    if spec.algorithm.kind == kind:
+        values = {name: getattr(spec.algorithm, name) for name in check.options}
+        for name, message, hint in check.problems(values):
+            yield SpecProblem(f"algorithm.{name}", message, hint)
 
 
-for _option, _kinds in _ONLY_FOR.items():
-    _register_option(_option, _kinds)
+def _misplaced_option(name: str, option: Option, spec: JobSpec) -> Iterator[SpecProblem]:
+    owners, kind = owners_of(name), spec.algorithm.kind
+    if kind not in owners and getattr(spec.algorithm, name) not in (None, option.default):
+        message, hint = option.misplaced
+        message = message or f"does not go with {kind}"
+        yield SpecProblem(f"algorithm.{name}", message, hint or f"it goes with {joined(owners)}")
 
 
 # --- external key map ----------------------------------------------------------------------------
@@ -352,11 +350,6 @@ def _default_can_be_reached(spec: JobSpec) -> Iterator[SpecProblem]:
         )
 
 
-def _and(names: Iterable[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
-
-
 # --- what follows from other fields --------------------------------------------------------------
 
 
@@ -377,9 +370,13 @@ def derived(spec: JobSpec) -> dict[str, object]:
         values["output_extension"] = next(filter(None, suffixes), input_extension)
     if "max_mem_usage" not in given:
         values["max_mem_usage"] = spec.config.default_max_mem_usage
-    if spec.algorithm.kind == "content" and spec.algorithm.content_key_missing is None:
-        update = {"content_key_missing": "abort"}
-        values["algorithm"] = spec.algorithm.model_copy(update=update)
+    own = {
+        name: default
+        for name, default in spec.algorithm.type.own_defaults().items()
+        if getattr(spec.algorithm, name) is None
+    }
+    if own:
+        values["algorithm"] = spec.algorithm.model_copy(update=own)
     return values
 
 
@@ -416,9 +413,15 @@ def without_effect(spec: JobSpec) -> tuple[dict[str, object], list[str]]:
     if spec.output_shard_size_counts != "payload" and not _ends_by_size(spec):
         reasons["output_shard_size_counts"] = "shards do not end by their size"
         values["output_shard_size_counts"] = "payload"
-    if spec.algorithm.seed is not None and spec.algorithm.kind != "shuffle":
-        reasons["algorithm.seed"] = f"{spec.algorithm.kind} is not random"
-        values["algorithm"] = spec.algorithm.model_copy(update={"seed": None})
+    algorithm, kind = spec.algorithm, spec.algorithm.kind
+    unused: dict[str, object] = {}
+    for name, option in known_options().items():
+        is_given = getattr(algorithm, name) not in (None, option.default)
+        if option.no_effect and is_given and kind not in owners_of(name):
+            reasons[f"algorithm.{name}"] = option.no_effect.format(kind=kind)
+            unused[name] = option.default
+    if unused:
+        values["algorithm"] = algorithm.model_copy(update=unused)
     return values, [
         f'"{path.removeprefix("Config.")}" has no effect: {reason}'
         for path, reason in reasons.items()

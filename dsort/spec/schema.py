@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from dsort.spec.model import JobSpec
+from dsort.spec.model import current_job_spec
 
 __all__ = ["schema"]
 
@@ -50,7 +50,7 @@ class _Generator(GenerateJsonSchema):
 def schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a spec in today's names. What holds between fields is not
     in it: ``dsort validate`` checks that, too."""
-    body = JobSpec.model_json_schema(by_alias=True, schema_generator=_Generator)
+    body = current_job_spec().model_json_schema(by_alias=True, schema_generator=_Generator)
     body.pop("title")
     # Reactions and limits are in a part of the model, as in AIStore's; their place is the top.
     config = body["properties"].pop("Config")

@@ -14,7 +14,7 @@ import numpy as np
 
 from dsort.data.columns import Bools, Int64s, UInt64s
 from dsort.keymap.match import KeyMap
-from dsort.order.rule import SortRule
+from dsort.order.base import Algorithm
 from dsort.order.sort import stable_argsort
 from dsort.spec.model import JobSpec
 from dsort.verification.findings import Findings
@@ -132,7 +132,7 @@ class Comparison:
     """Compares what was read; reads shards again only to name the records of a problem."""
 
     spec: JobSpec
-    rule: SortRule
+    algorithm: Algorithm
     keymap: KeyMap | None
     inputs: InputTable
     outputs: OutputTable
@@ -142,7 +142,7 @@ class Comparison:
 
     def check(self) -> None:
         """All that the inputs can tell about the outputs."""
-        words = self.inputs.shuffle_words(self.rule) if self.rule.kind == "shuffle" else None
+        words = self.inputs.hashes(self.algorithm)
         source = match_records(self.inputs, self.outputs.digests, words)
         left = sort_out(self.inputs, self.outputs.key_hash, self.outputs.digests, source)
         self._tell_leftovers(left)
@@ -225,7 +225,7 @@ class Comparison:
             first, second = words[source[before]], words[source[after]]
             behind = (second < first) | ((second == first) & behind)
             text = "the shuffle's hash puts it before the record before it"
-        elif self.rule.kind == "none":
+        elif self.algorithm.decided_by_inputs:
             text = "it comes before the record before it in the inputs"
         else:
             behind &= self.outputs.ties[after] & (after == before + 1)

@@ -13,14 +13,14 @@ import numpy as np
 
 from dsort.containers.base import refusal
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
-from dsort.data.hashing import hash_keys, shard_seed, shuffle_words
+from dsort.data.hashing import hash_keys
 from dsort.data.members import MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, form_records
 from dsort.errors import CorruptShardError, ShardEndError
 from dsort.job.manifest import ManifestInput
 from dsort.keymap.match import KeyMap
+from dsort.order.base import Algorithm
 from dsort.order.duplicates import repeated_hashes
-from dsort.order.rule import SortRule
 from dsort.order.sort import stable_argsort
 from dsort.read import ShardReader
 from dsort.spec.model import JobSpec
@@ -90,13 +90,16 @@ class InputTable:
             sizes.setdefault(size, set()).add(digest)
         return {size: frozenset(digests) for size, digests in sizes.items()}
 
-    def shuffle_words(self, rule: SortRule) -> UInt64s:
-        """The shuffle's sort key of each record."""
+    def hashes(self, algorithm: Algorithm) -> UInt64s | None:
+        """What orders each record by its hash; None where the algorithm does not order so."""
         words = np.empty(len(self), np.uint64)
         for ordinal, name in enumerate(self.shards):
             rows = slice(int(self.first_rows[ordinal]), int(self.first_rows[ordinal + 1]))
-            words[rows] = shuffle_words(self.key_hash[rows], shard_seed(rule.seed, name))
-        return words
+            found = algorithm.hashes(name, self.key_hash[rows])
+            if found is None:
+                return None
+            words[rows] = found
+        return words if self.shards else None
 
     @cached_property
     def _digests_sorted(self) -> UInt64s:

@@ -1,46 +1,47 @@
 """Order: do sort keys, made from the outputs' own records, ever go backwards?
 
 The comparison is plain and slow on purpose (a microsecond a record): values that Python compares,
-one after the other, and none of the words and buckets that a job sorts with.
+one after the other, and none of the words and partitions that a job sorts with.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dsort.data.columns import Bools
-from dsort.order.content import ContentValueError, content_key
-from dsort.order.rule import SortRule
+from dsort.order.base import Algorithm, SortValue
 from dsort.verification.read import ShardRecords
 from dsort.workers.source import ShardBytes
 
-__all__ = ["OrderSeen", "OrderWatch", "SortValue", "natural_value", "sort_values"]
-
-_RANKS = {"first": 0, "last": 2}
-_TOKENS = re.compile(rb"([0-9]+)")
+__all__ = ["OrderSeen", "OrderWatch"]
 
 
 @dataclass(frozen=True, slots=True)
-class SortValue:
-    """What a record is sorted by: records of a lower rank first, then by value (None: by none)."""
+class _Record:
+    """One record of an output shard, as algorithms read it."""
 
-    rank: int
-    value: Any
+    shard: ShardBytes
+    records: ShardRecords
+    row: int
+    key: bytes
 
-    def comes_after(self, other: SortValue, *, decreasing: bool) -> bool:
-        """Whether this has to come after ``other``, and not merely may."""
-        if self.rank != other.rank:
-            return self.rank > other.rank
-        if self.value is None or self.value == other.value:
-            return False
-        after: bool = self.value > other.value
-        return after is not decreasing
+    @property
+    def payload_bytes(self) -> int:
+        """The sizes of its members, without headers and padding."""
+        return int(self.records.members.payload_bytes[self.records.rows_of(self.row)].sum())
+
+    def content(self, extension: str) -> bytes | None:
+        """The content of the last member with this whole extension."""
+        wanted = extension.encode("utf-8", "surrogateescape")
+        members, found = self.records.members, -1
+        for row in self.records.rows_of(self.row):
+            if members.names[row][int(self.records.key_bytes[row]) :] == wanted:
+                found = row
+        if found < 0:
+            return None
+        return self.shard.at(int(members.payload_start[found]), int(members.payload_bytes[found]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,74 +56,24 @@ class OrderSeen:
 class OrderWatch:
     """Watches the records of all outputs go by, shard by shard, each template by itself."""
 
-    def __init__(self, rule: SortRule) -> None:
-        self._rule = rule
+    def __init__(self, algorithm: Algorithm) -> None:
+        self._algorithm = algorithm
         self._last: dict[int, SortValue | None] = {}
-
-    @property
-    def by_inputs(self) -> bool:
-        """Whether only the inputs say what the order is: of ``none`` and ``shuffle``."""
-        return self._rule.kind in ("none", "shuffle")
 
     def look(self, group: int, shard: ShardBytes, records: ShardRecords) -> OrderSeen:
         """Look at the next shard of a template."""
         ties = np.zeros(len(records), np.bool_)
         backwards: list[int] = []
-        if self.by_inputs:
+        if self._algorithm.decided_by_inputs:
             return OrderSeen(ties, backwards)
         last = self._last.get(group)
-        for record, value in enumerate(sort_values(self._rule, shard, records)):
+        for record, key in enumerate(records.keys.tolist()):
+            value = self._algorithm.expected(_Record(shard, records, record, key))
             if last is not None and value is not None:
-                if last.comes_after(value, decreasing=self._rule.decreasing):
+                if last.comes_after(value, decreasing=self._algorithm.decreasing):
                     backwards.append(record)
                 elif last == value:
                     ties[record] = True
             last = value
         self._last[group] = last
         return OrderSeen(ties, backwards)
-
-
-def sort_values(
-    rule: SortRule, shard: ShardBytes, records: ShardRecords
-) -> Sequence[SortValue | None]:
-    """What each record of an output shard is sorted by; None where its content says nothing."""
-    keys = records.keys.tolist()
-    if rule.kind == "md5":
-        return [SortValue(1, hashlib.md5(key, usedforsecurity=False).digest()) for key in keys]
-    if rule.kind == "alphanumeric":
-        return [SortValue(1, natural_value(key) if rule.natural else key) for key in keys]
-    return [_content(rule, shard, records, record) for record in range(len(records))]
-
-
-def natural_value(key: bytes) -> tuple[object, ...]:
-    """A value that compares as ``key`` does where runs of digits count as numbers: a run stands
-    where the digit ``0`` would; keys that differ in leading zeros only compare as they are."""
-    parts: list[tuple[int, int, bytes]] = []
-    for position, part in enumerate(_TOKENS.split(key)):
-        if position % 2:
-            number = part.lstrip(b"0")  # of equal length, numbers compare as their digits do
-            parts.append((ord("0"), len(number), number))
-        else:
-            parts.extend((byte, 0, b"") for byte in part)
-    return tuple(parts), key
-
-
-def _content(
-    rule: SortRule, shard: ShardBytes, records: ShardRecords, record: int
-) -> SortValue | None:
-    extension = rule.content_extension.encode("utf-8", "surrogateescape")
-    members = records.members
-    value: int | float | bytes | None = None
-    for row in records.rows_of(record):
-        if members.names[row][int(records.key_bytes[row]) :] == extension:
-            content = shard.at(int(members.payload_start[row]), int(members.payload_bytes[row]))
-            try:
-                value = content_key(content, rule)
-            except KeyError:
-                value = None
-            except ContentValueError:
-                return None
-    if value is not None:
-        return SortValue(1, value)
-    rank = _RANKS.get(rule.content_missing)
-    return None if rank is None else SortValue(rank, None)

@@ -45,7 +45,7 @@ from dsort.errors import InputError, ObjectNotFoundError
 from dsort.job.events import Event, VerifyReport
 from dsort.job.inputs import resolve_inputs
 from dsort.job.manifest import StoredManifest, parse_manifest
-from dsort.job.setup import load_keymap, output_names, sort_rule
+from dsort.job.setup import load_keymap, output_names
 from dsort.options import RunOptions, default_options, open_with_settings
 from dsort.read import ShardReader
 from dsort.stopping import StopFlag
@@ -122,7 +122,7 @@ class _Verification:
         self._reader = ShardReader(min(max(sizes), BUFFER_BYTES_MAX), stop)
         self._keymap = load_keymap(manifest.spec, Tally())
         self._names = output_names(manifest.spec, self._keymap)
-        self._rule = sort_rule(manifest.spec)
+        self._algorithm = manifest.spec.algorithm.build()
 
     def run(self) -> VerifyReport:
         """Do all of it."""
@@ -146,7 +146,7 @@ class _Verification:
         outputs = output_reader.read(
             manifest.outputs,
             places,
-            OrderWatch(self._rule),
+            OrderWatch(self._algorithm),
             progress,
             may_merge=inputs is None and repeats_allowed,
         )
@@ -155,7 +155,7 @@ class _Verification:
         if inputs is not None:
             Comparison(
                 manifest.spec,
-                self._rule,
+                self._algorithm,
                 self._keymap,
                 inputs,
                 outputs,

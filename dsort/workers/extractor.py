@@ -24,13 +24,13 @@ from dsort.errors import (
     UnsafeNameError,
 )
 from dsort.order.partitions import Partitioning
+from dsort.order.table import RecordTable
 from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import Bucket
 from dsort.workers.safe_names import find_unsafe, shown_changes, with_new_headers, with_safe_names
-from dsort.workers.sort_keys import sort_keys
 from dsort.workers.source import (
     PayloadBuffer,
     ShardBytes,
@@ -248,11 +248,13 @@ class Extractor:
         group: Int32s | None,
     ) -> RecordIndex:
         segments = records.segments(members)
+        table = RecordTable(shard.name, members, records, shard.at)
+        sort = self._setup.algorithm.keys(table)
         return RecordIndex(
             ordinal=np.arange(len(records), dtype=np.int64),
             keys=records.keys,
             key_hash=records.key_hash,
-            sort=sort_keys(self._setup.sort_rule, shard, members, records, group),
+            sort=replace(sort, group=group),
             members=np.diff(records.member_offsets).astype(np.int32),
             payload_bytes=records.payload_bytes,
             stored_bytes=records.stored_bytes,
@@ -262,7 +264,7 @@ class Extractor:
 
     def _store_index(self, task: ExtractTask, shard: ShardBytes, index: RecordIndex) -> None:
         splitters = self._store.splitters(task.splitters) if task.splitters else None
-        partitioning = Partitioning(task.partitions, self._setup.sort_rule.decreasing, splitters)
+        partitioning = Partitioning(task.partitions, self._setup.algorithm.decreasing, splitters)
         if task.partitions == 1:
             partition_offsets = np.array([0, len(index)], np.int64)
             self._write(task, index, partition_offsets, self._move(task, shard, index, None))

@@ -14,10 +14,10 @@ from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.index import Segments, SortKeys
 from dsort.data.tally import SAMPLES_MAX
 from dsort.errors import InvariantError
+from dsort.order.base import Algorithm
 from dsort.order.cut import cut_partition
 from dsort.order.duplicates import find_duplicates, repeated_hashes
 from dsort.order.mixing_counts import count_part
-from dsort.order.rule import SortRule
 from dsort.order.sort import order_rows
 from dsort.scratch.index import OrderedRows, PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
@@ -39,10 +39,10 @@ __all__ = ["Orderer"]
 class Orderer:
     """Plans for one job, in one worker."""
 
-    def __init__(self, nodes: ScratchNodes, rule: SortRule, *, spill: bool) -> None:
+    def __init__(self, nodes: ScratchNodes, algorithm: Algorithm, *, spill: bool) -> None:
         self._scratch_nodes = nodes
         self._store = nodes.store
-        self._rule = rule
+        self._decreasing = algorithm.decreasing
         self._spill = spill
 
     def duplicates(self, task: DuplicatesTask) -> DuplicatesDone:
@@ -119,7 +119,7 @@ class Orderer:
         """Put one partition in output order and store it."""
         rows = self._partition_rows(task)
         columns = _Columns(rows, spill=self._spill)
-        order = order_rows(columns.sort, decreasing=self._rule.decreasing)
+        order = order_rows(columns.sort, decreasing=self._decreasing)
         _check_permutation(order, columns.sort.count)
         dropped = 0
         if task.drop:

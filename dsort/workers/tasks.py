@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from dsort.containers.base import Container
 from dsort.data.tally import Tally
 from dsort.keymap.match import KeyMap
+from dsort.order.base import Algorithm
 from dsort.order.cut import CutRule, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart
-from dsort.order.rule import SortRule
 from dsort.scratch.logs import CreatedShard
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
@@ -73,7 +73,7 @@ class WorkerSetup:
     first_worker: int
     container: Container  # of the inputs and the outputs
     movement: str  # map | spill
-    sort_rule: SortRule
+    algorithm: Algorithm
     reactions: ReactionRules
     keymap: KeyMap | None
     partitions: int

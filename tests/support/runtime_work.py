@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsort.containers.registry import container_of
-from dsort.order.rule import SortRule
+from dsort.order.alphanumeric import Alphanumeric
 from dsort.runtime.base import Runtime
 from dsort.stopping import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
@@ -79,7 +79,7 @@ def make_work(directory: Path) -> Work:
         first_worker=0,
         container=container_of(".tar"),
         movement="map",
-        sort_rule=SortRule("alphanumeric"),
+        algorithm=Alphanumeric(),
         reactions=ReactionRules("warn", "abort", "keep", "abort"),
         keymap=None,
         partitions=1,

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from dsort.data.columns import BytesColumn
 from dsort.data.index import SortKeys
+from dsort.order.alphanumeric import natural_value
+from dsort.order.base import SortValue
 from dsort.order.sort import natural_keys, order_rows
-from dsort.verification.order import SortValue, natural_value
 
 KEYS = st.lists(st.from_regex(r"[a0-9\-/.z]{1,12}", fullmatch=True).map(str.encode), max_size=12)
 

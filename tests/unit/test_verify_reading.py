@@ -111,7 +111,7 @@ def test_verification_uses_nothing_that_a_job_has_planned() -> None:
         "dsort.scratch.index",
         "dsort.workers.orderer",
         "dsort.workers.sealer",
-        "dsort.workers.sort_keys",
+        "dsort.order.table",
     }
     used = set()
     for path in [

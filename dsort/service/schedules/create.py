@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.naming.names import closest
+from dsort.order.algorithms import is_random
 from dsort.service.jobs.rows import NewJob
 from dsort.service.jobs.submit import Asked, allow, allowed_priority
 from dsort.service.schedules.definition import CRON_HINT, ScheduleDefinition
@@ -239,7 +240,7 @@ def _warnings(definition: ScheduleDefinition) -> list[str]:
     warnings = []
     spec = definition.spec
     algorithm = spec.get("algorithm")
-    if isinstance(algorithm, Mapping) and algorithm.get("kind") == "shuffle":
+    if isinstance(algorithm, Mapping) and is_random(algorithm.get("kind")):
         seed = algorithm.get("seed")
         if seed not in (None, "") and not has_placeholder(seed):
             warnings.append(

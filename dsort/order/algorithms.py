@@ -1,0 +1,34 @@
+"""The algorithms that there are, by kind."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dsort.order.alphanumeric import Alphanumeric
+from dsort.order.base import Algorithm
+from dsort.order.content import Content
+from dsort.order.md5 import Md5
+from dsort.order.none import InputOrder
+from dsort.order.shuffle import Shuffle
+
+__all__ = ["ALGORITHMS", "BUILT_IN", "DEFAULT_KIND", "is_random", "register"]
+
+BUILT_IN: Final[tuple[type[Algorithm], ...]] = (InputOrder, Alphanumeric, Shuffle, Md5, Content)
+
+ALGORITHMS: Final[dict[str, type[Algorithm]]] = {each.kind: each for each in BUILT_IN}
+"""In the order in which messages list them."""
+
+DEFAULT_KIND: Final = Alphanumeric.kind
+
+
+def register(algorithm: type[Algorithm]) -> None:
+    """Add an algorithm: specs that are read from now on may name it. Its module has to be there in
+    worker processes, too. ``ValueError`` if there is one of its kind already."""
+    if ALGORITHMS.setdefault(algorithm.kind, algorithm) is not algorithm:
+        raise ValueError(f"there is an algorithm {algorithm.kind!r} already")
+
+
+def is_random(kind: object) -> bool:
+    """Whether algorithms of this kind take a seed; False for what is no kind at all."""
+    known = ALGORITHMS.get(kind) if isinstance(kind, str) else None
+    return known is not None and known.is_random

@@ -1,0 +1,181 @@
+"""The seam for algorithms: what each says of itself. The ones that there are: ``algorithms``.
+
+An algorithm is a frozen dataclass in a file of its own. Its fields are its options by the names
+that specs have for them, each made with :func:`option`; ``dsort.spec`` makes a pydantic model of
+the options of all algorithms. Workers are given the dataclass itself, so that they never load
+pydantic. And a spec is read without NumPy: algorithms import it where they use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from dsort.data.columns import UInt64s
+    from dsort.data.index import SortKeys
+    from dsort.order.table import RecordTable
+
+__all__ = [
+    "Algorithm",
+    "Check",
+    "Option",
+    "OptionError",
+    "Record",
+    "SortValue",
+    "decreasing_option",
+    "option",
+]
+
+
+class OptionError(ValueError):
+    """What is wrong with the value of one option, with a ``hint``. ``names_value``: what the value
+    is follows the message ("must be text", "not the number 5")."""
+
+    def __init__(self, message: str, hint: str = "", *, names_value: bool = False) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.names_value = names_value
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option as a spec has it.
+
+    ``type`` and ``default``: of the field of the spec; a default of None says that nothing was
+    given. ``check`` returns the value to take, or raises ``OptionError``; ``before``: it gets the
+    value as it is written, whatever its type. ``required``: the hint of an option that its
+    algorithm cannot do without. ``misplaced``: message and hint where another algorithm is given
+    it; empty: a sentence that fits most. ``no_effect``: instead, it only has no effect there, and
+    this is why ("{kind}" is the algorithm).
+    """
+
+    type: Any
+    description: str
+    default: Any = None
+    examples: tuple[Any, ...] = ()
+    check: Callable[[Any], Any] | None = None
+    before: bool = False
+    json_schema: Mapping[str, Any] | None = None
+    required: str = ""
+    misplaced: tuple[str, str] = ("", "")
+    no_effect: str = ""
+
+
+def option(type: Any, description: str, *, own_default: Any = MISSING, **more: Any) -> Any:
+    """A field of an algorithm that is an :class:`Option`. ``own_default``: what the algorithm takes
+    where the spec gives none, if that is not the option's default."""
+    made = Option(type, description, **more)
+    if made.required:
+        return field(metadata={"option": made})
+    default = made.default if own_default is MISSING else own_default
+    return field(default=default, metadata={"option": made})
+
+
+def decreasing_option() -> Any:
+    """The option ``decreasing``, which several algorithms have. Specs add for which it is."""
+    return option(bool, "Largest first.", default=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What has to hold between ``options`` (their names): ``problems`` of their values as a spec
+    has them are (name, message, hint). Left out where one of them is known to be wrong."""
+
+    options: tuple[str, ...]
+    problems: Callable[[Mapping[str, Any]], Iterator[tuple[str, str, str]]]
+
+
+class Record(Protocol):
+    """A record of an output, as it is read again."""
+
+    @property
+    def key(self) -> bytes:
+        """Its record key."""
+
+    @property
+    def payload_bytes(self) -> int:
+        """The sizes of its members, without headers and padding."""
+
+    def content(self, extension: str) -> bytes | None:
+        """The content of its member with this whole extension, the last one if there are several;
+        None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SortValue:
+    """What a record is sorted by, as Python compares: records of a lower rank first, then by value
+    (None: by none)."""
+
+    rank: int
+    value: Any
+
+    def comes_after(self, other: SortValue, *, decreasing: bool) -> bool:
+        """Whether this has to come after ``other``, and not merely may."""
+        if self.rank != other.rank:
+            return self.rank > other.rank
+        if self.value is None or self.value == other.value:
+            return False
+        after: bool = self.value > other.value
+        return after is not decreasing
+
+
+class Algorithm:
+    """How records are ordered: every algorithm is a sort, and ties keep the order of the input."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    summary: ClassVar[str]
+    """How it orders, for the description of ``kind``: "by record key"."""
+    words: ClassVar[str]
+    """The same for the summary of a job: "alphanumeric: sorted by name"."""
+    reason: ClassVar[str] = ""
+    """A clause that says why its output is not evenly mixed; empty if it should be."""
+    is_random: ClassVar[bool] = False
+    """Whether it takes a ``seed``, and one is drawn where there is none."""
+    spreads_evenly: ClassVar[bool] = False
+    """Whether the high bits of the ``words`` of its sort keys are spread evenly, as a hash's are:
+    then records are dealt out to partitions without a survey."""
+    decided_by_inputs: ClassVar[bool] = False
+    """Whether only the inputs say what the order is: then :meth:`expected` is never asked."""
+    checks: ClassVar[tuple[Check, ...]] = ()
+
+    @classmethod
+    def options(cls) -> dict[str, Option]:
+        """Its options by name."""
+        return {each.name: each.metadata["option"] for each in fields(cls)}  # type: ignore[arg-type]
+
+    @classmethod
+    def own_defaults(cls) -> dict[str, Any]:
+        """What it takes where a spec gives nothing, but for None."""
+        defaults = {each.name: each.default for each in fields(cls)}  # type: ignore[arg-type]
+        return {name: it for name, it in defaults.items() if it is not MISSING and it is not None}
+
+    @property
+    def decreasing(self) -> bool:
+        """Whether the largest sort key comes first; ranks and ties are not turned round."""
+        return False
+
+    @property
+    def in_words(self) -> str:
+        """What a summary says of it."""
+        return self.words + ", decreasing" * self.decreasing
+
+    def keys(self, records: RecordTable) -> SortKeys:
+        """The sort key of each record, without groups. About 1 µs a record, and less than that for
+        what need not look into each. ``ContentKeyError`` names shard and record."""
+        raise NotImplementedError
+
+    def expected(self, record: Record) -> SortValue | None:
+        """What an output record is sorted by; None where its content says nothing.
+
+        For verification: plain Python, and nothing of what :meth:`keys` does but to read a value.
+        """
+        raise NotImplementedError
+
+    def hashes(self, shard: str, key_hash: UInt64s) -> UInt64s | None:
+        """What orders the records of an input shard where only the inputs say that; None: their
+        position does."""
+        return None

@@ -1,0 +1,31 @@
+"""The algorithm ``none``: records keep the order of the inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from dsort.order.base import Algorithm
+
+if TYPE_CHECKING:
+    from dsort.data.index import SortKeys
+    from dsort.order.table import RecordTable
+
+__all__ = ["InputOrder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputOrder(Algorithm):
+    """All sort keys are equal, and ties keep the order of the inputs."""
+
+    kind: ClassVar[str] = "none"
+    summary: ClassVar[str] = "as they come in"
+    words: ClassVar[str] = "none: as the records come in"
+    reason: ClassVar[str] = "the records keep the order of the input"
+    decided_by_inputs: ClassVar[bool] = True
+
+    def keys(self, records: RecordTable) -> SortKeys:
+        """No columns."""
+        from dsort.data.index import SortKeys
+
+        return SortKeys(len(records))
