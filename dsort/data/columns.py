@@ -72,6 +72,11 @@ class BytesColumn:
         """The length of each row in bytes, shape ``(n,)``."""
         return np.diff(self.offsets)
 
+    def run(self, start: int, stop: int) -> BytesColumn:
+        """Rows ``start:stop``; a view."""
+        offsets = self.offsets[start : stop + 1]
+        return BytesColumn(offsets - offsets[0], self.blob[offsets[0] : offsets[-1]])
+
     def take(self, rows: NDArray[np.integer]) -> BytesColumn:
         """The rows ``rows`` in that order."""
         lengths = self.lengths[rows]

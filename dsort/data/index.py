@@ -138,6 +138,7 @@ class RecordIndex:
     stored_bytes: Int64s  # headers, payload, padding: what the record takes in an output shard
     segments: Segments
     content_hash: UInt64s | None = None  # XXH3 of the stored bytes, where the spec asks for it
+    entries: BytesColumn | None = None  # packed, where the container's end lists members
 
     def __len__(self) -> int:
         return len(self.key_hash)
@@ -159,4 +160,5 @@ class RecordIndex:
             stored_bytes=self.stored_bytes[rows],
             segments=self.segments.take(rows),
             content_hash=None if self.content_hash is None else self.content_hash[rows],
+            entries=None if self.entries is None else self.entries.take(rows),
         )

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
+from dsort.data.entries import packed_entries
 from dsort.data.hashing import hash_keys
 from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
@@ -123,6 +124,13 @@ class FormedRecords:
             key_bytes=key_bytes,
             stored_bytes=stored_bytes,
         )
+
+    def entries(self, members: MemberTable) -> BytesColumn | None:
+        """The packed entries of each record; None if the members have none."""
+        if members.entries is None:
+            return None
+        stored = _stored_bytes(members, np.arange(len(members)))
+        return packed_entries(members.entries, stored, self.member_rows, self.member_offsets)
 
     def segments(self, members: MemberTable) -> Segments:
         """The byte ranges of each record in the shard, adjacent ones joined."""

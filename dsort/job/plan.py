@@ -478,7 +478,10 @@ def with_ends(job: Job, shards: Sequence[OutputShard]) -> list[OutputShard]:
     """The output shards with what their container puts behind the last member."""
     container = container_of(job.spec.output_extension)
     return [
-        replace(shard, end_bytes=container.end_bytes(shard.members, 0, shard.stored_bytes))
+        replace(
+            shard,
+            end_bytes=container.end_bytes(shard.members, shard.entries_bytes, shard.stored_bytes),
+        )
         for shard in shards
     ]
 

@@ -66,6 +66,7 @@ class Piece:
     members: int
     payload_bytes: int
     stored_bytes: int
+    entries_bytes: int = 0  # what its members take in the end of the shard, if that lists them
 
     @property
     def records(self) -> int:
@@ -85,6 +86,7 @@ class OutputShard:
     payload_bytes: int
     stored_bytes: int
     pieces: tuple[Piece, ...]
+    entries_bytes: int = 0
     end_bytes: int = 0
 
     @property
@@ -102,8 +104,10 @@ def cut_partition(
     stored_bytes: Int64s,
     members: Int32s,
     state: OpenShard,
+    entries: Int64s | None = None,
 ) -> tuple[list[Piece], OpenShard]:
     """Cut one partition's rows, which are in output order; columns have shape ``(n,)``.
+    ``entries``: how much each takes in the end of its shard, where that lists members.
 
     Returns the pieces and where the cut stands after them.
     """
@@ -111,6 +115,7 @@ def cut_partition(
     stored = _running(stored_bytes)
     counted = stored if rule.counts_file else payload
     member_count = _running(members)
+    entered = None if entries is None else _running(entries)
     pieces: list[Piece] = []
     for group, start, stop in _group_runs(groups, len(payload_bytes), state.group):
         if group != state.group:
@@ -128,6 +133,7 @@ def cut_partition(
                 members=int(member_count[until] - member_count[row]),
                 payload_bytes=int(payload[until] - payload[row]),
                 stored_bytes=int(stored[until] - stored[row]),
+                entries_bytes=0 if entered is None else int(entered[until] - entered[row]),
             )
             pieces.append(piece)
             state = _advance(state, piece, closes)
@@ -208,6 +214,7 @@ def merge_pieces(pieces: list[Piece], *, count: int | None = None) -> list[Outpu
                 payload_bytes=sum(piece.payload_bytes for piece in own),
                 stored_bytes=sum(piece.stored_bytes for piece in own),
                 pieces=own,
+                entries_bytes=sum(piece.entries_bytes for piece in own),
             )
         )
         begin = at

@@ -49,6 +49,7 @@ class ShardRows:
     content_hash: UInt64s | None
     worker: int  # spill: whose spill file holds the payload
     spill_start: int  # spill: where in it the partition's rows of this shard begin
+    entries: BytesColumn | None = None  # packed (see ``data.entries``)
 
     def __len__(self) -> int:
         return len(self.ordinal)
@@ -80,6 +81,7 @@ class OrderedRows:
     block_worker: Int64s
     block_start: Int64s
     block_bytes: Int64s
+    entries: BytesColumn | None = None  # packed (see ``data.entries``)
 
     def run(self, start: int, stop: int) -> OrderedRows:
         """Rows ``start:stop``."""
@@ -98,6 +100,7 @@ class OrderedRows:
             block_worker=self.block_worker,
             block_start=self.block_start,
             block_bytes=self.block_bytes,
+            entries=None if self.entries is None else self.entries.run(start, stop),
         )
 
 
@@ -169,6 +172,7 @@ class IndexStore:
                 "segment_length": index.segments.length if with_segments else None,
                 "literals": index.segments.literals if with_segments else None,
                 "content_hash": index.content_hash,
+                "entries": index.entries,
             },
         )
 
@@ -189,6 +193,7 @@ class IndexStore:
             spill_start=int(file.array("spill_starts", partition, partition + 1)[0])
             if spill
             else 0,
+            entries=_optional_bytes(file, "entries", start, stop),
         )
 
     def partition_rows(self, stage: str, shards: Sequence[int], partition: int) -> PartitionRows:
@@ -251,6 +256,7 @@ class IndexStore:
                 "block_worker": rows.block_worker,
                 "block_start": rows.block_start,
                 "block_bytes": rows.block_bytes,
+                "entries": rows.entries,
             },
         )
 
@@ -273,6 +279,7 @@ class IndexStore:
             block_worker=file.array("block_worker"),
             block_start=file.array("block_start"),
             block_bytes=file.array("block_bytes"),
+            entries=_optional_bytes(file, "entries", start, stop),
         )
 
     # -- positions and splitters -------------------------------------------------------------
@@ -362,6 +369,10 @@ def _splitters(file: ColumnFile) -> Splitters:
 
 def _optional(file: ColumnFile, name: str, start: int, stop: int) -> NDArray[Any] | None:
     return file.array(name, start, stop) if name in file else None
+
+
+def _optional_bytes(file: ColumnFile, name: str, start: int, stop: int) -> BytesColumn | None:
+    return file.bytes_column(name, start, stop) if f"{name}.offsets" in file else None
 
 
 def _sort_keys(file: ColumnFile, start: int, stop: int) -> SortKeys:

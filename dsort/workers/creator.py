@@ -169,6 +169,9 @@ class _Payload(Protocol):
     def slices(self, start: int, stop: int) -> SliceLists:
         """The slices of rows ``start:stop``, some records at a time; valid until the next step."""
 
+    def rows(self, start: int, stop: int) -> OrderedRows:
+        """The columns of rows ``start:stop``."""
+
     def check(self, piece: OutputPiece) -> ContentCheck:
         """What the content of a piece's rows is checked with."""
 
@@ -192,11 +195,11 @@ class _MappedPayload:
 
     def check(self, piece: OutputPiece) -> ContentCheck:
         """See :class:`_Payload`."""
-        return ContentCheck(self._rows(piece.row_start, piece.row_stop), piece.ordinal)
+        return ContentCheck(self.rows(piece.row_start, piece.row_stop), piece.ordinal)
 
     def slices(self, start: int, stop: int) -> SliceLists:
         """The slices of rows ``start:stop``, some records at a time."""
-        rows = self._rows(start, stop)
+        rows = self.rows(start, stop)
         step = min(ROWS_AT_ONCE_MAX, self._inputs.open_max)
         for at in range(0, stop - start, step):
             some = slice(at, min(at + step, stop - start))
@@ -204,7 +207,7 @@ class _MappedPayload:
             views = self._inputs.views(np.unique(source).tolist())
             yield slices_of_sources(views, source, rows.segments.run(some.start, some.stop))
 
-    def _rows(self, start: int, stop: int) -> OrderedRows:
+    def rows(self, start: int, stop: int) -> OrderedRows:
         rows: OrderedRows = self._scratch_nodes.ask(
             self._node, OrderedRowsOf(self.partition, start, stop)
         )
@@ -249,8 +252,11 @@ class _SpilledPayload:
 
     def check(self, piece: OutputPiece) -> ContentCheck:
         """See :class:`_Payload`."""
-        rows = self._rows.run(piece.row_start, piece.row_stop)
-        return ContentCheck(rows, piece.ordinal)
+        return ContentCheck(self.rows(piece.row_start, piece.row_stop), piece.ordinal)
+
+    def rows(self, start: int, stop: int) -> OrderedRows:
+        """See :class:`_Payload`."""
+        return self._rows.run(start, stop)
 
     def slices(self, start: int, stop: int) -> SliceLists:
         """The slices of rows ``start:stop``, some records at a time; valid until the next step."""

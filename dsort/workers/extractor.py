@@ -260,6 +260,7 @@ class Extractor:
             stored_bytes=records.stored_bytes,
             segments=segments,
             content_hash=_content_hash(shard, segments) if self._setup.verify_content else None,
+            entries=records.entries(members),
         )
 
     def _store_index(self, task: ExtractTask, shard: ShardBytes, index: RecordIndex) -> None:
@@ -410,5 +411,7 @@ def _rename_records(
             new_headers[row] = shard.container.renamed(
                 members.literals.get(row, b"") + headers, names[row]
             )
-    named = with_new_headers(replace(members, names=BytesColumn.of(names)), new_headers)
+    named = with_new_headers(
+        shard.container, replace(members, names=BytesColumn.of(names)), new_headers
+    )
     return named, records.with_keys(keys_of, named)

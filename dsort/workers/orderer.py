@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.entries import entries_bytes
 from dsort.data.index import Segments, SortKeys
 from dsort.data.tally import SAMPLES_MAX
 from dsort.errors import InvariantError
@@ -167,6 +168,7 @@ class Orderer:
             payload_bytes=rows.payload_bytes,
             stored_bytes=rows.stored_bytes,
             members=rows.members,
+            entries=None if rows.entries is None else entries_bytes(rows.entries, rows.members),
             state=task.state,
         )
         mixing = count_part(task.mixing, task.state, pieces, rows.shard)
@@ -199,6 +201,8 @@ class _Columns:
         self._stored = np.concatenate([none, *(part.stored_bytes for part in parts)])
         hashes = [part.content_hash for part in parts if part.content_hash is not None]
         self._content_hash = np.concatenate(hashes) if hashes else None
+        entries = [part.entries for part in parts if part.entries is not None]
+        self._entries = BytesColumn.concat(entries) if entries else None
 
     def runs(self) -> list[tuple[int, int, int]]:
         """(first row, row after the last, shard) of each shard's rows."""
@@ -239,4 +243,5 @@ class _Columns:
             block_worker=np.array([part.worker for part in parts], np.int64),
             block_start=np.array([part.spill_start for part in parts], np.int64),
             block_bytes=np.array([int(part.stored_bytes.sum()) for part in parts], np.int64),
+            entries=None if self._entries is None else self._entries.take(order),
         )

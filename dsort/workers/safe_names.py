@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from dsort.containers.base import Container
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberKind, MemberTable
 from dsort.naming.safe_names import new_safe_names, safe_name, unsafe_links, unsafe_rows
@@ -84,7 +85,7 @@ def with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames)
         for row, name in names.items():
             texts[row] = name
         all_names = BytesColumn.of(texts)
-    return with_new_headers(replace(members, names=all_names), headers)
+    return with_new_headers(shard.container, replace(members, names=all_names), headers)
 
 
 def shown_changes(before: MemberTable, after: MemberTable, found: UnsafeNames) -> Iterator[str]:
@@ -99,14 +100,25 @@ def shown_changes(before: MemberTable, after: MemberTable, found: UnsafeNames) -
         yield text if old == new else f"{text} → {_shown(new)}"
 
 
-def with_new_headers(members: MemberTable, headers: Mapping[int, bytes]) -> MemberTable:
-    """``members`` with the header blocks ``headers`` (by row) in place of their own."""
+def with_new_headers(
+    container: Container, members: MemberTable, headers: Mapping[int, bytes]
+) -> MemberTable:
+    """``members``, whose names are the new ones, with ``headers`` (by row) in place of their own,
+    and entries to match."""
     literals = {**members.literals, **headers}
     rows = np.fromiter(headers, np.int64, len(headers))
     range_start, range_length = members.range_start.copy(), members.range_length.copy()
     range_length[rows] -= members.payload_start[rows] - range_start[rows]
     range_start[rows] = members.payload_start[rows]
-    return replace(members, literals=literals, range_start=range_start, range_length=range_length)
+    changed = replace(
+        members, literals=literals, range_start=range_start, range_length=range_length
+    )
+    if members.entries is None:
+        return changed
+    entries = members.entries.tolist()
+    for row in headers:
+        entries[row] = container.entry_renamed(entries[row], members.names[row])
+    return replace(changed, entries=BytesColumn.of(entries))
 
 
 def _headers(shard: ShardBytes, members: MemberTable, row: int) -> bytes:
