@@ -1,0 +1,153 @@
+"""A container that is not of the package is added to it: a job reads and writes its shards, and a
+reader that knows nothing of dsort finds every record in them once, byte for byte."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dsort import api
+from dsort.containers import registry
+from dsort.containers.inspect import inspect_object
+from dsort.errors import SpecError
+from dsort.options import RunOptions
+from dsort.storage.directory.bucket import LocalBucket
+from tests.support.engine import count_of, run_local, spec_of
+from tests.support.stored_zip import StoredZip
+
+Record = tuple[str, bytes]
+
+
+@pytest.fixture(autouse=True)
+def zips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stored zips are a container, here and in the workers that are started from here."""
+    monkeypatch.setattr(registry, "_registered", {})
+    registry.register(StoredZip())
+
+
+def zip_of(records: list[Record], comment: bytes = b"") -> bytes:
+    """A shard as Python's ``zipfile`` writes it."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, payload in records:
+            archive.writestr(name, payload)
+        archive.comment = comment
+    return file.getvalue()
+
+
+def some_shards(directory: Path) -> list[Record]:
+    """Shards of unequal length in ``directory``; all that is in them."""
+    directory.mkdir()
+    everything: list[Record] = []
+    for shard in range(3):
+        records = []
+        for number in range(4 + 3 * shard):
+            key = f"{shard}/{number:03d}"
+            records.append((f"{key}.bin", bytes([shard]) * (100 + 1000 * number)))
+            records.append((f"{key}.cls", f"{number}".encode()))
+        (directory / f"s-{shard}.zip").write_bytes(zip_of(records))
+        everything += records
+    return everything
+
+
+def read_with_zipfile(directory: Path) -> list[Record]:
+    found: list[Record] = []
+    for path in sorted(directory.glob("*.zip")):
+        with zipfile.ZipFile(path) as archive:
+            assert archive.testzip() is None
+            found += [(each.filename, archive.read(each)) for each in archive.infolist()]
+    return found
+
+
+def manifest_in(bucket: Path) -> bytes:
+    (path,) = (bucket / ".dsort").glob("*/manifest.json")
+    return path.read_bytes()
+
+
+ZIPS = {
+    "input_format": {"template": "s-{0..2}"},
+    "input_extension": ".zip",
+    "output_format": "out-%03d",
+}
+
+
+@pytest.mark.parametrize("move", ["map", "spill"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_job_shuffles_shards_of_a_container_from_outside(
+    tmp_path: Path, move: str, workers: int
+) -> None:
+    everything = some_shards(tmp_path / "in")
+    spec = spec_of(**ZIPS, algorithm={"kind": "shuffle", "seed": 7}, verify="content")
+    run_local(tmp_path, spec, move=move, workers=workers)
+    found = read_with_zipfile(tmp_path / "out")
+    assert len(list((tmp_path / "out").glob("*.zip"))) == 5
+    assert Counter(found) == Counter(everything)
+    assert found != everything
+    manifest = json.loads(manifest_in(tmp_path / "out"))
+    for listed in manifest["outputs"]:
+        assert listed["file_bytes"] == (tmp_path / "out" / listed["name"]).stat().st_size
+
+
+def test_members_of_one_record_stay_side_by_side(tmp_path: Path) -> None:
+    some_shards(tmp_path / "in")
+    run_local(tmp_path, spec_of(**ZIPS))
+    names = [name for name, _ in read_with_zipfile(tmp_path / "out")]
+    assert [name.removesuffix(".bin") for name in names[::2]] == [
+        name.removesuffix(".cls") for name in names[1::2]
+    ]
+
+
+def test_a_renamed_record_has_its_new_name_in_the_header_and_in_the_directory(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "in").mkdir()
+    for shard in range(3):
+        (tmp_path / "in" / f"s-{shard}.zip").write_bytes(zip_of([("a.bin", bytes([shard]))]))
+    run_local(tmp_path, spec_of(**ZIPS, duplicate_keys="rename"))
+    assert sorted(read_with_zipfile(tmp_path / "out")) == [
+        ("a-1.bin", b"\1"),
+        ("a-2.bin", b"\2"),
+        ("a.bin", b"\0"),
+    ]
+
+
+def test_what_is_odd_is_told_in_the_words_of_the_container(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for shard in range(3):
+        data = zip_of([(f"{shard}.bin", b"x")], b"hello" if shard == 1 else b"")
+        (tmp_path / "in" / f"s-{shard}.zip").write_bytes(data)
+    report = run_local(tmp_path, spec_of(**ZIPS))
+    assert count_of(report, "comments_dropped") == (5, ("s-1.zip",))
+    assert "5 bytes of comments were dropped, in s-1.zip, …" in report.warnings
+    seen = inspect_object(LocalBucket(tmp_path / "in"), "s-1.zip")
+    assert [(each.kind, each.count) for each in seen.oddities] == [("comment", 5)]
+
+
+def test_a_result_of_the_container_verifies_and_a_changed_one_does_not(tmp_path: Path) -> None:
+    some_shards(tmp_path / "in")
+    run_local(tmp_path, spec_of(**ZIPS, output_shard_records=50))
+    manifest, options = manifest_in(tmp_path / "out"), RunOptions(root=tmp_path)
+    assert not api.verify(manifest, options=options).problems
+    (path,) = (tmp_path / "out").glob("*.zip")
+    data = bytearray(path.read_bytes())
+    data[-30] ^= 1  # in the central directory
+    path.write_bytes(data)
+    assert api.verify(manifest, options=options).problems
+
+
+def test_shards_of_one_container_are_not_written_as_those_of_another(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"\.zip shards cannot be written as \.tar yet"):
+        run_local(tmp_path, spec_of(**ZIPS, output_extension=".tar"))
+
+
+def test_without_it_such_shards_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_registered", {})
+    with pytest.raises(SpecError, match=r"\.zip shards are not yet supported"):
+        run_local(tmp_path, spec_of(**ZIPS))

@@ -1,0 +1,154 @@
+"""A container from outside the package: zips whose entries are stored, neither compressed nor
+encrypted, and no longer than 4 GiB.
+
+The smallest one that needs all of the seam: members are byte ranges, and the end of an output shard
+(the central directory) lists them with their names, sizes, checksums and places. A member's *entry*
+is its line of the central directory, with 0 for its place.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dsort.containers.base import Container, OddityKind, PlacedEntry
+from dsort.data.columns import BytesColumn, UInt8s
+from dsort.data.members import MemberTable, ScanNotes
+from dsort.errors import CorruptShardError
+
+__all__ = ["StoredZip", "ZipNotes"]
+
+LOCAL = struct.Struct("<4s5H3I2H")  # magic, version, flags, method, time, date, crc, sizes, lengths
+ENTRY = struct.Struct("<4s6H3I5H2I")
+END = struct.Struct("<4s4H2IH")
+LOCAL_MAGIC, ENTRY_MAGIC, END_MAGIC = b"PK\3\4", b"PK\1\2", b"PK\5\6"
+DATE = 33  # 1980-01-01
+
+
+@dataclass(frozen=True, slots=True)
+class ZipNotes(ScanNotes):
+    """What may be odd about a zip."""
+
+    comment_bytes: int = 0
+
+
+@dataclass(slots=True)
+class StoredZipScanner:
+    """Hops from local header to local header."""
+
+    shard: str
+    size_bytes: int
+    next_offset: int = 0
+    window_bytes_min: int = 0
+    done: bool = False
+    comment_bytes: int = 0
+    names: list[bytes] = field(default_factory=list)
+    rows: list[tuple[int, int, int]] = field(default_factory=list)  # start, payload, payload bytes
+    entries: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._need(LOCAL.size)
+
+    def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
+        data = memoryview(window).cast("B")  # type: ignore[arg-type]
+        while not self.done:
+            left = len(data) - (self.next_offset - offset)
+            if left < self.window_bytes_min:
+                return
+            self._read(bytes(data[self.next_offset - offset :][: self.window_bytes_min]))
+
+    def _read(self, header: bytes) -> None:
+        if header[:4] in (ENTRY_MAGIC, END_MAGIC):
+            self.done = True
+            return
+        if header[:4] != LOCAL_MAGIC:
+            raise CorruptShardError(self.shard, self.next_offset, "no zip entry begins here")
+        _, *common, size, _, name_bytes, extra_bytes = LOCAL.unpack(header[: LOCAL.size])
+        if len(header) < LOCAL.size + name_bytes:
+            self.window_bytes_min = LOCAL.size + name_bytes
+            return
+        _version, flags, method, *_ = common
+        if flags & 0x9 or method:
+            raise CorruptShardError(self.shard, self.next_offset, "an entry that is not stored")
+        name = header[LOCAL.size :]
+        payload = self.next_offset + LOCAL.size + name_bytes + extra_bytes
+        self.names.append(name)
+        self.rows.append((self.next_offset, payload, size))
+        self.entries.append(
+            ENTRY.pack(ENTRY_MAGIC, 20, *common, size, size, name_bytes, 0, 0, 0, 0, 0, 0) + name
+        )
+        self.next_offset = payload + size
+        self._need(LOCAL.size)
+
+    def _need(self, size_bytes: int) -> None:
+        if self.next_offset + END.size > self.size_bytes:
+            raise CorruptShardError(self.shard, self.next_offset, "the zip ends here")
+        self.window_bytes_min = min(size_bytes, self.size_bytes - self.next_offset)
+
+    def finish(self) -> MemberTable:
+        columns = np.array(self.rows, np.int64).reshape(-1, 3).T
+        start, payload_start, payload_bytes = columns
+        entries = BytesColumn.of(self.entries)
+        comment = self.size_bytes - self.next_offset - len(entries.blob) - END.size
+        return MemberTable(
+            names=BytesColumn.of(self.names),
+            kind=np.zeros(len(self.names), np.uint8),
+            payload_start=payload_start,
+            payload_bytes=payload_bytes,
+            range_start=start,
+            range_length=payload_start + payload_bytes - start,
+            notes=ZipNotes(comment_bytes=comment),
+            entries=entries,
+        )
+
+
+@dataclass(frozen=True)
+class StoredZip(Container):
+    suffixes = (".zip",)
+    lists_members = True
+    oddities = (
+        OddityKind(
+            "comment_bytes",
+            kind="comments_dropped",
+            warning="{count} bytes of comments were dropped, in {names}",
+            inspected="comment",
+            text="bytes of a comment, or of other things that are no stored entry",
+        ),
+    )
+
+    def scanner(self, shard: str, size_bytes: int) -> StoredZipScanner:
+        return StoredZipScanner(shard, size_bytes)
+
+    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
+        *fields, name_bytes, extra_bytes = LOCAL.unpack(headers[: LOCAL.size])
+        extra = headers[LOCAL.size + name_bytes :]
+        return LOCAL.pack(*fields, len(new_name), extra_bytes) + new_name + extra
+
+    def entry_renamed(self, entry: bytes, new_name: bytes) -> bytes:
+        fields = list(ENTRY.unpack(entry[: ENTRY.size]))
+        fields[10] = len(new_name)
+        return ENTRY.pack(*fields) + new_name
+
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+        size, crc = len(payload), zlib.crc32(payload)
+        common = (20, 0, 0, 0, DATE, crc, size, size, len(name), 0)
+        header = LOCAL.pack(LOCAL_MAGIC, *common) + name
+        entry = ENTRY.pack(ENTRY_MAGIC, 20, *common, 0, 0, 0, 0, 0) + name
+        return (header, payload), entry
+
+    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
+        return entries_bytes + END.size
+
+    def end(self, entries: Sequence[PlacedEntry], stored_bytes: int) -> bytes:
+        lines = [
+            entry[: ENTRY.size - 4] + struct.pack("<I", offset) + entry[ENTRY.size :]
+            for offset, entry in entries
+        ]
+        directory = b"".join(lines)
+        count = len(lines)
+        end = END.pack(END_MAGIC, 0, 0, count, count, len(directory), stored_bytes, 0)
+        return directory + end
