@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TypeVar
 
 from dsort.closing import Closing
 from dsort.errors import InvariantError, TransientStorageError
 from dsort.storage.bucket import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
 from dsort.storage.retry import ReadCutShortError
+from dsort.storage.wrapped import WrappedBucket
 
 __all__ = ["Bandwidth", "LimitedBucket", "StoreLimiter", "StoreLimits"]
+
+T = TypeVar("T")
 
 
 MIB = 1 << 20
@@ -212,7 +215,7 @@ def _windows(slices: Sequence[Buffer], window_bytes: int) -> Iterator[list[memor
         yield window
 
 
-class LimitedBucket:
+class LimitedBucket(WrappedBucket):
     """A bucket behind a :class:`StoreLimiter` (see :class:`~dsort.storage.bucket.Bucket`).
 
     A call takes one place however many requests the backend makes of it; a listing takes one while
@@ -221,102 +224,34 @@ class LimitedBucket:
     """
 
     def __init__(self, inner: Bucket, limiter: StoreLimiter) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.limiter = limiter
-        self.uri: str = inner.uri
-        self.seals_on_finish: bool = inner.seals_on_finish
-        self._requests = limiter.requests
 
-    def __repr__(self) -> str:
-        return f"LimitedBucket({self.inner!r})"
+    def around(self, operation: str, name: str, action: Callable[[], T]) -> T:
+        with self.limiter.requests:
+            return action()
 
-    def exists(self) -> bool:
-        with self._requests:
-            return self.inner.exists()
+    def opened(self, inner: ReadObject) -> ReadObject:
+        return _LimitedReadObject(inner, self.limiter)
 
-    def create(self) -> None:
-        with self._requests:
-            self.inner.create()
+    def staged(self, inner: StagedObject, name: str) -> StagedObject:
+        return _LimitedStagedObject(inner, self.limiter)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        with self._requests:
-            listing = iter(self.inner.list(prefix))
-        while True:
-            with self._requests:
-                info = next(listing, None)
-            if info is None:
-                return
+        listing = self.around("list", prefix, lambda: iter(self.inner.list(prefix)))
+        while (info := self.around("list", prefix, lambda: next(listing, None))) is not None:
             yield info
-
-    def stat(self, name: str) -> ObjectInfo:
-        with self._requests:
-            return self.inner.stat(name)
-
-    def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
-        with self._requests:
-            return self.inner.stat_many(names)
-
-    def open(self, name: str) -> ReadObject:
-        with self._requests:
-            return _LimitedReadObject(self.inner.open(name), self.limiter)
 
     def read(self, name: str) -> bytes:
         """Its bytes are counted afterwards: how many they are is not known before."""
-        with self._requests:
-            data = self.inner.read(name)
+        data = super().read(name)
         self.limiter.take(len(data))
         return data
 
     def write(self, name: str, data: bytes) -> None:
         self.limiter.take(len(data))
-        with self._requests:
-            self.inner.write(name, data)
+        super().write(name, data)
 
     def write_new(self, name: str, data: bytes) -> bool:
         self.limiter.take(len(data))
-        with self._requests:
-            return self.inner.write_new(name, data)
-
-    def delete(self, name: str) -> None:
-        with self._requests:
-            self.inner.delete(name)
-
-    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
-        with self._requests:
-            staged = self.inner.stage(token, name=name, size_bytes=size_bytes)
-        return _LimitedStagedObject(staged, self.limiter)
-
-    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
-        with self._requests:
-            self.inner.publish(token, name, overwrite=overwrite, receipt=receipt)
-
-    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        with self._requests:
-            return self.inner.still_staged(tokens)
-
-    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        with self._requests:
-            return self.inner.published(tokens)
-
-    def keep_aside(self, name: str, token: str) -> str:
-        with self._requests:
-            return self.inner.keep_aside(name, token)
-
-    def put_back(self, token: str, name: str, *, receipt: str) -> None:
-        with self._requests:
-            self.inner.put_back(token, name, receipt=receipt)
-
-    def settle(self) -> None:
-        with self._requests:
-            self.inner.settle()
-
-    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
-        with self._requests:
-            self.inner.discard(token_prefix, names=names)
-
-    def free_bytes(self) -> int | None:
-        with self._requests:
-            return self.inner.free_bytes()
-
-    def local_path(self, name: str) -> Path | None:
-        return self.inner.local_path(name)
+        return super().write_new(name, data)

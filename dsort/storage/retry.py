@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from dsort.closing import Closing
@@ -21,7 +21,8 @@ from dsort.errors import (
     StorageError,
     TransientStorageError,
 )
-from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject, StagedObject
+from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject
+from dsort.storage.wrapped import WrappedBucket
 
 if TYPE_CHECKING:
     from dsort.storage.limit import StoreLimits
@@ -192,7 +193,33 @@ class _RetryingReadObject(Closing):
         self.inner.close()
 
 
-class RetryingBucket:
+_WHAT: Mapping[str, str] = MappingProxyType(
+    {
+        "exists": "look for bucket {uri}",
+        "create": "create bucket {uri}",
+        "list": "list {name}* in bucket {uri}",
+        "stat": "find {name} in bucket {uri}",
+        "stat_many": "find {name} objects in bucket {uri}",
+        "open": "read {name} in bucket {uri}",
+        "read": "read {name} in bucket {uri}",
+        "write": "write {name} in bucket {uri}",
+        "write_new": "write {name} in bucket {uri}",
+        "delete": "remove {name} in bucket {uri}",
+        "stage": "begin {name} in bucket {uri}",
+        "publish": "publish {name} in bucket {uri}",
+        "still_staged": "look for staged objects of bucket {uri}",
+        "published": "look for published objects of bucket {uri}",
+        "keep_aside": "keep {name} in bucket {uri}",
+        "put_back": "put back {name} in bucket {uri}",
+        "settle": "write published names of bucket {uri} to disk",
+        "discard": "remove {name}* in bucket {uri}",
+        "free_bytes": "find the room left in bucket {uri}",
+    }
+)
+"""What each operation does, behind "cannot"."""
+
+
+class RetryingBucket(WrappedBucket):
     """A bucket whose operations are tried again as ``policy`` says (see
     :class:`~dsort.storage.bucket.Bucket`).
 
@@ -200,23 +227,14 @@ class RetryingBucket:
     all of the protocol do, and ``write_new`` is made to. What is staged is the backend's own to
     retry, since only it still has the bytes: ``stage`` returns the backend's object as it is.
     Listings of many pages also belong there; here a broken one is begun anew.
-    ``inner`` is the backend, with whatever it offers besides.
     """
 
     def __init__(self, inner: Bucket, policy: RetryPolicy) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.policy = policy
-        self.uri: str = inner.uri
-        self.seals_on_finish: bool = inner.seals_on_finish
 
-    def __repr__(self) -> str:
-        return f"RetryingBucket({self.inner!r})"
-
-    def exists(self) -> bool:
-        return self._call(self.inner.exists, f"look for bucket {self.uri}")
-
-    def create(self) -> None:
-        self._call(self.inner.create, f"create bucket {self.uri}")
+    def around(self, operation: str, name: str, action: Callable[[], T]) -> T:
+        return self.policy.call(action, what=self._what(operation, name))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """A listing that breaks is begun anew, and goes on behind the last name it gave. Tries are
@@ -239,14 +257,11 @@ class RetryingBucket:
                 raise
             return None
 
-        while (info := self._call(next_info, self._what("list", f"{prefix}*"))) is not None:
+        while (info := self.around("list", prefix, next_info)) is not None:
             if last is not None and _order(info) <= last:
                 raise InvariantError(f"bucket {self.uri} lists {info.name!r} too late")
             yield info
             last = _order(info)
-
-    def stat(self, name: str) -> ObjectInfo:
-        return self._call(lambda: self.inner.stat(name), self._what("find", name))
 
     def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
         """Only the names that were not answered are asked for again."""
@@ -262,19 +277,10 @@ class RetryingBucket:
                 left = error.unanswered
                 raise
 
-        what = f"find {len(names):,} objects in bucket {self.uri}"
-        return self._call(ask, what) | found
+        return self.around("stat_many", f"{len(names):,}", ask) | found
 
     def open(self, name: str) -> ReadObject:
-        what = self._what("read", name)
-        opened = self._call(lambda: self.inner.open(name), what)
-        return _RetryingReadObject(opened, self.policy, what)
-
-    def read(self, name: str) -> bytes:
-        return self._call(lambda: self.inner.read(name), self._what("read", name))
-
-    def write(self, name: str, data: bytes) -> None:
-        self._call(lambda: self.inner.write(name, data), self._what("write", name))
+        return _RetryingReadObject(super().open(name), self.policy, self._what("open", name))
 
     def write_new(self, name: str, data: bytes) -> bool:
         """After a try whose reply was lost, "there is one" may mean our own: it is read back, and
@@ -289,39 +295,9 @@ class RetryingBucket:
                 is_certain = False
                 raise
 
-        if self._call(write_new, self._what("write", name)):
+        if self.around("write_new", name, write_new):
             return True
         return not is_certain and self._holds(name, data)
-
-    def delete(self, name: str) -> None:
-        self._call(lambda: self.inner.delete(name), self._what("remove", name))
-
-    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
-        return self._call(
-            lambda: self.inner.stage(token, name=name, size_bytes=size_bytes),
-            self._what("begin", name),
-        )
-
-    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
-        self._call(
-            lambda: self.inner.publish(token, name, overwrite=overwrite, receipt=receipt),
-            self._what("publish", name),
-        )
-
-    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        return self._call(
-            lambda: self.inner.still_staged(tokens),
-            f"look for staged objects of bucket {self.uri}",
-        )
-
-    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        return self._call(
-            lambda: self.inner.published(tokens),
-            f"look for published objects of bucket {self.uri}",
-        )
-
-    def keep_aside(self, name: str, token: str) -> str:
-        return self._call(lambda: self.inner.keep_aside(name, token), self._what("keep", name))
 
     def put_back(self, token: str, name: str, *, receipt: str) -> None:
         """After a try whose reply was lost, an object that is not kept any more was put back."""
@@ -338,22 +314,7 @@ class RetryingBucket:
                 is_certain = False
                 raise
 
-        self._call(put_back, self._what("put back", name))
-
-    def settle(self) -> None:
-        self._call(self.inner.settle, f"write published names of bucket {self.uri} to disk")
-
-    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
-        self._call(
-            lambda: self.inner.discard(token_prefix, names=names),
-            self._what("remove", f"{token_prefix}*"),
-        )
-
-    def free_bytes(self) -> int | None:
-        return self._call(self.inner.free_bytes, f"find the room left in bucket {self.uri}")
-
-    def local_path(self, name: str) -> Path | None:
-        return self.inner.local_path(name)
+        self.around("put_back", name, put_back)
 
     def _holds(self, name: str, data: bytes) -> bool:
         try:
@@ -361,8 +322,5 @@ class RetryingBucket:
         except ObjectNotFoundError:  # it was there, and somebody removed it since
             return False
 
-    def _what(self, verb: str, name: str) -> str:
-        return f"{verb} {name} in bucket {self.uri}"
-
-    def _call(self, action: Callable[[], T], what: str) -> T:
-        return self.policy.call(action, what=what)
+    def _what(self, operation: str, name: str) -> str:
+        return _WHAT[operation].format(name=name, uri=self.uri)

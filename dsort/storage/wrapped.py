@@ -1,0 +1,112 @@
+"""The base of buckets around another bucket: :class:`WrappedBucket`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject, StagedObject
+
+__all__ = ["WrappedBucket"]
+
+T = TypeVar("T")
+
+
+class WrappedBucket:
+    """Passes every operation on to ``inner``, each through ``around``.
+
+    Override ``around`` for what all operations have in common, ``opened`` and ``staged`` for what
+    goes around open objects, and an operation where it is something of its own. ``inner`` is the
+    backend, with whatever it offers besides.
+    """
+
+    def __init__(self, inner: Bucket) -> None:
+        self.inner = inner
+        self.uri: str = inner.uri
+        self.seals_on_finish: bool = inner.seals_on_finish
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner!r})"
+
+    def around(self, operation: str, name: str, action: Callable[[], T]) -> T:
+        """Do ``action``: what ``operation`` on the object ``name`` ("": on none) comes to."""
+        return action()
+
+    def opened(self, inner: ReadObject) -> ReadObject:
+        """What ``open`` returns for what the inner bucket has opened."""
+        return inner
+
+    def staged(self, inner: StagedObject, name: str) -> StagedObject:
+        """What ``stage`` returns for what the inner bucket has staged. ``name``: what it will be
+        published as, or its token where that is not known."""
+        return inner
+
+    def exists(self) -> bool:
+        return self.around("exists", "", self.inner.exists)
+
+    def create(self) -> None:
+        self.around("create", "", self.inner.create)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        yield from self.around("list", prefix, lambda: self.inner.list(prefix))
+
+    def stat(self, name: str) -> ObjectInfo:
+        return self.around("stat", name, lambda: self.inner.stat(name))
+
+    def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
+        return self.around("stat_many", "", lambda: self.inner.stat_many(names))
+
+    def open(self, name: str) -> ReadObject:
+        return self.around("open", name, lambda: self.opened(self.inner.open(name)))
+
+    def read(self, name: str) -> bytes:
+        return self.around("read", name, lambda: self.inner.read(name))
+
+    def write(self, name: str, data: bytes) -> None:
+        self.around("write", name, lambda: self.inner.write(name, data))
+
+    def write_new(self, name: str, data: bytes) -> bool:
+        return self.around("write_new", name, lambda: self.inner.write_new(name, data))
+
+    def delete(self, name: str) -> None:
+        self.around("delete", name, lambda: self.inner.delete(name))
+
+    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
+        known_as = name or token
+
+        def stage() -> StagedObject:
+            return self.staged(self.inner.stage(token, name=name, size_bytes=size_bytes), known_as)
+
+        return self.around("stage", known_as, stage)
+
+    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
+        self.around(
+            "publish",
+            name,
+            lambda: self.inner.publish(token, name, overwrite=overwrite, receipt=receipt),
+        )
+
+    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return self.around("still_staged", "", lambda: self.inner.still_staged(tokens))
+
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return self.around("published", "", lambda: self.inner.published(tokens))
+
+    def keep_aside(self, name: str, token: str) -> str:
+        return self.around("keep_aside", name, lambda: self.inner.keep_aside(name, token))
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> None:
+        self.around("put_back", name, lambda: self.inner.put_back(token, name, receipt=receipt))
+
+    def settle(self) -> None:
+        self.around("settle", "", self.inner.settle)
+
+    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
+        self.around("discard", token_prefix, lambda: self.inner.discard(token_prefix, names=names))
+
+    def free_bytes(self) -> int | None:
+        return self.around("free_bytes", "", self.inner.free_bytes)
+
+    def local_path(self, name: str) -> Path | None:
+        return self.inner.local_path(name)
