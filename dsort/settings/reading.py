@@ -16,7 +16,7 @@ from dsort.naming.names import closest
 from dsort.settings.values import Settings, StoreSettings, table_of
 from dsort.sizes import format_bytes, parse_size_bytes
 from dsort.storage.ref import SECRET_HINT, BucketTextError, checked_endpoint, is_secret_name
-from dsort.storage.registry import parse_store_uri, split_scheme, stores
+from dsort.storage.registry import parse_store_uri, split_scheme, store_of, stores
 
 __all__ = ["load_settings"]
 
@@ -100,8 +100,8 @@ _OF_ALL_STORES: Final[Mapping[str, tuple[str, _Reader]]] = {
     "part_bytes": ("part_bytes", _part_size),
     "bandwidth_max": ("bandwidth_max_bytes_per_s", _rate),
 }
-_ENDPOINT: Final[Mapping[str, tuple[str, _Reader]]] = {"endpoint_url": ("endpoint_url", _endpoint)}
-_ACCESS: Final[Mapping[str, tuple[str, _Reader]]] = {
+_REACH: Final[Mapping[str, tuple[str, _Reader]]] = {
+    "endpoint_url": ("endpoint_url", _endpoint),
     "region": ("region", _text),
     "profile": ("profile", _text),
 }
@@ -111,8 +111,7 @@ def _store_tables() -> dict[str, Mapping[str, tuple[str, _Reader]]]:
     """What may be set for each store, by the usual scheme of its URIs; those with most first."""
     return {
         store.schemes[0]: {
-            **(_ENDPOINT if "endpoint_url" in store.reach else {}),
-            **(_ACCESS if "profile" in store.reach else {}),
+            **{name: _REACH[name] for name in store.reach},
             **_OF_ALL_STORES,
         }
         for store in sorted(stores(), key=lambda each: -len(each.reach))
@@ -223,9 +222,10 @@ def _tables(
     if not isinstance(written_tables, dict):
         problems.append(SpecProblem(where, "must be a table", "write [stores.s3]"))
         return
-    tables = _store_tables()
     for name, table in written_tables.items():
         written = split_scheme(name)
+        store_of(name)  # may be that of an installed package
+        tables = _store_tables()
         known = tables.get(name)
         key = name
         if written is not None:

@@ -1,12 +1,14 @@
 """The stores that dsort knows: :class:`Store`, and the one table of schemes and providers.
 
-To add a store, subclass :class:`Store` and :func:`register` an instance, in every process that is
-to use it: from then on specs, commands and settings take its URIs. Nothing else lists the stores.
+To add a store, subclass :class:`Store`, and name the class in the entry points of your package,
+group ``dsort.stores``: then specs, commands, settings and workers take its URIs. Entry points are
+read when a scheme is met that is not dsort's own. Nothing else lists the stores.
 """
 
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from dsort.errors import InvariantError
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DIRECTORY_SCHEMES",
+    "ENTRY_POINTS",
     "NAME_PATTERN",
     "Store",
     "misspelt_uri",
@@ -179,6 +182,8 @@ class _Web(_ObstoreStore):
         return BucketRef(scheme, joined_path(checked_host(host, uri), decoded(prefix, uri), uri))
 
 
+ENTRY_POINTS: Final = "dsort.stores"
+
 _STORES: dict[str, Store] = {}
 """By scheme, in the order that messages name them."""
 
@@ -203,10 +208,20 @@ def open_object_bucket(
     say."""
     from dsort.storage.retry import RetryPolicy
 
-    store = _STORES.get(ref.scheme)
+    store = store_of(ref.scheme)
     if store is None:
         raise InvariantError(f"bucket {ref.uri} is not in an object store")
     return store.open(ref, limits, retry or RetryPolicy.of(limits))
+
+
+@cache
+def _register_installed() -> None:
+    """Add the stores of installed packages, once in a process."""
+    # Takes 30 ms: only who meets an unknown scheme pays for it.
+    from importlib.metadata import entry_points
+
+    for each in entry_points(group=ENTRY_POINTS):
+        register(each.load()())
 
 
 # --- questions -----------------------------------------------------------------------------------
@@ -219,19 +234,23 @@ def stores() -> list[Store]:
 
 def store_of(scheme: str) -> Store | None:
     """The store whose URIs have ``scheme``; None for directories and what nobody knows."""
+    if scheme not in _STORES and scheme not in DIRECTORY_SCHEMES:
+        _register_installed()
     return _STORES.get(scheme)
 
 
 def provider_of(scheme: str) -> str:
     """AIStore's word for whose buckets have ``scheme``; a directory under the data root is ``ais``,
     and what has no word is called by its scheme."""
-    store = _STORES.get(scheme)
+    store = store_of(scheme)
     return store.provider if store is not None else scheme or "ais"
 
 
 def scheme_of(provider: str) -> str | None:
     """The usual scheme of the buckets of ``provider``, which may be a scheme, too; None if nobody
     knows it. That of the web is not known by its provider: it has two."""
+    if provider not in _STORES and provider not in {each.provider for each in stores()}:
+        _register_installed()
     for scheme, store in _STORES.items():
         if provider == scheme or (provider == store.provider and len(store.schemes) == 1):
             return scheme
@@ -255,7 +274,7 @@ def parse_store_uri(text: str) -> BucketRef:
     not for this function.
     """
     scheme, _ = split_scheme(text) or ("", text)
-    store = _STORES.get(scheme)
+    store = store_of(scheme)
     if store is None:
         raise _unknown_scheme(scheme, text)
     return store.parse(scheme, text)
@@ -324,6 +343,8 @@ def _known() -> list[str]:
 def _usual(written: str) -> str:
     """The scheme that ``written`` stands for, in lower case."""
     lower = written.lower()
+    if store_of(lower) is not None:
+        return lower
     return next((store.schemes[0] for store in stores() if lower in store.aliases), lower)
 
 
