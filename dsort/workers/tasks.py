@@ -220,8 +220,8 @@ class OutputPiece:
 class CreateTask:
     """Write output shards: their pieces, shard by shard and in their final order.
 
-    ``nodes``: (partition, node that has it in order). ``node``: the one that has most of it, where a
-    worker reads fastest. ``want_md5`` and ``check_content``: while it is written, because it cannot
+    ``nodes``: (partition, node that has it in order). ``node``: the one that has most of it: a
+    worker there is the best one. ``want_md5`` and ``check_content``: while it is written, because it cannot
     be read back later (see ``Bucket.seals_on_finish``).
     """
 
