@@ -6,8 +6,9 @@ Workers answer with a value or an error; errors of any kind travel whole to the 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from itertools import islice
 from typing import Any, Protocol
 
 from dsort.errors import (
@@ -114,18 +115,11 @@ LOOKAHEAD_MAX = 64
 """So many waiting tasks are looked at for one whose files are where the free worker is."""
 
 
-class LocatedTask(Protocol):
-    """An attempt at a task."""
-
-    @property
-    def task(self) -> Task: ...
-
-
-def next_for(node: str, waiting: Sequence[LocatedTask]) -> int:
-    """The place in ``waiting`` of the task that a free worker of ``node`` should do next: one whose
-    files are there, among the first, or else the first."""
-    for at in range(min(len(waiting), LOOKAHEAD_MAX)):
-        if getattr(waiting[at].task, "node", "") == node:
+def next_for(node: str, waiting: Iterable[Task]) -> int:
+    """Which of the ``waiting`` tasks a free worker of ``node`` should do next, counted from 0: one
+    whose files are there, if it is among the first ``LOOKAHEAD_MAX``, or else the first."""
+    for at, task in enumerate(islice(waiting, LOOKAHEAD_MAX)):
+        if getattr(task, "node", "") == node:
             return at
     return 0
 

@@ -221,8 +221,8 @@ class CreateTask:
     """Write output shards: their pieces, shard by shard and in their final order.
 
     ``nodes``: (partition, node that has it in order). ``node``: the one that has most of it: a
-    worker there is the best one. ``want_md5`` and ``check_content``: while it is written, because it cannot
-    be read back later (see ``Bucket.seals_on_finish``).
+    worker there is the best one. ``want_md5``, ``check_content``: while the shard is written,
+    where it cannot be read back later (see ``Bucket.seals_on_finish``).
     """
 
     pieces: tuple[OutputPiece, ...]

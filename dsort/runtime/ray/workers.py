@@ -113,7 +113,7 @@ class RayWorkers:
                 self.wait()
             for host in self._hosts:
                 if waiting and busy < limit and host.is_ready and not host.attempt:
-                    at = next_for(host.scratch_node, waiting)
+                    at = next_for(host.scratch_node, (each.task for each in waiting))
                     host.attempt = waiting[at]
                     del waiting[at]
                     self._asked[host.actor.do.remote(host.attempt.task)] = host

@@ -31,7 +31,6 @@ from dsort.errors import (
     JobStoppedError,
     StorageFullError,
 )
-from dsort.runtime.base import settle
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.attempt import Doing, claims_of_keymap
 from dsort.service.hosting.environment import Surroundings
@@ -51,7 +50,7 @@ from dsort.service.jobs.store import JobStore
 from dsort.service.problems import problem_of
 from dsort.service.schedules.retention import run_after_commit
 from dsort.service.security.guard import place_of
-from dsort.stopping import StopFlag
+from dsort.stopping import StopFlag, run_into_future
 from dsort.tracebacks import one_sentence
 
 __all__ = ["main"]
@@ -109,7 +108,7 @@ def _attempt(database: Database, row: JobRow, attempt: int, surroundings: Surrou
             result.append(_do(database, row, attempt, surroundings, reporter, stop))
 
         done: Future[None] = Future()
-        settle(done, work)
+        run_into_future(done, work)
         if isinstance(done.exception(), SQLAlchemyError):  # ten minutes were not enough
             log.error("the job is left for another process to go on with: %s", done.exception())
             return NOT_TOLD
