@@ -1,4 +1,4 @@
-"""What is closed at the end of a ``with``."""
+"""The base of classes that a ``with`` closes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["Closing"]
 
 
 class Closing(ABC):
-    """A base for what has a ``close``: a ``with`` calls it, whatever happened in its body."""
+    """Base of classes with a ``close``. A ``with`` calls it, whatever happens in its body."""
 
     __slots__ = ()
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release what the object holds."""
 
     def __enter__(self) -> Self:
         return self

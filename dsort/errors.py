@@ -3,7 +3,7 @@
 ::
 
     DsortError                    exit  http  who is at fault, what helps
-    ├── SpecError                   2    400  the spec or the command line: mend it
+    ├── SpecError                   2    400  the spec or the command line: correct it
     ├── InputError                  3    422  the data: a shard, a record, a key map
     │   ├── MissingShardError
     │   ├── CorruptShardError                 names shard, offset and reason
@@ -21,13 +21,13 @@
     │   ├── StorageFullError                  no room left for outputs or scratch
     │   ├── NamesTakenError         2    409  objects have the names that outputs would get
     │   └── TransientStorageError             a request failed that may well succeed if tried again
-    ├── WorkerLostError             5    500  a worker died, again and again
+    ├── WorkerLostError             5    500  a worker died several times
     │   └── ScratchLostError                  with a node, and the scratch on it (the job mends it)
     ├── JobConflictError            2    409  another coordinator has the job, or none has
     ├── JobStoppedError       130/143    409  stopped by the user
-    ├── ServiceError                6    502  the way to the service, or what a service knows
-    │   ├── NotFoundError           2    404  no such job, schedule or token, or not for your eyes
-    │   ├── ConflictError           2    409  it does not go with the state of the thing
+    ├── ServiceError                6    502  the service cannot be reached, or refuses
+    │   ├── NotFoundError           2    404  no such job, schedule or token that you may see
+    │   ├── ConflictError           2    409  the state of the thing does not allow it
     │   ├── UnauthorizedError       2    401  no token, or one that the service does not know
     │   ├── ForbiddenError          2    403  the token's role or buckets do not allow it
     │   ├── TooLargeError           2    413  the request's body
@@ -223,8 +223,8 @@ class StorageFullError(StorageError):
 
 
 class NamesTakenError(StorageError):
-    """Names that outputs would get are taken, and may not be replaced: a conflict of what was asked
-    with what is there, no failure of the store."""
+    """Objects have the names that outputs would get, and may not be replaced. The request conflicts
+    with what exists; the store did not fail."""
 
     exit_code = 2
     http_status = 409
@@ -239,7 +239,7 @@ class TransientStorageError(StorageError):
 
 
 class WorkerLostError(DsortError):
-    """Workers died more often than a job puts up with, or could not be started."""
+    """Workers died more often than a job allows, or could not be started."""
 
     exit_code = 5
 
@@ -254,7 +254,7 @@ class ScratchLostError(WorkerLostError):
 
 
 class JobConflictError(DsortError):
-    """What was asked does not go with the job's state: another coordinator has it, or none has."""
+    """The job's state does not allow what was asked: another coordinator has it, or none has."""
 
     exit_code = 2
     http_status = 409
@@ -272,21 +272,21 @@ class JobStoppedError(DsortError):
 
 
 class ServiceError(DsortError):
-    """The service cannot be reached, or does not do what it was asked."""
+    """The service cannot be reached, or refuses what it was asked."""
 
     exit_code = 6
     http_status = 502
 
 
 class NotFoundError(ServiceError):
-    """There is no such thing, as far as the asker may know."""
+    """The thing does not exist, or the client may not know of it."""
 
     exit_code = 2
     http_status = 404
 
 
 class ConflictError(ServiceError):
-    """What was asked does not go with the state that the thing is in."""
+    """The state of the thing does not allow what was asked."""
 
     exit_code = 2
     http_status = 409
@@ -314,7 +314,7 @@ class TooLargeError(ServiceError):
 
 
 class TooSlowError(ServiceError):
-    """The request's body takes longer to come than the service waits."""
+    """The request's body takes longer to arrive than the service waits."""
 
     exit_code = 2
     http_status = 408
@@ -332,11 +332,11 @@ class TooManyRequestsError(ServiceError):
 
 
 class NotSupportedError(ServiceError):
-    """A request of a peer's client that this service does not serve."""
+    """A request of an AIStore client that this service does not serve."""
 
     exit_code = 2
     http_status = 501
 
 
 class InvariantError(DsortError):
-    """Something that must always hold does not: a bug of dsort. The job ends, nothing is shown."""
+    """An invariant does not hold: a bug of dsort. The job ends without a result."""

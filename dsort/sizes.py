@@ -1,7 +1,7 @@
 """Sizes as users write them: ``100MB`` is 100 x 1024 x 1024 bytes, as in AIStore's specs.
 
-AIStore reads every suffix in binary units (``KB`` and ``KiB`` are both 1024 bytes); so does dsort,
-or shards made from one and the same spec would differ in length.
+AIStore reads every suffix in binary units: ``KB`` and ``KiB`` are both 1024 bytes. dsort does the
+same. Otherwise shards made from the same spec would differ in length.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 @dataclass(frozen=True, slots=True)
 class Percent:
-    """A share of what there is: ``percent`` is a whole number from 1 to 99."""
+    """A share of what a job may use: ``percent`` is a whole number from 1 to 99."""
 
     percent: int
 
@@ -90,7 +90,7 @@ def parse_quantity(text: str) -> Percent | Bytes:
     """An amount of memory: ``"80%"`` (of what the job may use) or a size with its unit, ``"10GB"``.
 
     Percentages are whole and lie between 0 and 100, both excluded. A bare number is refused, since
-    it could mean either; so is nothing at all. ``ValueError`` says what is wrong. Source of the
+    it could mean either; so is an empty text. ``ValueError`` says what is wrong. Source of the
     rule: AIStore's ParseQuantity.
     """
     compact = "".join(text.split())

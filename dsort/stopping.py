@@ -20,10 +20,10 @@ __all__ = ["StopFlag", "run_into_future"]
 T = TypeVar("T")
 
 HEARD_S_MAX = 0.1
-"""Whoever waits looks so often whether a stop was requested."""
+"""How often a waiting thread checks whether a stop was requested."""
 
 LAST_PAUSE_S_MAX = 1.0
-"""What is tried again while a job that was stopped is cleaned up is tried soon, or given up."""
+"""The longest pause before another try once a job is being cleaned up."""
 
 
 class StopFlag(Closing):
@@ -52,8 +52,8 @@ class StopFlag(Closing):
         return self._signal_number
 
     def request(self, signal_number: int = signal.SIGINT, why: str = "") -> bool:
-        """Ask to stop; ``why`` if it was no signal. False if that had been asked before; then
-        nothing changes."""
+        """Ask to stop; ``why`` says the reason if it was no signal. Returns False, and changes
+        nothing, if a stop was requested before."""
         if self._signal_number is not None:
             return False
         self._why = why
@@ -71,12 +71,12 @@ class StopFlag(Closing):
             raise JobStoppedError(f"the job was stopped by {name}", signal_number=number)
 
     def heed(self) -> None:
-        """The job is being ended: from here on nothing of this raises ``JobStoppedError``."""
+        """Say that the job is being ended. From now on nothing here raises ``JobStoppedError``."""
         self._is_heeded = True
 
     def pause(self, seconds: float) -> None:
-        """Wait so long, in any thread; ``JobStoppedError`` as soon as a stop is requested. After
-        ``heed`` a second at most."""
+        """Wait for ``seconds``, in any thread. ``JobStoppedError`` as soon as a stop is requested.
+        After ``heed`` it waits a second at most."""
         until_s = time.monotonic() + (
             min(seconds, LAST_PAUSE_S_MAX) if self._is_heeded else seconds
         )
@@ -86,10 +86,10 @@ class StopFlag(Closing):
             self.raise_if_requested()
 
     def wait_for(self, action: Callable[[], T]) -> T:
-        """``action()``, whatever it waits for; ``JobStoppedError`` as soon as a stop is requested.
+        """Return ``action()``. ``JobStoppedError`` as soon as a stop is requested.
 
-        It is done in a thread of its own, and left to itself by a stop: so it must change nothing
-        that outlives the job, and should look here now and then (``raise_if_requested``).
+        ``action`` runs in a thread of its own, which a stop abandons. So it must change nothing
+        that outlives the job, and should call ``raise_if_requested`` now and then.
         """
         self.raise_if_requested()
         if self._is_heeded:
@@ -100,7 +100,7 @@ class StopFlag(Closing):
         )
         try:
             thread.start()
-        except RuntimeError:  # there may be no more threads: then a stop is heard afterwards
+        except RuntimeError:  # no more threads are allowed: then a stop takes effect afterwards
             return action()
         while thread.is_alive():
             thread.join(HEARD_S_MAX)

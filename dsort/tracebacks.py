@@ -1,4 +1,4 @@
-"""Texts without the tracebacks in them: users are told what happened, not where in the code."""
+"""Removes tracebacks from texts: users need what happened, not where in the code."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _CHAIN: Final = re.compile(
 
 
 def without_tracebacks(text: str) -> str:
-    """``text``, of whose tracebacks only the last lines are left, which say what was raised."""
+    """``text`` with only the last line of each traceback, which says what was raised."""
     kept: list[str] = []
-    inside = False  # a traceback, of which the indented lines are frames
+    inside = False  # a traceback, whose indented lines are frames
     for line in text.splitlines(keepends=True):
         if _HEADER.search(line) or _FRAME.match(line):
             inside = True
