@@ -1,7 +1,7 @@
 """Which bucket a spec means: ``images``, ``s3://bucket/prefix`` or ``{name, provider, ...}``.
 
-:func:`parse_bucket` decides what a text or an object means; everybody else sees
-:class:`~dsort.storage.ref.BucketRef`. :func:`bucket_value` is the way back.
+:func:`parse_bucket` turns a text or an object into a :class:`~dsort.storage.ref.BucketRef`.
+:func:`bucket_value` does the reverse.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def parse_bucket(value: object, *, ais_is_there: bool = False) -> BucketRef:
 
     An object of provider ``ais`` is a directory under the data root, as AIStore's specs are tried
     out, unless ``ais_is_there``, or it has an ``endpoint_url``: then it is a bucket of AIStore's.
-    ``FieldError`` (a ``ValueError`` with hints) that says everything that is wrong with it. Its
+    ``FieldError`` (a ``ValueError`` with hints) says everything that is wrong with it. Its
     messages repeat no value of a field that might hold a secret.
     """
     if isinstance(value, BucketRef):
@@ -242,13 +242,13 @@ def _place(scheme: str, name: str, prefix: str, has_endpoint: bool) -> BucketRef
 
 
 def _under(ref: BucketRef, prefix: str) -> BucketRef:
-    """``ref`` with ``prefix``, which is written as it is, nothing encoded."""
+    """``ref`` with ``prefix``, which is written as it is in the store, without encoding."""
     if not prefix.strip("/"):
         return ref
     if ref.is_directory:
         inside = _clean_path(prefix, prefix)
         return BucketRef(ref.scheme, inside if ref.path == "." else f"{ref.path}/{inside}")
-    # With the mildest rules: the bucket itself has been checked.
+    # By the weakest rules, since the bucket itself has been checked.
     whole = store_ref("ais", "checked", prefix.lstrip("/"), written=prefix)
     return BucketRef(ref.scheme, f"{ref.path}/{whole.path.partition('/')[2]}")
 

@@ -41,15 +41,15 @@ OLDER_NAMES: Final[Mapping[str, str]] = {
     "Config.sbundle_mult": "Config.bundle_multiplier",
     "Config.sbundlemult": "Config.bundle_multiplier",
 }
-"""Today's path of every older one. Lower-case names without ``_`` are those that AIStore's YAML
-decoder really reads."""
+"""The present path for each older path. AIStore's YAML decoder reads the lower-case names without
+``_``."""
 
 _REMOVED: Final = ("stream_multiplier", "extended_metrics")
 
 
 @dataclass(slots=True)
 class Translation:
-    """A spec in today's words, still unchecked.
+    """A spec with present names, not yet checked.
 
     ``written`` maps today's paths to the ones that the user wrote, where they differ.
     """
@@ -71,8 +71,8 @@ def translate(mapping: Mapping[str, Any], config_fields: Collection[str] = ()) -
     """``mapping`` with today's names, and without what is not given (null and empty texts, which is
     how AIStore's clients write that). ``mapping`` itself stays as it is.
 
-    ``config_fields``: what may be at the top level or, as AIStore has it, in ``Config``. The model
-    has it there.
+    ``config_fields``: fields that may be at the top level or, as in AIStore, in ``Config``. The
+    model has them in ``Config``.
     """
     result = Translation(_without_empty(mapping))
     if "config" in result.fields:
@@ -94,7 +94,7 @@ def translate(mapping: Mapping[str, Any], config_fields: Collection[str] = ()) -
 
 
 def _is_no_bucket(value: object) -> bool:
-    """Whether ``value`` is the bucket without a name that AIStore's clients send for none."""
+    """Whether ``value`` is a bucket without a name, which AIStore's clients send for no bucket."""
     if not isinstance(value, Mapping):
         return False
     given = _without_empty(value)
@@ -109,14 +109,14 @@ def _without_empty(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _move(result: Translation, older: str, today: str) -> None:
-    """Take the value at the path ``older`` to the path ``today``, if there is one."""
+    """Move the value at the path ``older``, if any, to the path ``today``."""
     source, source_name = _place(result, older)
     if source is None or source_name not in source:
         return
     target, target_name = _place(result, today)
     value = source.pop(source_name)
     if target is None:
-        return  # the part that should hold it is no object, and that is said of the part
+        return  # its parent is no object, which is reported as a problem of the parent
     result.warnings.append(_warning(older, today))
     if target_name not in target:
         target[target_name] = value
@@ -126,13 +126,13 @@ def _move(result: Translation, older: str, today: str) -> None:
 
 
 def _move_in(result: Translation, name: str) -> None:
-    """Take a field of the top level to ``Config``, where the model has it."""
+    """Move a field of the top level to ``Config``, where the model has it."""
     if name not in result.fields:
         return
     value = result.fields.pop(name)
     config = result.fields.setdefault("Config", {})
     if not isinstance(config, dict):
-        return  # that is said of Config
+        return  # reported as a problem of Config
     path = f"Config.{name}"
     if name in config and not _same(config[name], value):
         result.problems.append(_differ(path, config[name], name, value, keep=name))
@@ -174,4 +174,4 @@ def _translate_input_format(result: Translation) -> None:
             )
     inputs = result.fields.get("input_format")
     if isinstance(inputs, dict) and inputs.get("template") == "*":
-        del inputs["template"]  # AIStore's way to say: everything
+        del inputs["template"]  # in AIStore it means every object

@@ -55,7 +55,7 @@ _NULL: Final = {"type": "null"}  # null says "not given"
 
 
 class BucketReading(Protocol):
-    """What the validation of a spec must know to read its buckets (pydantic's context)."""
+    """What validation needs to read the buckets of a spec (pydantic's context)."""
 
     ais_is_there: bool
 

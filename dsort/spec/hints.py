@@ -27,8 +27,8 @@ __all__ = [
 
 
 class FieldError(ValueError):
-    """What is wrong with the value of one field, with a ``hint`` (may be empty); or, where the
-    value has parts, all ``problems`` of them, their paths seen from the field."""
+    """What is wrong with the value of one field, with a ``hint`` (may be empty). If the value has
+    parts, all ``problems`` of the parts, with paths relative to the field."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class FieldError(ValueError):
 
     @classmethod
     def of(cls, problems: Sequence[SpecProblem]) -> FieldError:
-        """The error that is all of ``problems``."""
+        """An error that holds all ``problems``."""
         hints = dict.fromkeys(each.hint for each in problems if each.hint)
         error = cls("; ".join(map(str, problems)), "; ".join(hints))
         error.problems = tuple(problems)
@@ -113,7 +113,7 @@ PLAIN_WORDS: Mapping[str, Callable[[ErrorDetails], str]] = {
     "tuple_type": _not("a list"),
     "value_error": lambda error: str(_context(error)["error"]),
 }
-"""What each kind of error that a spec can cause means, by pydantic's name for it."""
+"""The message for each kind of error that a spec can cause, by pydantic's name of the kind."""
 
 
 def plain_problems(error: ErrorDetails) -> list[SpecProblem]:

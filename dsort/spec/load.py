@@ -1,4 +1,4 @@
-"""From a file, standard input, a text or a mapping to a ``JobSpec``, or to all its problems."""
+"""Loads a ``JobSpec`` from a file, standard input, a text or a mapping, or lists all problems."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CONFIG_FIELDS: Final = tuple(JobConfig.model_fields)
 
 @dataclass(frozen=True, slots=True)
 class LoadedSpec:
-    """A spec, and what to tell its writer about it (older names, fields without effect)."""
+    """A spec, and warnings for its writer: older names, fields without effect."""
 
     spec: JobSpec
     warnings: tuple[str, ...]
@@ -64,8 +64,8 @@ def load_spec(
 def read_fields(
     source: str | Path, *, stdin: TextIO | None = None
 ) -> tuple[Mapping[str, Any], Path | None]:
-    """The fields of the spec at ``source``, found as :func:`load_spec` does, as they are written
-    there; and the directory of its file. ``SpecError`` if they cannot be read."""
+    """The fields of the spec at ``source`` as they are written, and the directory of its file.
+    ``source`` is as in :func:`load_spec`. ``SpecError`` if they cannot be read."""
     path: Path | None = None
     if isinstance(source, str) and _is_text(source):
         name, text = "spec", source
@@ -99,15 +99,16 @@ def parse_spec(
 
 
 def _is_text(source: str) -> bool:
-    """Whether ``source`` is a spec itself and no path: JSON, several lines, or one line that begins
-    as a field of YAML does; names of files rarely do, and those that are there are files."""
+    """Whether ``source`` is the text of a spec and not a path: JSON, several lines, or one line
+    that begins like a field of YAML. File names rarely begin so; if such a file exists, it is a
+    path."""
     if source.lstrip().startswith("{") or "\n" in source.strip():
         return True
     if _FIELD.match(source) is None:
         return False
     try:
         return not Path(source).is_file()
-    except OSError:  # no file can be called so
+    except OSError:  # no file can have that name
         return True
 
 
@@ -185,8 +186,8 @@ def _parse(
 
 
 def _shape_problems(value: object, place: tuple[int | str, ...]) -> Iterator[SpecProblem]:
-    """What no later step could work with: names that are no text, texts that UTF-8 cannot say, and
-    values nested beyond all reason."""
+    """Problems that no later step could handle: names that are no text, texts that UTF-8 cannot
+    encode, and values that are nested too deeply."""
     if len(place) > _DEPTH_MAX:
         yield SpecProblem(path_of(place), "nested too deeply")
     elif isinstance(value, str) and not _is_utf8(value):
@@ -233,7 +234,7 @@ def _field_problems(errors: Sequence[ErrorDetails]) -> list[SpecProblem]:
         for problem in plain_problems(error):
             if error["type"] == "extra_forbidden":
                 problem = replace(problem, hint=_unknown_hint(problem.path))
-            # A required field that is only misspelt is there: one problem, not two.
+            # A required field that is misspelt is one problem, not two.
             if error["type"] != "missing" or problem.path not in meant:
                 problems.append(problem)
     return problems
@@ -242,8 +243,8 @@ def _field_problems(errors: Sequence[ErrorDetails]) -> list[SpecProblem]:
 def _rule_problems(
     fields: dict[str, Any], errors: Sequence[ErrorDetails], draft: Draft
 ) -> list[SpecProblem]:
-    """What is wrong between the fields that are right by themselves: the others are left out, and
-    so are the rules that look at them."""
+    """Problems between the fields that are right by themselves. Wrong fields are left out, and so
+    are the rules that use them."""
     fields = copy.deepcopy(fields)
     unusable = {
         f"Config.{name}" if name in _CONFIG_FIELDS else name for name in _meant_by_unknown(errors)

@@ -1,5 +1,5 @@
-"""``JobSpec``: what a job is asked to do. Frozen, complete, and never wrong: whoever holds one may
-trust every field and every combination of them."""
+"""``JobSpec``: what a user asks a job to do. It is frozen, complete and valid: code that holds a
+``JobSpec`` may rely on every field and every combination of fields."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ def _deprecate(schema: dict[str, Any]) -> None:
 
 @dataclass(slots=True)
 class Draft:
-    """What the loader tells the model: which fields of the spec are already known to be wrong
-    (``unusable``: their paths), and whether buckets of provider ``ais`` are those of an AIStore
-    (``ais_is_there``) or directories. And where the model leaves its ``warnings``."""
+    """What the loader passes to the model, and the ``warnings`` that the model returns.
+
+    ``unusable``: the paths of fields that are already known to be wrong. ``ais_is_there``: whether
+    buckets of provider ``ais`` are in an AIStore cluster; otherwise they are directories."""
 
     unusable: frozenset[str] = frozenset()
     warnings: list[str] = field(default_factory=list)
@@ -317,13 +318,13 @@ class JobSpec(Part):
     )
     on_success: Hook | None = Field(
         default=None,
-        exclude=True,  # it says nothing of the result, and a webhook may be a secret
-        description="Whom to tell when the job has finished. Not kept in the manifest.",
+        exclude=True,  # they do not describe the result, and the URL of a webhook may be a secret
+        description="Who is notified when the job has finished. Not kept in the manifest.",
     )
     on_failure: Hook | None = Field(
         default=None,
         exclude=True,
-        description="Whom to tell when the job has failed; not when somebody stops it.",
+        description="Who is notified when the job has failed; not when somebody stops it.",
     )
     config: JobConfig = Field(
         default_factory=JobConfig,
@@ -344,7 +345,7 @@ class JobSpec(Part):
         return self
 
     def _put(self, values: Mapping[str, object]) -> None:
-        # A frozen model refuses assignment, but what depends on other fields is only known now.
+        # A frozen model refuses assignment, but these defaults depend on other fields.
         for name, value in values.items():
             object.__setattr__(self, name, value)
 

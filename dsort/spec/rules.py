@@ -1,5 +1,5 @@
-"""What holds between the fields of a spec: the rules, the values that follow from other fields, and
-the fields that have no effect beside others."""
+"""Rules between the fields of a spec, defaults that depend on other fields, and fields that have
+no effect beside others."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _RULES: list[_Rule] = []
 
 
 def _rule(*fields: str) -> Callable[[_Check], _Check]:
-    """Register a rule about ``fields``. It is left out where one of them is already known to be
-    wrong: a problem is said once, at its root."""
+    """Register a rule about ``fields``. The rule is skipped if one of them is already known to be
+    wrong, so that each problem is reported once."""
 
     def register(problems: _Check) -> _Check:
         _RULES.append(_Rule(fields, problems))
@@ -354,7 +354,7 @@ def _default_can_be_reached(spec: JobSpec) -> Iterator[SpecProblem]:
 
 
 def derived(spec: JobSpec) -> dict[str, object]:
-    """The fields whose defaults depend on others, as far as they were not given."""
+    """Defaults that depend on other fields, for the fields that were not given."""
     values: dict[str, object] = {}
     given = spec.model_fields_set
     if "output_bck" not in given:
@@ -393,7 +393,7 @@ _IGNORED: Final = {
 
 
 def without_effect(spec: JobSpec) -> tuple[dict[str, object], list[str]]:
-    """The fields that change nothing, back at their defaults, and a warning for each."""
+    """Reset the fields that have no effect to their defaults, with a warning for each."""
     values: dict[str, object] = {}
     reasons: dict[str, str] = {}
     config: dict[str, object] = {}

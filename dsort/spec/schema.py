@@ -41,7 +41,7 @@ _EXAMPLES: list[dict[str, Any]] = [
 
 
 class _Generator(GenerateJsonSchema):
-    """Without a title on every field: it only repeats the field's name."""
+    """Remove the titles of fields, which only repeat their names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -52,7 +52,7 @@ def schema() -> dict[str, Any]:
     in it: ``dsort validate`` checks that, too."""
     body = current_job_spec().model_json_schema(by_alias=True, schema_generator=_Generator)
     body.pop("title")
-    # Reactions and limits are in a part of the model, as in AIStore's; their place is the top.
+    # The model has reactions and limits in Config, as AIStore does; a spec has them at the top.
     config = body["properties"].pop("Config")
     body["properties"] |= {**body["$defs"]["JobConfig"]["properties"], "Config": config}
     return {

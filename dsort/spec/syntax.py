@@ -1,4 +1,4 @@
-"""Text to plain values: JSON, and the YAML that means the same.
+"""Parses JSON, and YAML with the meaning of JSON, to plain values.
 
 A bare word in YAML is what it would be in JSON, or text: ``yes``, ``010``, ``1:30`` and
 ``2024-01-01`` are texts, since a shard may be named so. No tags, no key twice (in JSON neither),
@@ -29,7 +29,7 @@ _JSON_BEGINS = re.compile(r'\s*(\[|\{\s*("|\}|$))')
 
 
 def looks_like_json(text: str) -> bool:
-    """Whether ``text`` is to be read as JSON. What else begins with a brace is YAML:
+    """Whether ``text`` is JSON. Other texts that begin with a brace are YAML:
     ``{input_bck: images}``."""
     return _JSON_BEGINS.match(text) is not None
 
@@ -85,7 +85,7 @@ class _Loader(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
-        """As PyYAML does, which takes the longer for each node the deeper it is."""
+        """The same as PyYAML's, whose time for each node grows with its depth."""
         if self._depth > _DEPTH_MAX:
             raise RecursionError
         self._depth += 1
@@ -94,7 +94,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def fetch_flow_collection_start(self, token: Any) -> None:
-        """As PyYAML does, which looks far ahead of what it composes."""
+        """The same as PyYAML's, which looks far ahead of what it composes."""
         if self.flow_level > _DEPTH_MAX:
             raise RecursionError
         super().fetch_flow_collection_start(token)
@@ -129,8 +129,8 @@ def parse_yaml(text: str, source: str) -> Any:
 
 
 class _Values:
-    """Turns YAML nodes into values. A document has fewer nodes than characters; one that has more
-    than ``nodes_max`` is made of aliases of aliases, to use up memory."""
+    """Turns YAML nodes into values. A document has fewer nodes than characters. A document of more
+    than ``nodes_max`` nodes repeats aliases of aliases, to use up memory."""
 
     def __init__(self, source: str, *, nodes_max: int) -> None:
         self._source = source
