@@ -1,7 +1,7 @@
-"""A job's page: all that it shows as one JSON document, and that as one self-contained HTML file.
+"""The page of a job, as one JSON document and as one self-contained HTML file.
 
-The document (JobPage) is made of a manifest, of the report of an aborted job or of a plan, or of
-what a service knows of a job that has none of them yet:
+The document (JobPage) is made from a manifest, from the report of an aborted job or of a plan, or
+from what a service knows of a job that has none of these yet:
 
 ==============  ===================================================================================
 ``title``       the job in a few words
@@ -44,7 +44,7 @@ WEB: Final = ("web", "static")
 FRAME, PARTS = "report.html", "report_files.txt"
 PLACEHOLDER: Final = re.compile(r"\{\{(title|style|scripts|page|csp)\}\}")
 BREAKING: Final = re.compile(r"</(script|style)|<!--", re.IGNORECASE)
-"""What would end a script or a style in the midst of it."""
+"""Texts that would end a script or a style element early."""
 
 Page = dict[str, Any]
 
@@ -56,8 +56,8 @@ def page_of_manifest(
     output_uri: str = "",
     warnings: Sequence[Mapping[str, Any]] | None = None,
 ) -> Page:
-    """The page of a finished job. ``job_view``: what a service knows of it, in place of what can be
-    guessed; ``output_uri``: where the result is now; ``warnings``: as they were told.
+    """The page of a finished job. ``job_view``: what a service knows of the job; without it, values
+    are guessed. ``output_uri``: where the result is now. ``warnings``: the job's warnings.
 
     ``InputError`` if it is no manifest of a job.
     """
@@ -119,7 +119,7 @@ def page_of_job(
     warnings: Sequence[Mapping[str, Any]] | None = None,
 ) -> Page:
     """The page of a job that a service knows and that has no manifest: queued, running, failed, or
-    a plan. ``samples``: its progress, each with the time ``at`` (seconds) it was told."""
+    a plan. ``samples``: its progress, each with the time ``at`` (seconds) it was reported."""
     result = job_view.get("result")
     if result is not None:
         page = page_of_report(result, job_view=job_view, warnings=warnings)
@@ -156,13 +156,13 @@ def html(page: Mapping[str, Any]) -> str:
         "page": _embedded(page),
         "csp": markup.escape(policy, quote=False),
     }
-    # In one pass: what looks like a placeholder in a spec is none.
+    # In one pass, so that a spec with the text of a placeholder is not replaced.
     return PLACEHOLDER.sub(lambda found: filling[found[1]], _web_file(FRAME))
 
 
 def _embedded(page: Mapping[str, Any]) -> str:
-    """JSON that nothing in it can end: no ``<``, ``>`` or ``&``, and ASCII alone, so neither line
-    separators nor halves of characters."""
+    """JSON that can stand in a script element: ASCII without ``<``, ``>`` and ``&``. So it has no
+    line separators and no surrogates either."""
     try:
         text = json.dumps(page, separators=(",", ":"), allow_nan=False)
     except ValueError as error:  # a manifest that somebody has edited
@@ -279,7 +279,7 @@ def _view_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> dict[str,
 
 
 def _view_of_report(report: Mapping[str, Any], output_uri: str) -> dict[str, Any]:
-    """``resume``: where it is, the spec is in it, too."""
+    """The job from a report; its field ``resume``, if present, holds the spec."""
     spec = report.get("resume", {}).get("accepted", {}).get("spec")
     is_plan, error = "shards" in report, report.get("error")
     problem = {"title": "Aborted", "detail": error, "hint": ""}
@@ -345,7 +345,7 @@ def _reactions(reactions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _mixing(told: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What is stored leaves out ``before``, which follows from the counts."""
+    """Add ``before``, which is not stored because it follows from the counts."""
     if told is None:
         return None
     counts = np.array(told["counts"], np.int64)
@@ -354,7 +354,7 @@ def _mixing(told: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _timeline(samples: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
-    """From progress as it was told: ``at``, and ``elapsed_s`` since its phase began."""
+    """The timeline from progress: ``at``, and ``elapsed_s`` since its phase began."""
     timeline = Timeline()
     began_s: float | None = None
     latest_s, current = 0.0, None
