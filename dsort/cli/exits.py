@@ -20,14 +20,14 @@ BUG_HINT = (
 
 
 def exit_code(error: DsortError) -> int:
-    """The code of the process that ends with ``error``."""
+    """The exit code of a process that ends with ``error``."""
     if isinstance(error, JobStoppedError):
         return 128 + error.signal_number
     return error.exit_code
 
 
 def exit_table() -> list[tuple[str, str]]:
-    """All exit codes with their meanings, read off the error tree."""
+    """All exit codes with their meanings, taken from the error tree."""
     rows = {"0": "done"}
     for kind in sorted(DsortError.__subclasses__(), key=lambda kind: kind.exit_code):
         code = "129, 130, 143" if kind is JobStoppedError else str(kind.exit_code)
@@ -38,7 +38,7 @@ def exit_table() -> list[tuple[str, str]]:
 
 
 def report_error(error: DsortError, *, as_json: bool, debug: bool) -> int:
-    """Tell the user about ``error``; the exit code."""
+    """Print ``error`` for the user, and return the exit code."""
     if debug:
         output.inform("".join(traceback.format_exception(error)).rstrip())
     problems = error.problems if isinstance(error, SpecError) else ()
@@ -65,9 +65,9 @@ def report_error(error: DsortError, *, as_json: bool, debug: bool) -> int:
 
 
 def report_usage(message: str, *, command: str, as_json: bool) -> int:
-    """Tell the user that the command line itself is wrong; the exit code."""
+    """Print what is wrong with the command line, and return the exit code."""
     message = message.replace(": Value error, ", ": ").rstrip(".")
-    if message.startswith("Usage: "):  # a group of verbs without one: its help says which
+    if message.startswith("Usage: "):  # a group without a verb: its help lists the verbs
         output.inform(message)
         message = f"`{command}` wants a command"
     message = re.sub(r"\s*\n\t", " ", message)
@@ -83,8 +83,8 @@ def report_usage(message: str, *, command: str, as_json: bool) -> int:
 def report_bug(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Tell the user about an exception that nobody expected. Fits ``sys.excepthook``; the process
-    then ends with 1."""
+    """Print an exception that nobody expected. Fits ``sys.excepthook``: the process then ends
+    with 1."""
     if "--debug" in sys.argv:
         output.inform("".join(traceback.format_exception(kind, error, trace)).rstrip())
     last = traceback.extract_tb(trace)[-1:] if trace else []
@@ -97,7 +97,7 @@ def report_bug(
 
 
 def _short(error: DsortError, debug: bool) -> str:
-    """The message; of one that carries a traceback its first and its last line, which say it."""
+    """The message. Of one that carries a traceback: its first and last lines, which say why."""
     lines = error.message.strip().splitlines()
     if debug or not isinstance(error, InvariantError) or len(lines) < 2:
         return error.message

@@ -1,4 +1,4 @@
-"""Where a job is, given as little as its id: finished, aborted, running or dead."""
+"""Finds a job by as little as its id, whether it is finished, aborted, running or dead."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ OF_A_JOB = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FoundJob:
-    """A job that left something in its output bucket. ``document``: the name of its manifest there,
-    else of the report that it was aborted, else "": it runs, or it died."""
+    """A job that has files in its output bucket. ``document``: the name of its manifest, or of the
+    report of its abort; "" if it has neither, because it runs or died."""
 
     job_id: str
     bucket: Bucket
     document: str
-    in_place: bool = True  # whether the bucket is the one that the job wrote to
+    in_place: bool = True  # whether the job wrote to this bucket
     given: str | None = None  # the bucket in the user's words
 
     @property
@@ -70,12 +70,14 @@ class FoundJob:
 def find_job(
     job: str, *, bucket: str | None, root: Path | None, finished: bool = False
 ) -> FoundJob:
-    """The job that ``job`` means: the path or URI of a manifest or of a job's directory; a job id
-    (or how it begins, if no other does) in ``bucket``, else in the data root and the directories in
-    it; or a bucket, for the newest job there (with ``finished``: the newest that finished, if one
-    did). ``root``: ``--root``.
+    """The job that ``job`` means. ``root``: ``--root``. ``job`` may be
 
-    ``InputError`` names the jobs that there are if it is none of them, or several.
+    - the path or URI of a manifest, or of a job's directory;
+    - a job id, or the beginning of one, if it is unique: of a job in ``bucket``, or without that
+      in the data root and the directories in it;
+    - a bucket: its newest job (with ``finished``: the newest that finished, if one did).
+
+    ``InputError`` names the known jobs if ``job`` means none of them, or several.
     """
     if "://" in job and not job.startswith("file://"):
         return _at_uri(job, root, finished=finished)
@@ -125,14 +127,16 @@ def _newest_in(bucket: str, root: Path, *, finished: bool) -> list[FoundJob]:
 
 
 def _newest(jobs: Iterator[FoundJob], *, finished: bool) -> list[FoundJob]:
-    """The last of ``jobs``, of those that ``finished`` if any did: ids sort by time."""
+    """The last of ``jobs``, since ids sort by time. With ``finished``: the last that finished, if
+    one did."""
     by_age = sorted(jobs, key=lambda each: each.job_id)
     done = [each for each in by_age if each.finished] if finished else []
     return (done or by_age)[-1:]
 
 
 def _at_uri(uri: str, root: Path | None, *, finished: bool) -> FoundJob:
-    """The job that a URI of an object store means: a manifest's, a job directory's, a bucket's."""
+    """The job that a URI in an object store means. The URI is one of a manifest, of a job's
+    directory or of a bucket."""
     inside = OF_A_JOB.fullmatch(uri)
     if inside is None and uri.endswith(".json"):
         holder, name = object_in(uri) or (uri, "")
@@ -179,7 +183,7 @@ def _jobs_in(bucket: Bucket, given: str | None) -> Iterator[FoundJob]:
         if not inside:
             continue  # no job's
         known = documents.setdefault(job_id, "")
-        # A job that has both is finished; it was aborted once, and resumed.
+        # A job with a manifest and a report is finished: it was aborted once, and resumed.
         if inside == [MANIFEST] or (inside == [REPORT] and not known):
             documents[job_id] = found.name
     return (FoundJob(job_id, bucket, name, given=given) for job_id, name in documents.items())
@@ -189,10 +193,10 @@ PATH_BEGINNINGS = ("/", "./", "../")
 
 
 def bucket_uri(text: str) -> str:
-    """The bucket that ``text`` means, in the words of a spec.
+    """The bucket that ``text`` means, as a spec would write it.
 
-    Besides bare names (under the data root) and URIs, which a spec takes too, a text that looks
-    like a path (``/data/images``, ``./images``) is that directory, seen from where we are.
+    A spec takes bare names (under the data root) and URIs. Here, a text that looks like a path
+    (``/data/images``, ``./images``) means that directory too, relative to the current one.
     """
     if text == ".." or text.startswith(PATH_BEGINNINGS):
         return Path(text).resolve().as_uri()
@@ -218,7 +222,7 @@ def object_in(text: str) -> tuple[str, str] | None:
 
 
 def user_settings() -> Settings:
-    """The settings of whoever gave this command, where it was given."""
+    """The settings of the user, with those of the current directory."""
     return load_settings(os.environ, Path(), Path("~").expanduser())
 
 
@@ -228,7 +232,7 @@ def data_root(given: Path | None, settings: Settings) -> Path:
 
 
 def open_argument(text: str, *, root: Path | None) -> Bucket:
-    """The bucket that ``text`` means, reached as the user's settings say; ``SpecError`` if it means
+    """Open the bucket that ``text`` means with the user's settings. ``SpecError`` if it means
     none. ``root``: ``--root``."""
     from dsort.options import open_with_settings
 
@@ -249,7 +253,7 @@ def open_existing(text: str, *, root: Path | None) -> Bucket:
 
 
 def scratch_bases() -> list[Path]:
-    """Where this user's jobs have their scratch, and those of a service of theirs."""
+    """Where the jobs of this user, and of this user's service, have their scratch."""
     from dsort.service.config import scratch_dir_of, state_dir_of
 
     own = user_settings().scratch

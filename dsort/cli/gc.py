@@ -91,7 +91,7 @@ def gc(
 
 
 def _remove(bucket: Bucket, doomed: Sequence[Garbage]) -> tuple[list[Garbage], list[DsortError]]:
-    """Remove all that can be removed: (what is gone, why the rest is not)."""
+    """Remove all that can be removed. Returns (what was removed, why the rest was not)."""
     from dsort.job.gc import remove_garbage
 
     gone: list[Garbage] = []

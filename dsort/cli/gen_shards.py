@@ -1,4 +1,4 @@
-"""``dsort gen-shards``: shards to try things with."""
+"""``dsort gen-shards``: writes synthetic shards."""
 
 from __future__ import annotations
 

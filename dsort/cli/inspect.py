@@ -52,7 +52,8 @@ def inspect_shard(
 
 
 def _find(shard: str, root: Path | None) -> tuple[str, str]:
-    """(directory, name) of the shard as a path from here, else under the data root."""
+    """(directory, name) of the shard: a path relative to the current directory, or one under the
+    data root."""
     text = shard.removeprefix("file://")
     for path in (Path(text), data_root(root, user_settings()) / text):
         if path.is_file():

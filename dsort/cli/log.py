@@ -1,4 +1,4 @@
-"""``dsort log``: what the process of a job has written."""
+"""``dsort log``: prints what the process of a job has written."""
 
 from __future__ import annotations
 

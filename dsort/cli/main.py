@@ -1,4 +1,4 @@
-"""``dsort``: the verbs put together, and how any of them ends."""
+"""``dsort``: the list of verbs, and how a command runs and ends."""
 
 from __future__ import annotations
 
@@ -146,10 +146,10 @@ _add_group("token", "Who may use a service: tokens.", _TOKEN_VERBS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line ``argv`` (default: the process's own); the exit code."""
+    """Run the command line ``argv`` (default: that of the process), and return the exit code."""
     if argv is None:
         argv = sys.argv[1:]
-        # NumPy would start threads for algebra that is not done here, and they spin for a while.
+        # NumPy would start threads for linear algebra, which dsort does not do; they would spin.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.excepthook = exits.report_bug
         if is_for_ray(argv):
@@ -158,9 +158,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _told(argv: Sequence[str], work: Callable[[], int]) -> int:
-    """Do ``work``, and tell what it raised; the exit code."""
+    """Run ``work``, print what it raises, and return the exit code."""
     output.prepare_streams()
-    # An error may come before any option is parsed, so these two are looked up by hand.
+    # An error may come before options are parsed, so these two are looked up in argv.
     as_json, debug = "--json" in argv, "--debug" in argv
     try:
         with told_limits():
@@ -177,7 +177,7 @@ def _told(argv: Sequence[str], work: Callable[[], int]) -> int:
     except BrokenPipeError:
         if not output.reader_gone(sys.stdout):
             raise
-        output.abandon_stdout()  # whoever read it has enough
+        output.abandon_stdout()  # the reader has closed the pipe
         return 128 + signal.SIGPIPE
 
 
@@ -185,7 +185,7 @@ def _run(argv: Sequence[str]) -> int:
     name, args = "dsort", list(argv)
     command = typer.main.get_command(app)
     while args and (verb := getattr(command, "commands", {}).get(args[0])) is not None:
-        # Straight to the verb: on its way through a group typer loads pydantic, only for --help.
+        # Call the verb directly: through a group, typer would load pydantic even for --help.
         name, args, command = f"{name} {args[0]}", args[1:], verb
     try:
         with command.make_context(name, args) as context:

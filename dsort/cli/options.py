@@ -107,7 +107,7 @@ MemoryMax = Annotated[
     typer.Option(
         "--memory-max",
         metavar="SIZE",
-        help="Memory for the whole job on a node, as in 8GB.  [default: what is there]",
+        help="Memory for the whole job on a node, as in 8GB.  [default: what is available]",
         show_default=False,
     ),
 ]
@@ -269,12 +269,12 @@ TokenFile = Annotated[
         "--token-file",
         metavar="FILE",
         envvar="DSORT_TOKEN_FILE",
-        help="Who we are: the file with the service's token. DSORT_TOKEN may hold the token "
+        help="The file with the token for the service. DSORT_TOKEN may hold the token "
         "itself; no option does, as others could read it.",
         show_default=False,
     ),
 ]
-Local = Annotated[bool, typer.Option("--local", help="Here, although DSORT_SERVER is set.")]
+Local = Annotated[bool, typer.Option("--local", help="Run here, although DSORT_SERVER is set.")]
 RemoteJobs = Annotated[
     list[str],
     typer.Argument(
@@ -330,7 +330,7 @@ UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def span_s(text: str, option: str, noun: str = "span of time") -> float:
-    """The seconds that ``text``, as in ``30m``, is; ``SpecError`` that names ``option``."""
+    """The seconds that ``text`` means, as in ``30m``. A ``SpecError`` names ``option``."""
     match = SPAN.fullmatch(text.strip().lower())
     if match is None:
         problem = SpecProblem(option, f"{text!r} is no {noun}", "e.g. 30m, 12h, 7d, or 0s")
@@ -355,7 +355,7 @@ class RunArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Which service the command is for, and as whom."""
+    """Which service the command is for, and with which token."""
 
     server: Server = None
     token_file: TokenFile = None
@@ -379,8 +379,8 @@ def grouped(
 def grouped(
     verb: Callable[..., None] | None = None, *, without: Collection[str] = ()
 ) -> Callable[..., Any]:
-    """Let a verb take groups of options: a parameter that is one of the dataclasses above becomes
-    an option for each of its fields, but those in ``without``."""
+    """Let a verb take groups of options. A parameter whose type is one of the dataclasses above
+    becomes one option for each of its fields, except those in ``without``."""
     if verb is None:
         return partial(grouped, without=without)
     hints = get_type_hints(verb, include_extras=True)

@@ -46,8 +46,8 @@ _COMMAND = re.compile(r"`[^`]*`")
 
 
 def prepare_streams() -> None:
-    """Let names that are not UTF-8 pass through to stdout and stderr as the bytes they are; what
-    no encoding takes is an escape there. What was closed when the process began leads nowhere."""
+    """Let stdout and stderr take names that are not UTF-8 as the bytes that they are, and escape
+    what no encoding takes. Streams that were closed when the process began are sent nowhere."""
     codecs.register_error(_ANY_TEXT, _bytes_or_escapes)
     _open_closed_descriptors()
     sys.stdin = sys.stdin or os.fdopen(0, "r", encoding="utf-8")
@@ -67,8 +67,8 @@ def _bytes_or_escapes(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def _open_closed_descriptors() -> None:
-    """Or the next file that is opened, an output shard perhaps, would get one of these numbers, and
-    the messages that go there."""
+    """Open the numbers of closed standard streams. Otherwise the next opened file, an output shard
+    perhaps, would get one of these numbers, and the messages that are written to it."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -77,8 +77,8 @@ def _open_closed_descriptors() -> None:
 
 
 def write(text: str) -> None:
-    """Put ``text`` and a line end on stdout. ``StorageError`` if there is no room, and so on;
-    ``BrokenPipeError`` if nobody reads it."""
+    """Put ``text`` and a line end on stdout. ``StorageError`` if it cannot be written, as on a full
+    disk; ``BrokenPipeError`` if nobody reads it."""
     try:
         sys.stdout.write("\n".join(map(_line, text.split("\n"))) + "\n")
         sys.stdout.flush()
@@ -90,7 +90,7 @@ def write(text: str) -> None:
 
 
 def abandon_stdout() -> None:
-    """Send what is still to be flushed to stdout nowhere, or Python would fail at its end."""
+    """Discard what stdout has not flushed. Otherwise Python would fail when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -100,8 +100,8 @@ def write_json(value: object) -> None:
 
 
 def inform(text: str) -> None:
-    """Put a message on stderr. That nobody reads it, or that there is no room for it, is no reason
-    to fail."""
+    """Put a message on stderr. The command does not fail if nobody reads it, or if it cannot be
+    written."""
     columns = _columns(sys.stderr)
     with contextlib.suppress(OSError):
         for line in map(_line, text.split("\n")):
@@ -138,7 +138,7 @@ def count(value: int, noun: str) -> str:
 
 
 def rate(size_bytes: float, elapsed_s: float) -> str:
-    """Bytes a second for people; empty where there is nothing to tell."""
+    """Bytes a second for people; "" if no rate is known."""
     if elapsed_s <= 0 or size_bytes <= 0:
         return ""
     return f"{size(size_bytes / elapsed_s)}/s"
@@ -162,7 +162,7 @@ def age(age_s: float) -> str:
 
 
 def place(uri: str) -> str:
-    """Where a bucket is, as a path if it is a directory of this machine: easier to copy."""
+    """Where a bucket is: a path, which is easier to copy, if it is a directory of this machine."""
     return unquote(uri.removeprefix("file://")) if uri.startswith("file:///") else uri
 
 
@@ -183,7 +183,7 @@ def _escape(character: str) -> str:
 
 
 def _columns(stream: TextIO) -> int | None:
-    """How wide the terminal is; None if ``stream`` is none."""
+    """How wide the terminal is, in columns; None if ``stream`` is no terminal."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or None
     except (OSError, ValueError):
@@ -191,8 +191,8 @@ def _columns(stream: TextIO) -> int | None:
 
 
 def fitted(line: str, columns: int | None, indent: str = "") -> str:
-    """``line`` broken between words, but not within a `` `command` ``, where a terminal would
-    break it anywhere."""
+    """``line``, wrapped between words and never within a `` `command` ``. A terminal would wrap it
+    anywhere."""
     if columns is None or len(line) <= columns:
         return line
     whole = _COMMAND.sub(lambda command: command[0].replace(" ", "\0"), line)

@@ -1,8 +1,8 @@
-"""A command on Ray, in a child of its own.
+"""Runs a command that uses Ray in a child process, and explains it when Ray ends that process.
 
-Where its node on this machine is lost, Ray ends the process that uses it from within, with code 1
-and without a word that a user understands. Nothing in that process can keep it from that, so this
-one waits for it, and tells.
+When the Ray node on this machine is lost, Ray ends the process that uses it, with code 1 and with
+messages that users do not understand. Nothing in that process can prevent it. So the parent waits
+for the child, and says what happened.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ IN_ORDER = b"."
 
 
 def is_for_ray(argv: Sequence[str]) -> bool:
-    """Whether a command line is one that may use Ray in this process. Not if it reads its spec from
-    a terminal: that is for one process at a time."""
+    """Whether a command line may use Ray in its own process. False if it reads its spec from a
+    terminal, which only one process at a time can read."""
     asks = any(each == "--ray" or each.startswith("--ray-address") for each in argv)
     typed = "-" in argv and os.isatty(0)
     return bool(argv) and argv[0] in VERBS and asks and not typed
 
 
 def run_overseen(work: Callable[[], int]) -> int:
-    """Do ``work`` in a child, which is asked to stop where this process is, and ends with it: the
-    exit code that it came to. ``WorkerLostError`` if Ray ended it."""
+    """Run ``work`` in a child, and return its exit code. Requests to stop are passed on to the
+    child, and it ends when this process ends. ``WorkerLostError`` if Ray ended it."""
     parent = os.getpid()
     ends, told = os.pipe()
-    # Pending from now on, so that none is lost; the child is asked once, whoever else was.
+    # Signals stay pending from now on, so that none is lost and the child gets each once.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
     child = os.fork()
     if child == 0:
@@ -67,7 +67,7 @@ def run_overseen(work: Callable[[], int]) -> int:
             hint="look at Ray's own logs and at the memory there is; `dsort resume` goes on with "
             "the job",
         )
-    if code < 0:  # end as it did
+    if code < 0:  # end by the same signal
         sys.stdout.flush()
         signal.signal(-code, signal.SIG_DFL) if -code not in UNCHANGEABLE else None
         os.kill(parent, -code)
@@ -78,7 +78,7 @@ UNCHANGEABLE: Final = frozenset({signal.SIGKILL, signal.SIGSTOP})
 
 
 def _wait(child: int) -> int:
-    """Hand on what this process is told until ``child`` is over: its status."""
+    """Pass signals on to ``child`` until it ends, and return its status."""
     while True:
         number = signal.sigwait(AWAITED)
         if number in STOPS:

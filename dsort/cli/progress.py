@@ -1,7 +1,7 @@
-"""Telling how far a job is, on stderr: bars on a terminal, lines elsewhere, JSON for programs.
+"""Shows the progress of a job on stderr: bars on a terminal, lines elsewhere, JSON for programs.
 
-A reporter is called with every event of a job, in the order things happen, and decides itself how
-much of it to show. It never raises because its reader went away: the job matters more.
+A reporter gets every event of a job, in order, and decides how much of it to show. It does not fail
+when nobody reads stderr any more, because the job matters more.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ WARNINGS_OF_A_KIND_MAX = 10
 
 
 class Reporter(Closing):
-    """Base of all reporters: warnings as text, bounded; a dead reader ends the telling."""
+    """Base of all reporters. It prints warnings, a bounded number of them, and stops once nobody
+    reads stderr."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -61,14 +62,14 @@ class Reporter(Closing):
             self._reader_gone = True
 
     def show(self, event: Event) -> None:
-        """Show ``event``; ``OSError`` may escape: nobody reads it, or there is no room."""
+        """Show ``event``. ``OSError`` if nobody reads stderr, or if it cannot be written."""
         if isinstance(event, JobWarning):
             self._warnings[event.kind] += 1
             if self._warnings[event.kind] <= WARNINGS_OF_A_KIND_MAX:
                 self.line(f"warning: {output.printable(event.text)}")
 
     def warn(self, text: str) -> None:
-        """Tell a warning from before the job, about its spec."""
+        """Print a warning about the spec, before the job begins."""
         self(JobWarning(job_id="", kind="spec", text=text))
 
     def line(self, text: str) -> None:
@@ -77,7 +78,7 @@ class Reporter(Closing):
         self._stream.flush()
 
     def close(self) -> None:
-        """Say what is left to say, and leave the terminal as it was. May be called twice."""
+        """Print what is still due, and restore the terminal. May be called twice."""
         for kind, seen in sorted(self._warnings.items()):
             if seen > WARNINGS_OF_A_KIND_MAX and not self._reader_gone:
                 more = output.count(seen - WARNINGS_OF_A_KIND_MAX, "more warning")

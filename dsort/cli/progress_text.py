@@ -1,4 +1,4 @@
-"""How far a phase is, in words: what lines, bars and ``dsort show`` print of an event."""
+"""Progress of a phase in words: what lines, bars and ``dsort show`` print of an event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOVING_PHASES = frozenset({"create", "extract", "generate", "verify"})
 
 
 def started_text(event: JobStarted) -> str:
-    """The line that opens a job, and one of where it runs if there is something to know."""
+    """The first line of a job, and a line that says where it runs if that matters."""
     return (
         f"job {event.job_id}: {output.count(event.input_shards, 'shard')}, "
         f"{output.size(event.input_bytes)}, {event.move}, {output.count(event.workers, 'worker')}"
@@ -27,7 +27,7 @@ def started_text(event: JobStarted) -> str:
 
 
 def begin_text(event: Progress) -> str:
-    """What a phase has before it."""
+    """What a phase has to do, when it begins."""
     parts = []
     if event.shards_total:
         parts.append(output.count(event.shards_total, "shard"))
@@ -71,7 +71,7 @@ def speed_text(phase: str, bytes_done: int, elapsed_s: float) -> str:
 
 
 def time_left_s(event: Progress) -> float | None:
-    """Seconds until the phase is over if it goes on as it did; None while nobody can tell."""
+    """Seconds until the phase is over at its present rate; None while the rate is not known."""
     done, total = event.bytes_done, event.bytes_total
     if not total:
         done, total = event.shards_done, event.shards_total

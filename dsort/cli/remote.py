@@ -1,4 +1,4 @@
-"""The way from a verb to a service: which one, as whom, and which options go with it."""
+"""Sends a verb to a service: which service, with which token, and which options it takes."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ HERE_ONLY = (
 """Parameters of verbs that say how a job runs here; a service decides that for its jobs."""
 
 THERE_ONLY = ("wait", "priority", "labels", "token_file", "reason", "state", "owner")
-"""Parameters of verbs that only a service makes something of."""
+"""Parameters of verbs that have a meaning only for a service."""
 
 
 def is_remote(context: typer.Context) -> bool:
     """Whether the command is for a service: ``--server`` or ``DSORT_SERVER``, and no ``--local``.
 
-    ``SpecError`` that names all options that do not go with that.
+    ``SpecError`` names all options that do not go with that.
     """
     server, here = context.params.get("server"), context.params.get("local")
     if server and here and _given(context, "server"):
@@ -106,7 +106,7 @@ def command_words(context: typer.Context, verb: str, *args: str) -> str:
 
 
 def found_jobs(client: DsortClient, jobs: Iterable[str]) -> list[Job]:
-    """The jobs that ids, or beginnings of ids, mean; each once."""
+    """The jobs with these ids, or with ids that begin so; each once."""
     found = {job.job_id: job for job in map(client.find, jobs)}
     return list(found.values())
 
@@ -122,7 +122,7 @@ def _given(context: typer.Context, name: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Submission:
-    """A job as a verb hands it to a service."""
+    """A job that a verb submits to a service."""
 
     fields: Mapping[str, Any]
     priority: int = 0
@@ -140,7 +140,7 @@ def submit(
     verbose: bool,
     show_all: bool = False,
 ) -> None:
-    """Submit a job. Its id is all that goes to stdout, unless it is to be waited for."""
+    """Submit a job. Only its id goes to stdout, unless the verb waits for the job."""
     with connected(context) as client:
         job = client.submit(
             asked.fields,
@@ -165,7 +165,7 @@ def follow(
     as_json: bool,
     show_all: bool = False,
 ) -> None:
-    """Wait for a job in the queue and end as it does; or say only which one it is."""
+    """Wait for a job in the queue and end as it does; without waiting, print its id."""
     if not wait:
         if as_json:
             output.write_json(job.document)
@@ -187,8 +187,8 @@ def watch(
     progress: ProgressStyle,
     timeout_s: float | None = None,
 ) -> Job:
-    """The job once it is over; how far it is goes to stderr meanwhile. Ctrl-C ends the watching
-    and lets the job be."""
+    """Wait for a job, and return it. Its progress goes to stderr meanwhile. Ctrl-C ends the
+    waiting, and not the job."""
     try:
         with make_reporter(progress) as reporter:
             return client.wait(
@@ -216,8 +216,8 @@ def _show(reporter: Reporter, event: JobEvent) -> None:
 
 
 def tell_end(job: Job, *, as_json: bool, show_all: bool = False) -> None:
-    """Put the result of a job on stdout, as the verb does that runs it here; the job's error is
-    raised."""
+    """Put the result of a job on stdout, in the same form as the verb that runs a job here. Raises
+    the job's error."""
     job.raise_if_failed()
     report = job.result
     if report is None:
@@ -243,7 +243,7 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
 
 
 def need(extra: str) -> None:
-    """``SpecError`` that says how to install it, unless the packages of ``extra`` are there."""
+    """``SpecError`` unless the packages of ``extra`` are installed; it says how to install them."""
     missing = [name for name in _PACKAGES[extra] if find_spec(name) is None]
     if missing:
         raise SpecError(

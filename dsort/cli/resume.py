@@ -81,7 +81,7 @@ def _tell_stale(found: FoundJob) -> None:
     try:
         manifest = parse_manifest(found.read())
     except InputError:
-        return  # of another version: nobody can tell
+        return  # of another version, which cannot be read
     left = left_of_replaced(found.bucket, manifest)
     if left:
         are = "objects" if len(left) > 1 else "object"

@@ -1,4 +1,4 @@
-"""``dsort rm``: have a service forget jobs that are over."""
+"""``dsort rm``: removes jobs that are over from the history of a service."""
 
 from __future__ import annotations
 

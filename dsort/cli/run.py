@@ -41,7 +41,7 @@ def read_spec(
     flags: Mapping[str, bool] | None = None,
 ) -> JobSpec:
     """The spec from ``source`` (a path, ``-`` or text) with its buckets replaced by ``src`` and
-    ``dst``, and those of ``flags`` set that are true; ``warn`` is told its warnings."""
+    ``dst``, and those of ``flags`` set that are true. ``warn`` gets its warnings."""
     from dsort.spec.load import load_spec
 
     given = {"input_bck": src, "output_bck": dst}
@@ -85,7 +85,7 @@ def show_spec(spec: JobSpec) -> None:
 
 
 def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> RunOptions:
-    """The options in the terms of the library; what is not given is as the user's settings say.
+    """The options as ``RunOptions``. What is not given comes from the user's settings.
 
     A Ray cluster of the settings is used where ``--ray`` is given. ``SpecError`` names the options
     that are wrong.
@@ -153,16 +153,16 @@ def _mapping(
 
 @contextmanager
 def stoppable() -> Iterator[StopFlag]:
-    """A flag that Ctrl-C, SIGTERM and SIGHUP raise (not SIGHUP under ``nohup``). The first one is
-    told what happens now; those after it change nothing: what is half done is being removed."""
+    """A flag that Ctrl-C, SIGTERM and SIGHUP set (not SIGHUP under ``nohup``). The first signal
+    prints what happens now. Later signals change nothing, because files are being removed."""
     with StopFlag() as flag:
 
         def stop(signal_number: int, frame: FrameType | None) -> None:
             if signal_number == signal.SIGHUP:
                 _leave_terminal()
             first = flag.request(signal_number)
-            # Not through sys.stderr: the signal may have come in the middle of a write to it.
-            with suppress(OSError):  # nobody is there to read it
+            # Not through sys.stderr: the signal may have interrupted a write to it.
+            with suppress(OSError):  # nobody reads it
                 os.write(2, STOPPING if first else STOPPING_ALREADY)
 
         numbers = [signal.SIGINT, signal.SIGTERM]
@@ -177,8 +177,8 @@ def stoppable() -> Iterator[StopFlag]:
 
 
 def _leave_terminal() -> None:
-    """The terminal is gone: what is written to it would fail, and end the job before it has
-    cleaned up."""
+    """Send stdout and stderr nowhere, because the terminal is gone. Writing to it would fail, and
+    end the job before it has cleaned up."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (1, 2):
         with suppress(OSError):

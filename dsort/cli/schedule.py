@@ -92,7 +92,7 @@ def _definition(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
     fields, _ = read_fields(source, stdin=sys.stdin)
     document = dict(fields)
-    if "spec" not in fields:  # a job's: whom to tell is said beside it
+    if "spec" not in fields:  # the fields are those of a job; its hooks belong beside the spec
         hooks = {name: document.pop(name) for name in HOOKS if name in fields}
         document = {"spec": document, **hooks}
     definition = {**document, **given}
@@ -166,7 +166,7 @@ def pause(
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """Let a schedule rest. A job of it that runs goes on."""
+    """Pause a schedule. If one of its jobs runs, that job goes on."""
     with connected(context) as client:
         client.schedules.pause(name)
     output.write(f"schedule {name}: paused")
@@ -180,7 +180,7 @@ def resume(
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """Go on with a schedule that rests."""
+    """Resume a schedule that is paused."""
     with connected(context) as client:
         output.write(f"schedule {name}: {_due(client.schedules.resume(name))}")
 
@@ -282,7 +282,7 @@ def _local(schedule: Schedule, at: datetime | None) -> str:
 
 
 def _state(run: ScheduleRun) -> str:
-    """How a run came out: how its job is, where it has one."""
+    """The result of a run: the state of its job, if it has one."""
     return run.job_state or run.outcome
 
 

@@ -84,7 +84,7 @@ def serve(
 
 
 def _places(state_dir: Path | None, database: str | None) -> dict[str, Any]:
-    """Where the service keeps its state, and the name that it has by that."""
+    """The state directory of the service, and the name that follows from it."""
     from dsort.service.config import database_url_of, replica_name, state_dir_of
 
     directory = state_dir_of(state_dir)
@@ -96,7 +96,7 @@ def _places(state_dir: Path | None, database: str | None) -> dict[str, Any]:
 
 
 def _reactions(given: list[str]) -> dict[str, str]:
-    """``NAME=VALUE`` texts as fields; ``SpecError`` with all that are none."""
+    """``NAME=VALUE`` texts as fields. ``SpecError`` names all texts that have another form."""
     from dsort.spec.load import parse_spec
 
     problems = [

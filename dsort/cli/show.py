@@ -1,4 +1,4 @@
-"""``dsort show``: what a job did, or does."""
+"""``dsort show``: prints what a job did or does."""
 
 from __future__ import annotations
 
@@ -219,8 +219,8 @@ WHY_DEAD = {
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A job without a manifest, its lease, and what its journal tells (None: nothing; ``problem``
-    says why)."""
+    """A job without a manifest, with its lease and the state in its journal (None: unknown, and
+    ``problem`` says why)."""
 
     found: FoundJob
     hold: JobHold
@@ -231,11 +231,11 @@ class Unfinished:
 
     @property
     def resumable(self) -> bool:
-        """Whether it is dead, and can go on."""
+        """Whether the job is dead and can be resumed."""
         return self.state is not None and not self.hold.live
 
     def to_dict(self) -> dict[str, object]:
-        """All of it in JSON types."""
+        """The job in JSON types."""
         record, state = self.hold.record, self.state
         about: dict[str, object] = {
             "job_id": self.found.job_id,
@@ -263,7 +263,7 @@ class Unfinished:
         return about
 
     def text(self) -> str:
-        """All of it for people."""
+        """The job in words."""
         job_id, record = self.found.job_id, self.hold.record
         attempt = where = ""
         if record is not None:
@@ -389,7 +389,7 @@ def _cut(text: str) -> str:
 
 
 def show_job(context: typer.Context, name: str, *, show_all: bool, as_json: bool) -> None:
-    """Put on stdout all there is about one job."""
+    """Put all that the service knows of one job on stdout."""
     with connected(context) as client:
         job = found_jobs(client, [name])[0]
         if as_json:

@@ -56,7 +56,7 @@ def job_lines(report: JobReport) -> list[tuple[str, str]]:
 
 
 def mixing(spec: Mapping[str, Any], told: Mapping[str, Any] | None) -> str:
-    """The verdict on a shuffle; of other orders nobody expects to be even."""
+    """Whether the records were mixed evenly. Only a shuffle is expected to be even."""
     return mixing_line(told) if told and is_random(spec["algorithm"]["kind"]) else ""
 
 
@@ -118,7 +118,7 @@ def bytes_line(payload_bytes: int, file_bytes: int) -> str:
 
 
 def reaction_lines(reactions: Iterable[ReactionCount]) -> Iterable[tuple[str, str]]:
-    """A field for each kind; only the first of them has a name."""
+    """One field for each kind of reaction; only the first field has a name."""
     for row, each in enumerate(reactions):
         names = ", ".join(output.printable(name) for name in each.samples[:SAMPLES_SHOWN])
         more = ", ..." if each.count > SAMPLES_SHOWN and names else ""
@@ -131,7 +131,7 @@ def _warnings(warnings: Sequence[str]) -> str:
 
 
 def planned_shards(report: PlanReport, show_all: bool) -> str:
-    """The shards that a job would write, or the first of them; "" if there are none."""
+    """The shards that a job would write, or the first of them; "" for no shards."""
     shards = report.shards
     shown = shards if show_all else shards[:SHARDS_SHOWN]
     if not shown:

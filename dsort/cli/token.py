@@ -71,7 +71,7 @@ def add(
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """Make a token, and print it: once, for it is kept nowhere.
+    """Make a token, and print it. It is printed once, and stored nowhere.
 
     \b
     Try it:
@@ -138,7 +138,7 @@ def rm(
     database: options.DatabaseUrl = None,
     debug: options.Debug = False,
 ) -> None:
-    """Remove a token: from now on nobody is let in with it. Its jobs stay."""
+    """Remove a token. It is refused from now on. Its jobs stay."""
     with _database(state_dir, database) as opened:
         from dsort.service.security.audit import Audit
         from dsort.service.security.tokens import TokenStore
@@ -169,7 +169,7 @@ def _patterns(both: list[str] | None, own: list[str] | None, option: str) -> lis
 
 
 def _operator() -> str:
-    """Who types, for the audit trail: no token, but an account of the machine."""
+    """Who gave the command, for the audit trail: an account of the machine, not a token."""
     try:
         return f"cli:{getpass.getuser()}"
     except (KeyError, OSError):  # an account without a name

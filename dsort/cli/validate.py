@@ -1,4 +1,4 @@
-"""``dsort validate``: is a job spec in order?"""
+"""``dsort validate``: checks a job spec."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def validate(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Check a job spec without looking at any data. All problems are told at once. A service
-    checks, too, whether it would take it.
+    """Check a job spec without looking at any data. All problems are printed at once. A
+    service also checks whether it would accept the spec.
 
     With --json it prints the spec in today's names, with every default written out.
     """

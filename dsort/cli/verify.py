@@ -1,4 +1,4 @@
-"""``dsort verify``: is a result what its manifest and its inputs say?"""
+"""``dsort verify``: compares a result with its manifest and its inputs."""
 
 from __future__ import annotations
 
