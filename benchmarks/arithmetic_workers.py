@@ -33,12 +33,12 @@ from dsort.workers.tasks import (
     CutTask,
     DuplicatesDone,
     DuplicatesTask,
-    ExtractDone,
     ExtractTask,
     OrderDone,
     OrderTask,
     OutputPiece,
     SealDone,
+    ShardExtracted,
     Task,
     TaskDone,
     WorkerSetup,
@@ -199,9 +199,9 @@ class ArithmeticRuntime:
             case _:
                 return SealDone({})
 
-    def _extract(self, task: ExtractTask, worker: int) -> ExtractDone:
+    def _extract(self, task: ExtractTask, worker: int) -> ShardExtracted:
         records = self.scale.records_of_shard(task.shard)
-        return ExtractDone(
+        return ShardExtracted(
             shard=task.shard,
             worker=worker,
             node=self._node(worker),

@@ -12,12 +12,11 @@ from dsort.data.index import SortKeys
 from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError, WorkerLostError
 from dsort.job.job import Job
-from dsort.job.journal_entries import ShardExtracted
 from dsort.order.partitions import pick_splitters
 from dsort.scratch.index import splitters_bytes
 from dsort.scratch.nodes import ShardLocations
 from dsort.scratch.requests import Indexed, Sample, Sampled
-from dsort.workers.tasks import ExtractDone, ExtractTask, ScratchLost, Task, TaskDone
+from dsort.workers.tasks import ExtractTask, ScratchLost, ShardExtracted, Task, TaskDone
 
 __all__ = [
     "SPLITTERS_FILE",
@@ -85,7 +84,7 @@ class Extraction:
     spill: bool = False
     splitters: str = ""
     renames: str = ""
-    done: dict[int, ExtractDone] = field(default_factory=dict)
+    done: dict[int, ShardExtracted] = field(default_factory=dict)
     locations: str = ""
     _scratch_nodes: list[str] = field(default_factory=list)
     _versions: int = 0
@@ -97,7 +96,7 @@ class Extraction:
         missing = [n for n in range(len(self.job.inputs)) if n not in self.done]
         workers_max = self.job.spec.extract_concurrency_max_limit or None
         for _, facts in answers(self.job, map(self._task, missing), workers_max=workers_max):
-            assert isinstance(facts, ExtractDone)
+            assert isinstance(facts, ShardExtracted)
             self._take(facts)
         if not self.locations:
             self._versions += 1
@@ -122,10 +121,10 @@ class Extraction:
             f"a node was lost with its scratch: {len(gone)} input shards are extracted again",
         )
 
-    def keep(self, facts: Iterable[ExtractDone]) -> None:
+    def keep(self, facts: Iterable[ShardExtracted]) -> None:
         """Take over what an earlier attempt extracted, as far as it is still there."""
         present = set(self.job.runtime.scratch_nodes())
-        by_node: dict[str, list[ExtractDone]] = {}
+        by_node: dict[str, list[ShardExtracted]] = {}
         for each in facts:
             if each.node in present:
                 by_node.setdefault(each.node, []).append(each)
@@ -160,23 +159,11 @@ class Extraction:
             written_by=written_by,
         )
 
-    def _take(self, facts: ExtractDone, *, again: bool = False) -> None:
+    def _take(self, facts: ShardExtracted, *, again: bool = False) -> None:
         job = self.job
         self.done[facts.shard] = facts
         if self.stage == "index" and not again:
-            job.record(
-                ShardExtracted(
-                    stage=self.stage,
-                    shard=facts.shard,
-                    worker=facts.worker,
-                    node=facts.node,
-                    records=facts.records,
-                    members=facts.members,
-                    payload_bytes=facts.payload_bytes,
-                    stored_bytes=facts.stored_bytes,
-                    tally=facts.tally,
-                )
-            )
+            job.record(facts)
         if facts.shard in self._counted:
             return  # done again: its progress was told
         self._counted.add(facts.shard)

@@ -32,6 +32,7 @@ from dsort.storage.small_objects import read_small
 __all__ = [
     "JobDirectory",
     "Journal",
+    "NoJournalError",
     "discard_run",
     "list_job_directories",
     "read_journal",
@@ -41,6 +42,10 @@ FLUSH_S = 1.0
 EVENTS_MAX = 1000
 READS_AT_ONCE = 16
 SEGMENT_BYTES_MAX = 1 << 30
+
+
+class NoJournalError(JobConflictError):
+    """A job has no journal: what is left of it, if anything is, is known by its report."""
 
 
 class Journal:
@@ -91,12 +96,13 @@ class Journal:
 def read_journal(bucket: Bucket, job_id: str) -> JournalState:
     """What the journal of a job tells.
 
-    ``JobConflictError``: there is none, or a newer dsort wrote it. ``StorageError``: it is damaged.
+    ``NoJournalError``: there is none. ``JobConflictError``: it has the format of an older dsort, or
+    of a newer one. ``StorageError``: it is damaged.
     """
     state = JournalState()
     segments = _segments(bucket, job_id)
     if not segments:
-        raise JobConflictError(
+        raise NoJournalError(
             f"job {job_id} has no journal in {bucket.uri}: there is nothing to resume",
             hint="start it again",
         )

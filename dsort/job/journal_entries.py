@@ -1,6 +1,6 @@
 """The journal of a job: what happened, as events, how they are stored, and what is known from them.
 
-Events are stored in *segments*, JSON objects ``{"journal": 1, "events": [...]}``. Neighbours of one
+Events are stored in *segments*, JSON objects ``{"journal": 2, "events": [...]}``. Neighbours of one
 kind are one entry, ``{"kind": ..., "count": n, <field>: column, ...}``. A column is a list of n
 values, ``{"all": value}`` where they are all the same, or ``{"of": values, "at": positions}`` where
 few of them differ: 100,000 shards' facts are a few megabytes and take some tenths of a second.
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 from dsort.data.tally import Tally, tally_told
 from dsort.errors import InvariantError, JobConflictError, StorageError
 from dsort.naming.names import check_object_name
-from dsort.workers.tasks import ScratchLost
+from dsort.workers.tasks import ScratchLost, ShardExtracted
 
 __all__ = [
     "INTEGER_MAX",
@@ -32,7 +32,6 @@ __all__ = [
     "Planned",
     "PlannedRow",
     "ShardCreated",
-    "ShardExtracted",
     "accepted_told",
     "counted",
     "decode_segment",
@@ -40,14 +39,13 @@ __all__ = [
     "inputs_told",
 ]
 
-JOURNAL_VERSION = 1
+JOURNAL_VERSION = 2
+"""1: events of other names and fields, of releases before this one. Such a job is not resumed."""
 PARTITIONS_MAX = 1 << 24
 EVENTS_MAX = 1_000_000
 """In one segment."""
 INTEGER_MAX = (1 << 63) - 1
 ROWS_MAX = 20_000_000
-INDEX_STAGE: Final = "index"
-"""The stage of extraction whose facts are needed to go on (see ``ExtractTask.stage``)."""
 
 
 class InputRow(NamedTuple):
@@ -97,22 +95,6 @@ class MovementChosen:
     memory_bytes: int
     scratch_bytes: int
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShardExtracted:
-    """One input shard was extracted. ``node``: id of the scratch directory that has its index and
-    spill; ``stage`` and the rest as in ``ExtractTask`` and ``ExtractDone``."""
-
-    stage: str
-    shard: int
-    worker: int
-    node: str
-    records: int
-    members: int
-    payload_bytes: int
-    stored_bytes: int
-    tally: Tally = field(default_factory=Tally)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +187,7 @@ class JournalState:
                 self._move(event)
             case ShardExtracted():
                 self.worker_last = max(self.worker_last, event.worker)
-                if event.stage == INDEX_STAGE:
-                    self.extracted[event.shard] = event
+                self.extracted[event.shard] = event
             case ScratchLost():
                 kept = self.extracted.items()
                 self.extracted = {at: facts for at, facts in kept if facts.node != event.node}
@@ -267,13 +248,16 @@ def encode_segment(events: Iterable[JournalEvent]) -> bytes:
 def decode_segment(data: bytes) -> list[JournalEvent]:
     """The events of a segment.
 
-    ``JobConflictError`` if a newer dsort wrote it; ``StorageError`` if it is no segment.
+    ``JobConflictError`` if a newer dsort wrote it, or an older one in another format;
+    ``StorageError`` if it is no segment.
     """
     try:
         content = json.loads(data)
         version = content["journal"]
         if not isinstance(version, int) or version > JOURNAL_VERSION:
             raise _newer(f"its format is {version}, this dsort knows {JOURNAL_VERSION}")
+        if version < JOURNAL_VERSION:
+            raise _older(version)
         events: list[JournalEvent] = []
         for entry in content["events"]:
             if counted(entry["count"], EVENTS_MAX) + len(events) > EVENTS_MAX:
@@ -297,6 +281,15 @@ def _newer(what: str) -> JobConflictError:
     return JobConflictError(
         f"the job's journal was written by a newer dsort: {what}",
         hint="resume the job with the version of dsort that began it, or a newer one",
+    )
+
+
+def _older(version: int) -> JobConflictError:
+    return JobConflictError(
+        f"the job's journal was written by an older dsort: its format is {version}, this dsort "
+        f"reads {JOURNAL_VERSION}",
+        hint="resume the job with the version of dsort that began it, or start it again: "
+        "`dsort gc` removes what is left of it",
     )
 
 

@@ -41,9 +41,9 @@ from dsort.workers.tasks import (
     CutTask,
     DuplicatesDone,
     DuplicatesTask,
-    ExtractDone,
     OrderDone,
     OrderTask,
+    ShardExtracted,
     Task,
 )
 
@@ -335,7 +335,7 @@ class Plan:
         return state.hexdigest()
 
 
-def extract(job: Job, *, dry: bool = False, known: Iterable[ExtractDone] = ()) -> Extraction:
+def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()) -> Extraction:
     """Extract all input shards: index, and spill where payload has to move (not if ``dry``).
 
     Sort keys that are no hashes, and new names for duplicate keys, have to be known before payload

@@ -18,7 +18,7 @@ from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, 
 from dsort.job.create import Created
 from dsort.job.events import JobReport
 from dsort.job.job import Job
-from dsort.job.journal import read_journal
+from dsort.job.journal import NoJournalError, read_journal
 from dsort.job.journal_entries import (
     INTEGER_MAX,
     JournalState,
@@ -37,7 +37,7 @@ from dsort.scratch.logs import CreatedShard
 from dsort.scratch.requests import CreatedShards
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_json
-from dsort.workers.tasks import ExtractDone
+from dsort.workers.tasks import ShardExtracted
 
 __all__ = [
     "RESOLVED_FILE",
@@ -58,14 +58,14 @@ KEPT_BYTES_MAX = 1 << 30
 def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
     """What is known of a job that died, or, by its report ``report``, of one that was aborted.
 
-    ``JobConflictError`` if nothing is.
+    ``JobConflictError`` if nothing is, or if a dsort wrote it that has another format.
     """
     try:
         known = read_journal(bucket, job_id)
         if known.accepted is not None and known.inputs is not None:
             known.check()
             return known
-    except JobConflictError:
+    except NoJournalError:
         known = JournalState()
     told = _resume_told(bucket, report)
     if told is None:
@@ -138,7 +138,7 @@ def report_bytes(job: Job, report: JobReport) -> bytes:
     return json_bytes(told)
 
 
-def known_shards(job: Job) -> Iterator[ExtractDone]:
+def known_shards(job: Job) -> Iterator[ShardExtracted]:
     """What earlier attempts extracted, if it is parted into the partitions that we have."""
     known = job.before
     if known is None or known.movement is None:
@@ -148,17 +148,7 @@ def known_shards(job: Job) -> Iterator[ExtractDone]:
         job.movement.partitions,
     ):
         return
-    for facts in known.extracted.values():
-        yield ExtractDone(
-            shard=facts.shard,
-            worker=facts.worker,
-            node=facts.node,
-            records=facts.records,
-            members=facts.members,
-            payload_bytes=facts.payload_bytes,
-            stored_bytes=facts.stored_bytes,
-            tally=facts.tally,
-        )
+    yield from known.extracted.values()
 
 
 def note_plan(job: Job, plan: Plan, created: Created) -> None:

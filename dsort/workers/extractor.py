@@ -39,7 +39,7 @@ from dsort.workers.source import (
     open_input,
     slices_of,
 )
-from dsort.workers.tasks import ExtractDone, ExtractTask, WorkerSetup
+from dsort.workers.tasks import ExtractTask, ShardExtracted, WorkerSetup
 
 __all__ = ["Extractor"]
 
@@ -63,7 +63,7 @@ class Extractor:
         self._store = nodes.store
         self._spill: SpillWriter | None = None
 
-    def extract(self, task: ExtractTask) -> ExtractDone:
+    def extract(self, task: ExtractTask) -> ShardExtracted:
         """Do one task. ``InputError`` and its children name shard and record."""
         mapped = self._setup.movement == "map"
         with open_input(self._inputs, task.name, task.size_bytes, task.etag) as source:
@@ -83,7 +83,7 @@ class Extractor:
                 source.forget()
         return done
 
-    def _extract(self, task: ExtractTask, shard: ShardBytes) -> ExtractDone:
+    def _extract(self, task: ExtractTask, shard: ShardBytes) -> ShardExtracted:
         skipped = ""
         try:
             members = shard.members()
@@ -127,7 +127,7 @@ class Extractor:
 
     def _extract_members(
         self, task: ExtractTask, shard: ShardBytes, members: MemberTable, tally: ReactionLog
-    ) -> ExtractDone:
+    ) -> ShardExtracted:
         reactions = self._setup.reactions
         refused = refusal(members.notes, reactions.incomplete_shards, reactions.concatenated_shards)
         if refused:
@@ -147,7 +147,7 @@ class Extractor:
             index = index.take(np.flatnonzero(group >= 0))
         counted = tally.close()  # first: where there is an index, there are its names
         self._store_index(task, shard, index)
-        return ExtractDone(
+        return ShardExtracted(
             shard=task.shard,
             worker=self._worker,
             node=self._node,

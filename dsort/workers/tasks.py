@@ -6,7 +6,7 @@ between processes or nodes; it looks into none of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dsort.containers.base import Container
 from dsort.data.tally import Tally
@@ -25,7 +25,6 @@ __all__ = [
     "CutTask",
     "DuplicatesDone",
     "DuplicatesTask",
-    "ExtractDone",
     "ExtractTask",
     "OrderDone",
     "OrderTask",
@@ -34,6 +33,7 @@ __all__ = [
     "ScratchLost",
     "SealDone",
     "SealTask",
+    "ShardExtracted",
     "StagedShard",
     "Task",
     "TaskDone",
@@ -110,9 +110,10 @@ class ExtractTask:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtractDone:
+class ShardExtracted:
     """Facts about one extracted shard; one left out as corrupt has no records. ``node``: where its
-    index and spill are."""
+    index and spill are. The answer to an ``ExtractTask``; those of the stage ``index`` are events
+    of the job's journal, too."""
 
     shard: int
     worker: int
@@ -121,7 +122,7 @@ class ExtractDone:
     members: int
     payload_bytes: int
     stored_bytes: int
-    tally: Tally
+    tally: Tally = field(default_factory=Tally)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +276,13 @@ class SealDone:
 
 @dataclass(frozen=True, slots=True)
 class ScratchLost:
-    """In place of any answer: scratch that the task needed is gone with its node."""
+    """Scratch is gone with its node, and all that was extracted there. In place of any answer of a
+    task that needed it, and an event of the journal."""
 
     node: str
 
 
 Task = ExtractTask | DuplicatesTask | OrderTask | CutTask | CreateTask | SealTask
-TaskDone = ExtractDone | DuplicatesDone | OrderDone | CutDone | CreateDone | SealDone | ScratchLost
+TaskDone = (
+    ShardExtracted | DuplicatesDone | OrderDone | CutDone | CreateDone | SealDone | ScratchLost
+)

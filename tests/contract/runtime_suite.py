@@ -29,7 +29,7 @@ from dsort.runtime.base import TASK_TRIES_MAX, Runtime
 from dsort.scratch.requests import Indexed
 from dsort.stopping import StopFlag
 from dsort.storage.ref import BucketRef
-from dsort.workers.tasks import ExtractDone
+from dsort.workers.tasks import ShardExtracted
 from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release
 from tests.support.traps import FileBytes, WriteTo
 
@@ -84,7 +84,7 @@ class RuntimeSuite:
     ) -> None:
         runtime.start(replace(work.setup, first_worker=70), 2)
         answers = list(runtime.run(work.tasks()))
-        numbers = {done.worker for _, done in answers if isinstance(done, ExtractDone)}
+        numbers = {done.worker for _, done in answers if isinstance(done, ShardExtracted)}
         assert numbers <= {70, 71}
         assert numbers
 
@@ -96,7 +96,7 @@ class RuntimeSuite:
         runtime.start(work.setup, 2)
         (node,) = runtime.scratch_nodes()
         answers = list(runtime.run(work.tasks(5)))
-        assert {done.node for _, done in answers if isinstance(done, ExtractDone)} == {node}
+        assert {done.node for _, done in answers if isinstance(done, ShardExtracted)} == {node}
         there = runtime.ask(node, Indexed("index", np.array([4, 5, 1])))
         assert there.tolist() == [True, False, True]
 
@@ -149,7 +149,9 @@ class RuntimeSuite:
         answers = list(runtime.run([deadly, *others]))
         assert done_shards(answers) == [0, 1, 2, 3]
         (number,) = [
-            done.worker for _, done in answers if isinstance(done, ExtractDone) and done.shard == 0
+            done.worker
+            for _, done in answers
+            if isinstance(done, ShardExtracted) and done.shard == 0
         ]
         assert number >= TASK_TRIES_MAX - 1, "the number of a dead worker is given to no other"
 
@@ -263,7 +265,7 @@ class OneRuntimeSuite:
         waits.start()
         answers = list(runtime.run(tasks, workers_max=1))
         waits.join()
-        assert [done.shard for _, done in answers if isinstance(done, ExtractDone)] == [0, 1]
+        assert [done.shard for _, done in answers if isinstance(done, ShardExtracted)] == [0, 1]
 
     def test_a_shared_file_is_in_every_home_and_takes_the_place_of_an_older_one(
         self, runtime: Runtime, work: Work

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dsort.errors import JobConflictError
 from dsort.job.events import JobReport
 from dsort.job.journal import Journal
 from dsort.job.journal_entries import (
@@ -18,13 +19,13 @@ from dsort.job.journal_entries import (
     Planned,
     PlannedRow,
     ShardCreated,
-    ShardExtracted,
 )
-from dsort.job.layout import attempt_name, manifest_name, stop_name
+from dsort.job.layout import attempt_name, manifest_name, segment_name, stop_name
 from dsort.job.lease import Lease
 from dsort.job.manifest import ManifestOutput, manifest_bytes
 from dsort.options import RunOptions
 from dsort.storage.directory.bucket import LocalBucket
+from dsort.workers.tasks import ShardExtracted
 from tests.support.commands import SPEC, CommandLine, answering
 from tests.support.machines import FakeMachine
 
@@ -66,8 +67,8 @@ def leave_job(bucket: LocalBucket, *, ago_s: float) -> Lease:
     for event in (
         JobAccepted(JOB, "0.1.0", SPEC, "2026-01-31T23:59:59+00:00"),
         InputsResolved((InputRow("a.tar", 1 << 20, 1, "x"), InputRow("b.tar", 1 << 20, 1, "y"))),
-        ShardExtracted("index", 0, 0, "h", 3, 3, 5, 5),
-        ShardExtracted("index", 1, 1, "h", 3, 3, 5, 5),
+        ShardExtracted(0, 0, "h", 3, 3, 5, 5),
+        ShardExtracted(1, 1, "h", 3, 3, 5, 5),
         Planned("d", tuple(PlannedRow(f"s-{n}.tar", 2, 2, 3, 3) for n in range(3))),
         ShardCreated(1, "00ff", "", ""),
     ):
@@ -122,6 +123,26 @@ def test_show_tells_of_a_job_that_cannot_be_resumed(cli: CommandLine, out: Local
     assert shown.code == 0
     assert "segment 1 of attempt 1 is missing" in shown.out
     assert "cannot be resumed" in shown.out
+
+
+def test_a_job_of_an_older_dsort_is_not_resumed(cli: CommandLine, out: LocalBucket) -> None:
+    leave_job(out, ago_s=7200)
+    name = segment_name(JOB, 1, 0)
+    segment = json.loads(out.read(name))
+    # As version 1 had it: other names of fields, and a stage in each shard that was extracted.
+    moved = {"way": ["map"], "buckets": [4], "workers": [2], "buffer_bytes": [1 << 20],
+             "memory_bytes": [1 << 30], "scratch_bytes": [0], "reason": ["it fits"]}  # fmt: skip
+    first = [
+        each for each in segment["events"] if each["kind"] in ("JobAccepted", "InputsResolved")
+    ]
+    first.append({"kind": "MovementChosen", "count": 1, **moved})
+    out.write(name, json.dumps({"journal": 1, "events": first}).encode())
+    refused = cli("resume", JOB)
+    assert refused.code == JobConflictError.exit_code
+    assert "written by an older dsort: its format is 1, this dsort reads 2" in refused.err
+    assert "with the version of dsort that began it, or start it again" in refused.err
+    assert "older dsort" in cli("show", JOB).out
+    assert json.loads(out.read(name))["journal"] == 1
 
 
 def test_resume_hands_the_job_to_the_library(

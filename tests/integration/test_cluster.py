@@ -23,7 +23,7 @@ from dsort.runtime.base import Runtime
 from dsort.scratch.requests import Indexed
 from dsort.spec.load import parse_spec
 from dsort.stopping import StopFlag
-from dsort.workers.tasks import ExtractDone
+from dsort.workers.tasks import ShardExtracted
 from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
 from tests.support.inline_runtime import run_inline
 from tests.support.ray_cluster import NODES, OBJECT_STORE_BYTES, Nodes, nodes_here
@@ -236,7 +236,7 @@ def all_begun(runtime: Runtime, work: Work) -> dict[str, int]:
     answers = list(runtime.run(tasks))
     releasing.join()
     assert done_shards(answers) == [0, 1, 2]
-    return {done.node: done.worker for _, done in answers if isinstance(done, ExtractDone)}
+    return {done.node: done.worker for _, done in answers if isinstance(done, ShardExtracted)}
 
 
 def test_a_node_lost_while_idle_is_noticed_and_a_new_one_gets_all_that_was_shared(
@@ -367,7 +367,7 @@ class TestOneRuntime:
             ]
             for task, done in runtime.run(tasks):
                 assert isinstance(task, LocatedTask)
-                assert isinstance(done, ExtractDone)
+                assert isinstance(done, ShardExtracted)
                 assert done.node == task.node
 
     def test_errors_say_where_they_happened(

@@ -21,10 +21,10 @@ from dsort.job.journal_entries import (
     PlannedRow,
     ScratchLost,
     ShardCreated,
-    ShardExtracted,
     decode_segment,
     encode_segment,
 )
+from dsort.workers.tasks import ShardExtracted
 from tests.support.memory_bucket import MemoryBucket
 
 SETTINGS = settings(max_examples=60, deadline=None)
@@ -63,7 +63,6 @@ EVENTS = st.lists(
         st.builds(MovementChosen, TEXTS, SMALL, SMALL, SIZES, SIZES, SIZES, TEXTS),
         st.builds(
             ShardExtracted,
-            st.sampled_from(["index", "survey"]),
             SMALL,
             SMALL,
             st.sampled_from(["h0", "h1"]),

@@ -17,7 +17,7 @@ from dsort.stopping import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
-from dsort.workers.tasks import ExtractDone, ExtractTask, ReactionRules, WorkerSetup
+from dsort.workers.tasks import ExtractTask, ReactionRules, ShardExtracted, WorkerSetup
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.traps import Trap
 
@@ -112,7 +112,7 @@ def done_shards(answers: Sequence[tuple[object, object]]) -> list[int]:
     found = []
     for task, done in answers:
         assert isinstance(task, ExtractTask)
-        assert isinstance(done, ExtractDone)
+        assert isinstance(done, ShardExtracted)
         assert task.shard == done.shard
         assert done.records > 0
         found.append(done.shard)

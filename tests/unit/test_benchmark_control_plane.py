@@ -86,7 +86,7 @@ def test_messages_are_counted_by_kind() -> None:
     tasks = [ExtractTask(n, f"{n}.tar", 1, "e", "index", True, 7) for n in range(3)]
     done = [answer.records for _, answer in runtime.run(tasks)]  # type: ignore[union-attr]
     assert done == [100, 100, 100]
-    assert runtime.traffic.count == {"ExtractTask": 3, "ExtractDone": 3}
+    assert runtime.traffic.count == {"ExtractTask": 3, "ShardExtracted": 3}
     assert 0 < runtime.traffic.bytes_max["ExtractTask"] < 1000
 
 

@@ -19,10 +19,10 @@ from dsort.job.journal_entries import (
     PlannedRow,
     ScratchLost,
     ShardCreated,
-    ShardExtracted,
     decode_segment,
     encode_segment,
 )
+from dsort.workers.tasks import ShardExtracted
 
 ACCEPTED = JobAccepted("job-1", "0.1.0", {"algorithm": {"seed": "7"}}, "2026-01-31T00:00:00+00:00")
 INPUTS = InputsResolved((InputRow("a.tar", 10, 5, "x"), InputRow("b\udcff.tar", 20, 6, "y")))
@@ -30,10 +30,8 @@ MAP = MovementChosen("map", 4, 2, 1 << 20, 1 << 30, 100, "it fits")
 PLANNED = Planned("d1", (PlannedRow("out-0.tar", 3, 6, 100, 4096),))
 
 
-def extracted(
-    shard: int, *, stage: str = "index", node: str = "h0", worker: int = 0
-) -> JournalEvent:
-    return ShardExtracted(stage, shard, worker, node, 3, 6, 100, 4096)
+def extracted(shard: int, *, node: str = "h0", worker: int = 0) -> JournalEvent:
+    return ShardExtracted(shard, worker, node, 3, 6, 100, 4096)
 
 
 def state_after(*events: JournalEvent) -> JournalState:
@@ -53,11 +51,6 @@ def test_the_state_holds_what_the_events_told() -> None:
     assert sorted(state.extracted) == [0, 1]
     assert (state.planned, state.created) == (PLANNED, {0: created[0]})
     assert (state.committing, state.worker_last, state.attempts) == (True, 5, 1)
-
-
-def test_a_survey_counts_workers_but_is_no_extraction() -> None:
-    state = state_after(extracted(0, stage="survey", worker=9))
-    assert (state.extracted, state.worker_last) == ({}, 9)
 
 
 def test_what_a_lost_home_had_is_to_be_extracted_again() -> None:
@@ -83,7 +76,7 @@ def test_a_job_is_planned_once_and_for_all() -> None:
 def test_an_event_of_a_newer_dsort_is_refused() -> None:
     whole = json.loads(encode_segment([ACCEPTED, extracted(0), INPUTS]))
     newer = [
-        {**whole, "journal": 2},
+        {**whole, "journal": 3},
         {**whole, "events": [*whole["events"], {"kind": "Reconsidered", "count": 1}]},
         {**whole, "events": [{**whole["events"][1], "colour": ["red"]}]},
     ]
@@ -99,11 +92,11 @@ def test_an_event_of_a_newer_dsort_is_refused() -> None:
         b"[]",
         b"{}",
         b'{"journal": "1", "events": []}',
-        b'{"journal": 1, "events": [{"kind": "ScratchLost"}]}',
-        b'{"journal": 1, "events": [{"kind": "ScratchLost", "count": 2, "node": ["a"]}]}',
-        b'{"journal": 1, "events": [{"kind": "ScratchLost", "count": 1, "node": {"of": [], '
+        b'{"journal": 2, "events": [{"kind": "ScratchLost"}]}',
+        b'{"journal": 2, "events": [{"kind": "ScratchLost", "count": 2, "node": ["a"]}]}',
+        b'{"journal": 2, "events": [{"kind": "ScratchLost", "count": 1, "node": {"of": [], '
         b'"at": [0]}}]}',
-        b'{"journal": 1, "events": [{"kind": "InputsResolved", "count": 1, "inputs": [3]}]}',
+        b'{"journal": 2, "events": [{"kind": "InputsResolved", "count": 1, "inputs": [3]}]}',
     ],
 )
 def test_a_damaged_segment_is_told_from_a_newer_one(data: bytes) -> None:
@@ -113,7 +106,7 @@ def test_a_damaged_segment_is_told_from_a_newer_one(data: bytes) -> None:
 
 def test_a_hundred_thousand_shards_take_a_few_megabytes() -> None:
     facts = [
-        ShardExtracted("index", at, at % 64, f"{at % 16:032x}", 1000, 3000 + at, 10**9 - at, 10**9)
+        ShardExtracted(at, at % 64, f"{at % 16:032x}", 1000, 3000 + at, 10**9 - at, 10**9)
         for at in range(100_000)
     ]
     data = encode_segment(facts)
