@@ -89,10 +89,7 @@ class Creator:
                         payload.close()
                     payload = next(payloads)
                 check = payload.check(piece) if payload and task.check_content else None
-                slices = None
-                if payload is not None and piece.row_stop > piece.row_start:
-                    slices = payload.slices(piece.row_start, piece.row_stop)
-                out.write_piece(piece, slices, check)
+                out.write_piece(piece, payload, check)
                 if piece.last:
                     finished.append(_FinishedShard(out, out.finish(), self._log))
                     finished[-1].receipt.add_done_callback(finished[-1].put_down)

@@ -10,6 +10,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Protocol
 
 import xxhash
 
@@ -21,13 +22,12 @@ from dsort.storage.bucket import StagedObject
 from dsort.storage.process_limits import is_no_thread
 from dsort.workers.tasks import OutputPiece
 
-__all__ = ["ContentCheck", "ShardWriter", "Writeback"]
+__all__ = ["ContentCheck", "ShardWriter", "Slices", "Writeback"]
 
 FLUSH_BYTES = 16 << 20
 """The disk is set to work each time so much has been written."""
 
 
-<<<<<<< HEAD
 class Slices(Protocol):
     """Where the records of a bucket come from."""
 
@@ -36,8 +36,6 @@ class Slices(Protocol):
     def rows(self, start: int, stop: int) -> OrderedRows: ...
 
 
-=======
->>>>>>> 0e910d5 (workers, runtime: drop protocols with one implementation)
 class ContentCheck:
     """Takes the XXH3 of record after record as they come by, and compares it with the one that was
     taken when the record was extracted."""
@@ -109,16 +107,11 @@ class ShardWriter:
         return self._md5.hexdigest() if self._md5 is not None else ""
 
     def write_piece(
-        self,
-        piece: OutputPiece,
-        slices: Iterator[Sequence[memoryview]] | None,
-        check: ContentCheck | None,
+        self, piece: OutputPiece, payload: Slices | None, check: ContentCheck | None
     ) -> None:
-        """Write one piece, and the end of the shard after its last one. ``slices``: the payload of
-        the piece's rows, some records at a time; None: it has no rows."""
+        """Write one piece, and what ends the shard after its last one."""
         if self._offset != piece.offset:
             raise InvariantError(f"output shard {piece.ordinal} is written with a gap")
-<<<<<<< HEAD
         if payload is not None and piece.row_stop > piece.row_start:
             if self._container.lists_members:
                 rows = payload.rows(piece.row_start, piece.row_stop)
@@ -130,13 +123,6 @@ class ShardWriter:
                     for part in slices:
                         check.feed(part)
                 self._write(slices)
-=======
-        for some in slices or ():
-            if check is not None:
-                for part in some:
-                    check.feed(part)
-            self._write(some)
->>>>>>> 0e910d5 (workers, runtime: drop protocols with one implementation)
         if self._offset != piece.offset + piece.stored_bytes:
             raise InvariantError(
                 f"output shard {piece.ordinal} got {self._offset - piece.offset} bytes, "
