@@ -28,16 +28,19 @@ LEFT_OUT = pytest.StashKey[int]()
 PROCESSES_MAX = 8
 os.environ[SEED_VARIABLE] = str(SEED)  # all processes of pytest-xdist collect the same tests
 
-hypothesis.settings.register_profile("dsort", derandomize=False, print_blob=True, deadline=None)
-hypothesis.settings.load_profile("dsort")
+for profile, examples in (("sampled", 30), ("all", 100)):
+    hypothesis.settings.register_profile(
+        profile, max_examples=examples, derandomize=False, print_blob=True, deadline=None
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """One seed for everything random, hypothesis included."""
+    """One seed for everything random, and how many examples hypothesis tries."""
     gc.disable()  # until all tests are collected
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(SEED)
+    hypothesis.settings.load_profile("all" if config.option.all else "sampled")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
