@@ -28,7 +28,7 @@ LEFT_OUT = pytest.StashKey[int]()
 PROCESSES_MAX = 8
 os.environ[SEED_VARIABLE] = str(SEED)  # all processes of pytest-xdist collect the same tests
 
-for profile, examples in (("sampled", 30), ("all", 100)):
+for profile, examples in (("sampled", 30), ("all", sampling.EXAMPLES_OF_ALL)):
     hypothesis.settings.register_profile(
         profile, max_examples=examples, derandomize=False, print_blob=True, deadline=None
     )

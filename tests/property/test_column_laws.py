@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from dsort.data.columns import BytesColumn, equal_ranges
 from dsort.data.index import Segments
+from tests.support.sampling import examples
 
-SETTINGS = settings(max_examples=150)
+SETTINGS = settings(max_examples=examples(150))
 
 TEXTS = st.one_of(
     st.binary(max_size=30),

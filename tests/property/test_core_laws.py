@@ -23,8 +23,9 @@ from dsort.order.sort import (
     order_rows,
     stable_argsort,
 )
+from tests.support.sampling import examples
 
-SETTINGS = settings(max_examples=150)
+SETTINGS = settings(max_examples=examples(150))
 
 TEXTS = st.one_of(
     st.binary(max_size=30),
@@ -221,7 +222,7 @@ def test_the_sort_is_stable_however_many_rows_tie(few: list[int], times: int, se
     assert stable_argsort(values).tolist() == np.argsort(values, kind="stable").tolist()
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0, 1, 3, 100, 4000]))
 def test_the_sort_is_stable_on_many_rows_with_a_few_ties(seed: int, ties: int) -> None:
     rng = np.random.default_rng(seed)

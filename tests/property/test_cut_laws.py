@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, cut_partition, merge_pieces
+from tests.support.sampling import examples
 
-SETTINGS = settings(max_examples=200)
+SETTINGS = settings(max_examples=examples(200))
 
 
 @dataclass(frozen=True)

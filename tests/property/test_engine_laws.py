@@ -25,9 +25,10 @@ from tests.support.datasets import (
 from tests.support.inline_runtime import Moved, plan_inline, run_inline
 from tests.support.job_cases import movements, shards, specs
 from tests.support.plain_dsort import Outcome, expected
+from tests.support.sampling import examples
 
 SETTINGS = settings(
-    max_examples=150,
+    max_examples=examples(150),
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
@@ -109,7 +110,7 @@ def test_a_job_does_what_a_slow_program_says(
     check(expected(spec, inputs), spec, fresh(tmp_path, inputs), moved)
 
 
-@settings(SETTINGS, max_examples=40)
+@settings(SETTINGS, max_examples=examples(40))
 @given(shards(corrupt=False), specs(), movements(), movements())
 def test_a_plan_writes_nothing_and_foretells_the_job(
     tmp_path: Path, inputs: dict[str, Shard], spec: dict[str, Any], planning: Moved, moved: Moved

@@ -26,8 +26,9 @@ from dsort.job.journal_entries import (
 )
 from dsort.workers.tasks import ShardExtracted
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.sampling import examples
 
-SETTINGS = settings(max_examples=60, deadline=None)
+SETTINGS = settings(max_examples=examples(60), deadline=None)
 
 # File names of any bytes: those that are not UTF-8 are lone surrogates from U+DC80 to U+DCFF.
 TEXTS = st.text(

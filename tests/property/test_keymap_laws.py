@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from dsort.data.columns import BytesColumn
 from dsort.keymap import match as keymap_patterns
 from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
+from tests.support.sampling import examples
 
 # Few characters, so that keys do match; \udce9 stands for a byte that is not UTF-8.
 LETTERS = ["a", "b", "1", "-", "é", "日", "\udce9", "\n", "/"]
@@ -93,7 +94,7 @@ def in_python(pattern: str) -> str:
 
 
 @given(mappings, records)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_placing_is_trying_every_key_in_turn(
     owners: dict[str, str], made: list[tuple[str, list[str]]]
 ) -> None:
@@ -104,7 +105,7 @@ def test_placing_is_trying_every_key_in_turn(
 
 
 @given(mappings, records)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_the_way_for_many_keys_says_the_same(
     owners: dict[str, str], made: list[tuple[str, list[str]]]
 ) -> None:
@@ -114,7 +115,7 @@ def test_the_way_for_many_keys_says_the_same(
 
 
 @given(st.dictionaries(texts, st.sampled_from(["one-%d", "two-@9"]), min_size=1, max_size=8))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_both_forms_say_the_same(owners: dict[str, str]) -> None:
     owners = {key.replace("\n", "x"): template for key, template in owners.items()}
     mapping: dict[str, list[str]] = {}

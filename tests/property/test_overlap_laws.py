@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dsort.naming.names import with_extension
 from dsort.naming.overlap import final_templates, first_conflict, templates_overlap
 from dsort.naming.templates import parse_template
+from tests.support.sampling import examples
 
 SECONDS_MAX = 20.0
 NAMES_OF_ENDLESS = 2_500  # more than any number that a bounded template here can say
@@ -45,7 +46,7 @@ def names(template: str) -> set[str]:
     return set(islice(parse_template(template), NAMES_OF_ENDLESS))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(bounded() | at_style, bounded() | at_style)
 @example("x{0..1}1", "x{0..1}{0..1}")
 @example("x1{0..9..3}", "x{10..19..9}")
@@ -64,14 +65,14 @@ def is_made_by(name: str, template: str) -> bool:
     return digits.isascii() and digits.isdecimal() and parsed.name(int(digits)) == name
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(endless, bounded() | at_style)
 @example("a%d0", "a{1..9}{0..10..10}")
 def test_an_endless_template_overlaps_with_what_it_makes(one: str, other: str) -> None:
     assert templates_overlap(one, other) is any(is_made_by(name, one) for name in names(other))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(endless, endless)
 def test_endless_templates_that_meet_overlap(one: str, other: str) -> None:
     if any(is_made_by(name, other) for name in names(one)):
@@ -99,7 +100,7 @@ def test_endless_templates(one: str, other: str, overlap: bool) -> None:
     assert templates_overlap(other, one) is overlap
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(bounded() | at_style | st.sampled_from(["a.tar.lz{0..9}", "a.tar.lz%d", "{0..5}.tar"]))
 def test_final_templates_make_the_names_that_outputs_get(text: str) -> None:
     wanted = {with_extension(name, ".tar") for name in names(text)}
@@ -108,7 +109,7 @@ def test_final_templates_make_the_names_that_outputs_get(text: str) -> None:
     assert len(made) - len(wanted) <= 1  # x.tar.lz4.tar, which is not made
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.sampled_from(["file:///d", "file:///d/a", "s3://d"]), bounded())),
     st.lists(st.tuples(st.sampled_from(["file:///d", "file:///d/a", "s3://d"]), bounded())),

@@ -17,6 +17,7 @@ from dsort.service.database.engine import Database, open_database
 from dsort.service.jobs.queue import Ending, Limits, claim_next, finish
 from dsort.service.jobs.rows import NewJob
 from dsort.service.jobs.store import JobStore
+from tests.support.sampling import examples
 
 OWNERS = ("ann", "ben", "cem")
 DONE = Ending("finished", 0)
@@ -93,7 +94,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(STEPS, st.integers(1, 3))
 def test_who_comes_next(steps: list[tuple[str, str | None, int]], slots: int) -> None:
     with queue(slots) as one:
@@ -108,7 +109,7 @@ def test_who_comes_next(steps: list[tuple[str, str | None, int]], slots: int) ->
                 assert one.start() == expected
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(st.permutations(["ann"] * 12 + ["ben"] * 3 + ["cem"] * 2))
 def test_whoever_submits_much_makes_nobody_wait(owners: list[str]) -> None:
     with queue(1) as one:

@@ -24,6 +24,7 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.ref import BucketRef
 from tests.support.hooked_bucket import HookedBucket
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.sampling import examples
 from tests.support.schedule_results import KnownResults, make_result, publish
 from tests.support.schedules import definition, spec
 
@@ -54,7 +55,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.dictionaries(st.sampled_from([*ScheduleDefinition.model_fields, "odd"]), VALUES, max_size=4),
     st.dictionaries(st.sampled_from([*JobSpec.model_fields, "bck", "Config"]), VALUES, max_size=4),
@@ -92,7 +93,7 @@ def allows(cron: Cron, wall: datetime) -> bool:
     return fits and in_time and wall.month in cron.months
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(field(0, 59), field(0, 23), field(1, 28), field(0, 7), MOMENTS)
 def test_cron_finds_what_trying_every_minute_finds(
     minute: str, hour: str, day: str, weekday: str, after_s: int
@@ -114,7 +115,7 @@ def test_cron_finds_what_trying_every_minute_finds(
     assert tried[: len(found)] == found
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.sampled_from(ZONES),
     st.one_of(
@@ -141,7 +142,7 @@ def test_due_times_rise_and_do_not_depend_on_who_asks_when(
     assert again == expected
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 120), st.integers(0, 4000), st.integers(1, 150))
 def test_what_was_missed_is_the_newest_and_the_count_of_the_rest(
     minutes: int, passed: int, count_max: int
@@ -214,7 +215,7 @@ def nights(draw: st.DrawFn) -> list[dict[str, Any]]:
     return made
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(nights(), st.lists(st.integers(1, 4), min_size=6, max_size=6))
 def test_retention_removes_old_outputs_and_nothing_else_wherever_it_dies(
     runs: list[dict[str, Any]], keeps: list[int]

@@ -14,6 +14,7 @@ from dsort.storage.retry import RetryingBucket, RetryPolicy
 from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import TRANSIENT, FaultyBucket, RandomFaults
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.sampling import examples
 
 SECONDS = st.floats(0.0, 1000.0, allow_subnormal=False)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -109,7 +110,7 @@ def test_bandwidth_is_kept_from_any_moment_on_and_never_wasted(
     assert waited_s <= sum(sizes) / bytes_per_s * (1 + 1e-6) + 1e-6
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     seed=SEEDS,
     rate=st.sampled_from([0.0, 0.3, 1.0]),
@@ -135,7 +136,7 @@ def test_whatever_is_read_in_the_end_is_right(
     assert bucket.read("a") == data
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     seed=SEEDS,
     names=st.sets(st.text(st.characters(codec="utf-8", exclude_characters="/\0."), min_size=1)),
@@ -149,7 +150,7 @@ def test_a_listing_gives_every_name_once_and_in_order(seed: int, names: set[str]
     assert [info.name for info in bucket.list()] == sorted(names, key=str.encode)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(seed=SEEDS, writers=st.integers(1, 6))
 def test_of_several_writers_exactly_one_is_told_that_it_was_first(seed: int, writers: int) -> None:
     store = MemoryBucket()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from dsort.containers.tar.scan import scan
 from dsort.data.members import MemberKind, MemberTable
 from dsort.errors import CorruptShardError
+from tests.support.sampling import examples
 from tests.support.tar_builder import (
     END,
     checksum,
@@ -28,7 +29,7 @@ from tests.support.tar_builder import (
 from tests.support.tar_reading import as_plain, members_in, scan_by_the_book, scan_in_windows
 from tests.support.tar_torture import LONG, rewritten
 
-SETTINGS = settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=examples(250), suppress_health_check=[HealthCheck.too_slow])
 
 NAMES = st.one_of(
     st.integers(0, 999).map(lambda number: b"%03d.jpg" % number),

@@ -19,9 +19,10 @@ from dsort.options import RunOptions
 from tests.support.datasets import Shard, write_shards
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.job_cases import movements, shards, specs
+from tests.support.sampling import examples
 
 SETTINGS = settings(
-    max_examples=80,
+    max_examples=examples(80),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 

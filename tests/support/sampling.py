@@ -7,13 +7,16 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
 
+import hypothesis
 import pytest
 
-__all__ = ["choose", "group_of", "is_named", "left_out", "rank"]
+__all__ = ["EXAMPLES_OF_ALL", "choose", "examples", "group_of", "is_named", "left_out", "rank"]
 
 KINDS = ("faults", "integration", "contract", "property", "unit")
 """Folders of tests, those that take longest first: the last process to end then ends soon after
 the others."""
+
+EXAMPLES_OF_ALL = 100
 
 Case = Mapping[str, Hashable]
 """The value of each parameter, by its name."""
@@ -56,6 +59,12 @@ def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
         kept = choose([_case(item) for item in cases], **marker.kwargs)
         found += [item for at, item in enumerate(cases) if at not in kept]
     return found
+
+
+def examples(count: int) -> int:
+    """How many examples hypothesis makes up for a test that ``--all`` gives ``count`` of them."""
+    share = hypothesis.settings.default.max_examples / EXAMPLES_OF_ALL
+    return max(1, round(count * share))
 
 
 def is_named(arguments: Sequence[str]) -> bool:
