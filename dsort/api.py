@@ -39,7 +39,8 @@ from dsort.runtime.local import LocalRuntime
 from dsort.settings import resolve_ref
 from dsort.spec.load import load_spec as read_spec
 from dsort.spec.load import parse_spec
-from dsort.spec.model import Hook, JobSpec
+from dsort.spec.model import JobSpec
+from dsort.spec.parts import Hook
 from dsort.stopping import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_bucket, parse_address

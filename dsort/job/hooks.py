@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 from dsort.errors import DsortError, SpecProblem
 from dsort.job.events import JobReport
 from dsort.naming.names import closest
-from dsort.spec.model import Hook, JobSpec
+from dsort.spec.model import JobSpec
+from dsort.spec.parts import Hook
 from dsort.storage.guarded_http import RefusedConnectionError, web_opener
 from dsort.storage.network_policy import FetchPolicy
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dsort.spec.algorithms import Algorithm
 from dsort.spec.buckets import BucketRef, parse_bucket
 from dsort.spec.load import SPEC_BYTES_MAX, LoadedSpec, load_spec, parse_spec
-from dsort.spec.model import InputFormat, JobConfig, JobSpec, Reaction
+from dsort.spec.model import JobSpec
+from dsort.spec.parts import InputFormat, JobConfig, Reaction
 from dsort.spec.schema import schema
 
 __all__ = [

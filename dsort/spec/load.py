@@ -19,7 +19,8 @@ from dsort.sizes import format_bytes
 from dsort.spec.algorithms import algorithm_model
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import describe, path_of, plain_problems
-from dsort.spec.model import Draft, Hook, InputFormat, JobConfig, JobSpec, current_job_spec
+from dsort.spec.model import Draft, JobSpec, current_job_spec
+from dsort.spec.parts import Hook, InputFormat, JobConfig
 from dsort.spec.syntax import looks_like_json, parse_json, parse_yaml
 
 __all__ = ["SPEC_BYTES_MAX", "LoadedSpec", "load_spec", "parse_spec", "read_fields"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, same_container
 from dsort.errors import SpecProblem
@@ -17,15 +17,13 @@ from dsort.naming.templates import parse_template
 from dsort.order.algorithms import ALGORITHMS
 from dsort.order.base import Check, Option
 from dsort.spec.algorithms import joined, known_options, owners_of
+from dsort.spec.parts import SpecFields
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import object_store_behind, store_of
 
-if TYPE_CHECKING:
-    from dsort.spec.model import JobSpec
-
 __all__ = ["check", "derived", "without_effect"]
 
-_Check = Callable[["JobSpec"], Iterator[SpecProblem]]
+_Check = Callable[[SpecFields], Iterator[SpecProblem]]
 
 _COUNT_UNSIZED_MAX: Final = 2**31 - 1  # AIStore's border between bounded and unbounded templates
 _SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
@@ -52,7 +50,7 @@ def _rule(*fields: str) -> Callable[[_Check], _Check]:
     return register
 
 
-def check(spec: JobSpec, unusable: Collection[str]) -> list[SpecProblem]:
+def check(spec: SpecFields, unusable: Collection[str]) -> list[SpecProblem]:
     """Every rule that ``spec`` breaks, leaving out rules about the field paths ``unusable``."""
     return [
         problem
@@ -70,7 +68,7 @@ def _touches(one: str, other: str) -> bool:
 
 
 @_rule("output_bck")
-def _outputs_go_where_one_can_write(spec: JobSpec) -> Iterator[SpecProblem]:
+def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
     ref = spec.output_bck
     if not _is_read_only(ref):
         return
@@ -88,7 +86,7 @@ def _is_read_only(ref: BucketRef) -> bool:
 
 
 @_rule("overwrite", "remove_stale")
-def _only_what_is_replaced_gets_stale(spec: JobSpec) -> Iterator[SpecProblem]:
+def _only_what_is_replaced_gets_stale(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.remove_stale and not spec.overwrite:
         yield SpecProblem(
             "remove_stale",
@@ -98,7 +96,7 @@ def _only_what_is_replaced_gets_stale(spec: JobSpec) -> Iterator[SpecProblem]:
 
 
 @_rule("input_bck", "input_format")
-def _inputs_of_the_web_are_named(spec: JobSpec) -> Iterator[SpecProblem]:
+def _inputs_of_the_web_are_named(spec: SpecFields) -> Iterator[SpecProblem]:
     inputs = spec.input_format
     named = inputs.template is not None or inputs.objnames is not None
     if _is_read_only(spec.input_bck) and not named:
@@ -113,7 +111,7 @@ def _inputs_of_the_web_are_named(spec: JobSpec) -> Iterator[SpecProblem]:
 
 
 @_rule("input_format")
-def _one_way_to_name_inputs(spec: JobSpec) -> Iterator[SpecProblem]:
+def _one_way_to_name_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
     given = [name for name, value in spec.input_format if value is not None]
     if len(given) > 1:
         yield SpecProblem(
@@ -122,7 +120,7 @@ def _one_way_to_name_inputs(spec: JobSpec) -> Iterator[SpecProblem]:
 
 
 @_rule("input_format.objnames")
-def _no_name_twice(spec: JobSpec) -> Iterator[SpecProblem]:
+def _no_name_twice(spec: SpecFields) -> Iterator[SpecProblem]:
     seen: set[str] = set()
     for index, name in enumerate(spec.input_format.objnames or ()):
         if name in seen:
@@ -135,7 +133,7 @@ def _no_name_twice(spec: JobSpec) -> Iterator[SpecProblem]:
 
 
 @_rule("input_format.template", "input_extension")
-def _no_template_names_a_shard_twice(spec: JobSpec) -> Iterator[SpecProblem]:
+def _no_template_names_a_shard_twice(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.input_format.template is None:
         return
     template = parse_input_template(spec.input_format.template)
@@ -149,7 +147,7 @@ def _no_template_names_a_shard_twice(spec: JobSpec) -> Iterator[SpecProblem]:
 
 
 @_rule("input_format", "input_extension")
-def _inputs_have_the_extension(spec: JobSpec) -> Iterator[SpecProblem]:
+def _inputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
     said: set[str] = set()
     for path, name in _input_names(spec):
         problem = _suffix_problem(path, name, "input_extension", spec.input_extension)
@@ -158,7 +156,7 @@ def _inputs_have_the_extension(spec: JobSpec) -> Iterator[SpecProblem]:
             yield problem
 
 
-def _input_names(spec: JobSpec) -> Iterator[tuple[str, str]]:
+def _input_names(spec: SpecFields) -> Iterator[tuple[str, str]]:
     inputs = spec.input_format
     if inputs.template is not None:
         for name in parse_input_template(inputs.template).first_names:
@@ -187,7 +185,7 @@ def _suffix_problem(
 
 
 @_rule("input_extension", "output_extension")
-def _outputs_are_of_the_inputs_container(spec: JobSpec) -> Iterator[SpecProblem]:
+def _outputs_are_of_the_inputs_container(spec: SpecFields) -> Iterator[SpecProblem]:
     if not same_container(spec.input_extension, spec.output_extension):
         yield SpecProblem(
             "output_extension",
@@ -200,7 +198,7 @@ def _outputs_are_of_the_inputs_container(spec: JobSpec) -> Iterator[SpecProblem]
 
 
 @_rule("output_format", "ekm", "ekm_file")
-def _outputs_have_names(spec: JobSpec) -> Iterator[SpecProblem]:
+def _outputs_have_names(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ekm is not None and spec.ekm_file is not None:
         yield SpecProblem("ekm", "there is an ekm_file, too: only one of them can place records")
     if spec.output_format is None and not spec.has_key_map:
@@ -210,14 +208,14 @@ def _outputs_have_names(spec: JobSpec) -> Iterator[SpecProblem]:
 
 
 @_rule(*_SIZES)
-def _one_size(spec: JobSpec) -> Iterator[SpecProblem]:
+def _one_size(spec: SpecFields) -> Iterator[SpecProblem]:
     given = _sizes_given(spec)
     if len(given) > 1:
         yield SpecProblem(given[1], f"only one of {joined(given)} can say where shards end")
 
 
 @_rule("output_format", "ekm", "ekm_file", *_SIZES)
-def _shards_end_somewhere(spec: JobSpec) -> Iterator[SpecProblem]:
+def _shards_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
     given = _sizes_given(spec)
     if spec.has_key_map:
         if "output_shard_count" in given:
@@ -239,16 +237,16 @@ def _shards_end_somewhere(spec: JobSpec) -> Iterator[SpecProblem]:
             yield SpecProblem("output_shard_size", _SIZE_NEEDED, hint)
 
 
-def _ends_by_size(spec: JobSpec) -> bool:
+def _ends_by_size(spec: SpecFields) -> bool:
     return spec.output_shard_records is None and spec.output_shard_count is None
 
 
-def _sizes_given(spec: JobSpec) -> list[str]:
+def _sizes_given(spec: SpecFields) -> list[str]:
     return [name for name in _SIZES if getattr(spec, name) is not None]
 
 
 @_rule("output_format", "ekm", "ekm_file", "output_shard_count")
-def _enough_names(spec: JobSpec) -> Iterator[SpecProblem]:
+def _enough_names(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.output_format is None or spec.output_shard_count is None or spec.has_key_map:
         return
     names = parse_template(spec.output_format).count
@@ -261,7 +259,7 @@ def _enough_names(spec: JobSpec) -> Iterator[SpecProblem]:
 
 
 @_rule("output_format", "output_extension", "ekm", "ekm_file", "ekm_default")
-def _outputs_have_the_extension(spec: JobSpec) -> Iterator[SpecProblem]:
+def _outputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
     templates = {f"ekm.{template}": template for template in spec.ekm or ()}
     if spec.ekm_default is not None:
         templates["ekm_default"] = spec.ekm_default
@@ -295,20 +293,22 @@ def _option_rule(names: Sequence[str], problems: _Check) -> _Rule:
     return _Rule(("algorithm.kind", *(f"algorithm.{name}" for name in names)), problems)
 
 
-def _required_options(kind: str, hints: Mapping[str, str], spec: JobSpec) -> Iterator[SpecProblem]:
+def _required_options(
+    kind: str, hints: Mapping[str, str], spec: SpecFields
+) -> Iterator[SpecProblem]:
     for name, hint in hints.items() if spec.algorithm.kind == kind else ():
         if getattr(spec.algorithm, name) is None:
             yield SpecProblem(f"algorithm.{name}", f"is required for {kind}", hint)
 
 
-def _checked_options(kind: str, check: Check, spec: JobSpec) -> Iterator[SpecProblem]:
+def _checked_options(kind: str, check: Check, spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.algorithm.kind == kind:
         values = {name: getattr(spec.algorithm, name) for name in check.options}
         for name, message, hint in check.problems(values):
             yield SpecProblem(f"algorithm.{name}", message, hint)
 
 
-def _misplaced_option(name: str, option: Option, spec: JobSpec) -> Iterator[SpecProblem]:
+def _misplaced_option(name: str, option: Option, spec: SpecFields) -> Iterator[SpecProblem]:
     owners, kind = owners_of(name), spec.algorithm.kind
     if kind not in owners and getattr(spec.algorithm, name) not in (None, option.default):
         message, hint = option.misplaced
@@ -320,7 +320,7 @@ def _misplaced_option(name: str, option: Option, spec: JobSpec) -> Iterator[Spec
 
 
 @_rule("ekm")
-def _key_map_is_clear(spec: JobSpec) -> Iterator[SpecProblem]:
+def _key_map_is_clear(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ekm is None:
         return
     if not spec.ekm:
@@ -337,7 +337,7 @@ def _key_map_is_clear(spec: JobSpec) -> Iterator[SpecProblem]:
 
 
 @_rule("ekm", "ekm_file", "ekm_default", "Config.ekm_missing_key")
-def _default_can_be_reached(spec: JobSpec) -> Iterator[SpecProblem]:
+def _default_can_be_reached(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ekm_default is None:
         return
     if not spec.has_key_map:
@@ -353,7 +353,7 @@ def _default_can_be_reached(spec: JobSpec) -> Iterator[SpecProblem]:
 # --- what follows from other fields --------------------------------------------------------------
 
 
-def derived(spec: JobSpec) -> dict[str, object]:
+def derived(spec: SpecFields) -> dict[str, object]:
     """Defaults that depend on other fields, for the fields that were not given."""
     values: dict[str, object] = {}
     given = spec.model_fields_set
@@ -392,7 +392,7 @@ _IGNORED: Final = {
 }
 
 
-def without_effect(spec: JobSpec) -> tuple[dict[str, object], list[str]]:
+def without_effect(spec: SpecFields) -> tuple[dict[str, object], list[str]]:
     """Reset the fields that have no effect to their defaults, with a warning for each."""
     values: dict[str, object] = {}
     reasons: dict[str, str] = {}

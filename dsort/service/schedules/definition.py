@@ -14,7 +14,7 @@ from dsort.model.schedule import CatchUp, Overlap
 from dsort.naming.names import check_object_name
 from dsort.service.schedules.rules import parse_cron, parse_interval
 from dsort.spec.hints import FieldError, describe
-from dsort.spec.model import Hook
+from dsort.spec.parts import Hook
 
 __all__ = ["ScheduleDefinition", "moment_s"]
 

@@ -1,0 +1,321 @@
+"""The fields of a spec and the parts that it has: what each means, and its default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from dsort.spec.algorithms import AnyAlgorithm, Part, algorithm_model
+from dsort.spec.fields import (
+    ArchiveExtension,
+    Bucket,
+    CommandName,
+    Count,
+    Glob,
+    InputText,
+    KeyMapLocation,
+    Keys,
+    Limit,
+    MemoryAmount,
+    NamePrefix,
+    ObjectNames,
+    OutputTemplate,
+    SizeBytes,
+    WebhookUrl,
+)
+from dsort.spec.hints import FieldError
+from dsort.storage.ref import BucketRef
+
+__all__ = ["Hook", "InputFormat", "JobConfig", "Reaction", "SpecFields"]
+
+Reaction = Literal["ignore", "warn", "abort"]
+
+_NO_EFFECT = "Accepted for AIStore's sake; has no effect, draws a warning and is not kept."
+
+
+def _ignored(description: str) -> Any:
+    return Field(
+        default=None,
+        exclude=True,
+        description=f"{description} {_NO_EFFECT}",
+        json_schema_extra=_deprecate,
+    )
+
+
+def _deprecate(schema: dict[str, Any]) -> None:
+    schema["deprecated"] = True
+
+
+class InputFormat(Part):
+    """Which shards go in: at most one of these. None of them: every object of the bucket whose
+    name ends in the input extension, in byte order of the names."""
+
+    template: InputText | None = Field(
+        default=None,
+        description="A bounded range of names, e.g. 'samples-{000..099}', 'samples-@099', or "
+        "several joined with '::'. '{train,val}' and '{a..c}' are read as bash reads them. A name "
+        "without a range is that one shard. Order of inputs = order of the template. The input "
+        "extension is appended to names that have no archive extension.",
+        examples=["samples-{000..099}", "train-{00..09}::extra-{00..04}"],
+    )
+    objnames: ObjectNames | None = Field(
+        default=None, description="The names themselves, used as they are and in this order."
+    )
+    prefix: NamePrefix | None = Field(
+        default=None,
+        description="Every object whose name begins so and ends in the input extension, in byte "
+        "order of the names.",
+        examples=["train/"],
+    )
+    glob: Glob | None = Field(
+        default=None,
+        description="Every object whose name matches this pattern and ends in the input extension, "
+        "in byte order of the names. '*' and '?' stay within one part of a name, '**' does not.",
+        examples=["train/**/part-*.tar"],
+    )
+
+
+class JobConfig(Part):
+    """How the job reacts to what it meets, and limits. Their place is the top level of a spec;
+    AIStore has them in an object of their own, ``Config``."""
+
+    missing_shards: Reaction | None = Field(
+        default=None,
+        description="An input shard does not exist. Default: warn; but it is an error if no input "
+        "is found at all, unless this is set to ignore or warn.",
+    )
+    duplicated_records: Reaction = Field(
+        default="abort",
+        description="Two members side by side have one key and one extension. warn, ignore: the "
+        "last one is kept. Members of one key that lie apart and have an extension in common are "
+        "records of their own, which duplicate_keys is for.",
+    )
+    ekm_malformed_line: Reaction = Field(
+        default="abort", description="A line of the external key map is no key and template."
+    )
+    ekm_missing_key: Reaction = Field(
+        default="abort",
+        description="A record matches no template of the external key map, or several. ignore and "
+        "warn: it goes to ekm_default if there is one, else it is dropped and counted.",
+    )
+    duplicate_keys: Literal["ignore", "warn", "abort", "drop", "rename"] = Field(
+        default="warn",
+        description="Two records of the job, or of one shard, have one key. drop keeps the first; "
+        "rename makes the later ones key-1, key-2, ...",
+    )
+    corrupt_shards: Literal["abort", "skip"] = Field(
+        default="abort",
+        description="An input shard cannot be read whole. skip leaves it out and says so.",
+    )
+    incomplete_shards: Reaction = Field(
+        default="abort",
+        description="An input shard may not be whole: it has no end-of-archive marker, more zeros "
+        "at its end than tar writers pad with, nothing but zeros or no bytes at all, or data "
+        "behind its end marker that is no tar. warn, ignore: what can be read of it is taken.",
+    )
+    concatenated_shards: Literal["read", "abort"] = Field(
+        default="read",
+        description="An input shard is several tars one after the other, as cat and GNU tar -A "
+        "make them. read: all of them are read, which many other readers do not do.",
+    )
+    stray_members: Literal["keep", "drop", "abort"] = Field(
+        default="keep",
+        description="Members that are no part of a record: no extension, hidden, links, devices, "
+        "directories. keep: files and links stay as records of their own, directories and "
+        "devices are dropped and counted.",
+    )
+    unsafe_names: Literal["warn", "rename", "abort"] = Field(
+        default="warn",
+        description="Members with an absolute name or a '..' in it, and symbolic links that lead "
+        "out of the archive, also by way of other links of their shard. rename strips leading "
+        "slashes and '..' and makes keys that then collide in their shard key-1, key-2, ...",
+    )
+    default_max_mem_usage: MemoryAmount = Field(
+        default="80%", description="Used where max_mem_usage is not set."
+    )
+    dsorter_mem_threshold: SizeBytes = _ignored("Memory from which AIStore sorts in memory.")
+    call_timeout: str | None = _ignored("How long AIStore's nodes wait for one another.")
+    compression: str | None = _ignored("Compression between AIStore's nodes.")
+    bundle_multiplier: Limit | None = _ignored("Streams between AIStore's nodes.")
+    burst_buffer: Limit | None = _ignored("Buffer of the streams between AIStore's nodes.")
+
+
+class Hook(Part):
+    """Whom to tell how a job ended: a webhook, a command, or both."""
+
+    webhook: WebhookUrl | None = Field(
+        default=None,
+        description="A URL that gets a POST with a JSON document: event, job_id, state, text and "
+        "more. Not kept in manifests, and shown without its path: it is often a secret.",
+        examples=["https://hooks.example.com/dsort"],
+    )
+    command: CommandName | None = Field(
+        default=None,
+        description="The name of a command that is defined under [commands] in the settings of "
+        "who runs the job. It gets the same document on its standard input.",
+        examples=["page-us"],
+    )
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if self.webhook is None and self.command is None:
+            raise FieldError("says nothing to call", "give it a webhook, a command, or both")
+        return self
+
+    @property
+    def called(self) -> dict[str, str]:
+        """What is to be called, in JSON types: ``{"webhook": ..., "command": ...}``."""
+        return self.model_dump(exclude_none=True)
+
+
+class SpecFields(Part):
+    """The fields of a spec, each right by itself. What holds between them: ``rules``."""
+
+    input_bck: Bucket = Field(
+        description="The bucket to read: the name of a directory under the data root, a URI, or an "
+        "object with name, provider and how it is reached.",
+        examples=["images", "s3://bucket/images", {"name": "images", "provider": "aws"}],
+    )
+    output_bck: Bucket = Field(
+        default_factory=lambda: BucketRef("", ""),
+        description="The bucket to write. Default (also of one without a name): input_bck. Never "
+        "http(s)://.",
+    )
+    input_format: InputFormat = Field(
+        default_factory=InputFormat, description="Which shards of the bucket go in."
+    )
+    input_extension: ArchiveExtension = Field(
+        default_factory=str,
+        description="The container of the inputs, as a suffix. Default: that of input_format's "
+        "names, else .tar.",
+        examples=[".tar"],
+    )
+    output_format: OutputTemplate | None = Field(
+        default=None,
+        description="The range of names of the outputs: 'shard-{0000..9999}', 'shard-@9999' or "
+        "'shard-%06d'. Required unless there is an external key map. The output extension is "
+        "appended to names that have no archive extension.",
+        examples=["shuffled-%06d"],
+    )
+    output_extension: ArchiveExtension = Field(
+        default_factory=str,
+        description="The container of the outputs, as a suffix. Default: that of output_format, "
+        "else input_extension.",
+        examples=[".tar"],
+    )
+    output_shard_size: SizeBytes = Field(
+        default=None,
+        description="An output shard closes once its payload has this many bytes: 100MB = "
+        "100 x 1024 x 1024. At most one of output_shard_size, _records and _count; with none of "
+        "them and a bounded template, the size is total / number of names.",
+        examples=["100MB"],
+    )
+    output_shard_size_counts: Literal["payload", "file"] = Field(
+        default="payload",
+        description="What output_shard_size counts. file: headers and padding of the members as "
+        "well, which are most of a shard of small members.",
+    )
+    output_shard_records: Count | None = Field(
+        default=None,
+        description="Every output shard has exactly so many records, the last one fewer.",
+    )
+    output_shard_count: Count | None = Field(
+        default=None,
+        description="Exactly so many output shards; their record counts differ by at most one.",
+    )
+    algorithm: AnyAlgorithm = Field(
+        default_factory=lambda: algorithm_model().model_validate({}),
+        description="How records are ordered.",
+    )
+    ekm_file: KeyMapLocation | None = Field(
+        default=None,
+        description="External key map: which output template each record goes to. A path (relative "
+        "to the spec file, if the spec is one) or an http(s) URL; JSON {template: [key, ...]} or "
+        "lines of key, separator, template.",
+    )
+    ekm_file_sep: str = Field(
+        default="\t",
+        min_length=1,
+        description="The separator in a key map of lines. Default: a tab.",
+    )
+    ekm: Mapping[OutputTemplate, Keys] | None = Field(
+        default=None,
+        description="The external key map itself: {template: [key, ...]}. A key is a record key, "
+        "a member's name, or a regular expression.",
+        examples=[{"cats-%04d": ["^cat"], "dogs-%04d": ["^dog"]}],
+    )
+    ekm_default: OutputTemplate | None = Field(
+        default=None,
+        description="The template of records that the external key map does not place; needs "
+        "ekm_missing_key: ignore or warn.",
+    )
+    compatibility: Literal["dsort", "aistore"] = Field(
+        default="dsort",
+        description="Of an external key map: aistore takes the names that its templates make as "
+        "they are; dsort appends output_extension to those that have no archive extension, as "
+        "AIStore's documentation shows it and AIStore itself does not.",
+    )
+    description: str = Field(default="", description="Free text, kept in the manifest.")
+    max_mem_usage: MemoryAmount = Field(
+        default_factory=str,
+        description="How much memory the job may use: a share of what it is allowed to ('80%') or "
+        "an amount ('10GB'). Less than any job takes (91 MiB) means the least, and that records "
+        "move through the disk. Default: default_max_mem_usage.",
+        examples=["80%", "10GB"],
+    )
+    extract_concurrency_max_limit: Limit = Field(
+        default=0, description="At most so many extractors at a time; 0: one a core."
+    )
+    create_concurrency_max_limit: Limit = Field(
+        default=0, description="At most so many creators at a time; 0: one a core."
+    )
+    dsorter_type: Literal["dsort_general", "dsort_mem"] | None = _ignored(
+        "How AIStore moves records."
+    )
+    dry_run: bool = Field(
+        default=False, description="Resolve, extract and plan; write nothing and print the plan."
+    )
+    verify: Literal["none", "content"] = Field(
+        default="none",
+        description="content: checksum every record's bytes on the way in and compare them on the "
+        "way out; costs one more pass over the bytes.",
+    )
+    index: Literal["none", "wids"] = Field(
+        default="none",
+        description="wids: also write a wids-shard-index-v1 JSON beside the shards; its md5 sums "
+        "cost one more pass over the outputs. What wids would not count as a sample of its own is "
+        "refused: strays, links, and keys that occur twice.",
+    )
+    overwrite: bool = Field(
+        default=False,
+        description="Replace objects that have an output's name. False: refuse to start if there "
+        "is one. Inputs never are; the rest is kept until the manifest is written.",
+    )
+    remove_stale: bool = Field(
+        default=False,
+        description="With overwrite: once the result is committed, remove what is left of results "
+        "that it replaces: shards that their manifest lists, and no newer one, that nobody wrote "
+        "since, and whose names output_format makes.",
+    )
+    on_success: Hook | None = Field(
+        default=None,
+        exclude=True,  # they do not describe the result, and the URL of a webhook may be a secret
+        description="Who is notified when the job has finished. Not kept in the manifest.",
+    )
+    on_failure: Hook | None = Field(
+        default=None,
+        exclude=True,
+        description="Who is notified when the job has failed; not when somebody stops it.",
+    )
+    config: JobConfig = Field(
+        default_factory=JobConfig,
+        alias="Config",
+        description="Where AIStore has reactions and limits. They mean the same at the top level.",
+    )
+
+    @property
+    def has_key_map(self) -> bool:
+        """Whether an external key map says where records go, and not ``output_format``."""
+        return self.ekm is not None or self.ekm_file is not None
