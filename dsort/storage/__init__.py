@@ -1,5 +1,7 @@
-"""Where bytes live: the :class:`~dsort.storage.bucket.Bucket` seam and its implementations.
+"""Where bytes live: buckets, which know names and bytes, never shards or records.
 
-``addresses.open_bucket`` turns what a user wrote into a bucket; nothing here knows of shards or
-records, and every error that leaves this package is a ``StorageError`` (see ``os_errors``).
+In go texts and references (:mod:`~dsort.storage.ref`), out come buckets (``open.open_bucket``): a
+directory, or one of the stores in the registry, with retries and limits around it. Every error that
+leaves is a ``StorageError``. ``network_policy`` and ``guarded_http`` say and keep what may be
+reached for a spec from the network.
 """
