@@ -115,6 +115,12 @@ IMPURE_MODULES = {
 IMPURE_CALLS = {"breakpoint", "exec", "eval", "input", "open", "print"}
 IMPURE_METHODS = {"fromfile", "memmap", "now", "tofile", "today", "utcnow"}
 
+PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md")
+PATH = re.compile(
+    r"(?<![\w./<>-])(?:(?:benchmarks|cluster|docs|dsort|specs|tests)/[\w./-]*|[\w./-]+/[\w-]+\.py\b)"
+)
+"""A file or folder of the repository in such a page: from the root, so that it can be looked up."""
+
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 LINE_COLUMNS_MAX = 100
@@ -383,6 +389,17 @@ def texts() -> Iterator[tuple[Path, str]]:
             continue
         if path.suffix in TEXT_SUFFIXES:
             yield path, path.read_text(encoding="utf-8", errors="replace")
+
+
+def test_pages_about_the_code_name_what_is_there_in_short_lines() -> None:
+    wrong = []
+    for page in PAGES:
+        for number, line in enumerate((ROOT / page).read_text(encoding="utf-8").splitlines(), 1):
+            if len(line) > LINE_COLUMNS_MAX:
+                wrong.append(f"{page}:{number}: {len(line)} columns")
+            found = [name.rstrip(".") for name in PATH.findall(line)]
+            wrong += [f"{page}:{number}: {each}" for each in found if not (ROOT / each).exists()]
+    none_of(wrong)
 
 
 def test_nothing_is_left_open() -> None:
