@@ -10,13 +10,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.closing import Closing
-from dsort.runtime.base import settle
 from dsort.service.jobs.rows import EventRow
 from dsort.service.jobs.store import JobStore
 
@@ -91,12 +89,12 @@ class EventFeed(Closing):
 
     def _run(self) -> None:
         while not self._ended.wait(TURN_S):
-            turn: Future[None] = Future()
-            settle(turn, self.turn)
-            error = turn.exception()
-            # The database may be away: nothing is lost, the next turn asks again.
-            if error is not None and not isinstance(error, SQLAlchemyError | OSError):
-                log.error("events are not handed on: %s: %s", type(error).__name__, error)
+            try:
+                self.turn()
+            except (SQLAlchemyError, OSError) as error:  # the next turn asks again
+                log.debug("the database does not answer: %s", error)
+            except Exception:
+                log.exception("events are not handed on")
 
     def turn(self) -> None:
         """Hand on what came since the last turn."""

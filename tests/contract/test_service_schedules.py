@@ -136,7 +136,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from dsort.service.database.engine import open_database
-from dsort.service.schedules import firing
+from dsort.service.schedules import fire as firing
 from tests.support.fake_clock import FakeClock
 from tests.support.schedules import Nights, at
 

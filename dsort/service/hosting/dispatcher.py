@@ -16,24 +16,22 @@ import signal
 import threading
 import time
 from collections import OrderedDict
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from dsort.closing import Closing
 from dsort.errors import DsortError, NotFoundError, WorkerLostError
 from dsort.job.setup import cores
-from dsort.runtime.base import settle
 from dsort.runtime.ray.cluster import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.hosting.environment import Surroundings
 from dsort.service.hosting.process import (
-    LEFT_WORDS,
     Death,
     Host,
     JobProcess,
     Watch,
     how_it_died,
+    left_path,
     log_path,
     told_tail,
 )
@@ -151,18 +149,20 @@ class Dispatcher(Closing):
     def _run(self) -> None:
         away = False
         while not self._over.is_set():
-            turn: Future[None] = Future()
-            settle(turn, self._turn)
-            error = turn.exception()
-            if isinstance(error, DATABASE_AWAY):
+            try:
+                self._turn()
+                away = False
+            except DATABASE_AWAY as error:
                 if not away:
                     log.warning("the database does not answer: %s", error)
                 self._watch.forget()
-            elif isinstance(error, DsortError):
+                away = True
+            except DsortError as error:
                 log.warning("no jobs can be begun: %s", error)
-            elif error is not None:  # a bug, and no reason to leave all jobs alone
-                log.error("no jobs can be begun: %s: %s", type(error).__name__, error)
-            away = isinstance(error, DATABASE_AWAY)
+                away = False
+            except Exception:
+                log.exception("no jobs can be begun")
+                away = False
             self._waker.wait(self._timing.look_s)
             self._over.wait(self._timing.rest_s)  # many who wake it at once are heard together
 
@@ -202,8 +202,9 @@ class Dispatcher(Closing):
 
     def _recover(self, row: JobRow, death: Death) -> None:
         """Go on with a job that nobody runs any more, or give it up."""
-        log_text = told_tail(log_path(self._surroundings.state_dir, row.job_id, row.attempt))
-        if LEFT_WORDS in log_text.splitlines()[-3:]:  # it ended while nobody saw how
+        state_dir = self._surroundings.state_dir
+        log_text = told_tail(log_path(state_dir, row.job_id, row.attempt))
+        if left_path(state_dir, row.job_id, row.attempt).exists():
             death = replace(death, died=False)
         if death.died and row.deaths + 1 >= DEATHS_MAX:
             log.warning("job %s: %s; it is given up", row.job_id, death.reason)
@@ -227,7 +228,7 @@ class Dispatcher(Closing):
 
     def _give_up(self, row: JobRow, death: Death, log_text: str) -> None:
         deaths = row.deaths + 1
-        hint = OUT_OF_MEMORY_HINT if "memory ran out" in death.reason else DIED_HINT
+        hint = OUT_OF_MEMORY_HINT if death.out_of_memory else DIED_HINT
         error = WorkerLostError(
             f"the job's process died {deaths} times; the last time, {death.reason}", hint=hint
         )

@@ -17,7 +17,8 @@ import os
 import signal
 import sys
 import traceback
-from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -36,9 +37,9 @@ from dsort.service.hosting.attempt import Doing, claims_of_keymap
 from dsort.service.hosting.environment import Surroundings
 from dsort.service.hosting.process import (
     LEFT_ALONE,
-    LEFT_WORDS,
     SILENT_S_MAX,
     Host,
+    left_path,
     log_path,
     offer_to_oom_killer,
     told_tail,
@@ -67,16 +68,17 @@ log = logging.getLogger(__name__)
 def main(arguments: list[str]) -> int:
     """Do the attempt that the command line names; the exit code of the process."""
     offer_to_oom_killer()
+    job_id, attempt = arguments[0], int(arguments[1])
+    surroundings = Surroundings.from_environment()
+    left = left_path(surroundings.state_dir, job_id, attempt)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
+        signal.signal(number, partial(_leave, left))
     logging.basicConfig(
         level=logging.INFO,
         format="%(asctime)s %(levelname).1s %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S",
         stream=sys.stderr,
     )
-    job_id, attempt = arguments[0], int(arguments[1])
-    surroundings = Surroundings.from_environment()
     url = surroundings.database_url  # its tables are as the service needs them
     with open_database(
         url, connections_max=2, migrate=False, silence_s_max=SILENCE_S_MAX
@@ -102,17 +104,16 @@ def _attempt(database: Database, row: JobRow, attempt: int, surroundings: Surrou
         if row.stop_asked_at is not None:  # before the process that was asked could do so
             stop.request(signal.SIGTERM, f"a request: {row.stop_reason or ''}".rstrip(": "))
         reporter.start()
-        result: list[dict[str, Any]] = []
-
-        def work() -> None:
-            result.append(_do(database, row, attempt, surroundings, reporter, stop))
-
-        done: Future[None] = Future()
-        run_into_future(done, work)
-        if isinstance(done.exception(), SQLAlchemyError):  # ten minutes were not enough
-            log.error("the job is left for another process to go on with: %s", done.exception())
+        result: dict[str, Any] | None = None
+        ended_with: Exception | None = None
+        try:
+            result = _do(database, row, attempt, surroundings, reporter, stop)
+        except SQLAlchemyError as error:  # ten minutes were not enough
+            log.error("the job is left for another process to go on with: %s", error)
             return NOT_TOLD
-        ending = _ending(row.job_id, done.exception(), result)
+        except Exception as error:  # noqa: BLE001 - the row says how it ended, whatever it was
+            ended_with = error
+        ending = _ending(row.job_id, ended_with, result)
         log.info("the job has %s", ending.state if ending.state != "stopped" else "been stopped")
         for stream in (sys.stderr, sys.stdout):
             with contextlib.suppress(OSError):  # a log on a full disk takes no job along
@@ -167,9 +168,9 @@ def _shortened(plan: dict[str, Any]) -> dict[str, Any]:
     return {**plan, "shards_total": len(shards), "shards": shards[:PLANNED_SHARDS_MAX]}
 
 
-def _ending(job_id: str, error: BaseException | None, result: list[dict[str, Any]]) -> Ending:
+def _ending(job_id: str, error: Exception | None, result: dict[str, Any] | None) -> Ending:
     if error is None:
-        return Ending("finished", 0, result=result[0])
+        return Ending("finished", 0, result=result)
     if isinstance(error, DsortError) and not isinstance(error, InvariantError):
         log.error("%s%s", error, f"\nhint: {error.hint}" if error.hint else "")
     else:  # a bug: whoever reads the log needs to know where
@@ -188,9 +189,11 @@ def _ending(job_id: str, error: BaseException | None, result: list[dict[str, Any
     return Ending(state, problem["exit_code"], error=problem, reason=one_sentence(str(error)))
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _leave(left: Path, number: int, frame: FrameType | None) -> None:
     """The workers are killed with this process, the journal stays: the next attempt goes on."""
-    _last_words(LEFT_WORDS)
+    with contextlib.suppress(OSError):  # a full disk: the death counts against the job
+        left.touch()
+    _last_words("told to end: the job is left for another process to go on with")
     os._exit(LEFT_ALONE)
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from typing import Final
 
 from dsort.closing import Closing
 from dsort.job.hooks import call_hook
-from dsort.runtime.base import settle
 from dsort.service.jobs.notices import Notice, NoticeStore
 from dsort.storage.network_policy import FetchPolicy
 
@@ -64,11 +62,10 @@ class Notifier(Closing):
     def _run(self) -> None:
         while not self._over:
             self._woken.clear()
-            turn: Future[None] = Future()
-            settle(turn, self._turn)
-            error = turn.exception()
-            if error is not None:  # the database may be away: it is looked at again
-                log.error("hooks cannot be told: %s: %s", type(error).__name__, error)
+            try:
+                self._turn()
+            except Exception:
+                log.exception("hooks cannot be called")
             if not self._over:
                 self._woken.wait(self._look_s)
 
@@ -89,11 +86,9 @@ class Notifier(Closing):
 
     def _give(self, notice: Notice) -> None:
         try:
-            told: Future[None] = Future()
-            settle(told, lambda: self._call(notice))
-            error = told.exception()
-            if error is not None:
-                log.error("notice %d: %s: %s", notice.number, type(error).__name__, error)
+            self._call(notice)
+        except Exception:
+            log.exception("notice %d", notice.number)
         finally:
             self._room.release()
 

@@ -27,7 +27,6 @@ from dsort.tracebacks import without_tracebacks
 __all__ = [
     "BEGIN_S_MAX",
     "LEFT_ALONE",
-    "LEFT_WORDS",
     "SILENT_S_MAX",
     "TAIL_BYTES",
     "Death",
@@ -35,6 +34,7 @@ __all__ = [
     "JobProcess",
     "Watch",
     "how_it_died",
+    "left_path",
     "log_path",
     "offer_to_oom_killer",
     "oom_kills",
@@ -117,8 +117,9 @@ def read_logs(state_dir: Path, job_id: str, *, bytes_max: int = 1 << 20) -> str:
 def remove_logs(state_dir: Path, job_id: str) -> None:
     """Remove what is here of a job's logs."""
     for path in _paths(state_dir, job_id):
-        with contextlib.suppress(OSError):
-            path.unlink()
+        for each in (path, path.with_suffix(".left")):
+            with contextlib.suppress(OSError):
+                each.unlink()
 
 
 def tail(path: Path, *, bytes_max: int = TAIL_BYTES) -> str:
@@ -157,8 +158,12 @@ MODULE = "dsort.service.hosting.job_main"
 LEFT_ALONE = 128 + signal.SIGTERM
 """How a job process ends that was asked by a signal, not by its job's owner, to end: it leaves the
 job as it is, for another process to go on with."""
-LEFT_WORDS = "told to end: the job is left for another process to go on with"
-"""The last line of its log then."""
+
+
+def left_path(state_dir: Path, job_id: str, attempt: int) -> Path:
+    """The file that a process makes when it leaves its attempt: it says so to a service that did
+    not begin the process, and so cannot know its exit code."""
+    return log_path(state_dir, job_id, attempt).with_suffix(".left")
 
 
 @dataclass(slots=True)
@@ -218,11 +223,13 @@ more."""
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """``died``: whether it counts against the job. ``ours``: it was this replica's to run."""
+    """``died``: whether it counts against the job. ``ours``: it was this replica's to run.
+    ``out_of_memory``: the kernel has probably killed the process because memory ran out."""
 
     reason: str
     died: bool = True
     ours: bool = True
+    out_of_memory: bool = False
 
 
 class Watch:
@@ -293,5 +300,5 @@ def how_it_died(process: JobProcess, code: int) -> Death:
     reason = f"its process {process.pid} was killed by {name}"
     kills = oom_kills()
     if -code == signal.SIGKILL and kills is not None and kills > (process.oom_kills or 0):
-        reason += ", probably because memory ran out"
+        return Death(f"{reason}, probably because memory ran out", out_of_memory=True)
     return Death(reason)

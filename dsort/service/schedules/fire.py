@@ -20,7 +20,6 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,7 +28,6 @@ from sqlalchemy import Connection, func, insert, select, update
 from dsort.closing import Closing
 from dsort.errors import ConflictError, DsortError, NotFoundError
 from dsort.job.hooks import TEXT_CHARS_MAX
-from dsort.runtime.base import settle
 from dsort.service.database.tables import jobs, schedule_runs, schedules
 from dsort.service.jobs.notices import add_notices
 from dsort.service.jobs.rows import NewJob
@@ -462,11 +460,11 @@ class ScheduleKeeper(Closing):
 
     def turn(self) -> float:
         """Do all there is to do; seconds until there may be more."""
-        waits = [self._look_s]
-        error = _error_of(lambda: waits.append(self._turn()))
-        if error is not None:
-            log.error("schedules cannot be looked at: %s: %s", type(error).__name__, error)
-        return waits[-1]
+        try:
+            return self._turn()
+        except Exception:
+            log.exception("schedules cannot be looked at")
+            return self._look_s
 
     def _turn(self) -> float:
         due, next_due_at = self._firing.due()
@@ -489,12 +487,13 @@ class ScheduleKeeper(Closing):
     def _all_of(self, step: Callable[[str], bool], schedule_id: str) -> bool:
         """Take a step until there is none left; False if one failed: the other schedules must not
         suffer for it."""
-        more = [True]
-        while more[-1] and len(more) < _STEPS_MAX:
-            error = _error_of(lambda: more.append(step(schedule_id)))
-            if error is not None:
-                log.error("schedule %s: %s: %s", schedule_id, type(error).__name__, error)
-                return False
+        try:
+            for _ in range(_STEPS_MAX):
+                if not step(schedule_id):
+                    break
+        except Exception:
+            log.exception("schedule %s", schedule_id)
+            return False
         return True
 
     def _run(self) -> None:
@@ -503,10 +502,3 @@ class ScheduleKeeper(Closing):
             wait_s = self.turn()
             if not self._ended:
                 self._told.wait(wait_s)
-
-
-def _error_of(call: Callable[[], object]) -> BaseException | None:
-    """What ``call`` ended with, whatever it is: the thread must outlive it."""
-    done: Future[None] = Future()
-    settle(done, call)
-    return done.exception()
