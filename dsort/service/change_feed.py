@@ -18,7 +18,7 @@ from dsort.closing import Closing
 from dsort.service.jobs.rows import EventRow
 from dsort.service.jobs.store import JobStore
 
-__all__ = ["EventFeed", "Subscriber"]
+__all__ = ["ChangeFeed", "Subscriber"]
 
 TURN_S = 0.25
 TRAIL_S = 5.0
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 Subscriber = asyncio.Queue[EventRow | None]
 
 
-class EventFeed(Closing):
+class ChangeFeed(Closing):
     """All events from now on. ``listener`` is told each of them, from the feed's thread."""
 
     def __init__(

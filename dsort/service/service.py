@@ -6,7 +6,7 @@ import contextlib
 
 from dsort.closing import Closing
 from dsort.service.api.metrics import Metrics
-from dsort.service.change_feed import EventFeed
+from dsort.service.change_feed import ChangeFeed
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.dispatcher import Dispatcher
@@ -40,7 +40,7 @@ class Service(Closing):
             self.limits = RequestLimits(config.requests_per_minute_max)
             self.metrics = Metrics(self.store, replica=config.replica)
             self.feed = stack.enter_context(
-                EventFeed(
+                ChangeFeed(
                     self.store,
                     trails=self.database.dialect == "postgresql",
                     listener=self._heard,

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from dsort.service.database.engine import Database, Together, open_database
+from dsort.service.database.engine import Database, GroupCommit, open_database
 from dsort.service.database.tables import locks
 from tests.support.postgres import PostgresServer
 from tests.support.together import run_together
@@ -34,7 +34,7 @@ def names(database: Database) -> set[str]:
 
 def told_done(database: Database, works: dict[str, Work]) -> set[str]:
     """Those of ``works``, committed in one transaction, that were told that they are done."""
-    outcomes = run_together(Together(database), list(works.values()))
+    outcomes = run_together(GroupCommit(database), list(works.values()))
     for each in outcomes:
         assert each is None or isinstance(each, SQLAlchemyError), each
     return {name for name, error in zip(works, outcomes, strict=True) if error is None}

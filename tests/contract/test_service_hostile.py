@@ -19,7 +19,7 @@ from dsort.job.manifest import manifest_bytes
 from dsort.options import RunOptions
 from dsort.service.api import results as events
 from dsort.service.database.tables import jobs
-from dsort.service.hosting.attempt import Doing
+from dsort.service.hosting.attempt import JobAttempt
 from dsort.service.security import limits
 from dsort.stopping import StopFlag
 from tests.support.fake_clock import FakeClock
@@ -240,7 +240,7 @@ def test_a_manifest_of_another_spec_is_no_result(here: ServiceHere) -> None:
     place(here, manifest_name(job_id)).write_bytes(content)
     options = RunOptions(root=here.service.config.root)
     with StopFlag() as stop:
-        doing = Doing.of(replace(row, attempt=2), options, lambda event: None, stop)
+        doing = JobAttempt.of(replace(row, attempt=2), options, lambda event: None, stop)
         with pytest.raises(JobConflictError, match="another job"):
             doing.run()
 

@@ -379,7 +379,7 @@ def test_a_job_that_can_never_be_stored_is_refused_in_the_end(store: JobStore) -
 
     values = {"kind": "run", "owner": "ann", "spec": {}, "input_uri": "", "output_uri": ""}
     with pytest.raises(IntegrityError):
-        store.submit(NewJob(job_id="a", claims=[], **values), beside=refuse)
+        store.submit(NewJob(job_id="a", claims=[], **values), on_insert=refuse)
     assert len(set(tries)) == len(tries) <= 10
 
 

@@ -22,7 +22,7 @@ from dsort.job.events import JobReport
 from dsort.job.lease import Lease
 from dsort.options import RunOptions
 from dsort.service.hosting import attempt as doing_module
-from dsort.service.hosting.attempt import Doing
+from dsort.service.hosting.attempt import JobAttempt
 from dsort.service.hosting.process import log_path, read_logs
 from dsort.stopping import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
@@ -241,11 +241,11 @@ def test_connections_that_break_do_not_end_a_job(
     assert_whole(hosted.root / "out", undisturbed("shuffle", base))
 
 
-def doing(hosted: Hosting, stop: StopFlag) -> Doing:
+def doing(hosted: Hosting, stop: StopFlag) -> JobAttempt:
     """The second attempt of a job whose first one is somebody else's."""
     hosted.close()
     row = replace(hosted.row(hosted.submit()), attempt=2)
-    return Doing.of(row, RunOptions(root=hosted.root, workers=1), lambda event: None, stop)
+    return JobAttempt.of(row, RunOptions(root=hosted.root, workers=1), lambda event: None, stop)
 
 
 def test_a_job_that_lives_elsewhere_is_waited_for(

@@ -11,7 +11,7 @@ import dsort
 from dsort.errors import ForbiddenError
 from dsort.job.events import Event, PhaseDone
 from dsort.service.config import ServiceConfig
-from dsort.service.hosting.environment import Surroundings
+from dsort.service.hosting.environment import JobEnvironment
 from dsort.service.security.guard import check_spec, policy_of
 from dsort.spec.load import parse_spec
 from tests.support.datasets import write_shards
@@ -34,7 +34,7 @@ def test_scratch_of_a_service_is_in_no_bucket_of_its_users(
         ray_address=ray,
         scratch=root / given if given else None,
     )
-    options = Surroundings.of(config).options()
+    options = JobEnvironment.of(config).options()
     expected = {None: tmp_path / "state" / "scratch", "fast": root / "fast"}[given]
     assert options.scratch == (None if ray else expected)
     found: list[str] = []

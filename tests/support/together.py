@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import Connection
 
-from dsort.service.database.engine import Together
+from dsort.service.database.engine import GroupCommit
 from tests.support.service_process import await_that
 
 __all__ = ["run_together"]
 
 
 def run_together(
-    together: Together, works: Sequence[Callable[[Connection], object]]
+    together: GroupCommit, works: Sequence[Callable[[Connection], object]]
 ) -> list[BaseException | None]:
     """What each of ``works`` ended with, None where it was told that it is done. They are put into
     one transaction, in this order."""

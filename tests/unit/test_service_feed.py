@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import insert
 
 from dsort.service import change_feed as feed
-from dsort.service.change_feed import EventFeed
+from dsort.service.change_feed import ChangeFeed
 from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import events
 from dsort.service.jobs.rows import EventRow, NewJob
@@ -55,7 +55,7 @@ def test_all_who_watch_a_job_are_told_and_nobody_else(database: Database) -> Non
     heard: list[EventRow] = []
 
     async def watch() -> None:
-        source = EventFeed(JobStore(database), trails=False, listener=heard.append)
+        source = ChangeFeed(JobStore(database), trails=False, listener=heard.append)
         with source.watch("a") as one, source.watch("a") as two, source.watch("b") as other:
             note(database, 10)
             note(database, 11, "b")
@@ -71,7 +71,7 @@ def test_all_who_watch_a_job_are_told_and_nobody_else(database: Database) -> Non
 
 def test_an_event_that_is_committed_late_is_told_late_and_once(database: Database) -> None:
     async def watch() -> None:
-        source = EventFeed(JobStore(database), trails=True)
+        source = ChangeFeed(JobStore(database), trails=True)
         with source.watch("a") as queue:
             note(database, 20)
             source.turn()
@@ -90,7 +90,7 @@ def test_a_stream_that_falls_far_behind_is_ended(
     monkeypatch.setattr(feed, "WAITING_MAX", 3)
 
     async def watch() -> None:
-        source = EventFeed(JobStore(database), trails=False)
+        source = ChangeFeed(JobStore(database), trails=False)
         with source.watch("a") as queue:
             for number in range(10, 20):
                 note(database, number)
@@ -102,7 +102,7 @@ def test_a_stream_that_falls_far_behind_is_ended(
 
 def test_the_end_of_the_feed_ends_all_streams(database: Database) -> None:
     async def watch() -> None:
-        source = EventFeed(JobStore(database), trails=False)
+        source = ChangeFeed(JobStore(database), trails=False)
         with source.watch("a") as queue:
             source.close()
             assert await taken(queue) == [None]

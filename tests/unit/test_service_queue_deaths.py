@@ -17,8 +17,8 @@ import pytest
 from dsort.errors import WorkerLostError
 from dsort.service.hosting import process as deaths
 from dsort.service.hosting import ray_head as own_ray
-from dsort.service.hosting.dispatcher import Waker
-from dsort.service.hosting.environment import VARIABLE, Surroundings
+from dsort.service.hosting.dispatcher import Wakeup
+from dsort.service.hosting.environment import VARIABLE, JobEnvironment
 from dsort.service.hosting.process import (
     BEGIN_S_MAX,
     LEFT_ALONE,
@@ -173,12 +173,12 @@ def test_a_zombie_is_dead() -> None:
 
 
 @pytest.fixture
-def waker() -> Iterator[Waker]:
-    with Waker() as waker:
+def waker() -> Iterator[Wakeup]:
+    with Wakeup() as waker:
         yield waker
 
 
-def test_a_waker_wakes_for_a_wish_made_before(waker: Waker) -> None:
+def test_a_waker_wakes_for_a_wish_made_before(waker: Wakeup) -> None:
     for _ in range(100_000):  # more than its pipe holds
         waker.wake()
     for _ in range(1000):
@@ -187,7 +187,7 @@ def test_a_waker_wakes_for_a_wish_made_before(waker: Waker) -> None:
     waker.wait(1000.0)
 
 
-def test_a_waker_wakes_for_the_end_of_a_process(waker: Waker) -> None:
+def test_a_waker_wakes_for_the_end_of_a_process(waker: Wakeup) -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     waker.watch(process.pid)
     assert process.stdin is not None
@@ -201,7 +201,7 @@ def test_surroundings_reach_the_job_and_not_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores = (("s3", StoreSettings(region="eu", part_bytes=5 << 20)),)
-    given = Surroundings(
+    given = JobEnvironment(
         database_url="postgresql://u:secret@h/d",
         root=tmp_path,
         state_dir=tmp_path / "state",
@@ -216,7 +216,7 @@ def test_surroundings_reach_the_job_and_not_its_children(
     assert "DSORT_TOKEN" not in told
     assert [name for name, text in told.items() if "secret" in text] == [VARIABLE]
     monkeypatch.setenv(VARIABLE, told[VARIABLE])
-    heard = Surroundings.from_environment()
+    heard = JobEnvironment.from_environment()
     assert VARIABLE not in os.environ
     assert heard.options() == given.options()
     assert (heard.database_url, heard.state_dir) == (given.database_url, given.state_dir)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, insert, select
 
 from dsort.errors import ConflictError
-from dsort.service.database.engine import Database, Together, open_database
+from dsort.service.database.engine import Database, GroupCommit, open_database
 from dsort.service.database.tables import locks
 
 
@@ -25,7 +25,7 @@ def names(database: Database) -> set[str]:
 
 
 def test_what_is_answered_is_committed(database: Database) -> None:
-    together = Together(database)
+    together = GroupCommit(database)
 
     def add(number: int) -> int:
         def work(connection: Connection) -> int:
@@ -41,7 +41,7 @@ def test_what_is_answered_is_committed(database: Database) -> None:
 
 
 def test_one_that_fails_is_undone_alone(database: Database) -> None:
-    together = Together(database)
+    together = GroupCommit(database)
     begun, go_on = threading.Event(), threading.Event()
 
     def first(connection: Connection) -> None:
@@ -71,7 +71,7 @@ def test_one_that_fails_is_undone_alone(database: Database) -> None:
 
 
 def test_after_an_error_of_any_kind_the_next_one_has_its_turn(database: Database) -> None:
-    together = Together(database)
+    together = GroupCommit(database)
     with pytest.raises(ZeroDivisionError):
         together.run(lambda connection: 1 // 0)
     assert together.run(lambda connection: 7) == 7

@@ -37,7 +37,7 @@ from dsort.stopping import run_into_future
 
 __all__ = [
     "Database",
-    "Together",
+    "GroupCommit",
     "database_url",
     "open_database",
     "refuse_undone",
@@ -275,7 +275,7 @@ class _Waiting:
             self.answer = self.work(connection)
 
 
-class Together:
+class GroupCommit:
     """Runs pieces of work of many threads, each in a savepoint of its own: one that fails is undone
     alone."""
 

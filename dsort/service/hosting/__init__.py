@@ -1,4 +1,5 @@
-"""Where jobs of the service run: a process each, begun and watched by a dispatcher.
+"""Where jobs run: the dispatcher begins a process for each attempt and sees after it.
 
-A job process outlives the service that began it. The database is all that the two have in common.
+In: jobs of the queue. Out: processes, their reports in the database, and an exit reason for each
+that died. A job outlives the service: the next dispatcher finds it by its row.
 """

@@ -39,7 +39,7 @@ from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 
-__all__ = ["Doing", "claims_of_keymap", "report_of_manifest"]
+__all__ = ["JobAttempt", "claims_of_keymap", "report_of_manifest"]
 
 LOOK_S = 1.0
 MANIFEST_BYTES_MAX = 4 << 30
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
+class JobAttempt:
     """How to do the job in ``row``. ``spec``: the row's."""
 
     row: JobRow
@@ -64,7 +64,7 @@ class Doing:
         options: RunOptions,
         on_event: Callable[[Event], None],
         stop: StopFlag,
-    ) -> Doing:
+    ) -> JobAttempt:
         """``SpecError`` if the row's spec is none."""
         return cls(row, parse_spec(dict(row.spec)).spec, options, on_event, stop)
 
@@ -190,7 +190,7 @@ def _discard(bucket: Bucket, job_id: str) -> None:
         return
 
 
-def claims_of_keymap(job: Doing) -> list[tuple[str, str]]:
+def claims_of_keymap(job: JobAttempt) -> list[tuple[str, str]]:
     """The names that a job may write, where its key map says so: (bucket URI, template)."""
     # Nothing is begun yet: a stop need not wait for a server that says nothing.
     keymap = job.stop.wait_for(lambda: load_keymap(job.spec, Tally(), fetch=job.options.fetch))

@@ -24,9 +24,9 @@ from dsort.job.setup import cores
 from dsort.runtime.ray.cluster import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
-from dsort.service.hosting.environment import Surroundings
+from dsort.service.hosting.environment import JobEnvironment
 from dsort.service.hosting.process import (
-    Death,
+    ExitReason,
     Host,
     JobProcess,
     Watch,
@@ -45,7 +45,7 @@ from dsort.service.problems import problem_of
 __all__ = [
     "Dispatcher",
     "Timing",
-    "Waker",
+    "Wakeup",
 ]
 
 DEATHS_MAX = 3
@@ -83,7 +83,7 @@ class Dispatcher(Closing):
             config.jobs_running_max, config.plans_running_max, config.running_per_owner_max
         )
         self._job_time_max_s = config.job_time_max_s
-        self._surroundings = Surroundings.of(config)
+        self._job_environment = JobEnvironment.of(config)
         self._timing = timing or Timing()
         self._host = Host()
         self._watch = Watch(self._host, config.replica)
@@ -94,7 +94,7 @@ class Dispatcher(Closing):
         if config.runtime == "ray" and config.ray_address is None:
             jobs_max = config.jobs_running_max + config.plans_running_max
             workers = config.workers or cores()
-            self._surroundings = replace(self._surroundings, workers=workers)
+            self._job_environment = replace(self._job_environment, workers=workers)
             self._own_ray = OwnRay(
                 config.state_dir.absolute(), cpus=workers * jobs_max, over=self._over
             )
@@ -102,7 +102,7 @@ class Dispatcher(Closing):
         self._none_before_s = 0.0  # no process can be begun until then
         self._asked: dict[tuple[str, int], float] = {}
         self._hosted: OrderedDict[str, None] = OrderedDict()
-        self._waker = Waker()
+        self._waker = Wakeup()
         self._thread = threading.Thread(target=self._run, name="dsort-dispatcher", daemon=True)
 
     def start(self) -> None:
@@ -193,16 +193,16 @@ class Dispatcher(Closing):
         for key in ended:
             del self._begun[key]
 
-    def _death(self, row: JobRow, ended: dict[tuple[str, int], int]) -> Death | None:
+    def _death(self, row: JobRow, ended: dict[tuple[str, int], int]) -> ExitReason | None:
         key = (row.job_id, row.attempt)
         process = self._begun.get(key)
         if process is None:
             return self._watch.death(row)
         return how_it_died(process, ended[key]) if key in ended else None
 
-    def _recover(self, row: JobRow, death: Death) -> None:
+    def _recover(self, row: JobRow, death: ExitReason) -> None:
         """Go on with a job that nobody runs any more, or give it up."""
-        state_dir = self._surroundings.state_dir
+        state_dir = self._job_environment.state_dir
         log_text = told_tail(log_path(state_dir, row.job_id, row.attempt))
         if left_path(state_dir, row.job_id, row.attempt).exists():
             death = replace(death, died=False)
@@ -226,7 +226,7 @@ class Dispatcher(Closing):
             log.warning("job %s, attempt %d: %s", row.job_id, row.attempt, death.reason)
             self._begin(again)
 
-    def _give_up(self, row: JobRow, death: Death, log_text: str) -> None:
+    def _give_up(self, row: JobRow, death: ExitReason, log_text: str) -> None:
         deaths = row.deaths + 1
         hint = OUT_OF_MEMORY_HINT if death.out_of_memory else DIED_HINT
         error = WorkerLostError(
@@ -280,8 +280,8 @@ class Dispatcher(Closing):
             return
         if self._own_ray is not None and not self._over.is_set():
             ray = self._own_ray.ensure()
-            self._surroundings = replace(
-                self._surroundings, ray_address=ray.address, environment=ray.environment
+            self._job_environment = replace(
+                self._job_environment, ray_address=ray.address, environment=ray.environment
             )
         while not self._over.is_set():
             row = claim_next(
@@ -300,7 +300,7 @@ class Dispatcher(Closing):
         self._note_hosted(row)
         key = (row.job_id, row.attempt)
         try:
-            process = JobProcess.begin(row, self._surroundings, self._host)
+            process = JobProcess.begin(row, self._job_environment, self._host)
         except OSError as error:
             log.error("job %s: its process cannot be begun: %s", row.job_id, error)
             self._none_before_s = time.monotonic() + self._timing.unborn_s
@@ -330,7 +330,7 @@ def _words_of(seconds: float) -> str:
 READ_BYTES = 4096
 
 
-class Waker(Closing):
+class Wakeup(Closing):
     """``wait`` for one thread, ``wake`` for all others.
 
     A kernel that has no descriptors for processes (Linux before 5.3) does not wake for them: that

@@ -17,7 +17,7 @@ from dsort.service.config import ServiceConfig
 from dsort.service.security.guard import policy_of
 from dsort.settings import Settings, StoreSettings
 
-__all__ = ["Surroundings", "interpreter"]
+__all__ = ["JobEnvironment", "interpreter"]
 
 VARIABLE = "DSORT_HOSTED_JOB"
 NOT_FOR_JOBS = ("DSORT_DATABASE_URL", "DSORT_SERVER", "DSORT_TOKEN")
@@ -25,7 +25,7 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class JobEnvironment:
     """How a service runs its jobs. ``state_dir``: where logs go. ``allow``, ``ekm_allow_hosts``:
     what specs may reach, besides the root. ``environment``: more variables for job processes."""
 

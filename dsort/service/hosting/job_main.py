@@ -33,8 +33,8 @@ from dsort.errors import (
     StorageFullError,
 )
 from dsort.service.database.engine import Database, open_database
-from dsort.service.hosting.attempt import Doing, claims_of_keymap
-from dsort.service.hosting.environment import Surroundings
+from dsort.service.hosting.attempt import JobAttempt, claims_of_keymap
+from dsort.service.hosting.environment import JobEnvironment
 from dsort.service.hosting.process import (
     LEFT_ALONE,
     SILENT_S_MAX,
@@ -44,7 +44,7 @@ from dsort.service.hosting.process import (
     offer_to_oom_killer,
     told_tail,
 )
-from dsort.service.hosting.reporter import Reporter, patiently
+from dsort.service.hosting.reporter import Reporter, retry_while_database_is_away
 from dsort.service.jobs.queue import Ending, claim_outputs, note_process
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
@@ -69,8 +69,8 @@ def main(arguments: list[str]) -> int:
     """Do the attempt that the command line names; the exit code of the process."""
     offer_to_oom_killer()
     job_id, attempt = arguments[0], int(arguments[1])
-    surroundings = Surroundings.from_environment()
-    left = left_path(surroundings.state_dir, job_id, attempt)
+    job_environment = JobEnvironment.from_environment()
+    left = left_path(job_environment.state_dir, job_id, attempt)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_leave, left))
     logging.basicConfig(
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
         datefmt="%Y-%m-%dT%H:%M:%S",
         stream=sys.stderr,
     )
-    url = surroundings.database_url  # its tables are as the service needs them
+    url = job_environment.database_url  # its tables are as the service needs them
     with open_database(
         url, connections_max=2, migrate=False, silence_s_max=SILENCE_S_MAX
     ) as database:
@@ -90,15 +90,15 @@ def main(arguments: list[str]) -> int:
                 return JobStore(database).get(job_id)
             return None
 
-        row = patiently(begin)
+        row = retry_while_database_is_away(begin)
         if row is None:
             log.warning("attempt %d of job %s is not the one that counts", attempt, job_id)
             return NOT_OURS
         log.info("job %s, attempt %d, process %d", job_id, attempt, pid)
-        return _attempt(database, row, attempt, surroundings)
+        return _attempt(database, row, attempt, job_environment)
 
 
-def _attempt(database: Database, row: JobRow, attempt: int, surroundings: Surroundings) -> int:
+def _attempt(database: Database, row: JobRow, attempt: int, job_environment: JobEnvironment) -> int:
     with StopFlag() as stop:
         reporter = Reporter(database, row.job_id, attempt, stop, _lost)
         if row.stop_asked_at is not None:  # before the process that was asked could do so
@@ -107,7 +107,7 @@ def _attempt(database: Database, row: JobRow, attempt: int, surroundings: Surrou
         result: dict[str, Any] | None = None
         ended_with: Exception | None = None
         try:
-            result = _do(database, row, attempt, surroundings, reporter, stop)
+            result = _do(database, row, attempt, job_environment, reporter, stop)
         except SQLAlchemyError as error:  # ten minutes were not enough
             log.error("the job is left for another process to go on with: %s", error)
             return NOT_TOLD
@@ -118,7 +118,7 @@ def _attempt(database: Database, row: JobRow, attempt: int, surroundings: Surrou
         for stream in (sys.stderr, sys.stdout):
             with contextlib.suppress(OSError):  # a log on a full disk takes no job along
                 stream.flush()
-        reporter.note_log(told_tail(log_path(surroundings.state_dir, row.job_id, attempt)))
+        reporter.note_log(told_tail(log_path(job_environment.state_dir, row.job_id, attempt)))
         return 0 if reporter.end(ending) else NOT_TOLD
 
 
@@ -126,35 +126,39 @@ def _do(
     database: Database,
     row: JobRow,
     attempt: int,
-    surroundings: Surroundings,
+    job_environment: JobEnvironment,
     reporter: Reporter,
     stop: StopFlag,
 ) -> dict[str, Any]:
     """The report of the job, in JSON types."""
-    job = Doing.of(row, surroundings.options(), reporter, stop)
-    _refuse_elsewhere(job, surroundings)
+    job = JobAttempt.of(row, job_environment.options(), reporter, stop)
+    _refuse_elsewhere(job, job_environment)
     if row.kind == "plan":
         return _shortened(job.plan().to_dict())
     if row.claims is None:
         claims = claims_of_keymap(job)
-        if not patiently(lambda: claim_outputs(database, row.job_id, attempt, claims)):
+        if not retry_while_database_is_away(
+            lambda: claim_outputs(database, row.job_id, attempt, claims)
+        ):
             raise JobConflictError(f"attempt {attempt} of job {row.job_id} is not the last one")
     result = job.run().to_dict()
     if row.after_commit is not None:
-        warnings = patiently(lambda: run_after_commit(database, row.job_id, job.open_bucket))
+        warnings = retry_while_database_is_away(
+            lambda: run_after_commit(database, row.job_id, job.open_bucket)
+        )
         for warning in warnings:
             reporter(warning)
     return result
 
 
-def _refuse_elsewhere(job: Doing, surroundings: Surroundings) -> None:
+def _refuse_elsewhere(job: JobAttempt, job_environment: JobEnvironment) -> None:
     """``ForbiddenError`` if the buckets of the spec are not here what was allowed where the job was
     taken in: this replica has another root, or a link leads elsewhere by now."""
     for ref, allowed in (
         (job.spec.input_bck, job.row.input_uri),
         (job.spec.output_bck, job.row.output_uri),
     ):
-        place = place_of(ref, surroundings.root)
+        place = place_of(ref, job_environment.root)
         if place != allowed:
             raise ForbiddenError(
                 f"the job was submitted for {allowed}, but here its spec leads to {place}",

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsort.runtime.machine import Holder, Machine
-from dsort.service.hosting.environment import Surroundings, interpreter
+from dsort.service.hosting.environment import JobEnvironment, interpreter
 from dsort.service.jobs.rows import JobRow
 from dsort.tracebacks import without_tracebacks
 
@@ -29,7 +29,7 @@ __all__ = [
     "LEFT_ALONE",
     "SILENT_S_MAX",
     "TAIL_BYTES",
-    "Death",
+    "ExitReason",
     "Host",
     "JobProcess",
     "Watch",
@@ -178,15 +178,15 @@ class JobProcess:
     popen: subprocess.Popen[bytes]
 
     @classmethod
-    def begin(cls, row: JobRow, surroundings: Surroundings, host: Host) -> JobProcess:
+    def begin(cls, row: JobRow, job_environment: JobEnvironment, host: Host) -> JobProcess:
         """Have a process of its own do the attempt that ``row`` is in. ``OSError``."""
-        path = log_path(surroundings.state_dir, row.job_id, row.attempt)
+        path = log_path(job_environment.state_dir, row.job_id, row.attempt)
         path.parent.mkdir(parents=True, exist_ok=True)
         kills = oom_kills()
         with open(path, "ab", opener=_for_us_only) as log:
             popen = subprocess.Popen(
                 [*interpreter(), MODULE, row.job_id, str(row.attempt)],
-                env=surroundings.to_environment(),
+                env=job_environment.to_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -222,7 +222,7 @@ more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class ExitReason:
     """``died``: whether it counts against the job. ``ours``: it was this replica's to run.
     ``out_of_memory``: the kernel has probably killed the process because memory ran out."""
 
@@ -255,7 +255,7 @@ class Watch:
         """Forget all attempts but these."""
         self._seen = {key: seen for key, seen in self._seen.items() if key in running}
 
-    def death(self, row: JobRow) -> Death | None:
+    def death(self, row: JobRow) -> ExitReason | None:
         """Of an attempt that this process has not begun itself; None while it may be alive."""
         if row.host != self._host.name:
             silent_s = self._unchanged_s(row, row.heartbeat_at)
@@ -264,19 +264,19 @@ class Watch:
             machine = (row.host or "").partition("/")[0]
             reason = f"{machine} has not been heard of for {silent_s:.0f} s"
             # Where there was no process, the job cannot have killed it.
-            return Death(reason, died=row.pid is not None, ours=False)
+            return ExitReason(reason, died=row.pid is not None, ours=False)
         ours = row.replica == self._replica
         if row.pid is None:
             if ours:  # from before this service was started: there may be none
-                return Death("the service ended before its process was there", died=False)
+                return ExitReason("the service ended before its process was there", died=False)
             late = self._unchanged_s(row, row.heartbeat_at) >= BEGIN_S_MAX
-            return Death("its process never began", died=False, ours=False) if late else None
+            return ExitReason("its process never began", died=False, ours=False) if late else None
         if self._host.is_alive(row.pid, row.pid_started):
             self._seen.pop((row.job_id, row.attempt), None)
             return None
         if not ours and self._unchanged_s(row, "gone") < NEIGHBOUR_S:
             return None
-        return Death(f"its process {row.pid} is gone", ours=ours)
+        return ExitReason(f"its process {row.pid} is gone", ours=ours)
 
     def _unchanged_s(self, row: JobRow, sign: object) -> float:
         """For how long nothing but ``sign`` has been seen of an attempt."""
@@ -287,12 +287,12 @@ class Watch:
         return now_s - known[1]
 
 
-def how_it_died(process: JobProcess, code: int) -> Death:
+def how_it_died(process: JobProcess, code: int) -> ExitReason:
     """The end of a process that this service has begun, which left its job unfinished."""
     if code == LEFT_ALONE:
-        return Death(f"its process {process.pid} was told to end", died=False)
+        return ExitReason(f"its process {process.pid} was told to end", died=False)
     if code >= 0:
-        return Death(f"its process {process.pid} ended with code {code}")
+        return ExitReason(f"its process {process.pid} ended with code {code}")
     try:
         name = signal.Signals(-code).name
     except ValueError:
@@ -300,5 +300,5 @@ def how_it_died(process: JobProcess, code: int) -> Death:
     reason = f"its process {process.pid} was killed by {name}"
     kills = oom_kills()
     if -code == signal.SIGKILL and kills is not None and kills > (process.oom_kills or 0):
-        return Death(f"{reason}, probably because memory ran out", out_of_memory=True)
-    return Death(reason)
+        return ExitReason(f"{reason}, probably because memory ran out", out_of_memory=True)
+    return ExitReason(reason)

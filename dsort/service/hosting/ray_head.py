@@ -35,7 +35,7 @@ from dsort.runtime.ray.directory import (
     remove_ray_directory,
 )
 from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
-from dsort.service.hosting.environment import Surroundings, interpreter
+from dsort.service.hosting.environment import JobEnvironment, interpreter
 from dsort.service.hosting.process import Host, tail
 
 __all__ = ["OwnRay", "RayHead"]
@@ -157,7 +157,7 @@ class OwnRay:
 
     def _launch(self, directory: Path, token: str, port: int) -> subprocess.Popen[bytes]:
         # Of our own environment Ray's variables are about another Ray.
-        ours = Surroundings.path_environment()
+        ours = JobEnvironment.path_environment()
         environment = {name: text for name, text in ours.items() if not name.startswith("RAY_")}
         environment |= {
             "RAY_AUTH_MODE": "token",

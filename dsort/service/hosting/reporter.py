@@ -23,7 +23,7 @@ from dsort.service.database.engine import Database
 from dsort.service.jobs.queue import Ending, NewEvent, Told, finish, record, thin_progress
 from dsort.stopping import StopFlag
 
-__all__ = ["DATABASE_AWAY", "Reporter", "patiently", "progress_told"]
+__all__ = ["DATABASE_AWAY", "Reporter", "progress_told", "retry_while_database_is_away"]
 
 Answer = TypeVar("Answer")
 
@@ -114,7 +114,7 @@ class Reporter(Closing):
         """Tell the rest, and how the job ended. False: the job is not ours any more."""
         self.close()
         told, ended_at = self._take(), self._clock()
-        return patiently(
+        return retry_while_database_is_away(
             lambda: finish(
                 self._database, self._job_id, self._attempt, ending, now_s=ended_at, told=told
             )
@@ -220,7 +220,7 @@ class _Rate:
         return round((after - before) / (until_s - since_s), 1)
 
 
-def patiently(transaction: Callable[[], Answer]) -> Answer:
+def retry_while_database_is_away(transaction: Callable[[], Answer]) -> Answer:
     """What ``transaction`` gives, tried again for ten minutes while the database is away."""
     pauses, deadline_s = _pauses(), time.monotonic() + AWAY_SECONDS_MAX
     while True:

@@ -1,1 +1,5 @@
-"""Jobs of the service as rows: what was asked, how far it is, how it ended."""
+"""Jobs as rows: submitted, queued, claimed by a replica, told of, ended, removed.
+
+In: checked specs, and reports of job processes. Out: rows of jobs, and which job runs next. Each
+change is one short transaction that names the attempt it speaks for.
+"""

@@ -24,23 +24,23 @@ from sqlalchemy.exc import IntegrityError
 
 from dsort.errors import ConflictError, NotFoundError, TooManyRequestsError
 from dsort.job.setup import new_job_id
-from dsort.service.database.engine import Database, Together
+from dsort.service.database.engine import Database, GroupCommit
 from dsort.service.database.tables import events, jobs, labels, schedules
 from dsort.service.jobs.rows import ENDED, EventRow, JobRow, NewJob
 from dsort.service.jobs.turns import queue_places
 
 __all__ = [
-    "Beside",
     "JobFilter",
     "JobPageOf",
     "JobStore",
+    "OnInsert",
     "add_event",
     "insert_job",
     "job_rows",
     "spec_hooks",
 ]
 
-Beside = Callable[[Connection, NewJob], None]
+OnInsert = Callable[[Connection, NewJob], None]
 EVENTS_PAGE = 500
 POSITIONS_MAX = 1000
 QUEUE_FULL_RETRY_S = 30.0
@@ -138,7 +138,7 @@ class JobStore:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
-        self._together = Together(database)
+        self._together = GroupCommit(database)
         self._max_queued = max_queued_per_owner
         self._clock = clock
 
@@ -147,13 +147,13 @@ class JobStore:
         new: NewJob,
         *,
         before: Callable[[Connection], None] | None = None,
-        beside: Beside | None = None,
+        on_insert: OnInsert | None = None,
     ) -> tuple[JobRow, bool]:
         """Take a job in: (its row, whether it is new). With an idempotency key that is known, the
         job that was made with it, and False; ``ConflictError`` if that one was asked otherwise.
 
         ``before`` looks for what speaks against the job, and raises then: that may take long, so it
-        is not part of the transaction. ``beside`` is, and writes what belongs to the job.
+        is not part of the transaction. ``on_insert`` is, and writes what belongs to the job.
         ``TooManyRequestsError``: the owner has as many jobs in the queue as anyone may have.
         """
         for left in reversed(range(TRIES_MAX)):
@@ -164,7 +164,9 @@ class JobStore:
                 with self._database.reading() as connection:
                     before(connection)
             try:
-                return self._together.run(partial(self._take_in, new=new, beside=beside)), True
+                return self._together.run(
+                    partial(self._take_in, new=new, on_insert=on_insert)
+                ), True
             except IntegrityError:
                 # The same key at the same moment, or an id that was drawn twice in one second.
                 if not left:
@@ -172,10 +174,12 @@ class JobStore:
                 new = replace(new, job_id=new_job_id())
         raise AssertionError("the last try returns or raises")
 
-    def _take_in(self, connection: Connection, *, new: NewJob, beside: Beside | None) -> JobRow:
+    def _take_in(
+        self, connection: Connection, *, new: NewJob, on_insert: OnInsert | None
+    ) -> JobRow:
         self._refuse_many(connection, new.owner)
-        if beside is not None:
-            beside(connection, new)
+        if on_insert is not None:
+            on_insert(connection, new)
         return insert_job(connection, new, now_s=self._clock())
 
     def _known(self, new: NewJob) -> JobRow | None:

@@ -18,7 +18,7 @@ from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs
 from dsort.service.jobs.queue import conflict_of
 from dsort.service.jobs.rows import JobRow, NewJob
-from dsort.service.jobs.store import Beside, JobStore
+from dsort.service.jobs.store import JobStore, OnInsert
 from dsort.service.security.guard import (
     SpecPlaces,
     bounded_problems,
@@ -117,11 +117,11 @@ class Submitter:
         )
 
     def submit(
-        self, body: bytes, identity: Identity, asked: Asked, beside: Beside | None = None
+        self, body: bytes, identity: Identity, asked: Asked, on_insert: OnInsert | None = None
     ) -> tuple[JobRow, bool]:
         """A request's spec into the queue: (the job, whether it is new)."""
         return self.take_in(
-            self._parsed(parse_text(body)).spec, identity, asked, digest_of(body, asked), beside
+            self._parsed(parse_text(body)).spec, identity, asked, digest_of(body, asked), on_insert
         )
 
     def take_in(
@@ -130,17 +130,17 @@ class Submitter:
         identity: Identity,
         asked: Asked,
         body_digest: str | None = None,
-        beside: Beside | None = None,
+        on_insert: OnInsert | None = None,
     ) -> tuple[JobRow, bool]:
         """A spec into the queue. ``ForbiddenError`` if its buckets are not for this identity,
-        ``ConflictError`` if a running job writes what it would write. ``beside`` writes what goes
-        with a new job into the same transaction."""
+        ``ConflictError`` if a running job writes what it would write. ``on_insert`` writes what
+        goes with a new job, in the same transaction."""
         new = self.prepare(spec, identity.name, asked)
         allow(identity, new)
         if asked.idempotency_key is not None:
             new = replace(new, body_digest=body_digest)
         return self._store.submit(
-            new, before=lambda connection: refuse_overlap(connection, new), beside=beside
+            new, before=lambda connection: refuse_overlap(connection, new), on_insert=on_insert
         )
 
 
