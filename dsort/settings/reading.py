@@ -2,6 +2,10 @@
 
 One table of fields says what may be set and how it is read, for both. Values that might be secrets
 are refused by their names, and never repeated.
+
+Our own, not pydantic-settings: that takes 0.19 s of processor time to import, twice as long as all
+that a command like ``dsort ls`` does before it, and its errors name neither the file of a wrong
+value nor the name that was probably meant.
 """
 
 from __future__ import annotations

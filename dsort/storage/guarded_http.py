@@ -59,6 +59,10 @@ def web_opener(
 class _GuardedConnection(http.client.HTTPConnection):
     """Connects to what the policy allows, and to nothing else."""
 
+    # On the standard library: to judge the address of the socket itself, urllib3 and httpx have
+    # only private methods to override (``_new_conn``), which a new version may stop calling. That
+    # would open the guard without a word; ``connect`` is public.
+
     scheme = "http"
 
     def __init__(

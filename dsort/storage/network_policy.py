@@ -21,6 +21,9 @@ _OURS: Final = ("loopback", "private", "shared")
 """Kinds of addresses that an operator can allow. The others are nobody's to reach: there are the
 metadata of cloud machines, and what has no single server behind it."""
 
+# ``is_global`` alone is not enough: an operator may allow some kinds and never the others, the
+# metadata servers of clouds have public-looking addresses, and it calls an address global that
+# only carries a private IPv4 one. What the table does not list is left to it.
 _KINDS: Final = tuple(
     (ip_network(network), kind)
     for network, kind in (
@@ -72,13 +75,13 @@ def address_kind(text: str) -> str:
         if address.version == network.version and address in network:
             return kind
     if isinstance(address, IPv4Address):
-        return ""
+        return "" if address.is_global else "reserved"
     embedded = [*_embedded(address)]
     kinds = [kind for kind in (address_kind(str(each)) for each in embedded) if kind]
     if kinds:
         return kinds[0]
-    known = bool(embedded) and address not in _GLOBAL_IPV6
-    return "" if known or address in _GLOBAL_IPV6 else "reserved"
+    public = bool(embedded) or (address in _GLOBAL_IPV6 and address.is_global)
+    return "" if public else "reserved"
 
 
 def _embedded(address: IPv6Address) -> Iterator[IPv4Address]:
