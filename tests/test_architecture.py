@@ -122,7 +122,8 @@ IMPURE_METHODS = {"fromfile", "memmap", "now", "tofile", "today", "utcnow"}
 
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md")
 PATH = re.compile(
-    r"(?<![\w./<>-])(?:(?:benchmarks|cluster|docs|dsort|specs|tests)/[\w./-]*|[\w./-]+/[\w-]+\.py\b)"
+    r"(?<![\w./<>-])"
+    r"(?:(?:benchmarks|cluster|docs|dsort|specs|tests)/[\w./-]*|[\w./-]+/[\w-]+\.py\b)"
 )
 """A file or folder of the repository in such a page: from the root, so that it can be looked up."""
 
