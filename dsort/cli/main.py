@@ -93,7 +93,7 @@ _VERBS: Sequence[tuple[str, Callable[..., None], str]] = (
     ("schema", schema.schema, "Print the JSON Schema of a job spec."),
     ("show", show.show, "Show what a job did, or does."),
     ("report", report.report, "Write a job's page as one HTML file."),
-    ("resume", resume.resume, "Go on with a job that died."),
+    ("resume", resume.resume, "Resume a job that died."),
     ("stop", stop.stop, "Stop a running job."),
     ("gc", gc.gc, "List and remove what dead jobs left in a bucket."),
     ("verify", verify_verb.verify, "Check a job's result against its inputs."),
@@ -103,14 +103,14 @@ _VERBS: Sequence[tuple[str, Callable[..., None], str]] = (
     ("serve", serve.serve, "Run the job service."),
     ("wait", wait.wait, "Wait for jobs of a service."),
     ("log", log.log, "Print the log of a service's job."),
-    ("rm", rm.rm, "Have a service forget jobs that are over."),
+    ("rm", rm.rm, "Remove jobs that are over from a service's history."),
 )
 _SCHEDULE_VERBS: Sequence[tuple[str, Callable[..., None], str]] = (
     ("add", schedule.add, "Add a schedule."),
     ("ls", schedule.ls, "List schedules."),
     ("show", schedule.show, "Show a schedule and what came of it."),
     ("pause", schedule.pause, "Let a schedule rest."),
-    ("resume", schedule.resume, "Go on with a schedule that rests."),
+    ("resume", schedule.resume, "Resume a schedule that is paused."),
     ("run", schedule.run, "Submit its job now."),
     ("rm", schedule.rm, "Remove a schedule."),
 )
@@ -141,7 +141,7 @@ def _add_group(
 
 
 _add(app, _VERBS)
-_add_group("schedule", "Jobs that a service submits by the clock.", _SCHEDULE_VERBS)
+_add_group("schedule", "Jobs that a service submits at set times.", _SCHEDULE_VERBS)
 _add_group("token", "Who may use a service: tokens.", _TOKEN_VERBS)
 
 
@@ -153,11 +153,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.excepthook = exits.report_bug
         if is_for_ray(argv):
-            return _told(argv, lambda: run_overseen(lambda: _told(argv, lambda: _run(argv))))
-    return _told(argv, lambda: _run(argv))
+            return _reported(
+                argv, lambda: run_overseen(lambda: _reported(argv, lambda: _run(argv)))
+            )
+    return _reported(argv, lambda: _run(argv))
 
 
-def _told(argv: Sequence[str], work: Callable[[], int]) -> int:
+def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
     """Run ``work``, print what it raises, and return the exit code."""
     output.prepare_streams()
     # An error may come before options are parsed, so these two are looked up in argv.

@@ -37,12 +37,12 @@ def run_overseen(work: Callable[[], int]) -> int:
     """Run ``work`` in a child, and return its exit code. Requests to stop are passed on to the
     child, and it ends when this process ends. ``WorkerLostError`` if Ray ended it."""
     parent = os.getpid()
-    ends, told = os.pipe()
+    read_end, report_end = os.pipe()
     # Signals stay pending from now on, so that none is lost and the child gets each once.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
     child = os.fork()
     if child == 0:
-        os.close(ends)
+        os.close(read_end)
         os.setpgid(0, 0)
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # it may write to the terminal all the same
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -52,11 +52,11 @@ def run_overseen(work: Callable[[], int]) -> int:
         try:
             return work()
         finally:
-            os.write(told, IN_ORDER)
-    os.close(told)
+            os.write(report_end, IN_ORDER)
+    os.close(report_end)
     status = _wait(child)
-    in_order = os.read(ends, 1) == IN_ORDER
-    os.close(ends)
+    in_order = os.read(read_end, 1) == IN_ORDER
+    os.close(read_end)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     code = os.waitstatus_to_exitcode(status)
     if in_order and code >= 0:

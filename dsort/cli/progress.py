@@ -98,7 +98,7 @@ class PlainReporter(Reporter):
         super().__init__(stream)
         self._clock = clock
         self._phase = ""
-        self._told_at = 0.0
+        self._shown_at = 0.0
 
     def show(self, event: Event) -> None:
         super().show(event)
@@ -113,10 +113,10 @@ class PlainReporter(Reporter):
     def _show_progress(self, event: Progress) -> None:
         now = self._clock()
         if event.phase != self._phase:
-            self._phase, self._told_at = event.phase, now
+            self._phase, self._shown_at = event.phase, now
             self.line(f"{event.phase}: {begin_text(event)}")
-        elif now - self._told_at >= PLAIN_INTERVAL_S:
-            self._told_at = now
+        elif now - self._shown_at >= PLAIN_INTERVAL_S:
+            self._shown_at = now
             self.line(f"{event.phase}: {progress_text(event)}")
 
 
@@ -128,14 +128,14 @@ class JsonReporter(Reporter):
         super().__init__(stream)
         self._clock = clock
         self._phase = ""
-        self._told_at = 0.0
+        self._shown_at = 0.0
 
     def show(self, event: Event) -> None:
         if isinstance(event, Progress):
             now = self._clock()
-            if event.phase == self._phase and now - self._told_at < JSON_INTERVAL_S:
+            if event.phase == self._phase and now - self._shown_at < JSON_INTERVAL_S:
                 return
-            self._phase, self._told_at = event.phase, now
+            self._phase, self._shown_at = event.phase, now
         self.line(json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}))
 
 

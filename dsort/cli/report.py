@@ -70,13 +70,13 @@ def _page(found: FoundJob) -> dict[str, Any]:
         )
     where = f"{found.document} in bucket {found.bucket.uri}"
     try:
-        told = json.loads(found.read())
+        document = json.loads(found.read())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is no JSON document: {error}") from error
     uri = found.bucket.uri if found.in_place else ""
     try:
         make = page_of_manifest if found.finished else page_of_report
-        return make(told, output_uri=uri)
+        return make(document, output_uri=uri)
     except InputError as error:
         raise InputError(f"{where}: {error.message}") from error
 

@@ -30,8 +30,8 @@ def resume(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Go on with a job that died, from what its journal says is done. What it makes is decided:
-    only how it runs may change. With a service: put it back into the queue, and print its id.
+    """Resume a job that died, from what its journal says is done. Its result is decided: only how
+    it runs may change. With a service: put it back into the queue, and print its id.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``dsort schedule``: jobs that a service submits by the clock."""
+"""``dsort schedule``: jobs that a service submits at set times."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def _next_due(schedule: Schedule) -> str:
 
 
 def _local(schedule: Schedule, at: datetime | None) -> str:
-    """A moment by the clock of the schedule's time zone."""
+    """A moment in the time zone of the schedule."""
     if at is None:
         return ""
     try:

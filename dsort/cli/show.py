@@ -451,8 +451,8 @@ def _figures(report: JobReport | PlanReport | None) -> list[tuple[str, str]]:
 
 
 def _mixing(view: Mapping[str, Any]) -> str:
-    told = (view.get("result") or {}).get("mixing")
-    return summary.mixing(view["spec"], told) if told else ""
+    counts = (view.get("result") or {}).get("mixing")
+    return summary.mixing(view["spec"], counts) if counts else ""
 
 
 def _now(job: Job) -> str:
@@ -498,6 +498,6 @@ def _shards(client: DsortClient, job: Job, show_all: bool) -> str:
     try:
         manifest: Mapping[str, Any] = client.manifest(job.job_id)
     except (NotFoundError, StorageError) as error:
-        output.warn(f"its output shards cannot be told: {error.message}")
+        output.warn(f"its output shards cannot be listed: {error.message}")
         return ""
     return shards_text(manifest["outputs"], show_all)

@@ -19,8 +19,8 @@ __all__ = ["stop"]
 
 STOP_SECONDS_MAX = 60.0
 
-Told = tuple[str, str, str]
-"""A job's id, its state, and that in words."""
+StopResult = tuple[str, str, str]
+"""A job's id, its state, and the state in words."""
 
 
 @options.grouped
@@ -43,13 +43,13 @@ def stop(
         with connected(context) as client:
             found = found_jobs(client, jobs)
             asked = [job if job.ended else client.stop(job.job_id, reason=reason) for job in found]
-            told = [_stopped_there(client, *each) for each in zip(found, asked, strict=True)]
+            results = [_stopped_there(client, *each) for each in zip(found, asked, strict=True)]
     else:
-        told = [_stopped_here(find_job(job, bucket=bucket, root=root)) for job in jobs]
-    _tell(told, as_json=as_json)
+        results = [_stopped_here(find_job(job, bucket=bucket, root=root)) for job in jobs]
+    _write(results, as_json=as_json)
 
 
-def _stopped_here(found: FoundJob) -> Told:
+def _stopped_here(found: FoundJob) -> StopResult:
     from dsort.job.layout import manifest_name
     from dsort.job.lease import stop_job
 
@@ -65,7 +65,7 @@ def _stopped_here(found: FoundJob) -> Told:
     return found.job_id, "finished", "has finished meanwhile"
 
 
-def _stopped_there(client: DsortClient, before: Job, asked: Job) -> Told:
+def _stopped_there(client: DsortClient, before: Job, asked: Job) -> StopResult:
     from dsort.client import WaitTimeoutError
 
     if before.ended:
@@ -81,14 +81,14 @@ def _stopped_there(client: DsortClient, before: Job, asked: Job) -> Told:
 def _still_runs(job_id: str) -> JobConflictError:
     return JobConflictError(
         f"job {job_id} was asked to stop, but it still runs",
-        hint=f"`dsort show {job_id}` tells where",
+        hint=f"`dsort show {job_id}` says where",
     )
 
 
-def _tell(told: Sequence[Told], *, as_json: bool) -> None:
+def _write(results: Sequence[StopResult], *, as_json: bool) -> None:
     if as_json:
-        documents = [{"job_id": job_id, "state": state} for job_id, state, _ in told]
+        documents = [{"job_id": job_id, "state": state} for job_id, state, _ in results]
         output.write_json(documents[0] if len(documents) == 1 else documents)
     else:
-        for job_id, _, words in told:
+        for job_id, _, words in results:
             output.write(f"job {job_id} {words}")

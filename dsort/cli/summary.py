@@ -55,9 +55,9 @@ def job_lines(report: JobReport) -> list[tuple[str, str]]:
     ]
 
 
-def mixing(spec: Mapping[str, Any], told: Mapping[str, Any] | None) -> str:
+def mixing(spec: Mapping[str, Any], counts: Mapping[str, Any] | None) -> str:
     """Whether the records were mixed evenly. Only a shuffle is expected to be even."""
-    return mixing_line(told) if told and is_random(spec["algorithm"]["kind"]) else ""
+    return mixing_line(counts) if counts and is_random(spec["algorithm"]["kind"]) else ""
 
 
 def plan(report: PlanReport, *, show_all: bool) -> str:
@@ -127,7 +127,7 @@ def reaction_lines(reactions: Iterable[ReactionCount]) -> Iterable[tuple[str, st
 
 
 def _warnings(warnings: Sequence[str]) -> str:
-    return f"{len(warnings):,}, told above" if warnings else ""
+    return f"{len(warnings):,}, shown above" if warnings else ""
 
 
 def planned_shards(report: PlanReport, show_all: bool) -> str:

@@ -98,8 +98,8 @@ def page_of_report(
         shards = _shards(planned)
         shards["total"] = shards["total"] or report.get("output_shards", 0)
         if warnings is None:
-            told = [{"kind": "warning", "text": text} for text in report["warnings"]]
-            warnings = told or _reactions(report["reactions"])
+            texts = [{"kind": "warning", "text": text} for text in report["warnings"]]
+            warnings = texts or _reactions(report["reactions"])
         return {
             "title": _title(view),
             "job": dict(view),
@@ -166,7 +166,7 @@ def _embedded(page: Mapping[str, Any]) -> str:
     try:
         text = json.dumps(page, separators=(",", ":"), allow_nan=False)
     except ValueError as error:  # a manifest that somebody has edited
-        raise InputError(f"what is told of the job cannot be shown: {error}") from error
+        raise InputError(f"the values of the job cannot be shown: {error}") from error
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
@@ -283,8 +283,8 @@ def _view_of_report(report: Mapping[str, Any], output_uri: str) -> dict[str, Any
     spec = report.get("resume", {}).get("accepted", {}).get("spec")
     is_plan, error = "shards" in report, report.get("error")
     problem = {"title": "Aborted", "detail": error, "hint": ""}
-    told = {key: report[key] for key in report if key not in ("resume", "timeline", "mixing")}
-    told.pop("shards", None)
+    result = {key: report[key] for key in report if key not in ("resume", "timeline", "mixing")}
+    result.pop("shards", None)
     return _view(
         job_id=report["job_id"],
         kind="plan" if is_plan else "run",
@@ -295,7 +295,7 @@ def _view_of_report(report: Mapping[str, Any], output_uri: str) -> dict[str, Any
         error=problem if error else None,
         warning_count=len(report["warnings"]),
         spec=spec,
-        result=told,
+        result=result,
     )
 
 
@@ -344,13 +344,13 @@ def _reactions(reactions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _mixing(told: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _mixing(mixing: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Add ``before``, which is not stored because it follows from the counts."""
-    if told is None:
+    if mixing is None:
         return None
-    counts = np.array(told["counts"], np.int64)
+    counts = np.array(mixing["counts"], np.int64)
     before = counts_in_input_order(counts.sum(axis=1), counts.sum(axis=0))
-    return {**told, "before": before.tolist()}
+    return {**mixing, "before": before.tolist()}
 
 
 def _timeline(samples: Iterable[Mapping[str, Any]]) -> list[list[Any]]:

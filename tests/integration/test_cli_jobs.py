@@ -274,7 +274,7 @@ def test_the_summary_fits_and_names_what_was_met(
         "how        map, 2 workers",
         "seed       7",
         "reactions  5 missing_shards: a.tar, b.tar, c.tar, ...",
-        "warnings   1, told above",
+        "warnings   1, shown above",
     ]
 
 
