@@ -56,14 +56,14 @@ Listener = Callable[[Event], None]
 def load_spec(source: str | Path | Mapping[str, Any]) -> JobSpec:
     """The spec in a file (JSON or YAML), in a text (likewise), or in a mapping.
 
-    Older names and fields without effect are told as ``UserWarning``. ``SpecError`` lists every
+    Older names and fields without effect give a ``UserWarning``. ``SpecError`` lists every
     problem of the spec.
     """
     return _spec(source, default_options())
 
 
 def _spec(source: object, options: RunOptions) -> JobSpec:
-    """``source`` as a spec; warnings are told to whoever called the function that called this."""
+    """``source`` as a spec. Warnings name the line that called the caller of this function."""
     if isinstance(source, JobSpec):
         return source
     if not isinstance(source, (Mapping, str, Path)):

@@ -31,9 +31,9 @@ __all__ = [
     "is_remote",
     "need",
     "submit",
-    "tell_end",
-    "tell_report",
     "watch",
+    "write_report",
+    "write_result",
 ]
 
 
@@ -176,7 +176,7 @@ def follow(
         place = f", number {job.queue_position}" if job.queue_position else ""
         output.inform(f"job {job.job_id}: {job.words} at {client.url}{place}")
     ended = watch(context, client, job.job_id, progress=progress)
-    tell_end(ended, as_json=as_json, show_all=show_all)
+    write_result(ended, as_json=as_json, show_all=show_all)
 
 
 def watch(
@@ -215,7 +215,7 @@ def _show(reporter: Reporter, event: JobEvent) -> None:
             reporter.line(f"job {value.job_id}: taken up again (attempt {value.attempt})")
 
 
-def tell_end(job: Job, *, as_json: bool, show_all: bool = False) -> None:
+def write_result(job: Job, *, as_json: bool, show_all: bool = False) -> None:
     """Put the result of a job on stdout, in the same form as the verb that runs a job here. Raises
     the job's error."""
     job.raise_if_failed()
@@ -223,10 +223,10 @@ def tell_end(job: Job, *, as_json: bool, show_all: bool = False) -> None:
     if report is None:
         output.write(f"job {job.job_id} {job.words}")
     else:
-        tell_report(report, as_json=as_json, show_all=show_all)
+        write_report(report, as_json=as_json, show_all=show_all)
 
 
-def tell_report(report: JobReport | PlanReport, *, as_json: bool, show_all: bool = False) -> None:
+def write_report(report: JobReport | PlanReport, *, as_json: bool, show_all: bool = False) -> None:
     """Put on stdout what a job did, here or at a service, or what it would do."""
     if as_json:
         output.write_json(report.to_dict())

@@ -9,7 +9,7 @@ import typer
 from dsort.cli import options, output
 from dsort.cli.find import FoundJob, find_job, scratch_bases
 from dsort.cli.progress import make_reporter
-from dsort.cli.remote import connected, follow, found_jobs, is_remote, tell_report
+from dsort.cli.remote import connected, follow, found_jobs, is_remote, write_report
 from dsort.cli.run import run_options, stoppable
 from dsort.cli.show import show_finished
 
@@ -58,7 +58,7 @@ def resume(
         report = api.resume(
             found.job_id, found.bucket_uri, options=as_given, on_event=reporter, stop=stop
         )
-    tell_report(report, as_json=as_json)
+    write_report(report, as_json=as_json)
 
 
 def _tidy(found: FoundJob, scratch: Path | None) -> None:

@@ -9,7 +9,7 @@ import typer
 from dsort.cli import options
 from dsort.cli.plan import show_plan
 from dsort.cli.progress import make_reporter
-from dsort.cli.remote import Submission, is_remote, submit, tell_report
+from dsort.cli.remote import Submission, is_remote, submit, write_report
 from dsort.cli.run import read_fields, read_spec, run_options, show_spec, stoppable
 
 __all__ = ["start"]
@@ -66,4 +66,4 @@ def start(
 
         with stoppable() as stop:
             report = api.run(job, options=as_given, on_event=reporter, stop=stop)
-    tell_report(report, as_json=as_json)
+    write_report(report, as_json=as_json)

@@ -9,7 +9,7 @@ import typer
 
 from dsort.cli import exits, options, output
 from dsort.cli.options import span_s
-from dsort.cli.remote import connected, found_jobs, tell_end, watch
+from dsort.cli.remote import connected, found_jobs, watch, write_result
 from dsort.errors import DsortError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def wait(
                 else watch(context, client, job.job_id, progress=progress, timeout_s=left_s)
             )
     if len(ended) == 1:
-        tell_end(ended[0], as_json=as_json)
+        write_result(ended[0], as_json=as_json)
         return
     errors = [_error(job) for job in ended]
     if as_json:

@@ -68,12 +68,12 @@ class ScheduleView(Model):
     latest: bool | str = Field(default=True, examples=[True])
     on_success: dict[str, str] | None = Field(
         default=None,
-        description="Whom to tell when a job has finished. The whole URL of a webhook is for those "
-        "who may change the schedule.",
+        description="Who is notified when a job has finished. The whole URL of a webhook is for "
+        "those who may change the schedule.",
     )
     on_failure: dict[str, str] | None = Field(
         default=None,
-        description="Whom to tell when a job has failed, or could not be submitted.",
+        description="Who is notified when a job has failed, or could not be submitted.",
         examples=[{"webhook": "https://hooks.example.com/dsort"}],
     )
     priority: int = Field(default=0, examples=[0])

@@ -143,7 +143,7 @@ class JobConfig(Part):
 
 
 class Hook(Part):
-    """Whom to tell how a job ended: a webhook, a command, or both."""
+    """Who is notified how a job ended: a webhook, a command, or both."""
 
     webhook: WebhookUrl | None = Field(
         default=None,

@@ -177,11 +177,11 @@ class ScheduleDefinition(BaseModel):
         "newest. A text is the prefix; true: as much of the outputs' names as all runs share.",
     )
     on_success: Hook | None = Field(
-        default=None, description="Whom to tell when one of its jobs has finished."
+        default=None, description="Who is notified when one of its jobs has finished."
     )
     on_failure: Hook | None = Field(
         default=None,
-        description="Whom to tell when one of its jobs has failed, or could not be submitted.",
+        description="Who is notified when one of its jobs has failed, or could not be submitted.",
     )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
         default=0, description="Of its jobs: higher goes first. Above 0 it is for admins."
