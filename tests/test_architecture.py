@@ -408,6 +408,12 @@ def test_pages_about_the_code_name_what_is_there_in_short_lines() -> None:
     none_of(wrong)
 
 
+def test_the_page_on_the_architecture_lists_the_rooms() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    block = text.partition("## 4. Rooms")[2].split("\n\n")[2]
+    assert [set(line.split()) for line in block.splitlines()] == list(ROOMS)
+
+
 def test_nothing_is_left_open() -> None:
     wrong = [
         f"{named(path)}:{number}: {line.strip()}"
