@@ -1,7 +1,7 @@
 """The coordinator: takes one job from its spec to its manifest, phase by phase.
 
-It asks ``core`` what to do, has the runtime do it, and sees to it that whatever happens, what is
-left behind is either the whole result or nothing but a report.
+Pure modules decide what to do, and the runtime does it. Whatever happens, the coordinator leaves
+either the whole result, or nothing but a report.
 """
 
 from __future__ import annotations

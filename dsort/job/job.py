@@ -181,7 +181,7 @@ class Job:
     attempts, None in a first one. ``resolved``: what was found besides the inputs, for later
     attempts. ``planned_names``: of the output shards, once they are known. ``naming``: what may
     have its name by now, (name, receipt) by token. ``stale``: what is to be removed after the
-    commit, as it was when it was looked for (see ``stale.py``). ``mixing``, ``reactions_file``:
+    commit, as it was when it was looked for (see ``stale_outputs``). ``mixing``, ``reactions_file``:
     once there is a plan. ``input_checksums``: (XXH3, the job that wrote it) by ordinal of the
     input, where content is to be verified.
     """
@@ -243,7 +243,7 @@ class Job:
 
     @property
     def order(self) -> str:
-        """What decides where records go (see ``core.mixing.judge_mixing``)."""
+        """What decides where records go (see ``order.mixing_counts.judge_mixing``)."""
         return "key map" if self.keymap is not None else self.spec.algorithm.kind
 
     def stop_for(self, why: str) -> None:

@@ -197,7 +197,7 @@ class CreatedShards:
 
 @dataclass(frozen=True, slots=True)
 class LineFiles:
-    """Size in bytes by number of the files of lines (see ``reaction_log``) of one stage."""
+    """Size in bytes by number of the files of lines (see ``logs``) of one stage."""
 
     stage: str
 

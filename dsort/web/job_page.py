@@ -8,11 +8,11 @@ from what a service knows of a job that has none of these yet:
 ``job``         the job as the service shows it (JobView, with spec and result); what nobody but a
                 service knows is null
 ``phases``      phase, seconds, shards, records, bytes of each; null where it is not known
-``timeline``    rows of seconds, phase, bytes done, bytes a second (``core.timeline``)
+``timeline``    rows of seconds, phase, bytes done, bytes a second (``job.events``)
 ``inputs``      total (shards) and bytes
 ``shards``      total, and rows of name, records, file_bytes of the first 2000 output shards
 ``warnings``    kind, and text or count and samples
-``mixing``      how records were mixed (``core.mixing``), or null
+``mixing``      how records were mixed (``order.mixing``), or null
 ==============  ===================================================================================
 """
 

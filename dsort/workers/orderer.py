@@ -1,7 +1,7 @@
 """The planning verbs of a worker: find duplicate keys, order a partition, cut it.
 
-All decisions are ``core``'s; this asks nodes for columns, hands them over, and writes what comes
-back.
+``order`` makes all decisions. The orderer asks nodes for columns, passes them to ``order``, and
+writes the result.
 """
 
 from __future__ import annotations

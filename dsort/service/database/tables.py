@@ -1,5 +1,5 @@
 """The tables. Times are seconds since 1970 (UTC, float); JSON values are documents of our own.
-Texts and JSON of any kind can be stored (``texts.py``).
+Texts and JSON of any kind can be stored (``data.total_json``).
 
 One rule holds for all: whoever changes a job's row while it runs names the attempt that it speaks
 for, so that what a process says that has been given up is not heard.

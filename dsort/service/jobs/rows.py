@@ -42,7 +42,7 @@ Shown = TypeVar("Shown", bound=BaseModel)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
     """A job as it is submitted. ``spec``: canonical, with its seed. ``claims``: the names it will
-    write, as ``core.overlap`` has them; None where only its key map knows."""
+    write, as ``naming.overlap`` has them; None where only its key map knows."""
 
     job_id: str
     kind: str  # run | plan

@@ -121,7 +121,7 @@ class JobMaker:
         return new
 
     def _after_commit(self, row: ScheduleRow, values: RunValues, due_s: float) -> dict[str, Any]:
-        """What the job's process does once its result is there; see ``after_commit.py``."""
+        """What the job's process does once its result is there; see ``retention``."""
         definition = row.definition
         pointer = None
         name = pointer_name(definition)

@@ -81,7 +81,7 @@ Opener = Callable[[BucketRef], Bucket]
 @dataclass(frozen=True, slots=True)
 class Result:
     """A job of a schedule that has made something, or may have. ``after_commit``: as
-    ``making.py`` writes it. ``claims``: (bucket URI, template) of all names that it may write."""
+    ``create`` writes it. ``claims``: (bucket URI, template) of all names that it may write."""
 
     number: int
     job_id: str
