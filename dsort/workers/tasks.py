@@ -91,7 +91,8 @@ class ExtractTask:
     """Read one input shard: write its record index and, with ``spill``, its payload, to scratch.
 
     ``stage`` names the index files: ``survey`` (one partition, no payload) or ``index``.
-    ``renames``: a column file with the new keys of this job's records, or "" (see ``scratch.index``).
+    ``renames``: a column file with the new keys of this job's records, or "" (see
+    ``scratch.index``).
     ``xxh3``: of the shard, as the job ``written_by`` has it in its manifest; "" if it is not to be
     checked.
     """
