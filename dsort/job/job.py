@@ -182,8 +182,8 @@ class Job:
     attempts. ``planned_names``: of the output shards, once they are known. ``naming``: what may
     have its name by now, (name, receipt) by token. ``stale``: what is to be removed after the
     commit, as it was when it was looked for (see ``stale_outputs``). ``mixing``,
-    ``reactions_file``: once there is a plan. ``input_checksums``: (XXH3, the job that wrote it) by ordinal of the
-    input, where content is to be verified.
+    ``reactions_file``: once there is a plan. ``input_checksums``: (XXH3, the job that wrote it) by
+    ordinal of the input, where content is to be verified.
     """
 
     job_id: str
