@@ -20,6 +20,7 @@ from dsort.job.lease import decode_lease, encode_lease
 from dsort.options import RunOptions
 from dsort.scratch.directory import Scratch
 from dsort.scratch.logs import read_created_logs
+from dsort.scratch.nodes import NODE_FILE
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.coordinators import Coordinators
@@ -130,10 +131,10 @@ def test_staged_shards_that_are_gone_are_written_again(
 
 LOST = {
     "gone": shutil.rmtree,
-    "of another boot": lambda scratch: (scratch / "home.json").write_text(
-        json.dumps({"home": "0123456789abcdef", "boot_id": "before"})
+    "of another boot": lambda scratch: (scratch / NODE_FILE).write_text(
+        json.dumps({"node": "0123456789abcdef", "boot_id": "before"})
     ),
-    "cut off with the power": lambda scratch: (scratch / "home.json").write_bytes(b""),
+    "cut off with the power": lambda scratch: (scratch / NODE_FILE).write_bytes(b""),
     "half there": lambda scratch: [path.unlink() for path in scratch.glob("index-*[02].col")],
 }
 
