@@ -12,6 +12,7 @@ import typer
 
 from dsort.cli.exits import exit_table
 from dsort.cli.main import app
+from dsort.options import RunOptions
 from dsort.service.api.app import create_app
 from dsort.service.config import ServiceConfig
 from dsort.service.service import Service
@@ -63,7 +64,7 @@ def openapi_document() -> dict[str, Any]:
         place = Path(directory)
         (place / "data").mkdir()
         config = ServiceConfig(
-            root=place / "data",
+            run=RunOptions(root=place / "data"),
             state_dir=place / "state",
             database_url=f"sqlite:///{place}/service.db",
             replica="docs",

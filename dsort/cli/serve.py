@@ -58,8 +58,8 @@ def serve(
     from dsort.service.server import run_service
 
     config = ServiceConfig(
+        run=_of_each_job(run, root),
         **_places(state_dir, database),
-        **_of_run(run_options(run, root=root, overwrite=False)),
         host=host,
         port=port,
         ssl_certfile=ssl_certfile,
@@ -95,6 +95,12 @@ def _places(state_dir: Path | None, database: str | None) -> dict[str, Any]:
     }
 
 
+def _of_each_job(run: options.RunArguments, root: Path | None) -> RunOptions:
+    """How each job is run: under a root that stays the same wherever a link leads later."""
+    found = run_options(run, root=root, overwrite=False)
+    return replace(found, root=found.root.resolve())
+
+
 def _reactions(given: list[str]) -> dict[str, str]:
     """``NAME=VALUE`` texts as fields. ``SpecError`` names all texts that have another form."""
     from dsort.spec.load import parse_spec
@@ -115,21 +121,6 @@ def _reactions(given: list[str]) -> dict[str, str]:
     if problems:
         raise SpecError(problems)
     return reactions
-
-
-def _of_run(run: RunOptions) -> dict[str, Any]:
-    """How each job is run."""
-    return {
-        "root": run.root.resolve(),
-        "runtime": run.runtime,
-        "ray_address": run.ray_address,
-        "memory_max_bytes": run.memory_max_bytes,
-        "bandwidth_max_bytes_per_s": run.bandwidth_max_bytes_per_s,
-        "workers": run.workers,
-        "scratch": run.scratch,
-        "move": run.move,
-        "settings": run.settings,
-    }
 
 
 def _seconds(text: str | None) -> float | None:

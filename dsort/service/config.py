@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dsort.errors import StorageError
-from dsort.settings import Settings
+from dsort.options import RunOptions
 from dsort.storage.network_policy import FetchPolicy
 
 __all__ = [
@@ -34,15 +34,15 @@ REQUESTS_PER_MINUTE_MAX = 60_000
 class ServiceConfig:
     """Everything that the operator of a service decides.
 
-    ``root``: the directory that bare bucket names are under. ``allow``: what jobs may read and
-    write besides it, as patterns of URIs (``s3://team-*``, ``file:///data/*``; ``*`` is any text).
+    ``run``: how each job is run, as for ``dsort start``; its ``root`` is the data root of the
+    service, and ``run.fetch`` and ``run.overwrite`` stay None. ``allow``: what jobs may read and
+    write besides that, as patterns of URIs: ``s3://team-*``, ``file:///data/*``; ``*`` is any text.
     ``ekm_allow_hosts``: hosts that external key maps may be fetched from, as patterns.
     ``webhook_allow_hosts``: the same of webhooks. ``reactions``: fields of ``Config`` for specs
-    that do not have them, as AIStore's cluster configuration has them. ``memory_max_bytes``,
-    ``workers``, ``move``: of each job, as for ``dsort start``. ``scratch``: see ``scratch_dir``.
+    that do not have them, as AIStore's cluster configuration has them.
     """
 
-    root: Path
+    run: RunOptions
     state_dir: Path  # of this replica: logs, the embedded database
     database_url: str
     replica: str  # a name for this replica, the same after a restart
@@ -59,21 +59,13 @@ class ServiceConfig:
     webhook_allow_hosts: tuple[str, ...] = ()
     webhook_allow_private: bool = False
     reactions: Mapping[str, str] = field(default_factory=dict)
-    runtime: str = "local"  # local | ray
-    ray_address: str | None = None  # None = a Ray of the service's own
     jobs_running_max: int = JOBS_RUNNING_MAX  # of this replica
     plans_running_max: int = PLANS_RUNNING_MAX  # of this replica
     running_per_owner_max: int | None = None  # over all replicas
     queued_per_owner_max: int | None = QUEUED_PER_OWNER_MAX
     job_time_max_s: float | None = None  # of a job, from when it was taken from the queue
-    memory_max_bytes: int | None = None
-    bandwidth_max_bytes_per_s: float | None = None
-    workers: int | None = None
-    scratch: Path | None = None
-    move: str = "auto"
     body_bytes_max: int = BODY_BYTES_MAX
     requests_per_minute_max: int = REQUESTS_PER_MINUTE_MAX  # of one token, or one address without
-    settings: Settings = field(default_factory=Settings)
 
     @property
     def webhook_policy(self) -> FetchPolicy:
@@ -84,8 +76,8 @@ class ServiceConfig:
     def scratch_dir(self) -> Path | None:
         """Where jobs have their scratch: never beside their outputs, for whose bucket that is, may
         write there. None: in the temporary directory, on a cluster that is not ours."""
-        if self.scratch is not None or self.ray_address is not None:
-            return self.scratch
+        if self.run.scratch is not None or self.run.ray_address is not None:
+            return self.run.scratch
         return scratch_dir_of(self.state_dir)
 
     @property

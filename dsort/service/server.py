@@ -119,9 +119,9 @@ def _refuse_unsafe(config: ServiceConfig) -> None:
             hint="give --ssl-certfile and --ssl-keyfile; or --insecure, where a proxy in front has "
             "TLS or the network is trusted",
         )
-    if not config.root.is_dir():
+    if not config.run.root.is_dir():
         raise SpecError(
-            f"the data root {config.root} is no directory",
+            f"the data root {config.run.root} is no directory",
             hint="make it, or name another one with --root",
         )
     problems = host_problems("webhook_allow_host", config.webhook_allow_hosts)
@@ -206,7 +206,7 @@ def _tell_ready(
     config: ServiceConfig, url: str, url_file: Path | None, say: Callable[[str], None]
 ) -> None:
     say(f"dsort serves {url}")
-    say(f"  data root  {config.root}")
+    say(f"  data root  {config.run.root}")
     say(f"  state      {config.state_dir}")
     if config.no_auth:
         say("  no tokens: whoever can reach this address may do everything")

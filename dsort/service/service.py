@@ -51,7 +51,7 @@ class Service(Closing):
             self.schedules = ScheduleStore(self.database, maker)
             self.notifier = Notifier(
                 NoticeStore(self.database),
-                commands=dict(config.settings.commands),
+                commands=dict(config.run.settings.commands),
                 policy=config.webhook_policy,
             )
             self.keeper = ScheduleKeeper(self.schedules, on_submitted=self.dispatcher.wake)

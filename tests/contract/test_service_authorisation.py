@@ -39,7 +39,7 @@ class Matrix:
     def __init__(self, here: ServiceHere) -> None:
         self.here = here
         self.service = here.service
-        self.root = here.service.config.root
+        self.root = here.service.config.run.root
         for name in ("images", "shuffled", "hidden"):
             (self.root / name).mkdir()
         self.service.tokens = TokenStore(self.service.database, cost_log2=CHEAP_LOG2)

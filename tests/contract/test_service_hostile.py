@@ -46,7 +46,7 @@ def ended(here: ServiceHere, job_id: str, state: str = "finished") -> str:
 
 def place(here: ServiceHere, name: str) -> Path:
     """Where an object of the output bucket is."""
-    path = here.service.config.root / "shuffled" / name
+    path = here.service.config.run.root / "shuffled" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -238,7 +238,7 @@ def test_a_manifest_of_another_spec_is_no_result(here: ServiceHere) -> None:
         index=None,
     )
     place(here, manifest_name(job_id)).write_bytes(content)
-    options = RunOptions(root=here.service.config.root)
+    options = RunOptions(root=here.service.config.run.root)
     with StopFlag() as stop:
         doing = JobAttempt.of(replace(row, attempt=2), options, lambda event: None, stop)
         with pytest.raises(JobConflictError, match="another job"):

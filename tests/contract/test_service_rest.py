@@ -25,7 +25,7 @@ def test_a_submitted_job_is_queued_with_its_whole_spec(here: ServiceHere) -> Non
     assert (job["state"], job["kind"], job["owner"]) == ("queued", "run", "anyone")
     assert (job["labels"], job["priority"], job["description"]) == (["a", "b=1"], 5, "by hand")
     assert job["spec"]["output_extension"] == ".tar"  # a default, written out
-    assert job["input_uri"] == (here.service.config.root / "images").as_uri()
+    assert job["input_uri"] == (here.service.config.run.root / "images").as_uri()
     found = here.client.get(f"/v1/jobs/{job['job_id']}").json()
     assert found == job
     assert found["queue_position"] == 1

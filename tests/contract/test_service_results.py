@@ -82,7 +82,7 @@ def numbers_of(here: ServiceHere, job_id: str) -> list[int]:
 
 def test_a_page_is_made_of_the_manifest(here: ServiceHere) -> None:
     job_id = ended(here, examples.REPORT)
-    bucket = here.service.config.root / "shuffled"
+    bucket = here.service.config.run.root / "shuffled"
     path = bucket / manifest_name(job_id)
     path.parent.mkdir(parents=True)
     spec = parse_spec({**SPEC}).spec.canonical()

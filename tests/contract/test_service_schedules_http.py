@@ -41,7 +41,7 @@ def test_a_schedule_is_shown_as_it_was_made_with_its_next_due_times(here: Servic
     assert view.items() >= NIGHTLY.items()
     assert (view["owner"], view["paused"], view["run_count"]) == ("anyone", False, 0)
     assert (view["catch_up"], view["overlap"], view["latest"]) == ("last", "skip", True)
-    assert view["output_uri"] == (here.service.config.root / "out").as_uri()
+    assert view["output_uri"] == (here.service.config.run.root / "out").as_uri()
     assert len(view["next_times"]) == 5
     assert view["next_times"] == sorted(set(view["next_times"]))
     assert {time[11:16] for time in view["next_times"]} <= {"00:00", "01:00"}
@@ -125,7 +125,7 @@ def test_run_now_makes_a_job_and_its_history_is_paged(here: ServiceHere) -> None
 
 def test_roles_and_buckets_say_who_sees_and_who_changes(tmp_path: Path) -> None:
     with service_here(tmp_path, no_auth=False) as here:
-        root = here.service.config.root.as_uri()
+        root = here.service.config.run.root.as_uri()
         tokens = {
             name: here.service.tokens.add(name, role, [f"{root}/*"], [f"{root}/{globs}"])
             for name, role, globs in (

@@ -186,7 +186,7 @@ def test_a_replica_with_another_root_does_not_touch_the_job(
     job_id = hosted.submit()
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(hosted.root / "in", elsewhere / "in")
-    hosted.config = replace(hosted.config, root=elsewhere)
+    hosted.config = replace(hosted.config, run=replace(hosted.config.run, root=elsewhere))
     hosted.start()
     row = hosted.ended(job_id)
     assert row.state == "failed"

@@ -10,6 +10,8 @@ import pytest
 import dsort
 from dsort.errors import ForbiddenError
 from dsort.job.events import Event, PhaseDone
+from dsort.options import RunOptions
+from dsort.scratch.nodes import NODE_FILE
 from dsort.service.config import ServiceConfig
 from dsort.service.hosting.environment import JobEnvironment
 from dsort.service.security.guard import check_spec, policy_of
@@ -26,13 +28,15 @@ def test_scratch_of_a_service_is_in_no_bucket_of_its_users(
     for bucket in ("in", "out"):
         (root / bucket).mkdir(parents=True)
     config = ServiceConfig(
-        root=root,
+        run=RunOptions(
+            root=root,
+            runtime="ray" if ray else "local",
+            ray_address=ray,
+            scratch=root / given if given else None,
+        ),
         state_dir=tmp_path / "state",
         database_url="sqlite://",
         replica="r",
-        runtime="ray" if ray else "local",
-        ray_address=ray,
-        scratch=root / given if given else None,
     )
     options = JobEnvironment.of(config).options()
     expected = {None: tmp_path / "state" / "scratch", "fast": root / "fast"}[given]
@@ -41,7 +45,7 @@ def test_scratch_of_a_service_is_in_no_bucket_of_its_users(
 
     def listen(event: Event) -> None:
         if isinstance(event, PhaseDone) and event.phase == "extract":
-            found.extend(str(path) for path in tmp_path.rglob("home.json"))
+            found.extend(str(path) for path in tmp_path.rglob(NODE_FILE))
 
     write_shards(root / "in", {"in-0.tar": shard_of("a", "b")})
     spec = parse_spec(spec_of(input_format="in-{0..0}")).spec

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from dsort.job.setup import new_job_id, with_seed
+from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.dispatcher import Dispatcher, Timing
@@ -135,11 +136,10 @@ def hosting(
     if points is None:
         monkeypatch.delenv(DIRECTORY)
     values: dict[str, Any] = {
-        "root": root,
+        "run": RunOptions(root=root, workers=1),
         "state_dir": root / "state",
         "database_url": f"sqlite:///{root}/state/service.db",
         "replica": "one",
-        "workers": 1,
     }
     given = ServiceConfig(**{**values, **config})
     with open_database(given.database_url) as database:

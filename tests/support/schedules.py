@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import select, update
 
+from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs
@@ -64,7 +65,11 @@ class Nights:
         identity_of: Callable[[str], Identity | None] = lambda name: ANYONE,
     ) -> None:
         config = ServiceConfig(
-            root=root, state_dir=root / "state", database_url="", replica="one", no_auth=True
+            run=RunOptions(root=root),
+            state_dir=root / "state",
+            database_url="",
+            replica="one",
+            no_auth=True,
         )
         self.clock = clock
         self.database = database

@@ -9,9 +9,11 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
+from dsort.options import RunOptions
 from dsort.service.api.app import create_app
 from dsort.service.config import ServiceConfig
 from dsort.service.service import Service
+from dsort.settings import Settings
 
 __all__ = ["SPEC", "ServiceHere", "config_for", "service_here"]
 
@@ -39,19 +41,21 @@ class ServiceHere:
         return view
 
 
-def config_for(directory: Path, **more: Any) -> ServiceConfig:
+def config_for(
+    directory: Path, *, root: Path | None = None, settings: Settings | None = None, **more: Any
+) -> ServiceConfig:
     """The configuration of a service that keeps everything in ``directory``."""
-    root = directory / "data"
-    root.mkdir(exist_ok=True)
-    settings = {
-        "root": root,
+    data = directory / "data"
+    data.mkdir(exist_ok=True)
+    values: dict[str, Any] = {
+        "run": RunOptions(root=root or data, settings=settings or Settings()),
         "state_dir": directory / "state",
         "database_url": f"sqlite:///{directory / 'service.db'}",
         "replica": "here",
         "no_auth": True,
         **more,
     }
-    return ServiceConfig(**settings)
+    return ServiceConfig(**values)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,10 @@ def test_by_default_only_this_machine_is_served_and_asked_for_tokens(
     assert (config.no_auth, config.metrics_open, config.ekm_allow_private) == (False, False, False)
     assert not config.insecure
     assert (config.allow, config.ekm_allow_hosts) == ((), ())
-    assert (config.runtime, config.ray_address, config.workers) == ("local", None, None)
+    run = config.run
+    assert (run.runtime, run.ray_address, run.workers) == ("local", None, None)
     assert (config.jobs_running_max, config.running_per_owner_max) == (1, None)
-    assert config.root == tmp_path.resolve()
+    assert run.root == tmp_path.resolve()
     assert config.database_url.startswith("sqlite:///")
     assert str(tmp_path / "state") in config.database_url
     assert (more["url_file"], more["access_log"]) == (None, False)
@@ -72,11 +74,11 @@ def test_the_replica_keeps_its_name(serve: Serve, tmp_path: Path) -> None:
         ([], "job_time_max_s", None),
         (["--max-job-time", "6h"], "job_time_max_s", 21_600.0),
         (["--requests-per-minute", "7"], "requests_per_minute_max", 7),
-        (["--workers", "2"], "workers", 2),
-        (["--memory-max", "1GiB"], "memory_max_bytes", 1 << 30),
-        (["--move", "spill"], "move", "spill"),
-        (["--ray"], "runtime", "ray"),
-        (["--ray-address", "h:6379"], "ray_address", "h:6379"),
+        (["--workers", "2"], "run.workers", 2),
+        (["--memory-max", "1GiB"], "run.memory_max_bytes", 1 << 30),
+        (["--move", "spill"], "run.move", "spill"),
+        (["--ray"], "run.runtime", "ray"),
+        (["--ray-address", "h:6379"], "run.ray_address", "h:6379"),
         (["--database", "postgresql://h/d"], "database_url", "postgresql://h/d"),
     ],
 )  # fmt: skip
@@ -84,7 +86,7 @@ def test_options_say_what_they_are_called(
     serve: Serve, tmp_path: Path, args: list[str], field: str, value: object
 ) -> None:
     config, _ = serve("--state-dir", tmp_path / "state", *args)
-    assert getattr(config, field) == value
+    assert attrgetter(field)(config) == value
 
 
 @pytest.mark.parametrize("text", ["", "6", "-1h", "3s", "for ever"])

@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import update
 
 from dsort.errors import ConflictError, DsortError, JobConflictError, NamesTakenError
+from dsort.options import RunOptions
 from dsort.service.aistore.routes import _told as told
 from dsort.service.api.app import create_app
 from dsort.service.config import ServiceConfig
@@ -46,7 +47,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service that takes jobs in and runs none."""
     root = tmp_path_factory.mktemp("peer")
     config = ServiceConfig(
-        root=root,
+        run=RunOptions(root=root),
         state_dir=root / "state",
         database_url=f"sqlite:///{root}/service.db",
         replica="one",

@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from dsort.errors import WorkerLostError
+from dsort.options import RunOptions
 from dsort.service.hosting import process as deaths
 from dsort.service.hosting import ray_head as own_ray
 from dsort.service.hosting.dispatcher import Wakeup
@@ -203,10 +204,12 @@ def test_surroundings_reach_the_job_and_not_its_children(
     stores = (("s3", StoreSettings(region="eu", part_bytes=5 << 20)),)
     given = JobEnvironment(
         database_url="postgresql://u:secret@h/d",
-        root=tmp_path,
         state_dir=tmp_path / "state",
-        memory_max_bytes=1 << 30,
-        settings=Settings(root=tmp_path, stores=stores),
+        run=RunOptions(
+            root=tmp_path,
+            memory_max_bytes=1 << 30,
+            settings=Settings(root=tmp_path, stores=stores),
+        ),
         environment={"RAY_AUTH_TOKEN": "t"},
     )
     monkeypatch.setenv("DSORT_TOKEN", "a client's")

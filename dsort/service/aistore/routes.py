@@ -186,7 +186,7 @@ def _add_looks(routes: APIRouter, service: Service) -> None:
         only_active: Annotated[bool, Query(description="Only jobs that are not over.")] = False,
     ) -> Response:
         """One job, or the newest thousand."""
-        root = service.config.root.resolve()
+        root = service.config.run.root.resolve()
         if uuid is not None:
             row = _seen(service, identity, uuid)
             warnings = [] if row.ended or not row.warning_count else _warnings(service, row)

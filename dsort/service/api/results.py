@@ -164,13 +164,13 @@ def _document(service: Service, row: JobRow, name_of: Any) -> bytes:
 def output_bucket(service: Service, row: JobRow) -> Bucket:
     """The bucket that a job writes to, as far as it is the one that tokens were held against: links
     that lead out of it are followed nowhere."""
-    settings, policy = service.config.settings, service.submitter.policy.fetch_policy()
+    settings, policy = service.config.run.settings, service.submitter.policy.fetch_policy()
     ref = parse_spec(row.spec, ais_is_there=settings.ais_is_there).spec.output_bck
     if ref.is_directory:
         policy = replace(policy, roots=(parse_address(row.output_uri).path,), patterns=())
     ref = resolve_ref(ref, settings)
     limits = settings.limits(ref)
-    return open_bucket(ref, root=service.config.root, limits=limits, policy=policy)
+    return open_bucket(ref, root=service.config.run.root, limits=limits, policy=policy)
 
 
 def _log_lines(service: Service, job_id: str) -> list[str]:

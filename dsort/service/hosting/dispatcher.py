@@ -89,12 +89,14 @@ class Dispatcher(Closing):
         self._watch = Watch(self._host, config.replica)
         self._over = threading.Event()
         self._own_ray: OwnRay | None = None
-        if config.runtime == "ray":
+        run = config.run
+        if run.runtime == "ray":
             check_ray_version()
-        if config.runtime == "ray" and config.ray_address is None:
+        if run.runtime == "ray" and run.ray_address is None:
             jobs_max = config.jobs_running_max + config.plans_running_max
-            workers = config.workers or cores()
-            self._job_environment = replace(self._job_environment, workers=workers)
+            workers = run.workers or cores()
+            run = replace(self._job_environment.run, workers=workers)
+            self._job_environment = replace(self._job_environment, run=run)
             self._own_ray = OwnRay(
                 config.state_dir.absolute(), cpus=workers * jobs_max, over=self._over
             )
@@ -280,8 +282,9 @@ class Dispatcher(Closing):
             return
         if self._own_ray is not None and not self._over.is_set():
             ray = self._own_ray.ensure()
+            run = replace(self._job_environment.run, ray_address=ray.address)
             self._job_environment = replace(
-                self._job_environment, ray_address=ray.address, environment=ray.environment
+                self._job_environment, run=run, environment=ray.environment
             )
         while not self._over.is_set():
             row = claim_next(

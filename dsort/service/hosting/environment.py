@@ -26,64 +26,47 @@ INSTALLED = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnvironment:
-    """How a service runs its jobs. ``state_dir``: where logs go. ``allow``, ``ekm_allow_hosts``:
-    what specs may reach, besides the root. ``environment``: more variables for job processes."""
+    """How a service runs its jobs. ``state_dir``: where logs go. ``run``: see ``options``.
+    ``allow``, ``ekm_allow_hosts``: what specs may reach, besides the root. ``environment``: more
+    variables for job processes."""
 
     database_url: str
-    root: Path
     state_dir: Path
-    scratch: Path | None = None
-    memory_max_bytes: int | None = None
-    bandwidth_max_bytes_per_s: float | None = None
-    workers: int | None = None
-    move: str = "auto"
-    runtime: str = "local"
-    ray_address: str | None = None
+    run: RunOptions
     allow: tuple[str, ...] = ()
     ekm_allow_hosts: tuple[str, ...] = ()
     ekm_allow_private: bool = False
-    settings: Settings = field(default_factory=Settings)
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: ServiceConfig) -> Self:
         """What the jobs of a service are handed. Those that may run at once share the memory that
         there is, where the operator does not say how much each may have."""
-        memory_max_bytes = config.memory_max_bytes
+        run = config.run
+        memory_max_bytes = run.memory_max_bytes
         if memory_max_bytes is None and config.jobs_running_max > 1:
             memory_max_bytes = usable_memory_bytes().limit_bytes // config.jobs_running_max
         return cls(
             database_url=config.database_url,
-            root=config.root.absolute(),
             state_dir=config.state_dir.absolute(),
-            scratch=config.scratch_dir,
-            memory_max_bytes=memory_max_bytes,
-            bandwidth_max_bytes_per_s=config.bandwidth_max_bytes_per_s,
-            workers=config.workers,
-            move=config.move,
-            runtime=config.runtime,
-            ray_address=config.ray_address,
+            run=replace(
+                run,
+                root=run.root.absolute(),
+                scratch=config.scratch_dir,
+                memory_max_bytes=memory_max_bytes,
+                ray_address=run.ray_address if run.runtime == "ray" else None,
+                # What hooks run is for the service to run.
+                settings=replace(run.settings, commands=()),
+            ),
             allow=config.allow,
             ekm_allow_hosts=config.ekm_allow_hosts,
             ekm_allow_private=config.ekm_allow_private,
-            # What hooks run is for the service to run.
-            settings=replace(config.settings, commands=()),
         )
 
     def options(self) -> RunOptions:
-        """How the engine is to run the job."""
-        return RunOptions(
-            root=self.root,
-            scratch=self.scratch,
-            memory_max_bytes=self.memory_max_bytes,
-            move=self.move,
-            workers=self.workers,
-            runtime=self.runtime,
-            ray_address=self.ray_address if self.runtime == "ray" else None,
-            bandwidth_max_bytes_per_s=self.bandwidth_max_bytes_per_s,
-            settings=self.settings,
-            fetch=policy_of(self).fetch_policy(),
-        )
+        """How the engine is to run the job: ``run``, and what its spec may touch. Asked for in the
+        job's process, links are followed as they are then."""
+        return replace(self.run, fetch=policy_of(self).fetch_policy())
 
     def to_environment(self) -> dict[str, str]:
         """The variables of a job process: ours, this text of it all, and the way to this dsort."""
@@ -104,18 +87,19 @@ class JobEnvironment:
     def from_environment(cls) -> Self:
         """What the service has handed to this process, which keeps it from its children."""
         told: dict[str, Any] = json.loads(os.environ.pop(VARIABLE))
-        settings = told["settings"]
+        run = told["run"]
+        settings = run["settings"]
         settings["commands"] = ()
         settings["stores"] = tuple(
             (store, StoreSettings(**table)) for store, table in settings["stores"]
         )
-        for name in ("root", "scratch"):
-            settings[name] = _path(settings[name])
-        for name in ("root", "scratch", "state_dir"):
-            told[name] = _path(told[name])
+        for table in (run, settings):
+            for name in ("root", "scratch"):
+                table[name] = _path(table[name])
+        told["state_dir"] = _path(told["state_dir"])
         for name in ("allow", "ekm_allow_hosts"):
             told[name] = tuple(told[name])
-        return cls(**{**told, "settings": Settings(**settings)})
+        return cls(**{**told, "run": RunOptions(**{**run, "settings": Settings(**settings)})})
 
 
 def _path(text: str | None) -> Path | None:

@@ -158,7 +158,7 @@ def _refuse_elsewhere(job: JobAttempt, job_environment: JobEnvironment) -> None:
         (job.spec.input_bck, job.row.input_uri),
         (job.spec.output_bck, job.row.output_uri),
     ):
-        place = place_of(ref, job_environment.root)
+        place = place_of(ref, job_environment.run.root)
         if place != allowed:
             raise ForbiddenError(
                 f"the job was submitted for {allowed}, but here its spec leads to {place}",

@@ -89,7 +89,7 @@ class Submitter:
             return parse_spec(
                 spec,
                 reactions=self._config.reactions,
-                ais_is_there=self._config.settings.ais_is_there,
+                ais_is_there=self._config.run.settings.ais_is_there,
             )
 
     def prepare(self, spec: JobSpec, owner: str, asked: Asked) -> NewJob:

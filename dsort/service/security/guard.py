@@ -24,6 +24,8 @@ from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import INTERNAL_PART, check_object_name, check_output_name, shortened
 from dsort.naming.patterns import glob_prefix, has_wildcard, wildcard_match
 from dsort.naming.templates import parse_template
+from dsort.options import RunOptions
+from dsort.service.config import ServiceConfig
 from dsort.service.security.spec_text import (
     TextLimits,
     bounded_problems,
@@ -137,32 +139,29 @@ class Operated(Protocol):
     """What an operator says of specs; a service's configuration, and what its jobs are handed."""
 
     @property
-    def root(self) -> Path: ...
+    def run(self) -> RunOptions: ...
     @property
     def state_dir(self) -> Path: ...
-    @property
-    def scratch(self) -> Path | None: ...
     @property
     def allow(self) -> tuple[str, ...]: ...
     @property
     def ekm_allow_hosts(self) -> tuple[str, ...]: ...
     @property
     def ekm_allow_private(self) -> bool: ...
-    @property
-    def settings(self) -> Settings: ...
 
 
 def policy_of(operated: Operated) -> SpecPolicy:
     """The policy of a service: its state and its scratch are nobody's business, wherever they
     are."""
-    private = (operated.state_dir, *filter(None, [operated.scratch]))
+    run = operated.run
+    private = (operated.state_dir, *filter(None, [run.scratch]))
     return SpecPolicy(
-        root=operated.root,
+        root=run.root,
         allow=operated.allow,
         ekm_allow_hosts=operated.ekm_allow_hosts,
         ekm_allow_private=operated.ekm_allow_private,
         denied=private,
-        settings=operated.settings,
+        settings=run.settings,
     )
 
 
@@ -245,25 +244,16 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
     return SpecPlaces(places["input_bck"], places["output_bck"], keymap)
 
 
-class HookRules(Protocol):
-    """What an operator says of hooks; a service's configuration."""
-
-    @property
-    def webhook_policy(self) -> FetchPolicy: ...
-    @property
-    def settings(self) -> Settings: ...
-
-
-def check_hooks(spec: JobSpec, rules: HookRules) -> None:
+def check_hooks(spec: JobSpec, config: ServiceConfig) -> None:
     """``SpecError`` if a hook of ``spec`` names a command that the service does not have,
     ``ForbiddenError`` if it calls a server that webhooks may not be on."""
-    problems = unknown_commands(spec, dict(rules.settings.commands))
+    problems = unknown_commands(spec, dict(config.run.settings.commands))
     if problems:
         raise SpecError(problems)
     for name, hook in hooks_of(spec.on_success, spec.on_failure).items():
         parts = urlsplit(hook.get("webhook", ""))
         port = parts.port or {"https": 443}.get(parts.scheme, 80)
-        if parts.hostname and not rules.webhook_policy.allows_host(
+        if parts.hostname and not config.webhook_policy.allows_host(
             parts.scheme, parts.hostname, port
         ):
             raise ForbiddenError(
