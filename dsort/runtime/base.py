@@ -6,8 +6,7 @@ Workers answer with a value or an error; errors of any kind travel whole to the 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
@@ -35,7 +34,7 @@ from dsort.workers.tasks import (
 )
 from dsort.workers.worker import Worker
 
-__all__ = ["TASK_TRIES_MAX", "Runtime", "answer", "describe", "next_for", "reply", "settle"]
+__all__ = ["TASK_TRIES_MAX", "Runtime", "answer", "describe", "next_for", "reply"]
 
 TASK_TRIES_MAX = 3
 """A task that has taken so many workers with it fails the job."""
@@ -150,13 +149,3 @@ def reply(request: Request, store: IndexStore) -> tuple[Any, DsortError | None]:
         return None, error
     except Exception:  # noqa: BLE001 - a bug: it goes to whoever asked whole, and ends the job
         return None, InvariantError(f"a node failed to answer:\n{traceback.format_exc()}")
-
-
-def settle(future: Future[None], call: Callable[[], object]) -> None:
-    """Do ``call`` and let whoever waits for ``future`` know that it returned, or what it raised."""
-    try:
-        call()
-    except Exception as error:  # noqa: BLE001 - it is raised, or translated, in the other thread
-        future.set_exception(error)
-    else:
-        future.set_result(None)
