@@ -152,7 +152,7 @@ class NullBucket:
     def put_back(self, token: str, name: str, *, receipt: str) -> None:
         raise InvariantError(f"nothing is kept here, not even {name}")
 
-    def settle(self) -> None:
+    def make_durable(self) -> None:
         """Nothing to survive."""
 
     def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:

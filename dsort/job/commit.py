@@ -134,9 +134,9 @@ def _publish(job: Job, named: list[_Named], last: _Named) -> None:
         bucket.publish(each.token, each.name, overwrite=each.replaces, receipt=each.receipt)
 
     each_at_once(bucket, named, give)
-    bucket.settle()
+    bucket.make_durable()
     give(last)
-    bucket.settle()
+    bucket.make_durable()
 
 
 def names_stored(job: Job) -> list[str]:

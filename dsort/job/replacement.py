@@ -138,7 +138,7 @@ def keep_replaced(
         output = outputs[number]
         etag = infos[output.name].etag if output.name in infos else ""
         rows[number] = Kept(number, output.name, etag, receipts[number], output.receipt)
-    bucket.settle()
+    bucket.make_durable()
     _write_kept(bucket, job_id, [rows[number] for number in sorted(rows)])
     return {row.name for row in rows.values()}
 
@@ -198,7 +198,7 @@ def put_back(bucket: Bucket, job_id: str, names: Sequence[str]) -> PutBack:
             done.names.append(row.name)
 
     each_at_once(bucket, rows, give)
-    bucket.settle()
+    bucket.make_durable()
     return done
 
 

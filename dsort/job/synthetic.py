@@ -70,7 +70,7 @@ def generate_shards(
                     elapsed_s=monotonic() - began_s,
                 )
             )
-        bucket.settle()
+        bucket.make_durable()
     finally:
         bucket.discard(prefix, names=names)
     records = recipe.records * len(names)

@@ -192,7 +192,7 @@ class Bucket(Protocol):
         """Give a staged object its name, atomically. ``receipt``: what ``finish`` returned. Without
         ``overwrite`` an existing ``name`` is a ``StorageError`` and stays as it is. Publishing
         again what was published by a call that did not return is no error. The name survives a
-        power cut after ``settle``."""
+        power cut after ``make_durable``."""
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         """Which staged objects are whole and can still be published (or were, under their names):
@@ -210,7 +210,7 @@ class Bucket(Protocol):
         """Give ``name`` what was kept as ``token``, in place of whatever has it. Doing it again
         while ``token`` is there is no error; without it ``name`` stays as it is."""
 
-    def settle(self) -> None:
+    def make_durable(self) -> None:
         """Return once all published names survive a power cut (directories synced)."""
 
     def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:

@@ -493,7 +493,7 @@ class ObjectBucket:
         """Remove an object; no error if there is none."""
         self._objects.delete([checked(name)])
 
-    def settle(self) -> None:
+    def make_durable(self) -> None:
         """What a store has acknowledged is safe."""
 
     def free_bytes(self) -> int | None:

@@ -211,7 +211,7 @@ _WHAT: Mapping[str, str] = MappingProxyType(
         "published": "look for published objects of bucket {uri}",
         "keep_aside": "keep {name} in bucket {uri}",
         "put_back": "put back {name} in bucket {uri}",
-        "settle": "write published names of bucket {uri} to disk",
+        "make_durable": "write published names of bucket {uri} to disk",
         "discard": "remove {name}* in bucket {uri}",
         "free_bytes": "find the room left in bucket {uri}",
     }

@@ -99,8 +99,8 @@ class WrappedBucket:
     def put_back(self, token: str, name: str, *, receipt: str) -> None:
         self.around("put_back", name, lambda: self.inner.put_back(token, name, receipt=receipt))
 
-    def settle(self) -> None:
-        self.around("settle", "", self.inner.settle)
+    def make_durable(self) -> None:
+        self.around("make_durable", "", self.inner.make_durable)
 
     def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
         self.around("discard", token_prefix, lambda: self.inner.discard(token_prefix, names=names))

@@ -180,7 +180,7 @@ class BucketSuite:
             receipt = staged.finish()
         assert names_of(bucket) == []
         bucket.publish(TOKEN, "deep/er/out.tar", overwrite=False, receipt=receipt)
-        bucket.settle()
+        bucket.make_durable()
         assert names_of(bucket) == ["deep/er/out.tar"]
         assert bucket.read("deep/er/out.tar") == b"abcdef"
         assert names_of(bucket, ".dsort/") == []
@@ -293,7 +293,7 @@ class BucketSuite:
         assert bucket.published(staged) == {TOKEN}
         assert bucket.read("deep/a") == b"longer"
         bucket.put_back(kept, "deep/a", receipt=aside)
-        bucket.settle()
+        bucket.make_durable()
         assert bucket.read("deep/a") == b"old"
         assert names_of(bucket) == ["deep/a"]
         assert names_of(bucket, ".dsort/") == []

@@ -108,8 +108,8 @@ NAMING = [
     ("publish:end", 3, ".tar", "renamed"),
     ("publish:end", 1, ".tar", "key map"),
     ("publish:end", 1, "index.json", "replacing"),
-    ("settle", 1, "", "renamed"),
-    ("settle", 1, "", "verified"),
+    ("make_durable", 1, "", "renamed"),
+    ("make_durable", 1, "", "verified"),
     ("publish:start", 1, "manifest", "shuffle"),
     ("publish:start", 1, "manifest", "replacing"),
 ]

@@ -45,7 +45,7 @@ BEFORE_ITS_MANIFEST = [
     PointFault("publish:end", about="out-3"),
     PointFault("publish:start", about="index"),
     PointFault("publish:end", about="index"),
-    PointFault("settle", 2),
+    PointFault("make_durable", 2),
     PointFault("publish:start", about="manifest"),
 ]
 FEWER = [BEFORE_ITS_MANIFEST[at] for at in (0, 2, 3, 7, 12)]

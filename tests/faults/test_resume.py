@@ -182,7 +182,7 @@ def test_dying_again_and_again(
         PointFault("create:write", 4, "kill parent"),
         PointFault("publish:end", 2),
         PointFault("publish:end", 5),
-        PointFault("settle", 1),
+        PointFault("make_durable", 1),
     ]
     for number, fault in enumerate(again):
         points = arm(tmp_path / f"points-{number}", fault)
@@ -387,7 +387,9 @@ def test_dying_before_the_journal_says_enough_is_told(
 
 
 @pytest.mark.sample(keep=1)
-@pytest.mark.parametrize("fault", [PointFault("settle", 2), PointFault("discard", 3)], ids=str)
+@pytest.mark.parametrize(
+    "fault", [PointFault("make_durable", 2), PointFault("discard", 3)], ids=str
+)
 def test_dying_after_the_commit_is_a_finished_job(
     fault: PointFault, begun: Coordinators, base: Path, tmp_path: Path
 ) -> None:

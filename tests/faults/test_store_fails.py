@@ -81,8 +81,8 @@ STAYING: list[tuple[dict[str, Any], type[DsortError], str]] = [
     (always("publish", "500", "out-4.tar"), StorageError, "out-4.tar"),
     (always("publish", "timeout", "*manifest.json"), StorageError, "manifest"),
     (always("publish", "reply lost", "*manifest.json"), StorageError, "manifest"),
-    (always("settle", "500"), StorageError, "500"),
-    (always("settle", "500", first=2), StorageError, "500"),
+    (always("make_durable", "500"), StorageError, "500"),
+    (always("make_durable", "500", first=2), StorageError, "500"),
 ]
 
 
@@ -118,7 +118,7 @@ GOES = [
     ("commit:start", 1, "verified", True),
     ("publish:end", 3, "spilled", False),
     ("publish:end", 3, "renamed", True),
-    ("settle", 1, "renamed", True),
+    ("make_durable", 1, "renamed", True),
 ]
 
 

@@ -34,7 +34,7 @@ IN_COORDINATORS = [
     "commit:start",
     "publish:start",
     "publish:end",
-    "settle",
+    "make_durable",
     "discard",
 ]
 NEVER = 1e9

@@ -55,7 +55,16 @@ TRANSIENT = tuple(_REPLIES)
 
 _DESCRIBING = ("stat", "stat_many", "list", "open")
 _KEEPING = ("keep_aside", "put_back")
-_CHANGING = ("create", "write", "write_new", "delete", "publish", "settle", "discard", *_KEEPING)
+_CHANGING = (
+    "create",
+    "write",
+    "write_new",
+    "delete",
+    "publish",
+    "make_durable",
+    "discard",
+    *_KEEPING,
+)
 RETRIED = ("exists", "read", "read_into", "stage", "published", *_DESCRIBING, *_CHANGING)
 """The operations that a ``RetryingBucket`` tries again."""
 _OPERATIONS = (*RETRIED, "write_at", "finish")

@@ -223,7 +223,7 @@ class MemoryBucket:
         for each in replaced:
             del self._published[each]
 
-    def settle(self) -> None:
+    def make_durable(self) -> None:
         """Memory never survives."""
 
     def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:

@@ -289,7 +289,7 @@ def test_file_systems_without_hard_links_do_not_clobber_either(
         bucket.publish(TOKEN, "c", overwrite=False)
 
 
-def test_settle_syncs_every_directory_that_got_a_name(
+def test_make_durable_syncs_every_directory_that_got_a_name(
     bucket: LocalBucket, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = []
@@ -300,14 +300,14 @@ def test_settle_syncs_every_directory_that_got_a_name(
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", noting)
-    bucket.settle()
+    bucket.make_durable()
     assert synced == []
     for name in ("top", "x/y/z"):
         bucket.stage(TOKEN).close()
         bucket.publish(TOKEN, name, overwrite=False)
-    bucket.settle()
+    bucket.make_durable()
     assert sorted(synced) == [directory, directory / "x", directory / "x" / "y"]
-    bucket.settle()
+    bucket.make_durable()
     assert len(synced) == 3
     synced.clear()
     bucket.write("x/w/v", b"")

@@ -46,7 +46,15 @@ def retrying(policy: RetryPolicy, *faults: Fault, inner: Bucket | None = None) -
 @pytest.mark.parametrize("kind", TRANSIENT)
 def test_every_operation_gets_over_every_transient_fault(policy: RetryPolicy, kind: str) -> None:
     operations = ["exists", "create", "stat", "stat_many", "list", "open", "read", "write"]
-    operations += ["write_new", "delete", "stage", "publish", "settle", "discard", "read_into"]
+    operations += [
+        "write_new",
+        "delete",
+        "stage",
+        "publish",
+        "make_durable",
+        "discard",
+        "read_into",
+    ]
     bucket = retrying(policy, *(Fault(operation, kind, times=7) for operation in operations))
     bucket.create()
     assert bucket.exists()
@@ -63,7 +71,7 @@ def test_every_operation_gets_over_every_transient_fault(policy: RetryPolicy, ki
         staged.write_at(0, [b"three"])
         receipt = staged.finish()
     bucket.publish(".dsort/j/0", "c", overwrite=False, receipt=receipt)
-    bucket.settle()
+    bucket.make_durable()
     bucket.discard(".dsort/j/", names=["c"])
     assert bucket.read("c") == b"three"
     bucket.delete("a")
@@ -137,14 +145,14 @@ def test_what_was_won_and_removed_since_is_not_ours(policy: RetryPolicy) -> None
     assert not bucket.write_new("lease", b"held by 1")
 
 
-@pytest.mark.parametrize("operation", ["write", "delete", "settle", "create", "discard"])
+@pytest.mark.parametrize("operation", ["write", "delete", "make_durable", "create", "discard"])
 def test_what_took_effect_may_be_done_again(policy: RetryPolicy, operation: str) -> None:
     bucket = retrying(policy, Fault(operation, "reply lost", times=2))
     bucket.create()
     bucket.write("a", b"one")
     bucket.write("b", b"two")
     bucket.delete("b")
-    bucket.settle()
+    bucket.make_durable()
     bucket.discard(".dsort/j/")
     assert [(info.name, info.size_bytes) for info in bucket.list()] == [("a", 3)]
     assert policy.retries == 2

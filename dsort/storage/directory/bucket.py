@@ -54,7 +54,7 @@ class LocalBucket:
 
     Names are paths relative to it. Links are followed when files are read and listed, never when
     they are removed. Instances may be pickled and used in several processes at once; what
-    ``settle`` has to do is remembered by the instance that published.
+    ``make_durable`` has to do is remembered by the instance that published.
     """
 
     seals_on_finish = False
@@ -66,7 +66,7 @@ class LocalBucket:
         self.uri: str = absolute.as_uri()
         self._root = absolute
         self._internal = absolute / INTERNAL_PREFIX
-        self._unsettled: set[Path] = set()
+        self._not_durable: set[Path] = set()
         self._policy = policy
         self._real: dict[Path, str] = {}  # of directories that names were looked for in
 
@@ -227,7 +227,7 @@ class LocalBucket:
             except FileNotFoundError:
                 if not receipt or not self._is_of(name, receipt):
                     raise
-            self._unsettled |= touched
+            self._not_durable |= touched
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         """The files that are as they were when they were finished, under either name."""
@@ -262,7 +262,7 @@ class LocalBucket:
                 return ""
             if stat.S_ISDIR(status.st_mode):
                 return ""  # nothing can be published there, and that is told then
-            self._unsettled |= self._make_directories(kept.parent) | {source.parent}
+            self._not_durable |= self._make_directories(kept.parent) | {source.parent}
             link_or_move(source, kept)
         return COPY
 
@@ -279,18 +279,18 @@ class LocalBucket:
                 raise NamesTakenError(
                     f"{name} in bucket {self.uri} is a directory by now", hint="remove or rename it"
                 ) from error
-            self._unsettled |= touched
+            self._not_durable |= touched
 
     def _is_of(self, place: str, receipt: str) -> bool:
         """Whether the file ``place`` is the staged one that ``receipt`` is of."""
         info = self.stat(place)
         return info.is_still(info.size_bytes, receipt)
 
-    def settle(self) -> None:
+    def make_durable(self) -> None:
         """Return once all names that this instance published survive a power cut."""
         with self._doing("write published names to disk"):
-            sync_directories(self._unsettled)
-        self._unsettled.clear()
+            sync_directories(self._not_durable)
+        self._not_durable.clear()
 
     def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
         """Remove dsort's own files whose names begin with ``token_prefix``, and directories that
