@@ -317,10 +317,10 @@ def cluster(tmp_path: Path, stop: StopFlag, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_file_is_shared_with_homes_that_come_later(cluster: Cluster) -> None:
-    cluster.scratch_nodes.told("n1")
+    cluster.scratch_nodes.scratch_ref("n1")
     cluster.scratch_nodes.wait()
     cluster.scratch_nodes.share("shared", b"data")
-    cluster.scratch_nodes.told("n2")
+    cluster.scratch_nodes.scratch_ref("n2")
     scratch_nodes = cluster.scratch_nodes.scratch_nodes()
     assert [node_slot_of(scratch_node) for scratch_node in scratch_nodes] == ["n1", "n2"]
     assert [
@@ -330,7 +330,7 @@ def test_a_file_is_shared_with_homes_that_come_later(cluster: Cluster) -> None:
 
 
 def test_a_home_that_somebody_could_not_reach_is_used_no_more(cluster: Cluster) -> None:
-    cluster.scratch_nodes.told("n1")
+    cluster.scratch_nodes.scratch_ref("n1")
     (scratch_node,) = cluster.scratch_nodes.scratch_nodes()
     cluster.scratch_nodes.lose(scratch_node)
     cluster.scratch_nodes.lose(scratch_node)
@@ -338,7 +338,7 @@ def test_a_home_that_somebody_could_not_reach_is_used_no_more(cluster: Cluster) 
     assert len(cluster.killed) == 1
     with pytest.raises(ScratchLostError):
         cluster.scratch_nodes.ask(scratch_node, FileBytes("x"))
-    cluster.scratch_nodes.told("n1")
+    cluster.scratch_nodes.scratch_ref("n1")
     (again,) = cluster.scratch_nodes.scratch_nodes()
     assert node_slot_of(again) == "n1-1"
     cluster.scratch_nodes.lose(scratch_node)
@@ -349,7 +349,7 @@ def test_a_home_that_somebody_could_not_reach_is_used_no_more(cluster: Cluster) 
 
 def test_a_home_goes_with_its_node(cluster: Cluster) -> None:
     for node_id in cluster.alive:
-        cluster.scratch_nodes.told(node_id)
+        cluster.scratch_nodes.scratch_ref(node_id)
     first, second = cluster.scratch_nodes.scratch_nodes()
     cluster.alive["n1"] = False
     assert cluster.scratch_nodes.scratch_nodes() == (second,)
