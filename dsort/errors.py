@@ -245,8 +245,8 @@ class WorkerLostError(DsortError):
 
 
 class ScratchLostError(WorkerLostError):
-    """Scratch files are gone: ``node`` is the scratch directory's id. The coordinator has them made
-    again; only if that happens too often does it reach the user."""
+    """Scratch files are gone. ``node`` is the id of their scratch node. The coordinator makes them
+    again; the error reaches the user only if that happens too often."""
 
     def __init__(self, node: str, message: str, *, hint: str = "") -> None:
         self.node = node

@@ -356,7 +356,7 @@ def test_a_home_goes_with_its_node(cluster: Cluster) -> None:
     cluster.error = NodeDiedError("gone")
     with pytest.raises(ScratchLostError) as caught:
         cluster.scratch_nodes.ask(second, FileBytes("x"))
-    assert caught.value.scratch_node == second
+    assert caught.value.node == second
     assert cluster.scratch_nodes.scratch_nodes() == ()
     assert cluster.lost_on == ["n1", "n2"]
     assert first != second
