@@ -26,7 +26,7 @@ import botocore.exceptions
 
 __all__ = ["S3Server", "seaweedfs"]
 
-START_SECONDS_MAX = 60
+START_SECONDS_MAX = 180
 POLL_SECONDS = 0.1
 TERM_SECONDS = 1  # it would take 10 to 17 s to end gracefully, and nobody needs its data
 REGION = "us-east-1"

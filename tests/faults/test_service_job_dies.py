@@ -221,4 +221,4 @@ def test_where_in_the_code_a_bug_is_stays_in_the_log_on_disk(hosted: Hosting, po
         assert ".py" not in seen
     log = (hosted.config.state_dir / "logs" / f"{row.job_id}-1.log").read_text()
     assert "Traceback (most recent call last)" in log
-    assert "answers.py" in log
+    assert "runtime/base.py" in log

@@ -14,7 +14,7 @@ from pathlib import Path
 from dsort.scratch.index import IndexStore
 from dsort.workers.tasks import ExtractTask
 
-__all__ = ["FileBytes", "HomedTask", "Trap", "WriteTo"]
+__all__ = ["FileBytes", "LocatedTask", "Trap", "WriteTo"]
 
 
 class Trap(str):
@@ -80,7 +80,7 @@ class FileBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class HomedTask(ExtractTask):
-    """A task that is best done in ``home``."""
+class LocatedTask(ExtractTask):
+    """A task that is best done on ``node``."""
 
-    home: str = ""
+    node: str = ""
