@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from dsort.job.extract import answers, steadily
+from dsort.job.extract import answers, retry_after_lost_scratch
 from dsort.job.job import Job
 from dsort.job.journal_entries import ShardCreated
 from dsort.job.layout import staged_prefix
@@ -50,7 +50,7 @@ def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
     for shard in done:
         job.advance(shards=1, records=shard.records, bytes_done=shard.stored_bytes)
     while len(created.shards) < len(plan.shards):
-        steadily(ordering, lambda: _create_missing(job, plan, ordering, created))
+        retry_after_lost_scratch(ordering, lambda: _create_missing(job, plan, ordering, created))
     if ordering.extraction.spill:
         job.flush()  # or else the commit does it: each time it waits for all that the disk is given
         ordering.free()
@@ -153,7 +153,7 @@ def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> d
     _advance(job, plan, md5)
     if ordering is not None and job.spec.verify == "content":
         ordering.want_all()
-        steadily(ordering, lambda: _seal_missing(job, plan, ordering, created, md5))
+        retry_after_lost_scratch(ordering, lambda: _seal_missing(job, plan, ordering, created, md5))
     else:
         _seal_missing(job, plan, None, created, md5)
     return md5

@@ -1,4 +1,4 @@
-"""Extraction: every input shard's index (and spill) in some node, and again where one was lost."""
+"""Extraction: the index (and spill) of every input shard, made again where a node was lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "Restaged",
     "answers",
     "pick_partition_splitters",
-    "steadily",
+    "retry_after_lost_scratch",
 ]
 
 HOMES_LOST_MAX = 16
@@ -36,16 +36,16 @@ Result = TypeVar("Result")
 
 
 class Restaged(Protocol):
-    """Work whose results are in nodes, and that can be done again where one was lost."""
+    """Work whose results are on nodes, and that can be done again where one was lost."""
 
     def complete(self) -> None:
         """Do what is missing."""
 
     def lose(self, node: str) -> None:
-        """What is in ``node`` is missing from now on."""
+        """What is on ``node`` is missing from now on."""
 
 
-def steadily(work: Restaged, action: Callable[[], Result]) -> Result:
+def retry_after_lost_scratch(work: Restaged, action: Callable[[], Result]) -> Result:
     """What ``action`` gives once ``work`` is complete, however many nodes are lost meanwhile."""
     while True:
         try:
@@ -104,7 +104,7 @@ class Extraction:
             self.job.runtime.share(self.locations, self.shard_locations().dump())
 
     def lose(self, node: str) -> None:
-        """Shards extracted in ``node`` are to be extracted again."""
+        """Shards extracted on ``node`` are to be extracted again."""
         gone = [shard for shard, facts in self.done.items() if facts.node == node]
         for shard in gone:
             del self.done[shard]

@@ -22,7 +22,7 @@ from dsort.job.extract import (
     Extraction,
     answers,
     pick_partition_splitters,
-    steadily,
+    retry_after_lost_scratch,
 )
 from dsort.job.job import Job
 from dsort.job.output_names import TemplateExhaustedError
@@ -359,7 +359,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
         renames=rename_file,
     )
     extraction.keep(known)
-    steadily(extraction, lambda: None)
+    retry_after_lost_scratch(extraction, lambda: None)
     for shard, facts in extraction.done.items():
         job.input_records[shard] = facts.records
     job.note(extraction.tally())
@@ -387,9 +387,9 @@ def _survey(job: Job, *, even: bool) -> tuple[str, str]:
     survey = Extraction(job, "survey")
     renamed, splitters = Renamed(), ""
     if job.spec.config.duplicate_keys == "rename":
-        renamed = steadily(survey, lambda: rename_duplicates(job, survey))
+        renamed = retry_after_lost_scratch(survey, lambda: rename_duplicates(job, survey))
     if not even:
-        splitters = steadily(survey, lambda: pick_partition_splitters(job, survey))
+        splitters = retry_after_lost_scratch(survey, lambda: pick_partition_splitters(job, survey))
     job.note(renamed.tally)
     found = {"files": [splitters, renamed.file], "tally": tally_rows(renamed.tally)}
     job.keep(marker, json.dumps(found).encode())
@@ -430,15 +430,15 @@ def _expect(job: Job, *, passes: int) -> None:
 def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     """Order all partitions and cut them into output shards; check that nothing is lost."""
 
-    def settle() -> Dropped:
+    def drop() -> Dropped:
         dropped = settle_duplicates(job, extraction)
         store_reactions(job, extraction, dropped.found)
         return dropped
 
-    dropped = steadily(extraction, settle)
+    dropped = retry_after_lost_scratch(extraction, drop)
     job.note(dropped.tally)
     ordering = Ordering(job, extraction, dropped.file)
-    steadily(ordering, lambda: None)
+    retry_after_lost_scratch(ordering, lambda: None)
     _check_nothing_lost(dropped, extraction, ordering)
     ordered = ordering.in_order()
     payload_total = sum(facts.payload_bytes for facts in ordered)
@@ -452,7 +452,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         records_total=kept,
         counts_file=counts_file,
     )
-    pieces, mixing = steadily(ordering, lambda: _cut(job, ordering, rule))
+    pieces, mixing = retry_after_lost_scratch(ordering, lambda: _cut(job, ordering, rule))
     outputs = with_ends(job, merge_pieces(pieces, count=rule.count))
     if sum(shard.records for shard in outputs) != kept:
         raise InvariantError(f"{kept} records were cut into {len(outputs)} shards that have fewer")
