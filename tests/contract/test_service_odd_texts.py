@@ -15,7 +15,7 @@ from sqlalchemy import text as sql
 from sqlalchemy import update
 
 from dsort.service.database.tables import events, jobs, schedules
-from dsort.service.jobs.queue import Ending, Limits, Told, claim_next, finish, record
+from dsort.service.jobs.queue import Ending, Limits, ProgressUpdate, claim_next, finish, record
 from tests.support.odd_texts import ODD_TEXTS, is_plain, odd_texts
 from tests.support.service_here import SPEC, ServiceHere, service_here
 
@@ -204,7 +204,7 @@ def tell(here: ServiceHere, job_id: str, odd: str) -> None:
         "elapsed_s": float("nan"),
         "bytes_per_s": float("inf"),
     }
-    told = Told(
+    told = ProgressUpdate(
         events=[
             (1.0, "warning", {"kind": odd, "text": odd, odd: [odd]}),
             (1.0, "log", {"text": odd}),

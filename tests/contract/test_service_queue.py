@@ -19,7 +19,7 @@ from dsort.service.jobs.queue import (
     Beat,
     Ending,
     Limits,
-    Told,
+    ProgressUpdate,
     beat,
     claim_next,
     claim_outputs,
@@ -237,9 +237,9 @@ def test_what_a_process_tells_is_stored_and_stays_where_it_tells_nothing(
     submit(store, "a")
     claim(database)
     phases = [{"phase": "resolve", "seconds": 0.5}]
-    first = Told([(1.0, "log", {"text": "ünï"})], "extract", {"share": 0.5}, phases, 2)
+    first = ProgressUpdate([(1.0, "log", {"text": "ünï"})], "extract", {"share": 0.5}, phases, 2)
     assert record(database, "a", 1, first, now_s=2001.0).ours
-    assert record(database, "a", 1, Told([(2.0, "log", {})]), now_s=2003.0).ours
+    assert record(database, "a", 1, ProgressUpdate([(2.0, "log", {})]), now_s=2003.0).ours
     row = store.get("a")
     assert row is not None
     assert (row.phase, row.progress, row.phases) == ("extract", {"share": 0.5}, phases)
@@ -260,8 +260,10 @@ def test_a_job_ends_once_and_with_the_last_that_it_had_to_tell(
 ) -> None:
     submit(store, "a")
     claim(database)
-    told = Told([(2.0, "warning", {"kind": "k", "text": "t"})], phase="commit", warning_count=1)
-    assert finish(database, "a", 1, ending, now_s=2005.0, told=told)
+    told = ProgressUpdate(
+        [(2.0, "warning", {"kind": "k", "text": "t"})], phase="commit", warning_count=1
+    )
+    assert finish(database, "a", 1, ending, now_s=2005.0, latest=told)
     assert not finish(database, "a", 1, DONE, now_s=2006.0)
     row = store.get("a")
     assert row is not None
@@ -285,7 +287,7 @@ def test_who_speaks_for_an_attempt_that_is_over_is_not_heard(
     before = store.get("a")
     assert not note_process(database, "a", 1, pid=1, started=1.0)
     assert not beat(database, "a", 1, now_s=9.0).ours
-    told = Told([(1.0, "log", {})], phase="create")
+    told = ProgressUpdate([(1.0, "log", {})], phase="create")
     assert not record(database, "a", 1, told, now_s=9.0).ours
     assert not finish(database, "a", 1, DONE, now_s=9.0)
     assert again(database, row) is None
@@ -359,7 +361,7 @@ def test_a_long_jobs_progress_is_thinned_evenly(database: Database, store: JobSt
     submit(store, "a")
     claim(database)
     told = [(float(at), "progress", {"at": at}) for at in range(100)]
-    assert record(database, "a", 1, Told([*told, (99.5, "warning", {})]), now_s=1.0).ours
+    assert record(database, "a", 1, ProgressUpdate([*told, (99.5, "warning", {})]), now_s=1.0).ours
     thin_progress(database, "a", keep=10)
     kept = [data["at"] for kind, data in events(store, "a") if kind == "progress"]
     assert len(kept) == 10

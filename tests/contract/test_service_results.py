@@ -14,7 +14,7 @@ import pytest
 from dsort.job.layout import manifest_name
 from dsort.service.api import examples
 from dsort.service.api import results as events
-from dsort.service.jobs.queue import Ending, Limits, Told, claim_next, finish
+from dsort.service.jobs.queue import Ending, Limits, ProgressUpdate, claim_next, finish
 from dsort.spec.load import parse_spec
 from tests.support.service_here import SPEC, ServiceHere, service_here
 from tests.support.service_process import await_that
@@ -37,7 +37,7 @@ def ended(here: ServiceHere, result: Mapping[str, Any] | None, **query: Any) -> 
     assert row is not None
     assert row.job_id == job_id
     progress = {**examples.JOB["progress"], "phase": "extract"}
-    told = Told(
+    told = ProgressUpdate(
         events=[
             (
                 1001.0,
@@ -55,7 +55,7 @@ def ended(here: ServiceHere, result: Mapping[str, Any] | None, **query: Any) -> 
     found = None if result is None else {**result, "job_id": job_id}
     error = None if result is not None else examples.JOB_FAILED["error"]
     ending = Ending("finished" if result else "failed", 0 if result else 3, found, error)
-    assert finish(database, job_id, 1, ending, now_s=1006.0, told=told)
+    assert finish(database, job_id, 1, ending, now_s=1006.0, latest=told)
     return job_id
 
 

@@ -37,7 +37,15 @@ from dsort.service.hosting.process import (
 )
 from dsort.service.hosting.ray_head import OwnRay
 from dsort.service.hosting.reporter import DATABASE_AWAY
-from dsort.service.jobs.queue import Ending, Limits, Told, claim_next, finish, release, take_over
+from dsort.service.jobs.queue import (
+    Ending,
+    Limits,
+    ProgressUpdate,
+    claim_next,
+    finish,
+    release,
+    take_over,
+)
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.problems import problem_of
@@ -248,7 +256,7 @@ class Dispatcher(Closing):
                 reason=death.reason,
             ),
             now_s=now_s,
-            told=Told([(now_s, "log", {"text": log_text})] if log_text else ()),
+            latest=ProgressUpdate([(now_s, "log", {"text": log_text})] if log_text else ()),
             deaths=deaths,
         )
 

@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dsort.closing import Closing
 from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.service.database.engine import Database
-from dsort.service.jobs.queue import Ending, NewEvent, Told, finish, record, thin_progress
+from dsort.service.jobs.queue import Ending, NewEvent, ProgressUpdate, finish, record, thin_progress
 from dsort.stopping import StopFlag
 
 __all__ = ["DATABASE_AWAY", "Reporter", "progress_told", "retry_while_database_is_away"]
@@ -113,10 +113,10 @@ class Reporter(Closing):
     def end(self, ending: Ending) -> bool:
         """Tell the rest, and how the job ended. False: the job is not ours any more."""
         self.close()
-        told, ended_at = self._take(), self._clock()
+        latest, ended_at = self._take(), self._clock()
         return retry_while_database_is_away(
             lambda: finish(
-                self._database, self._job_id, self._attempt, ending, now_s=ended_at, told=told
+                self._database, self._job_id, self._attempt, ending, now_s=ended_at, latest=latest
             )
         )
 
@@ -134,16 +134,16 @@ class Reporter(Closing):
         pause_s = 0.0  # a job that was asked to stop before it began should know at once
         while not self._over.wait(pause_s):
             pause_s = TELL_S
-            told = self._take()
-            if not told.values() and not told.events and time.monotonic() - beaten_s < BEAT_S:
+            latest = self._take()
+            if not latest.values() and not latest.events and time.monotonic() - beaten_s < BEAT_S:
                 continue
             try:
-                self._tell(told)
+                self._tell(latest)
             except DATABASE_AWAY as error:
                 if pauses is None:
                     log.warning("the database does not answer; the job goes on: %s", error)
                     pauses = _pauses()
-                self._put_back(told)
+                self._put_back(latest)
                 pause_s = next(pauses)
                 continue
             if pauses is not None:
@@ -151,8 +151,8 @@ class Reporter(Closing):
                 pauses = None
             beaten_s = time.monotonic()
 
-    def _tell(self, told: Told) -> None:
-        heard = record(self._database, self._job_id, self._attempt, told, now_s=self._clock())
+    def _tell(self, latest: ProgressUpdate) -> None:
+        heard = record(self._database, self._job_id, self._attempt, latest, now_s=self._clock())
         if not heard.ours:
             log.warning("attempt %d is no longer the one that counts", self._attempt)
             self._over.set()
@@ -162,31 +162,33 @@ class Reporter(Closing):
             log.info("asked to stop: %s", heard.reason)
             because = f": {heard.reason}" if heard.reason else ""
             self._stop.request(signal.SIGTERM, f"a request{because}")
-        self._progress_told += sum(kind == "progress" for _, kind, _ in told.events)
+        self._progress_told += sum(kind == "progress" for _, kind, _ in latest.events)
         if self._progress_told - self._thinned_at >= PROGRESS_KEPT:
             thin_progress(self._database, self._job_id, keep=PROGRESS_KEPT)
             self._thinned_at = self._progress_told
 
-    def _take(self) -> Told:
+    def _take(self) -> ProgressUpdate:
         """All that there is to tell, once."""
         with self._lock:
             self._keep_progress()
             events, self._events = self._events, []
             if not self._heard:
-                return Told(events)
+                return ProgressUpdate(events)
             self._heard = False
             newest = next((data for _, kind, data in reversed(events) if kind == "progress"), None)
-            return Told(events, self._phase, newest, list(self._phases) or None, self._warnings)
+            return ProgressUpdate(
+                events, self._phase, newest, list(self._phases) or None, self._warnings
+            )
 
-    def _put_back(self, told: Told) -> None:
+    def _put_back(self, latest: ProgressUpdate) -> None:
         """Of what could not be told, progress within a phase is not worth waiting."""
-        last = len(told.events) - 1
+        last = len(latest.events) - 1
         kept = [
-            event for at, event in enumerate(told.events) if event[1] != "progress" or at == last
+            event for at, event in enumerate(latest.events) if event[1] != "progress" or at == last
         ]
         with self._lock:
             self._events[:0] = kept
-            self._heard = self._heard or bool(told.values())
+            self._heard = self._heard or bool(latest.values())
 
     def _keep_progress(self) -> None:
         """The newest progress becomes an event; with the lock held."""

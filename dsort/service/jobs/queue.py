@@ -38,7 +38,7 @@ __all__ = [
     "Ending",
     "Limits",
     "NewEvent",
-    "Told",
+    "ProgressUpdate",
     "beat",
     "claim_next",
     "claim_outputs",
@@ -79,7 +79,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ProgressUpdate:
     """What a job process has to tell: what happened since, and how far it is now. ``None`` leaves
     what is known."""
 
@@ -306,18 +306,22 @@ def note_process(
 
 def beat(database: Database, job_id: str, attempt: int, *, now_s: float) -> Beat:
     """Say that the attempt is alive."""
-    return record(database, job_id, attempt, Told(), now_s=now_s)
+    return record(database, job_id, attempt, ProgressUpdate(), now_s=now_s)
 
 
-def record(database: Database, job_id: str, attempt: int, told: Told, *, now_s: float) -> Beat:
+def record(
+    database: Database, job_id: str, attempt: int, latest: ProgressUpdate, *, now_s: float
+) -> Beat:
     """Store what the attempt has to tell, which also says that it is alive."""
     with database.writing() as connection:
         changed = connection.execute(
-            update(jobs).where(*_held(job_id, attempt)).values(heartbeat_at=now_s, **told.values())
+            update(jobs)
+            .where(*_held(job_id, attempt))
+            .values(heartbeat_at=now_s, **latest.values())
         )
         if not changed.rowcount:
             return Beat(ours=False)
-        _insert(connection, job_id, told.events)
+        _insert(connection, job_id, latest.events)
         query = select(jobs.c.stop_asked_at, jobs.c.stop_reason).where(jobs.c.job_id == job_id)
         row = connection.execute(query).one()
         return Beat(True, row.stop_asked_at is not None, row.stop_reason or "")
@@ -330,12 +334,12 @@ def finish(
     ending: Ending,
     *,
     now_s: float,
-    told: Told | None = None,
+    latest: ProgressUpdate | None = None,
     deaths: int | None = None,
 ) -> bool:
     """End the job, with the last of what there was to tell."""
-    told = told or Told()
-    values = told.values() if deaths is None else {**told.values(), "deaths": deaths}
+    latest = latest or ProgressUpdate()
+    values = latest.values() if deaths is None else {**latest.values(), "deaths": deaths}
     with database.writing() as connection:
         changed = connection.execute(
             update(jobs)
@@ -352,7 +356,7 @@ def finish(
         )
         if not changed.rowcount:
             return False
-        _insert(connection, job_id, told.events)
+        _insert(connection, job_id, latest.events)
         event: dict[str, Any] = {"state": ending.state, "attempt": attempt}
         if ending.reason:
             event["reason"] = ending.reason
