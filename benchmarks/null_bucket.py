@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.storage.bucket import INTERNAL_PREFIX, Buffer, ObjectInfo, ReadObject
 from tests.support.memory_bucket import MemoryReadObject
@@ -22,7 +22,7 @@ LIST_PAGE = 1000
 KEPT_BYTES_MAX = 64 * 1024
 
 
-class _NullStaged(Closing):
+class _NullStaged(ClosesOnExit):
     """What is written to it is counted and forgotten."""
 
     def __init__(self, bucket: NullBucket, token: str) -> None:

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Closing"]
+__all__ = ["ClosesOnExit"]
 
 
-class Closing(ABC):
+class ClosesOnExit(ABC):
     """Base of classes with a ``close``. A ``with`` calls it, whatever happens in its body."""
 
     __slots__ = ()

@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.containers.registry import SUPPORTED_EXTENSIONS, check_supported
 from dsort.data.columns import Int64s
 from dsort.data.index import Segments
@@ -143,7 +143,7 @@ class ShardReader:
             self._stop.raise_if_requested()
 
 
-class _Counted(Closing):
+class _Counted(ClosesOnExit):
     """A source that tells its reader what is read from it."""
 
     rereads_cheaply = True  # there is no scratch to spool it to

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.errors import JobStoppedError
 
 __all__ = ["StopFlag", "run_into_future"]
@@ -26,7 +26,7 @@ LAST_PAUSE_S_MAX = 1.0
 """The longest pause before another try once a job is being cleaned up."""
 
 
-class StopFlag(Closing):
+class StopFlag(ClosesOnExit):
     """A flag that is raised once and stays up.
 
     ``request`` may be called from a signal handler or any thread: it takes no lock and never

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 from dsort.cli import output
 from dsort.cli.progress_text import begin_text, done_text, progress_text, started_text
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ WARNINGS_OF_A_KIND_MAX = 10
 """A thousand missing shards are ten lines and a count: the report has them all."""
 
 
-class Reporter(Closing):
+class Reporter(ClosesOnExit):
     """Base of all reporters. It prints warnings, a bounded number of them, and stops once nobody
     reads stderr."""
 

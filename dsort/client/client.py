@@ -19,7 +19,7 @@ from urllib.parse import quote
 from dsort.client.events import JobEvent, stream_events
 from dsort.client.transport import Patience, Query, Transport
 from dsort.client.values import Identity, Job, Schedule, ScheduleRun, Validation, report_of
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.errors import NotFoundError, ServiceError, SpecError
 from dsort.job.events import JobReport, PlanReport
 
@@ -42,7 +42,7 @@ LOG_OVERLAP = 4096
 WHOLE_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}")
 
 
-class DsortClient(Closing):
+class DsortClient(ClosesOnExit):
     """A dsort service, for Python.
 
     ``url``: as ``http://127.0.0.1:8080``; default ``DSORT_SERVER``. ``token``: default

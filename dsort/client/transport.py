@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from dsort.client.problems import error_of
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.errors import DsortError, ServiceError, SpecError, TooManyRequestsError
 
 __all__ = ["Patience", "Query", "Transport", "checked_url"]
@@ -59,7 +59,7 @@ def checked_url(text: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
 
 
-class Transport(Closing):
+class Transport(ClosesOnExit):
     """One service, as ``httpx`` reaches it. Redirects are not followed: a token goes to whom it
     was meant for."""
 

@@ -15,7 +15,7 @@ import stat
 import weakref
 from pathlib import Path
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.errors import StorageAccessError, StorageError
 from dsort.naming.names import INTERNAL_PART
 from dsort.storage.bucket import Buffer
@@ -31,7 +31,7 @@ _SMALL_BYTES_MAX = 1 << 30
 _NOT_THERE = frozenset({errno.ENOTDIR, errno.ELOOP})
 
 
-class Scratch(Closing):
+class Scratch(ClosesOnExit):
     """The directory ``path``. ``StorageAccessError`` unless it is this user's, and nobody else may
     enter it; ``ObjectNotFoundError`` if there is none.
 

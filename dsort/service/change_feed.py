@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.service.jobs.rows import EventRow
 from dsort.service.jobs.store import JobStore
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 Subscriber = asyncio.Queue[EventRow | None]
 
 
-class ChangeFeed(Closing):
+class ChangeFeed(ClosesOnExit):
     """All events from now on. ``listener`` is told each of them, from the feed's thread."""
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.service.api.metrics import Metrics
 from dsort.service.change_feed import ChangeFeed
 from dsort.service.config import ServiceConfig
@@ -25,7 +25,7 @@ from dsort.service.security.tokens import ANYONE, Identity, TokenStore
 __all__ = ["Service"]
 
 
-class Service(Closing):
+class Service(ClosesOnExit):
     """Everything that one replica has. ``start`` begins to run jobs and to watch the clock;
     ``close`` ends that, and leaves running jobs to run."""
 

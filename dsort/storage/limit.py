@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.errors import InvariantError, TransientStorageError
 from dsort.storage.bucket import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
 from dsort.storage.retry import ReadCutShortError
@@ -124,7 +124,7 @@ class StoreLimiter:
             self.bandwidth.take(size_bytes)
 
 
-class _LimitedReadObject(Closing):
+class _LimitedReadObject(ClosesOnExit):
     def __init__(self, inner: ReadObject, limiter: StoreLimiter) -> None:
         self.inner = inner
         self.info: ObjectInfo = inner.info
@@ -161,7 +161,7 @@ class _LimitedReadObject(Closing):
         self.inner.close()
 
 
-class _LimitedStagedObject(Closing):
+class _LimitedStagedObject(ClosesOnExit):
     def __init__(self, inner: StagedObject, limiter: StoreLimiter) -> None:
         self.inner = inner
         self._limiter = limiter

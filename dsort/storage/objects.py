@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Protocol
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.errors import (
     ChangedInputError,
     InvariantError,
@@ -159,7 +159,7 @@ class ByteStream(Protocol):
         """Release it; bytes not read yet are not waited for."""
 
 
-class ObjectReader(Closing):
+class ObjectReader(ClosesOnExit):
     """See :class:`~dsort.storage.bucket.ReadObject`. For one thread at a time.
 
     ``stream`` gives the object from its first byte on. ``fetch(start, stop)`` gives bytes

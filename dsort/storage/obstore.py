@@ -16,7 +16,7 @@ import obstore.exceptions
 import obstore.exceptions as obs
 from obstore.store import AzureStore, GCSStore, HTTPStore
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.errors import (
     InvariantError,
     NamesTakenError,
@@ -446,7 +446,7 @@ class ObstoreBucket(ObjectBucket):
         self._delete_internal(token_prefix)
 
 
-class ObstoreStagedObject(Closing):
+class ObstoreStagedObject(ClosesOnExit):
     """An object on its way to the store (see :class:`~dsort.storage.bucket.StagedObject`)."""
 
     def __init__(self, client: ObstoreClient, token: str, limits: StoreLimits) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.errors import (
     InvariantError,
     ObjectNotFoundError,
@@ -154,7 +154,7 @@ def _order(info: ObjectInfo) -> bytes:
     return info.name.encode("utf-8", "surrogateescape")
 
 
-class _RetryingReadObject(Closing):
+class _RetryingReadObject(ClosesOnExit):
     """An object whose reads are tried again, each from where it stopped."""
 
     def __init__(self, inner: ReadObject, policy: RetryPolicy, what: str) -> None:

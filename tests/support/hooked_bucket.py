@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.storage.bucket import Buffer, ObjectInfo, ReadObject, StagedObject
 from dsort.storage.wrapped import WrappedBucket
 
@@ -25,7 +25,7 @@ class HookedBucket(WrappedBucket):
         return self.inner.free_bytes()
 
 
-class _Hooked(Closing):
+class _Hooked(ClosesOnExit):
     """What is open, in both directions."""
 
     def __init__(self, opened: ReadObject | StagedObject) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.errors import (
     InvariantError,
     NamesTakenError,
@@ -28,7 +28,7 @@ from dsort.storage.bucket import (
 __all__ = ["MemoryBucket", "MemoryReadObject"]
 
 
-class _Memory(Closing):
+class _Memory(ClosesOnExit):
     """What readers and staged objects share."""
 
     def __init__(self, name: str, bucket: str) -> None:

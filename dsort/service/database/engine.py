@@ -29,7 +29,7 @@ from sqlalchemy.exc import (
     PendingRollbackError,
 )
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.data.total_json import from_json, to_json
 from dsort.errors import SpecError, StorageError
 from dsort.service.database.tables import locks
@@ -53,7 +53,7 @@ _JSON: Final[Mapping[str, Any]] = {"json_serializer": to_json, "json_deserialize
 MIGRATION_LOCK = 0x64736F7274  # "dsort": PostgreSQL's advisory locks are numbers
 
 
-class Database(Closing):
+class Database(ClosesOnExit):
     """The service's database. Safe to use from many threads; one transaction in each."""
 
     def __init__(self, engine: Engine) -> None:

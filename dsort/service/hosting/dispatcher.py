@@ -18,7 +18,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.errors import DsortError, NotFoundError, WorkerLostError
 from dsort.job.setup import cores
 from dsort.runtime.ray.cluster import check_ray_version
@@ -78,7 +78,7 @@ class Timing:
     unborn_s: float = 5.0
 
 
-class Dispatcher(Closing):
+class Dispatcher(ClosesOnExit):
     """Runs the jobs of one replica, from ``start`` to ``close``, in a thread of its own."""
 
     def __init__(
@@ -341,7 +341,7 @@ def _words_of(seconds: float) -> str:
 READ_BYTES = 4096
 
 
-class Wakeup(Closing):
+class Wakeup(ClosesOnExit):
     """``wait`` for one thread, ``wake`` for all others.
 
     A kernel that has no descriptors for processes (Linux before 5.3) does not wake for them: that

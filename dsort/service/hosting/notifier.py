@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.job.hooks import call_hook
 from dsort.service.jobs.notices import Notice, NoticeStore
 from dsort.storage.network_policy import FetchPolicy
@@ -21,7 +21,7 @@ AT_ONCE_MAX: Final = 4
 log = logging.getLogger(__name__)
 
 
-class Notifier(Closing):
+class Notifier(ClosesOnExit):
     """Gives the notices of a service, from ``start`` to ``close``. Each replica has one.
 
     ``commands``: what hooks may run; ``policy``: which servers webhooks may be on.

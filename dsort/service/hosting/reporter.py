@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.service.database.engine import Database
 from dsort.service.jobs.queue import Ending, NewEvent, ProgressUpdate, finish, record, thin_progress
@@ -42,7 +42,7 @@ RATE_SPAN_S_MIN = 0.2  # of less, a rate says nothing
 log = logging.getLogger(__name__)
 
 
-class Reporter(Closing):
+class Reporter(ClosesOnExit):
     """Tells of one attempt from a thread of its own, from ``start`` to ``end`` or ``close``.
 
     Called with every event of the job, in any thread. ``stop`` is raised when somebody asked the

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.errors import ConflictError, DsortError, NotFoundError
 from dsort.job.hooks import TEXT_CHARS_MAX
 from dsort.service.database.tables import jobs, schedule_runs, schedules
@@ -413,7 +413,7 @@ _STEPS_MAX: Final = 1000
 log = logging.getLogger(__name__)
 
 
-class ScheduleKeeper(Closing):
+class ScheduleKeeper(ClosesOnExit):
     """``on_submitted`` is called when jobs were put into the queue."""
 
     def __init__(

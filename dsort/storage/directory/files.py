@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.errors import (
     InvariantError,
     ObjectNotFoundError,
@@ -379,7 +379,7 @@ def _suffix_of(entry: os.DirEntry[bytes]) -> bytes | None:
 _SLICES_PER_CALL_MAX = 1024  # IOV_MAX of Linux
 
 
-class _OpenFile(Closing):
+class _OpenFile(ClosesOnExit):
     """A file descriptor that is closed once, at the latest at the end of a ``with``."""
 
     __slots__ = ("_bucket", "_fd", "_name")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import botocore.exceptions as boto
 from awscrt.checksums import crc32c
 
-from dsort.closing import Closing
+from dsort.closing import ClosesOnExit
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
 from dsort.storage.bucket import Buffer
 from dsort.storage.limit import StoreLimits
@@ -225,7 +225,7 @@ class _PartBody:
         return self._at
 
 
-class S3StagedObject(Closing):
+class S3StagedObject(ClosesOnExit):
     """An upload that has not been completed (see :class:`~dsort.storage.bucket.StagedObject`).
 
     It begins with its first part; parts go up in the threads of ``pool``, each tried again by
