@@ -203,12 +203,12 @@ def keep_sealed(job: Job, created: Created, md5: dict[int, str]) -> None:
     """Let later attempts know that all shards are sealed: they may find some under their names."""
     if not job.outputs_bucket.seals_on_finish:
         rows = [[ordinal, created.shards[ordinal].receipt, md5[ordinal]] for ordinal in md5]
-        job.keep(SEALED_FILE, json.dumps(rows).encode())
+        job.retain(SEALED_FILE, json.dumps(rows).encode())
 
 
 def _sealed_before(job: Job, created: Created) -> dict[int, str]:
     """The MD5 of the shards that an earlier attempt has sealed, by ordinal."""
-    data = job.kept(SEALED_FILE)
+    data = job.retained(SEALED_FILE)
     if data is None:
         return {}
     rows = parse_json(data, f"{SEALED_FILE} of job {job.job_id}")

@@ -210,5 +210,5 @@ def pick_partition_splitters(job: Job, survey: Extraction) -> str:
         job.movement.partitions,
         decreasing=job.spec.algorithm.decreasing,
     )
-    job.share_kept(SPLITTERS_FILE, splitters_bytes(splitters))
+    job.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
     return SPLITTERS_FILE

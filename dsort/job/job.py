@@ -142,7 +142,7 @@ class JobState:
         return self.phases[self.phase]
 
 
-KEPT_BYTES_MAX = 4 << 30
+RETAINED_BYTES_MAX = 4 << 30
 QUIET_KINDS = frozenset({"stray_members_kept"})
 """Counted in the manifest, but nothing that a user has to be warned of."""
 
@@ -266,23 +266,23 @@ class Job:
         if self.journal is not None:
             self.journal.flush()
 
-    def keep(self, name: str, data: bytes) -> None:
-        """Keep a file for later attempts."""
+    def retain(self, name: str, data: bytes) -> None:
+        """Retain a file for later attempts."""
         if self.journal is not None:
             self.outputs_bucket.write(shared_name(self.job_id, name), data)
 
-    def share_kept(self, name: str, data: bytes) -> None:
-        """Give all nodes a file, and keep it for later attempts: all have to use the same."""
-        self.keep(name, data)
+    def retain_on_nodes(self, name: str, data: bytes) -> None:
+        """Give all nodes a file, and retain it for later attempts: all have to use the same."""
+        self.retain(name, data)
         self.runtime.share(name, data)
 
-    def kept(self, name: str) -> bytes | None:
-        """What an earlier attempt kept as ``name``; None if none did."""
+    def retained(self, name: str) -> bytes | None:
+        """What an earlier attempt retained as ``name``; None if none did."""
         if self.before is None:
             return None
         try:
             place = shared_name(self.job_id, name)
-            return read_small(self.outputs_bucket, place, bytes_max=KEPT_BYTES_MAX)
+            return read_small(self.outputs_bucket, place, bytes_max=RETAINED_BYTES_MAX)
         except ObjectNotFoundError:
             return None
 

@@ -210,7 +210,7 @@ def _share(
 ) -> None:
     """Give all nodes positions, sorted by (shard, ordinal), with what goes with them."""
     columns = {"shard": shard, "ordinal": ordinal, "nth": nth, "keys": keys}
-    job.share_kept(name, columns_bytes(columns))
+    job.retain_on_nodes(name, columns_bytes(columns))
 
 
 def _shown(key: bytes) -> str:
@@ -372,10 +372,10 @@ def _survey(job: Job, *, even: bool) -> tuple[str, str]:
     A later attempt goes on with what was found here, for its spill is parted by that.
     """
     marker = f"survey-{job.movement.partitions}.json"
-    kept = job.kept(marker)
+    kept = job.retained(marker)
     if kept is not None:
         splitters, renames, tally = _survey_told(kept, f"{marker} of job {job.job_id}")
-        shared = {name: job.kept(name) for name in filter(None, (splitters, renames))}
+        shared = {name: job.retained(name) for name in filter(None, (splitters, renames))}
         if None not in shared.values():
             _check_shared(job, shared)
             for name, data in shared.items():
@@ -392,7 +392,7 @@ def _survey(job: Job, *, even: bool) -> tuple[str, str]:
         splitters = retry_after_lost_scratch(survey, lambda: pick_partition_splitters(job, survey))
     job.note(renamed.tally)
     found = {"files": [splitters, renamed.file], "tally": tally_rows(renamed.tally)}
-    job.keep(marker, json.dumps(found).encode())
+    job.retain(marker, json.dumps(found).encode())
     return splitters, renamed.file
 
 

@@ -123,7 +123,7 @@ def _compare_with_manifests(job: Job, tally: Tally) -> None:
 
 def _record_inputs(job: Job, accepted: JobAccepted) -> None:
     """What the job is. Kept first: where the journal has the inputs, there is this file, too."""
-    job.keep(RESOLVED_FILE, json.dumps(job.resolved).encode("utf-8", "backslashreplace"))
+    job.retain(RESOLVED_FILE, json.dumps(job.resolved).encode("utf-8", "backslashreplace"))
     job.record(accepted)
     rows = (InputRow(s.name, s.size_bytes, s.mtime_ns, s.etag) for s in job.inputs)
     job.record(InputsResolved(tuple(rows)))
@@ -149,7 +149,7 @@ def _resolve_again(job: Job) -> None:
     if known is not None and (known.movement == "spill" or chosen.kind == "map"):
         # Index and spill are parted into these partitions already.
         job.movement_chosen = replace(chosen, kind=known.movement, partitions=known.partitions)
-    if job.kept(RESOLVED_FILE) is None:  # known by the report of an aborted attempt alone
+    if job.retained(RESOLVED_FILE) is None:  # known by the report of an aborted attempt alone
         _record_inputs(job, job.before.accepted)
     _record_movement(job)
     job.outputs_bucket.delete(report_name(job.job_id))  # from here on the journal tells it all

@@ -105,7 +105,7 @@ def _told_in(what: str) -> Iterator[None]:
 
 def resolved_before(job: Job) -> dict[str, Any]:
     """What an earlier attempt found besides the inputs, by what it kept or by its report."""
-    kept = job.kept(RESOLVED_FILE)
+    kept = job.retained(RESOLVED_FILE)
     what = f"{RESOLVED_FILE} of job {job.job_id}"
     if kept is None:
         resume = _resume_told(job.outputs_bucket, report_name(job.job_id)) or {}
@@ -169,7 +169,7 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
         "mixing": None if job.mixing is None else job.mixing.stored(),
         "reactions_file": job.reactions_file,
     }
-    job.keep(PLANNED_FILE, json.dumps(facts).encode("utf-8", "backslashreplace"))
+    job.retain(PLANNED_FILE, json.dumps(facts).encode("utf-8", "backslashreplace"))
     job.record(planned)
     job.flush()
     if known is not None:
@@ -196,7 +196,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     known = job.before.planned if job.before is not None else None
     if known is None:
         return None
-    data = job.kept(PLANNED_FILE)
+    data = job.retained(PLANNED_FILE)
     places = _places(job, [row.name for row in known.shards])
     if data is None or places is None or job.spec.verify == "content":
         return None
