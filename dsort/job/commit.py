@@ -27,7 +27,7 @@ __all__ = [
     "outputs_of",
     "refuse_changed_inputs",
     "refuse_existing",
-    "take_back",
+    "rollback",
 ]
 
 
@@ -125,7 +125,7 @@ def _keep_replaced(job: Job, named: list[_Named]) -> list[_Named]:
 
 
 def _publish(job: Job, named: list[_Named], last: _Named) -> None:
-    """Give the shards their names, then the manifest its own. If that fails, ``take_back`` is to
+    """Give the shards their names, then the manifest its own. If that fails, ``rollback`` is to
     follow."""
     bucket = job.outputs_bucket
 
@@ -145,7 +145,7 @@ def names_stored(job: Job) -> list[str]:
     return [*job.planned_names, *own]
 
 
-def take_back(job: Job) -> PutBack:
+def rollback(job: Job) -> PutBack:
     """Remove what is staged, and what has got its name already, in this attempt or an earlier one:
     without a manifest it is no result. What it had replaced is put back. Only for who has the job:
     the names may else stand for what others have published."""

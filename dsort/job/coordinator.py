@@ -17,7 +17,7 @@ from dsort.job.commit import (
     names_stored,
     refuse_changed_inputs,
     refuse_existing,
-    take_back,
+    rollback,
 )
 from dsort.job.create import Created, create, seal
 from dsort.job.events import JobReport, PlannedShard, PlanReport
@@ -180,7 +180,7 @@ def _abort(job: Job, error: BaseException | None) -> None:
         return
     # The error that ended the job is the one to tell, not that its report found no room.
     try:
-        done = take_back(job)
+        done = rollback(job)
         _tell_put_back(job, error, done)
         if not done.lost:  # else it stays as it is, for `dsort resume` or `dsort gc`
             discard_run(job.outputs_bucket, job.job_id, lease=job.lease)

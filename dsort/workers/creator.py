@@ -92,7 +92,7 @@ class Creator:
                 out.write_piece(piece, payload, check)
                 if piece.last:
                     finished.append(_FinishedShard(out, out.finish(), self._log))
-                    finished[-1].receipt.add_done_callback(finished[-1].put_down)
+                    finished[-1].receipt.add_done_callback(finished[-1].record)
                     out = None
             shards = tuple(shard.done() for shard in finished)
         finally:
@@ -151,7 +151,7 @@ class _FinishedShard:
     receipt: Future[str]
     log: CreatedLog
 
-    def put_down(self, receipt: Future[str]) -> None:
+    def record(self, receipt: Future[str]) -> None:
         """It has come: also for who goes on if this worker dies before its task is done."""
         if not receipt.cancelled() and receipt.exception() is None:
             self.log.append(self.done())

@@ -90,11 +90,11 @@ def test_a_shard_that_was_staged_in_an_unfinished_task_is_not_written_again(
 ) -> None:
     die(begun, tmp_path, "spilled", PointFault("create:finish", nth, "kill parent"), flush_s=NEVER)
     (scratch,) = tmp_path.glob("out/.dsort/*/scratch")
-    put_down = {shard.ordinal for shard in read_created_logs(Scratch(scratch))}
-    assert put_down
+    recorded = {shard.ordinal for shard in read_created_logs(Scratch(scratch))}
+    assert recorded
     resumed = resume_here(tmp_path, monkeypatch)
     assert resumed.error is None
-    assert resumed.created & put_down == set()
+    assert resumed.created & recorded == set()
     assert_whole(tmp_path / "out", undisturbed("spilled", base))
 
 
