@@ -17,7 +17,7 @@ import pytest
 from dsort.errors import WorkerLostError
 from dsort.options import RunOptions
 from dsort.service.hosting import process as deaths
-from dsort.service.hosting import ray_head as own_ray
+from dsort.service.hosting import ray_head
 from dsort.service.hosting.dispatcher import Wakeup
 from dsort.service.hosting.environment import VARIABLE, JobEnvironment
 from dsort.service.hosting.process import (
@@ -250,8 +250,8 @@ def test_a_ray_that_cannot_be_started_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing = [sys.executable, "-c", "raise SystemExit('no room for Ray')"]
-    monkeypatch.setattr(own_ray, "interpreter", lambda: failing)
-    ray = own_ray.OwnRay(tmp_path, cpus=1, over=threading.Event())
+    monkeypatch.setattr(ray_head, "interpreter", lambda: failing)
+    ray = ray_head.RayHeadProcess(tmp_path, cpus=1, over=threading.Event())
     with pytest.raises(WorkerLostError, match="no room for Ray") as failed:
         ray.ensure()
     assert "ray.log" in failed.value.hint

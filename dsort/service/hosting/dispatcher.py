@@ -35,7 +35,7 @@ from dsort.service.hosting.process import (
     log_path,
     told_tail,
 )
-from dsort.service.hosting.ray_head import OwnRay
+from dsort.service.hosting.ray_head import RayHeadProcess
 from dsort.service.hosting.reporter import DATABASE_AWAY
 from dsort.service.jobs.queue import (
     Ending,
@@ -96,7 +96,7 @@ class Dispatcher(ClosesOnExit):
         self._host = Host()
         self._watch = Watch(self._host, config.replica)
         self._over = threading.Event()
-        self._own_ray: OwnRay | None = None
+        self._ray_head: RayHeadProcess | None = None
         run = config.run
         if run.runtime == "ray":
             check_ray_version()
@@ -105,7 +105,7 @@ class Dispatcher(ClosesOnExit):
             workers = run.workers or cores()
             run = replace(self._job_environment.run, workers=workers)
             self._job_environment = replace(self._job_environment, run=run)
-            self._own_ray = OwnRay(
+            self._ray_head = RayHeadProcess(
                 config.state_dir.absolute(), cpus=workers * jobs_max, over=self._over
             )
         self._begun: dict[tuple[str, int], JobProcess] = {}
@@ -140,11 +140,11 @@ class Dispatcher(ClosesOnExit):
             self._thread.join()
         for process in self._begun.values():
             process.let_go()
-        if self._own_ray is not None:
+        if self._ray_head is not None:
             if self._any_running():
-                self._own_ray.let_go()
+                self._ray_head.let_go()
             else:
-                self._own_ray.stop()
+                self._ray_head.stop()
         self._waker.close()
 
     def _any_running(self) -> bool:
@@ -288,8 +288,8 @@ class Dispatcher(ClosesOnExit):
     def _begin_queued(self) -> None:
         if time.monotonic() < self._none_before_s:
             return
-        if self._own_ray is not None and not self._over.is_set():
-            ray = self._own_ray.ensure()
+        if self._ray_head is not None and not self._over.is_set():
+            ray = self._ray_head.ensure()
             run = replace(self._job_environment.run, ray_address=ray.address)
             self._job_environment = replace(
                 self._job_environment, run=run, environment=ray.environment

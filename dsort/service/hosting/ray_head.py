@@ -38,7 +38,7 @@ from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
 from dsort.service.hosting.environment import JobEnvironment, interpreter
 from dsort.service.hosting.process import Host, tail
 
-__all__ = ["OwnRay", "RayHead"]
+__all__ = ["RayHeadProcess", "RayHead"]
 
 log = logging.getLogger(__name__)
 
@@ -73,9 +73,9 @@ class RayHead:
         }
 
 
-class OwnRay:
-    """The head in ``state_dir``. ``cpus``: all workers of all jobs that may run at once. ``over``:
-    set when nobody waits for it any more."""
+class RayHeadProcess:
+    """The process of the head in ``state_dir``: found, started, ended. ``cpus``: all
+    workers of all jobs that may run at once. ``over``: set when nobody waits for it any more."""
 
     def __init__(self, state_dir: Path, *, cpus: int, over: threading.Event) -> None:
         self._file = state_dir / STATE_FILE
