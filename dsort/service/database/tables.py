@@ -4,10 +4,10 @@ Texts and JSON of any kind can be stored (``data.total_json``).
 One rule holds for all: whoever changes a job's row while it runs names the attempt that it speaks
 for, so that what a process says that has been given up is not heard.
 
-Whatever text comes, it can be stored and read again. A file name that is quoted in an error may hold bytes that are not UTF-8, and PostgreSQL has no NUL.
-What users send is refused before, with its field named; what is left is stored as an escape, and
-never keeps a job's end from being noted. JSON columns have the same border: the serializer that
-``engine.py`` gives to SQLAlchemy.
+Whatever text comes, it can be stored and read again. A file name that is quoted in an error may
+hold bytes that are not UTF-8, and PostgreSQL has no NUL. What users send is refused before, with
+its field named; what is left is stored as an escape, and never keeps a job's end from being noted.
+JSON columns have the same border: the serializer that ``engine.py`` gives to SQLAlchemy.
 """
 
 from __future__ import annotations

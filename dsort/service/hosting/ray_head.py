@@ -38,7 +38,7 @@ from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
 from dsort.service.hosting.environment import JobEnvironment, interpreter
 from dsort.service.hosting.process import Host, tail
 
-__all__ = ["RayHeadProcess", "RayHead"]
+__all__ = ["RayHead", "RayHeadProcess"]
 
 log = logging.getLogger(__name__)
 
