@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ import botocore.exceptions
 __all__ = ["S3Server", "seaweedfs"]
 
 START_SECONDS_MAX = 180
+STARTS_MAX = 3
 POLL_SECONDS = 0.1
 TERM_SECONDS = 1  # it would take 10 to 17 s to end gracefully, and nobody needs its data
 REGION = "us-east-1"
@@ -95,24 +97,34 @@ def seaweedfs(directory: Path) -> Iterator[S3Server]:
     ]}))  # fmt: skip
     # Each bucket begins with so many volumes; seven, as is usual, take a second.
     (directory / "master.toml").write_text("[master.volume_growth]\ncopy_1 = 1\n")
-    ports = _free_ports(8)
     log = directory / "server.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            _command(directory, identities, ports),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C of the tests is not for it, and its group is ours
-            cwd=directory,
-        )
-    try:
-        endpoint_url = f"http://127.0.0.1:{ports[0]}"
-        server = S3Server(endpoint_url, keys[0], keys[1], keys[2], keys[3], process.pid, log)
-        _wait_until_ready(server, process)
-        yield server
-    finally:
-        _stop(process)
+    # The path of a Unix socket has 108 bytes at most, and directories of tests are deep.
+    with tempfile.TemporaryDirectory(prefix="weed-") as sockets:
+        for tries_left in reversed(range(STARTS_MAX)):
+            ports = _free_ports(8)
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    _command(directory, Path(sockets), identities, ports),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # Ctrl-C of the tests is not for it
+                    cwd=directory,
+                )
+            try:
+                endpoint_url = f"http://127.0.0.1:{ports[0]}"
+                server = S3Server(endpoint_url, *keys, process.pid, log)
+                try:
+                    _wait_until_ready(server, process)
+                except RuntimeError:
+                    # Another process may have taken a port that was free a moment ago.
+                    if tries_left and process.poll() is not None:
+                        continue
+                    raise
+                yield server
+                return
+            finally:
+                _stop(process)
 
 
 def _identity(name: str, access_key: str, secret_key: str, *actions: str) -> dict[str, object]:
@@ -120,7 +132,7 @@ def _identity(name: str, access_key: str, secret_key: str, *actions: str) -> dic
     return {"name": name, "credentials": credentials, "actions": actions}
 
 
-def _command(directory: Path, identities: Path, ports: list[int]) -> list[str]:
+def _command(directory: Path, sockets: Path, identities: Path, ports: list[int]) -> list[str]:
     weed = Path(sys.executable).parent / "weed"
     if not weed.exists():
         raise RuntimeError(
@@ -135,7 +147,7 @@ def _command(directory: Path, identities: Path, ports: list[int]) -> list[str]:
         "master.volumeSizeLimitMB": 1024,
         "volume.max": 1000,  # each bucket takes some
         "volume.preStopSeconds": 0,
-        "filer.localSocket": directory / "filer.sock",
+        "filer.localSocket": sockets / "filer.sock",
         "s3.config": identities,
         "s3.allowDeleteBucketNotEmpty": "false",
         "s3.autoCreateBucket": "false",

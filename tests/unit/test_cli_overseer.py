@@ -14,6 +14,7 @@ import pytest
 
 from dsort.cli.overseer import is_for_ray
 from tests.support.commands import ROOT
+from tests.support.service_process import await_that
 
 SCRIPT = """
 import os, signal, sys
@@ -116,7 +117,7 @@ def test_a_job_stands_still_with_its_command(begin: Begin) -> None:
     child = child_of(process)
     process.send_signal(signal.SIGTSTP)
     os.waitpid(process.pid, os.WUNTRACED)
-    assert child.status() == psutil.STATUS_STOPPED
+    await_that(lambda: child.status() == psutil.STATUS_STOPPED)
     process.send_signal(signal.SIGCONT)
     process.send_signal(signal.SIGTERM)
     process.communicate(input="x")
