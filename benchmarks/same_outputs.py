@@ -13,7 +13,6 @@ import argparse
 import hashlib
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -26,7 +25,7 @@ from typing import Any
 import yaml
 
 from benchmarks.seaweedfs import S3Server, seaweedfs
-from tests.support.datasets import Member, Shard, write_shards
+from tests.support.datasets import example_samples, write_shards
 
 __all__ = ["main"]
 
@@ -37,23 +36,6 @@ SEED = 20260131
 JOB_ID = re.compile(rb"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}")
 IN_STORES = ("s3-endpoint", "s3-shuffle")
 S3_BUCKETS = ("samples", "shuffled")
-
-
-def samples(prefix: str, shards: int, digits: int) -> dict[str, Shard]:
-    """Shards of 25 records each: an image, a class, and (but for every seventh) a score."""
-    rng = random.Random(prefix)
-    made = {}
-    for shard in range(shards):
-        members = []
-        for number in range(RECORDS * shard, RECORDS * (shard + 1)):
-            key = f"{number:06d}"
-            members.append(Member(f"{key}.jpg", rng.randbytes(rng.randrange(3000, 9000))))
-            members.append(Member(f"{key}.cls", b"%d\n" % rng.randrange(10)))
-            if number % 7:
-                score = {"meta": {"score": rng.random()}}
-                members.append(Member(f"{key}.json", json.dumps(score).encode()))
-        made[f"{prefix}{shard:0{digits}d}.tar"] = Shard(tuple(members))
-    return made
 
 
 def example_specs() -> list[Path]:
@@ -126,8 +108,8 @@ def run_spec(checkout: Path, path: Path, move: str, server: S3Server) -> dict[st
         (root / "specs" / path.name).unlink()
         spec = root / "specs" / f"{path.stem}.json"
         spec.write_text(json.dumps(prepared_spec(path, server)), encoding="utf-8")
-        write_shards(root / "samples", samples("samples-", 8, 3))
-        write_shards(root / "images", samples("samples-", 19, 2))
+        write_shards(root / "samples", example_samples("samples-", 8, 3, RECORDS))
+        write_shards(root / "images", example_samples("samples-", 19, 2, RECORDS))
         in_store = path.stem in IN_STORES
         if in_store:
             fill_stores(server, root / "samples")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import load_spec
 from tests.support.commands import ROOT, CommandLine
-from tests.support.datasets import Member, Shard, files_of, write_shards
+from tests.support.datasets import example_samples, files_of, write_shards
 from tests.support.seaweedfs import S3Server
 
 SPECS = ROOT / "specs"
@@ -30,28 +29,11 @@ BLOG_POST = SPECS / "blog-post.json"
 RECORDS = 10
 
 
-def samples(prefix: str, shards: int, digits: int) -> dict[str, Shard]:
-    """Shards of ten records: an image, a class, and (but for every seventh) a score."""
-    rng = random.Random(prefix)
-    made = {}
-    for shard in range(shards):
-        members = []
-        for number in range(RECORDS * shard, RECORDS * (shard + 1)):
-            key = f"{number:06d}"
-            members.append(Member(f"{key}.jpg", rng.randbytes(rng.randrange(3000, 9000))))
-            members.append(Member(f"{key}.cls", b"%d\n" % rng.randrange(10)))
-            if number % 7:
-                score = {"meta": {"score": rng.random()}}
-                members.append(Member(f"{key}.json", json.dumps(score).encode()))
-        made[f"{prefix}{shard:0{digits}d}.tar"] = Shard(tuple(members))
-    return made
-
-
 @pytest.fixture
 def buckets(tmp_path: Path) -> Path:
     """What ``specs/README.md`` says that the specs need."""
-    write_shards(tmp_path / "samples", samples("samples-", 8, 3))
-    write_shards(tmp_path / "images", samples("samples-", 19, 2))
+    write_shards(tmp_path / "samples", example_samples("samples-", 8, 3, RECORDS))
+    write_shards(tmp_path / "images", example_samples("samples-", 19, 2, RECORDS))
     return tmp_path
 
 

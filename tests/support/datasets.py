@@ -7,6 +7,7 @@ which bytes an output shard has to hold.
 from __future__ import annotations
 
 import io
+import json
 import random
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ __all__ = [
     "Member",
     "Shard",
     "Stored",
+    "example_samples",
     "files_of",
     "read_shard",
     "small_dataset",
@@ -185,3 +187,21 @@ def files_of(directory: Path, pattern: str = "**/*.tar") -> dict[str, bytes]:
         for path in sorted(directory.glob(pattern))
         if ".dsort" not in path.parts
     }
+
+
+def example_samples(prefix: str, shards: int, digits: int, records: int) -> dict[str, Shard]:
+    """What ``specs/README.md`` says that the example specs read: shards of ``records`` records, of
+    an image, a class, and (but for every seventh) a score."""
+    rng = random.Random(prefix)
+    made = {}
+    for shard in range(shards):
+        members = []
+        for number in range(records * shard, records * (shard + 1)):
+            key = f"{number:06d}"
+            members.append(Member(f"{key}.jpg", rng.randbytes(rng.randrange(3000, 9000))))
+            members.append(Member(f"{key}.cls", b"%d\n" % rng.randrange(10)))
+            if number % 7:
+                score = {"meta": {"score": rng.random()}}
+                members.append(Member(f"{key}.json", json.dumps(score).encode()))
+        made[f"{prefix}{shard:0{digits}d}.tar"] = Shard(tuple(members))
+    return made
