@@ -36,7 +36,7 @@ from dsort.job.events import JobReport
 from dsort.job.layout import MANIFEST, manifest_name
 from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.naming.inputs import expand_inputs
-from dsort.naming.names import INTERNAL_PART, archive_extension, is_internal
+from dsort.naming.names import INTERNAL_PART, archive_extension, first_few, is_internal
 from dsort.options import RunOptions, default_options, open_with_settings
 from dsort.stopping import StopFlag
 from dsort.storage.bucket import Bucket, ReadObject
@@ -254,7 +254,7 @@ def _of_template(
         wanted += [name for name in batch if name in there]
         missing += [name for name in batch if name not in there]
     if missing:
-        shown = ", ".join(missing[:_SHOWN_MAX]) + (", …" if len(missing) > _SHOWN_MAX else "")
+        shown = first_few(missing, _SHOWN_MAX)
         raise MissingShardError(f"{len(missing):,} shards are missing from {bucket.uri}: {shown}")
     return _records((_Shard(bucket, name) for name in wanted), stop)
 

@@ -18,6 +18,7 @@ from dsort.job.layout import index_name, manifest_name, reactions_name, staged_p
 from dsort.job.manifest import ManifestInput, ManifestOutput, manifest_bytes, wids_index_bytes
 from dsort.job.plan import Plan
 from dsort.job.replacement import PutBack, StagedName, each_at_once, keep_replaced, put_back
+from dsort.naming.names import first_few
 from dsort.storage.bucket import Bucket
 from dsort.version import dsort_version
 
@@ -44,7 +45,7 @@ def refuse_existing(job: Job, names: list[str], *, overwrite: bool) -> None:
         return
     existing = sorted(job.outputs_bucket.stat_many(names))
     if existing:
-        shown = ", ".join(existing[:3]) + (", …" if len(existing) > 3 else "")
+        shown = first_few(existing)
         raise NamesTakenError(
             f"{len(existing)} output names are taken in {job.outputs_bucket.uri}: {shown}",
             hint="remove them, use another output_bck or output_format, or allow it: --overwrite",

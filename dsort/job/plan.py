@@ -27,6 +27,7 @@ from dsort.job.extract import (
 from dsort.job.job import Job
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.reactions import store_reactions
+from dsort.naming.names import readable
 from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, merge_pieces
 from dsort.order.duplicates import new_keys
 from dsort.order.mixing_counts import MixingTally, judge_mixing
@@ -141,7 +142,7 @@ def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
     _share(job, RENAME_FILE, shard, rows.ordinal[order], rows.nth[order], BytesColumn.of(fresh))
     tally = Tally()
     samples = (
-        f"{job.inputs[int(shard[row])].name}: {_shown(keys[row])} → {_shown(fresh[row])}"
+        f"{job.inputs[int(shard[row])].name}: {readable(keys[row])} → {readable(fresh[row])}"
         for row in range(min(count, SAMPLES_MAX))
     )
     tally.add("duplicate_keys_renamed", count, samples)
@@ -187,7 +188,7 @@ def _parts(job: Job, size_bytes: int) -> int:
 def _samples(job: Job, found: Iterable[DuplicatesDone]) -> list[str]:
     """Some duplicates' names, the same whatever the number of parts."""
     rows = sorted(sample for part in found for sample in part.samples)
-    return [f"{job.inputs[shard].name}: {_shown(key)}" for shard, _, key in rows[:SAMPLES_MAX]]
+    return [f"{job.inputs[shard].name}: {readable(key)}" for shard, _, key in rows[:SAMPLES_MAX]]
 
 
 def _positions(job: Job, found: Iterable[DuplicatesDone]) -> Positions:
@@ -211,10 +212,6 @@ def _share(
     """Give all nodes positions, sorted by (shard, ordinal), with what goes with them."""
     columns = {"shard": shard, "ordinal": ordinal, "nth": nth, "keys": keys}
     job.retain_on_nodes(name, columns_bytes(columns))
-
-
-def _shown(key: bytes) -> str:
-    return key.decode("utf-8", "backslashreplace")
 
 
 FREED_SHARE = 32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 from unicodedata import category
 
@@ -14,9 +14,11 @@ __all__ = [
     "check_object_name",
     "check_output_name",
     "closest",
+    "first_few",
     "has_control_characters",
     "is_internal",
     "normalize_extension",
+    "readable",
     "shortened",
     "with_extension",
 ]
@@ -36,6 +38,16 @@ _PART_BYTES_MAX = 255
 def shortened(text: str) -> str:
     """``text``, or its beginning and ``...`` if it is too long for a message."""
     return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
+
+
+def readable(name: bytes) -> str:
+    """The name of a member, or a key, for a message: what is no UTF-8 is escaped (``\\xff``)."""
+    return name.decode("utf-8", "backslashreplace")
+
+
+def first_few(names: Sequence[str], count: int = 3) -> str:
+    """The first ``count`` names with commas between them, and ``…`` if there are more."""
+    return ", ".join(names[:count]) + (", …" if len(names) > count else "")
 
 
 def archive_extension(name: str) -> str | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from dsort.errors import ContentKeyError
-from dsort.naming.names import shortened
+from dsort.naming.names import readable, shortened
 from dsort.order.base import (
     Algorithm,
     Check,
@@ -196,14 +196,14 @@ class Content(Algorithm):
         except KeyError:
             return None
         except ContentValueError as problem:
-            name = records.members.names[row].decode("utf-8", "backslashreplace")
+            name = readable(records.members.names[row])
             raise ContentKeyError(
                 f"member {name} of shard {records.shard} is no content key: {problem}",
                 hint="mend the member, or sort by another extension or content_key_type",
             ) from None
 
     def _missing(self, shard: str, key: bytes, *, has_member: bool) -> ContentKeyError:
-        record = key.decode("utf-8", "backslashreplace")
+        record = readable(key)
         what = (
             f"has no field {self.json_field} in its {self.extension} member"
             if has_member
@@ -326,4 +326,4 @@ def _article(kind: str) -> str:
 
 
 def _shown(text: bytes) -> str:
-    return repr(text[:40].decode("utf-8", "backslashreplace")) + ("…" if len(text) > 40 else "")
+    return repr(readable(text[:40])) + ("…" if len(text) > 40 else "")

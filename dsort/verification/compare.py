@@ -14,6 +14,7 @@ import numpy as np
 
 from dsort.data.columns import Bools, Int64s, UInt64s
 from dsort.keymap.match import KeyMap
+from dsort.naming.names import first_few, readable
 from dsort.order.base import Algorithm
 from dsort.order.sort import stable_argsort
 from dsort.spec.model import JobSpec
@@ -311,10 +312,10 @@ class _NamedRows:
 
 def _detail(records: ShardRecords, record: int) -> _Detail:
     members = tuple(
-        (_shown(records.members.names[row]), tuple(records.member_digests[row].tolist()))
+        (readable(records.members.names[row]), tuple(records.member_digests[row].tolist()))
         for row in records.rows_of(record)
     )
-    return _Detail(_shown(records.keys[record]), members)
+    return _Detail(readable(records.keys[record]), members)
 
 
 def _difference(here: _Detail, there: _Detail) -> str:
@@ -323,13 +324,6 @@ def _difference(here: _Detail, there: _Detail) -> str:
     if names_here == names_there:
         pairs = zip(here.members, there.members, strict=True)
         differing = [name for (name, one), (_, other) in pairs if one != other]
-        return f"{_some(differing)} has other bytes than"
-    return f"has the members {_some(names_here)} in place of {_some(names_there)}"
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-
-
-def _shown(name: bytes) -> str:
-    return name.decode("utf-8", "backslashreplace")
+        return f"{first_few(differing, 5)} has other bytes than"
+    here_are, there_are = first_few(names_here, 5), first_few(names_there, 5)
+    return f"has the members {here_are} in place of {there_are}"

@@ -19,6 +19,7 @@ from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError, ObjectNotFoundError
 from dsort.job.manifest import ManifestOutput, StoredManifest
 from dsort.job.output_names import OutputNames
+from dsort.naming.names import readable
 from dsort.naming.patterns import LinearRegex
 from dsort.read import ShardReader
 from dsort.spec.model import JobSpec
@@ -329,7 +330,7 @@ class OutputReader:
             self._findings.problem("format", shard.name, "", text)
         seen = watch.look(place.group, shard, records)
         for record in seen.backwards:
-            key = _shown(records.keys[record])
+            key = readable(records.keys[record])
             text = "its sort key belongs before that of the record before it"
             self._findings.problem("order", shard.name, key, text)
         return records, seen.ties
@@ -404,7 +405,3 @@ def _facts(name: str, place: Place, records: ShardRecords) -> ShardFacts:
         stored_bytes=int(stored.sum()),
         last_stored_bytes=int(stored[last].sum()),
     )
-
-
-def _shown(name: bytes) -> str:
-    return name.decode("utf-8", "backslashreplace")

@@ -46,6 +46,7 @@ from dsort.job.events import Event, VerifyReport
 from dsort.job.inputs import resolve_inputs
 from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.job.setup import load_keymap, output_names
+from dsort.naming.names import first_few
 from dsort.options import RunOptions, default_options, open_with_settings
 from dsort.read import ShardReader
 from dsort.stopping import StopFlag
@@ -71,7 +72,6 @@ INDEX_BYTES_MAX = 4 << 30
 
 BUFFER_BYTES_MAX = 128 << 20
 BUFFER_BYTES_MIN = 1 << 20
-NAMED_MAX = 3
 
 
 def verify_result(
@@ -197,14 +197,14 @@ class _Verification:
         for names, what in ((gone, "are gone"), (resized, resized_text)):
             if names:
                 text = (
-                    f"{len(names):,} of {total:,} input shards {what} ({_some(names)}): the "
+                    f"{len(names):,} of {total:,} input shards {what} ({first_few(names)}): the "
                     "records of the result were not compared with those of the inputs"
                 )
                 self._findings.warn("changed_inputs", text)
         if touched and not (gone or resized):
             text = (
                 f"{len(touched):,} of {total:,} input shards were written or moved since the job "
-                f"({_some(touched)}): differences may be theirs, and not the result's"
+                f"({first_few(touched)}): differences may be theirs, and not the result's"
             )
             self._findings.warn("changed_inputs", text)
         return not gone and not resized
@@ -228,7 +228,7 @@ class _Verification:
         if more:
             text = (
                 f"shards that the spec names were no inputs of the job ({len(more):,}): "
-                f"{_some(more)}"
+                f"{first_few(more)}"
             )
             self._findings.warn("other_inputs", text)
 
@@ -244,7 +244,7 @@ class _Verification:
         if strangers:
             text = (
                 "shards of the bucket have names of the job's templates, but are not of this job "
-                f"({len(strangers):,}): {_some(strangers)}"
+                f"({len(strangers):,}): {first_few(strangers)}"
             )
             self._findings.warn("other_shards", text)
 
@@ -273,7 +273,3 @@ class _Verification:
             problems=tuple(self._findings.problems),
             warnings=tuple(self._findings.warnings),
         )
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:NAMED_MAX]) + (", …" if len(names) > NAMED_MAX else "")

@@ -23,6 +23,7 @@ from dsort.errors import (
     StrayMemberError,
     UnsafeNameError,
 )
+from dsort.naming.names import readable
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
 from dsort.scratch.index import IndexStore
@@ -191,13 +192,13 @@ class Extractor:
                 raise StrayMemberError(
                     f"shard {shard} has {len(strays)} members that wids and webdataset do not "
                     "count as a sample, so that an index would be wrong; the first is "
-                    f"{_shown(members.names[strays[0]])}",
+                    f"{readable(members.names[strays[0]])}",
                     hint="stray_members: drop leaves them out; or leave out index: wids",
                 )
             if strays:
                 raise StrayMemberError(
                     f"shard {shard} has {len(strays)} stray members, the first is "
-                    f"{_shown(members.names[strays[0]])}",
+                    f"{readable(members.names[strays[0]])}",
                     hint="stray_members: keep or drop lets the job go on",
                 )
         kept = sorted({*records.strays} - {*records.dropped})
@@ -229,11 +230,11 @@ class Extractor:
         unplaced = np.flatnonzero(match.missing | match.ambiguous)
         if len(unplaced) == 0:
             return match.groups
-        shown = [f"{shard}: {_shown(records.keys[row])}" for row in unplaced.tolist()]
+        shown = [f"{shard}: {readable(records.keys[row])}" for row in unplaced.tolist()]
         if self._setup.reactions.ekm_missing_key == "abort":
             many = bool(match.ambiguous[unplaced[0]])
             raise KeyMapError(
-                f"record {_shown(records.keys[int(unplaced[0])])} of shard {shard} matches "
+                f"record {readable(records.keys[int(unplaced[0])])} of shard {shard} matches "
                 f"{'keys of two templates' if many else 'no key'} of the external key map",
                 hint="add a key, or set ekm_missing_key: warn (and ekm_default for their place)",
             )
@@ -367,11 +368,7 @@ def _note_oddities(container: Container, shard: str, members: MemberTable, tally
 
 
 def _names(shard: str, members: MemberTable, rows: Iterable[int]) -> Iterable[str]:
-    return (f"{shard}: {_shown(members.names[row])}" for row in rows)
-
-
-def _shown(name: bytes) -> str:
-    return name.decode("utf-8", "backslashreplace")
+    return (f"{shard}: {readable(members.names[row])}" for row in rows)
 
 
 def _no_members() -> MemberTable:
@@ -402,7 +399,7 @@ def _rename_records(
     new_keys = positions.bytes_column("keys", start, stop).tolist()
     keys_of = dict(zip(ordinals, new_keys, strict=True))
     for ordinal, new_key in keys_of.items():
-        changes.append(f"{task.name}: {_shown(records.keys[ordinal])} → {_shown(new_key)}")
+        changes.append(f"{task.name}: {readable(records.keys[ordinal])} → {readable(new_key)}")
         first, last = records.member_offsets[ordinal : ordinal + 2].tolist()
         for row in records.member_rows[first:last].tolist():
             names[row] = new_key + names[row][key_bytes[row] :]

@@ -15,6 +15,7 @@ from dsort.data.entries import entries_bytes
 from dsort.data.index import Segments, SortKeys
 from dsort.data.tally import SAMPLES_MAX
 from dsort.errors import InvariantError
+from dsort.naming.names import readable
 from dsort.order.base import Algorithm
 from dsort.order.cut import cut_partition
 from dsort.order.duplicates import find_duplicates, repeated_hashes
@@ -92,7 +93,7 @@ class Orderer:
             reaction_line(
                 task.reaction,
                 shard=names[int(shards[row])],
-                name=keys[row].decode("utf-8", "backslashreplace"),
+                name=readable(keys[row]),
             )
             for row in rows.tolist()
         )

@@ -10,6 +10,7 @@ import numpy as np
 from dsort.containers.base import Container
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberKind, MemberTable
+from dsort.naming.names import readable
 from dsort.naming.safe_names import new_safe_names, safe_name, unsafe_links, unsafe_rows
 from dsort.workers.source import ShardBytes
 
@@ -92,12 +93,12 @@ def shown_changes(before: MemberTable, after: MemberTable, found: UnsafeNames) -
     """What was ``found``, one text each: the name, its target, and the new name if it has one."""
     for row in found.all_rows:
         old, new = before.names[row], after.names[row]
-        text = _shown(old)
+        text = readable(old)
         if row in found.others:
-            text += f" ({_shown(found.others[row])} for some readers)"
+            text += f" ({readable(found.others[row])} for some readers)"
         if row in found.targets:
-            text += f" (a link to {_shown(found.targets[row])})"
-        yield text if old == new else f"{text} → {_shown(new)}"
+            text += f" (a link to {readable(found.targets[row])})"
+        yield text if old == new else f"{text} → {readable(new)}"
 
 
 def with_new_headers(
@@ -124,7 +125,3 @@ def with_new_headers(
 def _headers(shard: ShardBytes, members: MemberTable, row: int) -> bytes:
     start, end = int(members.range_start[row]), int(members.payload_start[row])
     return members.literals.get(row, b"") + shard.at(start, end - start)
-
-
-def _shown(name: bytes) -> str:
-    return name.decode("utf-8", "backslashreplace")

@@ -11,7 +11,9 @@ from dsort.naming.names import (
     archive_extension,
     check_object_name,
     check_output_name,
+    first_few,
     normalize_extension,
+    readable,
     with_extension,
 )
 from dsort.storage.bucket import INTERNAL_PREFIX
@@ -110,3 +112,17 @@ def test_ordinary_names_pass(name: str) -> None:
 
 def test_the_internal_corner_is_the_one_that_storage_keeps() -> None:
     assert f"{INTERNAL_PART}/" == INTERNAL_PREFIX
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [(b"a/b.jpg", "a/b.jpg"), ("é".encode(), "é"), (b"a\xff", "a\\xff")]
+)
+def test_names_that_are_no_utf8_are_escaped_in_messages(name: bytes, text: str) -> None:
+    assert readable(name) == text
+
+
+def test_messages_name_the_first_few_and_say_that_there_are_more() -> None:
+    assert first_few([]) == ""
+    assert first_few(["a", "b", "c"]) == "a, b, c"
+    assert first_few(["a", "b", "c", "d"]) == "a, b, c, …"
+    assert first_few(["a", "b"], 1) == "a, …"
