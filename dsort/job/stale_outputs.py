@@ -52,7 +52,7 @@ class _Listed:
 def look_for_stale(job: Job, plan: Plan | None) -> None:
     """Tell what will be left of older results beside this one, and note what is to be removed.
 
-    Told once: before there is a ``plan`` if the number of shards is known by then.
+    Reported once: before there is a ``plan`` if the number of shards is known by then.
     """
     if not job.overwrite:
         return

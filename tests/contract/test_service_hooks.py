@@ -151,7 +151,7 @@ def test_a_hook_that_cannot_be_told_is_tried_again_and_then_the_job_is_warned(
     while (notice := store.take()) is not None:
         tries += 1
         assert store.take() is None
-        store.settle(notice, "cannot reach http://127.0.0.1:9/…: nobody is there")
+        store.record_outcome(notice, "cannot reach http://127.0.0.1:9/…: nobody is there")
         assert store.take() is None
         clock.seconds += pause_s
         pause_s *= 4
@@ -175,10 +175,10 @@ def test_what_a_replica_that_died_was_telling_is_told_by_another(
     clock.seconds += HELD_S
     again = other.take()
     assert again is not None
-    dying.settle(taken, "it came back to life, and speaks of the first try")
+    dying.record_outcome(taken, "it came back to life, and speaks of the first try")
     clock.seconds += FIRST_PAUSE_S
     assert other.take() is None  # only who has the last try is heard
-    other.settle(again, "")
+    other.record_outcome(again, "")
     assert left(database) == 0
 
 

@@ -98,4 +98,4 @@ class Notifier(ClosesOnExit):
         )
         for failure in failures:
             log.warning("job %s, try %d: %s", notice.job_id, notice.tries, failure)
-        self._store.settle(notice, "; ".join(failures))
+        self._store.record_outcome(notice, "; ".join(failures))

@@ -119,7 +119,7 @@ class NoticeStore:
             return None
         return Notice(found.number, found.job_id, found.hook, found.document, found.tries + 1)
 
-    def settle(self, notice: Notice, failure: str) -> None:
+    def record_outcome(self, notice: Notice, failure: str) -> None:
         """Note that it was given (``failure`` is ""), or is to be tried again after a pause that
         grows. After the last try the job is told why it could not be."""
         if failure and notice.tries < TRIES_MAX:
