@@ -63,9 +63,7 @@ def digest_of(data: bytes) -> str:
 def digests_of(root: Path) -> dict[str, str]:
     """SHA-256 of every file below ``root`` that is not under ``.dsort``."""
     return {
-        JOB_ID.sub(b"JOB", bytes(path.relative_to(root))).decode(): hashlib.sha256(
-            path.read_bytes()
-        ).hexdigest()
+        JOB_ID.sub(b"JOB", bytes(path.relative_to(root))).decode(): digest_of(path.read_bytes())
         for path in sorted(root.rglob("*"))
         if path.is_file() and ".dsort" not in path.parts
     }
