@@ -10,12 +10,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsort.settings import Settings, load_settings, resolve_ref
-from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
-from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.ref import BucketRef
+
+if TYPE_CHECKING:
+    from dsort.storage.bucket import Bucket
 
 __all__ = ["RunOptions", "default_options", "open_with_settings"]
 
@@ -55,6 +57,8 @@ def default_options() -> RunOptions:
 def open_with_settings(where: str | BucketRef, *, root: Path, settings: Settings) -> Bucket:
     """The bucket that ``where`` names, reached and limited as ``settings`` say; see
     :func:`~dsort.storage.open.open_bucket`."""
+    from dsort.storage.open import open_bucket, parse_address  # `dsort --help` opens none
+
     ref = parse_address(where) if isinstance(where, str) else where
     ref = resolve_ref(ref, settings)
     return open_bucket(ref, root=root, limits=settings.limits(ref))

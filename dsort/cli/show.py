@@ -19,12 +19,11 @@ from dsort.cli.remote import command_words, connected, found_jobs, is_remote
 from dsort.cli.summary import bytes_line, mixing, reaction_lines, records_line
 from dsort.errors import InputError, JobConflictError, NotFoundError, SpecError, StorageError
 from dsort.job.events import JobReport, PlanReport, Progress, ReactionCount
-from dsort.job.lease import Standing
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobProgress
     from dsort.job.journal_entries import JournalState
-    from dsort.job.lease import JobHold
+    from dsort.job.lease import JobHold, Standing
 
 __all__ = ["Unfinished", "list_jobs", "look_at", "shards_text", "show", "show_finished", "show_job"]
 
@@ -209,12 +208,17 @@ def shards_text(outputs: Sequence[Mapping[str, Any]], show_all: bool) -> str:
     )
 
 
-WHY_DEAD = {
-    Standing.ABSENT: "it has no lease",
-    Standing.RELEASED: "it gave up its lease",
-    Standing.DEAD: "its process is gone",
-    Standing.LAPSED: "it does not renew its lease",
-}
+def _why_dead(standing: Standing) -> str:
+    """Why nobody holds a lease that stands so; "" for one that somebody holds."""
+    from dsort.job.lease import Standing
+
+    reasons = {
+        Standing.ABSENT: "it has no lease",
+        Standing.RELEASED: "it gave up its lease",
+        Standing.DEAD: "its process is gone",
+        Standing.LAPSED: "it does not renew its lease",
+    }
+    return reasons.get(standing, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +281,7 @@ class Unfinished:
             ]
         else:
             head = [
-                ("job", f"{job_id} dead: {WHY_DEAD.get(self.hold.standing, '')}"),
+                ("job", f"{job_id} dead: {_why_dead(self.hold.standing)}"),
                 ("ran on", where),
             ]
         place = output.printable(output.place(self.found.bucket.uri))
