@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
-from dsort.data.hashing import shard_seed, shuffle_words
+from dsort.data.hashes import shard_seed, shuffle_words
 from dsort.data.index import RecordIndex, Segments, SortKeys
 from dsort.order.cut import CutRule, OpenShard, Piece, merge_pieces
 from dsort.order.mixing_counts import MixingTally

@@ -27,7 +27,7 @@ from dsort.job.memory import JobMemory
 from dsort.job.setup import output_names, with_seed
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 
 __all__ = ["Simulated", "simulate"]
 

@@ -41,7 +41,7 @@ from dsort.spec.load import load_spec as read_spec
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
 from dsort.spec.parts import Hook
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.process_limits import told_limits

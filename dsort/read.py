@@ -38,7 +38,7 @@ from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import INTERNAL_PART, archive_extension, first_few, is_internal
 from dsort.options import RunOptions, default_options, open_with_settings
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.open import parse_address
 from dsort.storage.ref import BucketRef

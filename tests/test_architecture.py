@@ -38,7 +38,7 @@ ROOMS = (
     {"storage"},
     {"naming"},
     {"data"},
-    {"stopping"},
+    {"stop_flag"},
     {"closing", "sizes", "tracebacks"},
     {"errors", "version"},
 )
@@ -72,7 +72,7 @@ CATCHES_ALL = {
     "dsort/service/hosting/notifier.py": "one hook that goes wrong must not silence the others",
     "dsort/service/schedules/fire.py": "one schedule that goes wrong must not stop the others",
     "dsort/runtime/base.py": "a bug in a worker goes to the coordinator whole, with its traceback",
-    "dsort/stopping.py": "an error of any kind goes to the thread that waits for the answer",
+    "dsort/stop_flag.py": "an error of any kind goes to the thread that waits for the answer",
 }
 """Where an error of any kind may be caught, and why: it is handed on, or a loop has to outlive a
 bad turn, and then logs the traceback in place."""
@@ -295,7 +295,7 @@ def test_what_is_pure_opens_no_file_and_reads_no_clock() -> None:
     none_of(wrong)
 
 
-@pytest.mark.parametrize("unit", ["job/events", "stopping", "errors"])
+@pytest.mark.parametrize("unit", ["job/events", "stop_flag", "errors"])
 def test_what_everybody_imports_is_light(unit: str) -> None:
     heavy = {"numpy", "pydantic", "ray", "rich", "typer", "yaml"}
     found = [dotted for _, dotted in imports(PACKAGE / f"{unit}.py")]

@@ -19,7 +19,7 @@ from dsort.cli.options import RunArguments
 from dsort.errors import SpecError, SpecProblem
 from dsort.options import RunOptions
 from dsort.sizes import parse_size_bytes
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec

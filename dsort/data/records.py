@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
 from dsort.data.entries import packed_entries
-from dsort.data.hashing import hash_keys
+from dsort.data.hashes import hash_keys
 from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
 

@@ -29,7 +29,7 @@ from dsort.options import RunOptions
 from dsort.order.mixing import Mixing
 from dsort.runtime.base import Runtime
 from dsort.spec.model import JobSpec
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
-from dsort.data.hashing import hash_keys
+from dsort.data.hashes import hash_keys
 from dsort.data.records import STRAY_SALT
 from dsort.order.sort import stable_argsort
 

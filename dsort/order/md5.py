@@ -29,7 +29,7 @@ class Md5(Algorithm):
 
     def keys(self, records: RecordTable) -> SortKeys:
         """The digests: their first half as words, the rest as text."""
-        from dsort.data.hashing import md5_digests
+        from dsort.data.hashes import md5_digests
         from dsort.data.index import SortKeys
 
         words, text = md5_digests(records.keys.tolist())

@@ -55,6 +55,6 @@ class Shuffle(Algorithm):
 
     def hashes(self, shard: str, key_hash: UInt64s) -> UInt64s:
         """The hash of each record of an input shard."""
-        from dsort.data.hashing import shard_seed, shuffle_words
+        from dsort.data.hashes import shard_seed, shuffle_words
 
         return shuffle_words(key_hash, shard_seed(self.seed or "", shard))

@@ -24,7 +24,7 @@ from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, describe
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, make_scratch, open_scratch, scratch_owner
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.storage.process_limits import PROCESSES_HINT
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 

@@ -9,7 +9,7 @@ variables, which say the same as the latter. Credentials are in none of these pl
 
 from __future__ import annotations
 
-from dsort.settings.reading import load_settings
+from dsort.settings.sources import load_settings
 from dsort.settings.values import Settings, StoreSettings, resolve_ref
 
 __all__ = ["Settings", "StoreSettings", "load_settings", "resolve_ref"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from dsort.containers.base import refusal
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
-from dsort.data.hashing import hash_keys
+from dsort.data.hashes import hash_keys
 from dsort.data.members import MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, form_records
 from dsort.errors import CorruptShardError, ShardEndError

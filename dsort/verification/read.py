@@ -22,7 +22,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
-from dsort.data.hashing import hash_keys
+from dsort.data.hashes import hash_keys
 from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, split_names

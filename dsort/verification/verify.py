@@ -49,7 +49,7 @@ from dsort.job.setup import load_keymap, output_names
 from dsort.naming.names import first_few
 from dsort.options import RunOptions, default_options, open_with_settings
 from dsort.read import ShardReader
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 from dsort.verification.compare import Comparison, check_unique_keys

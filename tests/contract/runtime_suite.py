@@ -27,7 +27,7 @@ from dsort.errors import (
 )
 from dsort.runtime.base import TASK_TRIES_MAX, Runtime
 from dsort.scratch.requests import Indexed
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.storage.ref import BucketRef
 from dsort.workers.tasks import ShardExtracted
 from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release

@@ -8,7 +8,7 @@ import pytest
 
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from tests.contract.runtime_suite import OneRuntimeSuite, RuntimeSuite
 from tests.support.runtime_work import Work, lasting_runtime
 

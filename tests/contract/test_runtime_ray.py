@@ -14,7 +14,7 @@ import pytest
 
 from dsort.errors import SpecError, StorageError, WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, Runtime
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from tests.contract.runtime_suite import OneRuntimeSuite, RuntimeSuite
 from tests.support.commands import SPEC, CommandLine
 from tests.support.datasets import files_of, small_dataset, write_shards

@@ -21,7 +21,7 @@ from dsort.service.api import results as events
 from dsort.service.database.tables import jobs
 from dsort.service.hosting.attempt import JobAttempt
 from dsort.service.security import limits
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from tests.support.fake_clock import FakeClock
 from tests.support.service_here import SPEC, ServiceHere, service_here
 

@@ -19,7 +19,7 @@ import pytest
 
 from dsort.errors import JobStoppedError
 from dsort.job.events import Event, PhaseDone
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import ROOT
 from tests.support.datasets import files_of, small_dataset, write_shards

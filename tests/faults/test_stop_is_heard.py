@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from dsort.errors import JobStoppedError, TransientStorageError
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.retry import RetryingBucket, RetryPolicy
 from tests.support.commands import ROOT

@@ -23,7 +23,7 @@ from dsort.job.events import (
     ReactionCount,
 )
 from dsort.options import RunOptions
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from tests.support.commands import SPEC, CommandLine, answering
 
 REPORT = JobReport(

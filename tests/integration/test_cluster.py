@@ -22,7 +22,7 @@ from dsort.options import RunOptions
 from dsort.runtime.base import Runtime
 from dsort.scratch.requests import Indexed
 from dsort.spec.load import parse_spec
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.workers.tasks import ShardExtracted
 from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
 from tests.support.inline_runtime import run_inline

@@ -18,7 +18,7 @@ from dsort.job.events import JobWarning
 from dsort.job.hooks import call_command, call_webhook
 from dsort.options import RunOptions
 from dsort.settings import Settings
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.storage.network_policy import FetchPolicy
 from tests.support.datasets import write_shards
 from tests.support.engine import shard_of

@@ -170,7 +170,7 @@ def test_what_is_not_there_is_told_at_once(report: dsort.JobReport) -> None:
 
 
 def test_a_stop_ends_the_reading(report: dsort.JobReport) -> None:
-    from dsort.stopping import StopFlag
+    from dsort.stop_flag import StopFlag
 
     with StopFlag() as stop:
         records = dsort.read_shards(report, stop=stop)

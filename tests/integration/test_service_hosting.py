@@ -24,7 +24,7 @@ from dsort.options import RunOptions
 from dsort.service.hosting import attempt as doing_module
 from dsort.service.hosting.attempt import JobAttempt
 from dsort.service.hosting.process import log_path, read_logs
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.fault_points import PointFault, arm
 from tests.support.hosted_jobs import WAIT_S, Hosting, hosting

@@ -13,7 +13,7 @@ from dsort import api
 from dsort.errors import InputError, JobStoppedError, KeyMapError
 from dsort.job.events import Event, PhaseDone, Progress
 from dsort.options import RunOptions
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from tests.support.commands import CommandLine
 from tests.support.datasets import END, Member, Shard, small_dataset
 from tests.support.inline_runtime import Moved

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsort.data.columns import BytesColumn, UInt64s
-from dsort.data.hashing import hash_keys
+from dsort.data.hashes import hash_keys
 from dsort.data.index import SortKeys
 from dsort.data.records import split_name, split_names
 from dsort.order.duplicates import find_duplicates, new_keys, repeated_hashes

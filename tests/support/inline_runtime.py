@@ -26,7 +26,7 @@ from dsort.options import RunOptions
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, ScratchNodes, make_scratch, open_scratch, scratch_owner
 from dsort.spec.load import parse_spec
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.storage.open import open_bucket
 from dsort.workers.tasks import ScratchLost, Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker

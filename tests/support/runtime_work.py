@@ -13,7 +13,7 @@ import pytest
 from dsort.containers.registry import container_of
 from dsort.order.alphanumeric import Alphanumeric
 from dsort.runtime.base import Runtime
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dsort.data.columns import BytesColumn
-from dsort.data.hashing import hash_keys
+from dsort.data.hashes import hash_keys
 from dsort.data.records import STRAY_SALT
 from dsort.order.duplicates import find_duplicates, new_keys, repeated_hashes
 

@@ -34,7 +34,7 @@ from dsort.runtime.ray.scratch_nodes import (
     node_of,
     node_slot_of,
 )
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from tests.support.traps import FileBytes
 
 OWNER = {"job_id": "job-1"}

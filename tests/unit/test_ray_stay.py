@@ -18,7 +18,7 @@ import pytest
 from dsort.errors import JobStoppedError, WorkerLostError
 from dsort.runtime.ray.cluster import RaySession, join_ray, start_ray
 from dsort.runtime.ray.directory import FILES_CHARACTERS_MAX, ray_files
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from dsort.service.hosting.reporter import Reporter, progress_told
 from dsort.service.jobs.queue import Ending, Limits, claim_next, take_over
 from dsort.service.jobs.rows import NewJob
 from dsort.service.jobs.store import JobStore
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 
 WAIT_S = 120
 ROOM = Limits(9, 9)

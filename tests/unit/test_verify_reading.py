@@ -15,7 +15,7 @@ import xxhash
 from dsort.containers.tar.scan import scan
 from dsort.errors import JobStoppedError
 from dsort.read import ShardReader
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.verification.read import Checksums, digest_of, joined_digests, member_digests
 from tests.support.commands import ROOT
 from tests.support.datasets import END, Member, Shard

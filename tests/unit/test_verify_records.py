@@ -10,7 +10,7 @@ import pytest
 
 from dsort.containers.tar.scan import scan
 from dsort.data.columns import Bools, UInt64s
-from dsort.data.hashing import hash_keys
+from dsort.data.hashes import hash_keys
 from dsort.verification.read import RecordSizes, ShardRecords, joined_digests, output_records
 from tests.support.datasets import Member, Shard
 

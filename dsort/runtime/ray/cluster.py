@@ -29,7 +29,7 @@ import psutil
 from dsort.errors import SpecError, SpecProblem, WorkerLostError
 from dsort.runtime.ray.directory import make_ray_directory, ray_files
 from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
-from dsort.stopping import StopFlag, run_into_future
+from dsort.stop_flag import StopFlag, run_into_future
 
 __all__ = [
     "PORT_HINT",

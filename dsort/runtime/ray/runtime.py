@@ -49,7 +49,7 @@ from dsort.runtime.ray.scratch_nodes import (
 )
 from dsort.runtime.ray.workers import RayWorkers, WorkerLocation
 from dsort.scratch.nodes import Request, scratch_owner
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 
 __all__ = ["Needs", "RayRuntime", "words_of"]

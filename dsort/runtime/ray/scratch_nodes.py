@@ -31,7 +31,7 @@ from dsort.runtime.ray.library import LOST_ERRORS, GetTimeoutError, RayError, Ra
 from dsort.runtime.ray.messages import bug, first_line, located, node_words
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, make_scratch, open_scratch
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 
 __all__ = [
     "AGENT_THREADS",

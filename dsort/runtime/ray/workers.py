@@ -19,7 +19,7 @@ from dsort.runtime.ray.messages import bug, cause, located, node_words
 from dsort.runtime.ray.scratch_nodes import RayScratchNodes, node_slot_of, token_of
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Exchange, ScratchNodes, open_scratch
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.workers.tasks import ScratchLost, Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
 

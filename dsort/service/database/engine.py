@@ -33,7 +33,7 @@ from dsort.closing import ClosesOnExit
 from dsort.data.total_json import from_json, to_json
 from dsort.errors import SpecError, StorageError
 from dsort.service.database.tables import locks
-from dsort.stopping import run_into_future
+from dsort.stop_flag import run_into_future
 
 __all__ = [
     "Database",

@@ -33,7 +33,7 @@ from dsort.service.jobs.rows import JobRow
 from dsort.settings import resolve_ref
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef

@@ -51,7 +51,7 @@ from dsort.service.jobs.store import JobStore
 from dsort.service.problems import problem_of
 from dsort.service.schedules.retention import run_after_commit
 from dsort.service.security.guard import place_of
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 from dsort.tracebacks import one_sentence
 
 __all__ = ["main"]

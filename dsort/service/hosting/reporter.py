@@ -21,7 +21,7 @@ from dsort.closing import ClosesOnExit
 from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.service.database.engine import Database
 from dsort.service.jobs.queue import Ending, NewEvent, ProgressUpdate, finish, record, thin_progress
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 
 __all__ = ["DATABASE_AWAY", "Reporter", "progress_told", "retry_while_database_is_away"]
 

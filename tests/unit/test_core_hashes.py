@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsort.data.hashing import hash_keys, md5_digests, mix, shard_seed, shuffle_words
+from dsort.data.hashes import hash_keys, md5_digests, mix, shard_seed, shuffle_words
 from dsort.data.index import SortKeys
 from dsort.order.sort import order_rows
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards

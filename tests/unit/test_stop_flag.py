@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from dsort.errors import JobStoppedError
-from dsort.stopping import StopFlag
+from dsort.stop_flag import StopFlag
 
 
 def readable(flag: StopFlag) -> bool:
