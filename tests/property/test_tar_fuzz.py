@@ -195,6 +195,8 @@ def test_a_mutated_shard_is_refused_or_read_as_tarfile_reads_it(
         return
     check_ranges(data, table)
     check_against_tarfile(data, table)
+    copy = rewritten(data, table)
+    assert members_in(copy, scan("copy.tar", copy)) == members_in(data, table)
 
 
 @st.composite
@@ -237,19 +239,32 @@ def test_random_bytes_are_refused_or_empty(data: bytes) -> None:
 
 
 def check_ranges(data: bytes, table: MemberTable) -> None:
-    """Ranges are inside the shard and do not overlap, but for the targets of hard links."""
-    starts, lengths = table.range_start.tolist(), table.range_length.tolist()
-    own = [
-        (start, start + length)
-        for start, length, payload in zip(
-            starts, lengths, table.payload_start.tolist(), strict=True
-        )
-        if start < payload
-    ]
-    assert len(own) + table.notes.hardlinks_resolved >= len(table)
-    assert all(0 <= start < end <= len(data) for start, end in own)
+    """Ranges are inside the shard, hold the payload and do not overlap, but for those that hard
+    links share with their targets. A range without headers has them in a literal."""
+    starts, payloads = table.range_start.tolist(), table.payload_start.tolist()
+    ends = (table.range_start + table.range_length).tolist()
+    payload_ends = (table.payload_start + table.payload_bytes).tolist()
+    rows = range(len(table))
+    assert all(0 <= starts[row] <= payloads[row] <= payload_ends[row] <= ends[row] for row in rows)
+    assert all(end <= len(data) for end in ends)
+    bare = {row for row in rows if starts[row] == payloads[row]}
+    assert all(literal and len(literal) % 512 == 0 for literal in table.literals.values())
+    assert bare <= table.literals.keys()
+    # Headers stand between two payloads: rows with one payload are a member and links to it.
+    members = {payloads[row]: row for row in rows} | {
+        payloads[row]: row for row in rows if row not in bare
+    }
+    assert len(table) - len(members) == table.notes.hardlinks_resolved
+    links = set(rows) - set(members.values())
+    assert links <= bare
+    assert all(ends[row] == ends[members[payloads[row]]] for row in links)
+    # Which of them is the member does not matter if none has headers in its range.
+    own = [(starts[row], ends[row]) for _, row in sorted(members.items())]
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(own))
-    assert ((table.payload_start + table.payload_bytes) <= len(data)).all()
+    alone = [row for row in rows if row not in bare]
+    assert alone == sorted(alone, key=payloads.__getitem__)
+    odd = {*table.notes.mended, *table.notes.long_names_repeated}
+    assert len(bare - odd) <= table.notes.hardlinks_resolved
 
 
 def check_against_tarfile(data: bytes, table: MemberTable) -> None:
