@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from dsort.client import DsortClient
 from dsort.service.database.engine import open_database
 from dsort.service.security.tokens import TokenStore
 from dsort.web.job_page import html
@@ -82,6 +83,15 @@ class Place:
         text = SPEC.replace("shuffled", output)
         job_id: str = self.rest("POST", "/v1/jobs", content=text, params=query)["job_id"]
         return job_id
+
+    def beginning(self, job_id: str) -> int:
+        """The number of the event that a job runs."""
+        with DsortClient(self.service.url, token=self.tokens["alice"]) as client:
+            return next(
+                event.number
+                for event in client.events(job_id)
+                if event.kind == "state" and event.value.state == "running"
+            )
 
     def finished(self, job_id: str) -> dict[str, Any]:
         """What the page of a job shows, once it has finished."""
@@ -200,26 +210,28 @@ def test_a_job_is_checked_planned_submitted_and_watched_to_its_end(
     shoot(page, "job-finished")
 
 
-def follow_a_stream_that_breaks(page: Page, job_id: str) -> None:
-    """Show a job while its first stream of events ends early: the page asks for the rest."""
-    body = 'id: 1\nevent: warning\ndata: {"kind": "odd", "text": "so far"}\n\n'
+def follow_a_stream_that_breaks(page: Page, job_id: str, beginning: int) -> None:
+    """Show a job while its first stream of events ends early: the page asks for the rest.
+    ``beginning``: the number of the event that it runs. The page hears that only once, for it
+    forgets all warnings then, as those of an attempt before."""
+    body = f'id: {beginning}\nevent: warning\ndata: {{"kind": "odd", "text": "so far"}}\n\n'
     page.route(
         "**/events",
         lambda route: route.fulfill(content_type="text/event-stream", body=body),
         times=1,
     )
-    goes_on = {"last-event-id": "1", "accept": "text/event-stream"}
+    goes_on = {"last-event-id": str(beginning), "accept": "text/event-stream"}
     with page.expect_request(lambda request: goes_on.items() <= request.headers.items()):
         go(page, f"#/jobs/{job_id}")
-    await_text(page, ".warnings", "so far")
     await_text(page, ".steps [aria-current=step]", "create")
+    await_text(page, ".warnings", "so far")
 
 
 def test_a_running_job_is_stopped_from_the_list(place: Place, page: Page) -> None:
     with holding(place.faults, place.service):
         job_id = place.submit("to-be-stopped", description="Not wanted any more")
         held_workers(place.service)
-        follow_a_stream_that_breaks(page, job_id)
+        follow_a_stream_that_breaks(page, job_id, place.beginning(job_id))
         go(page, "#/jobs")
         row = page.locator(f"tr[data-job='{job_id}']")
         row.get_by_role("button", name="Stop").click()
