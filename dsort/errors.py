@@ -50,6 +50,7 @@ __all__ = [
     "ChangedInputError",
     "ConflictError",
     "ContentKeyError",
+    "ConversionError",
     "CorruptShardError",
     "DsortError",
     "DuplicateError",
@@ -169,6 +170,10 @@ class CorruptShardError(InputError):
             f"shard {shard} is corrupt at byte {offset}: {reason}",
             hint=hint or "mend or remove the shard, or set corrupt_shards: skip",
         )
+
+
+class ConversionError(InputError):
+    """A record that the container of the outputs cannot hold."""
 
 
 class ChangedInputError(InputError):

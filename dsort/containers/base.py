@@ -5,26 +5,34 @@ A container turns the bytes of one shard into a ``MemberTable`` whose rows are b
 the headers of members that get a new name, and says what ends an output shard. It knows nothing of
 buckets, paths, records or jobs; no other module knows how its shards are laid out.
 
-An output shard is the stored bytes of its members, one after the other from byte 0 on, and then
-its end. A container whose end lists the members (a zip: its central directory) gives each member an
-*entry* when it scans: what the end says of that member, apart from its place. Entries go with
-their records through the plan; the end is built from them and from where the members lie.
+An output shard is its head (most have none), the stored bytes of its members, one after the other,
+and then its end. A container whose end lists the members (a zip: its central directory) gives each
+member an *entry* when it scans: what the end says of that member, apart from its place. Entries go
+with their records through the plan; the end is built from them and from where the members lie.
+
+Where inputs and outputs are of two containers, each input shard is converted as it is extracted:
+its container makes a *bare* table (members whose stored bytes are their payload), and the
+container of the outputs makes its own of that, with all that stands around payloads as literals
+and tails. Payload stays what it is: ranges of the input shard.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # the registry is read with every spec, and need not load numpy for that
-    from dsort.data.columns import UInt8s
+    from dsort.data.columns import Int64s, UInt8s
     from dsort.data.members import MemberTable, ScanNotes
+    from dsort.data.records import FormedRecords
 
 __all__ = [
     "Container",
+    "ContainerOptions",
     "OddityKind",
+    "Payloads",
     "PlacedEntry",
     "Scanner",
     "oddities_in",
@@ -86,17 +94,49 @@ class Scanner(Protocol):
         """The members of the whole shard. ``CorruptShardError``."""
 
 
+class Payloads(Protocol):
+    """The payloads of a bare member table. They may be read more than once, in any order."""
+
+    def pieces(self, row: int) -> Iterator[memoryview | bytes]:
+        """The payload of a row, from first to last byte, in pieces of bounded size. Each is valid
+        until the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerOptions:
+    """What a job says of how shards are read and written; each container has use for some of it.
+
+    ``key_field``: where a record's key stands, for containers that have no names of members: a JSON
+    pointer, a feature, a column. "": records are numbered (see ``naming.names.position_key``).
+    """
+
+    key_field: str = ""
+
+
 class Container(ABC):
     """One container format. Instances are small, immutable and can be pickled: workers get one."""
 
     suffixes: tuple[str, ...]
-    """The ends of shard names that mean this container; of ``naming.names.ARCHIVE_EXTENSIONS``."""
+    """The ends of shard names that mean this container."""
 
     oddities: tuple[OddityKind, ...] = ()
     """All that may be odd about a shard without making it unreadable."""
 
     lists_members: bool = False
     """Whether the end needs entries: then ``MemberTable.entries`` is not None."""
+
+    packs_others: bool = False
+    """Whether shards of other containers can be converted to this one: it has ``packed``."""
+
+    def with_options(self, options: ContainerOptions) -> Container:
+        """The same container, reading and writing as ``options`` say."""
+        return self
+
+    @property
+    def numbers_records(self) -> bool:
+        """Whether record keys are but positions in a shard, as options and shards say no other: a
+        record that moves gets another key."""
+        return False
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -111,6 +151,24 @@ class Container(ABC):
         while not scanner.done:
             scanner.feed(view[scanner.next_offset :], scanner.next_offset)
         return scanner.finish()
+
+    # -- conversion ------------------------------------------------------------------------------
+
+    def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
+        """What another container needs of a shard that was scanned as ``members``: the members that
+        it holds, with their payloads alone (see ``MemberTable``). ``read``: bytes of the shard,
+        from where and how many. ``CorruptShardError``."""
+        from dsort.data.members import bare_table
+
+        return bare_table(members)
+
+    def packed(
+        self, members: MemberTable, records: FormedRecords, payloads: Payloads
+    ) -> MemberTable:
+        """``members``, a bare table, with all that this container stores around the payloads of the
+        ``records`` (literals and tails), and entries. ``ConversionError`` names a record that this
+        container cannot hold."""
+        raise NotImplementedError(f"{self.suffixes[0]} shards cannot be made of others")
 
     # -- headers: all bytes of a member before its payload ---------------------------------------
 
@@ -139,6 +197,15 @@ class Container(ABC):
     @abstractmethod
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         """A new member as an output shard stores it: (its bytes in pieces, its entry)."""
+
+    def head_bytes(self, records: int) -> int:
+        """How long the head of an output shard of so many records is."""
+        return 0
+
+    def head(self, stored_bytes: Int64s) -> bytes:
+        """The head of an output shard, before its first member. ``stored_bytes``: of each record,
+        shape ``(records,)``. Asked for only where ``head_bytes`` is not 0."""
+        return b""
 
     @abstractmethod
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:

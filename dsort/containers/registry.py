@@ -9,14 +9,15 @@ from collections.abc import Callable
 from typing import Final
 
 from dsort.containers.base import Container
+from dsort.naming.names import add_archive_extension
 
 __all__ = [
     "DEFAULT_EXTENSION",
     "SUPPORTED_EXTENSIONS",
+    "can_convert",
     "check_supported",
     "container_of",
     "register",
-    "same_container",
 ]
 
 
@@ -42,6 +43,7 @@ def register(container: Container) -> None:
     this process and in the workers that it starts."""
     for suffix in container.suffixes:
         _registered[suffix] = container
+        add_archive_extension(suffix)
 
 
 def check_supported(extension: str) -> None:
@@ -61,8 +63,9 @@ def container_of(name: str) -> Container:
     return _BUILT_IN[suffix or DEFAULT_EXTENSION]()
 
 
-def same_container(extension: str, other: str) -> bool:
-    """Whether shards of both extensions are of one container."""
+def can_convert(extension: str, other: str) -> bool:
+    """Whether shards of ``extension`` can be written as shards of ``other``."""
     if extension == other:
         return True
-    return container_of(extension) is container_of(other)
+    container, wanted = container_of(extension), container_of(other)
+    return container is wanted or wanted.packs_others

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
 
 from dsort.data.columns import BytesColumn, Int64s, UInt8s
 
-__all__ = ["MemberKind", "MemberTable", "ScanNotes"]
+__all__ = ["MemberKind", "MemberTable", "ScanNotes", "bare_table"]
 
 
 class MemberKind(IntEnum):
@@ -52,9 +52,13 @@ class MemberTable:
     """The members of one shard, one row each, in shard order.
 
     What is stored for row ``i`` in an output shard is ``literals.get(i, b"")`` followed by
-    ``shard[range_start[i] : range_start[i] + range_length[i]]``: the member's own header blocks,
-    payload and padding. Nearly all rows have no literal; it replaces headers that cannot be copied
-    as they are (a resolved hard link, a global header folded in, a new name).
+    ``shard[range_start[i] : range_start[i] + range_length[i]]`` and ``tails.get(i, b"")``: the
+    member's own header blocks, payload and padding. Nearly all rows have no literal and no tail;
+    these replace what cannot be copied as it is (a resolved hard link, a global header folded in, a
+    new name), and all that is no payload where a shard is converted to another container.
+
+    A *bare* table is what one container hands to another: the payload of a row is its range, or its
+    literal (then ``payload_start`` and ``range_start`` are -1); there are no tails.
 
     Columns have shape ``(n,)``; offsets and sizes are bytes.
     """
@@ -68,6 +72,23 @@ class MemberTable:
     literals: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
     notes: ScanNotes = ScanNotes()
     entries: BytesColumn | None = None  # what the end of a shard says of each, if it lists them
+    tails: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    key_bytes: Int64s | None = None  # how much of each name is the key; None: as names say
+    record_of: Int64s | None = None
+    """The record of each row, from 0 on and never falling, where the container tells its records
+    apart by itself; ``key_bytes`` is not None then. None: names do."""
 
     def __len__(self) -> int:
         return len(self.kind)
+
+
+def bare_table(members: MemberTable) -> MemberTable:
+    """A table of the payloads of ``members`` alone, whose payloads are ranges of the shard."""
+    return replace(
+        members,
+        range_start=members.payload_start,
+        range_length=members.payload_bytes,
+        literals=MappingProxyType({}),
+        tails=MappingProxyType({}),
+        entries=None,
+    )

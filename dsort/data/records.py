@@ -125,6 +125,11 @@ class FormedRecords:
             stored_bytes=stored_bytes,
         )
 
+    def stored_as(self, members: MemberTable) -> FormedRecords:
+        """The same records, stored as ``members`` says, a table of the same rows."""
+        stored_bytes = _sums(_stored_bytes(members, self.member_rows), self.member_offsets)
+        return replace(self, stored_bytes=stored_bytes)
+
     def entries(self, members: MemberTable) -> BytesColumn | None:
         """The packed entries of each record; None if the members have none."""
         if members.entries is None:
@@ -143,8 +148,10 @@ def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
     ``stray_members``, for members that are no part of a record: ``keep`` keeps files and symlinks,
     as records of their own where they have no extension, and leaves out directories and devices;
     ``drop`` leaves out all of them; under ``abort`` they are kept, for the caller to refuse the
-    shard and name them.
+    shard and name them. None of it is asked where the container tells the records apart.
     """
+    if members.record_of is not None:
+        return _records_of_container(members, members.record_of)
     split = split_names(members.names)
     stray, kept = _sort_out_strays(members, split.stray, stray_members)
     rows = np.flatnonzero(kept)
@@ -187,6 +194,24 @@ def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
         strays=tuple(np.flatnonzero(stray | ~kept).tolist()),
         dropped=tuple(np.flatnonzero(~kept).tolist()),
         repeated=tuple(repeated_rows.tolist()),
+    )
+
+
+def _records_of_container(members: MemberTable, record_of: Int64s) -> FormedRecords:
+    """The records that a container has told apart, whatever their members are called."""
+    assert members.key_bytes is not None
+    rows = np.arange(len(members))
+    first = np.flatnonzero(np.diff(record_of, prepend=-1))
+    offsets = np.append(first, len(rows)).astype(np.int64)
+    keys = _key_column(members.names, first, members.key_bytes)
+    return FormedRecords(
+        keys=keys,
+        key_hash=hash_keys(keys.tolist(), len(keys)),
+        member_offsets=offsets,
+        member_rows=rows,
+        key_bytes=members.key_bytes,
+        payload_bytes=_sums(members.payload_bytes, offsets),
+        stored_bytes=_sums(_stored_bytes(members, rows), offsets),
     )
 
 
@@ -354,10 +379,11 @@ def _repeated_in_large(names: BytesColumn, rows: Int64s, record_of: Int64s) -> N
 
 def _stored_bytes(members: MemberTable, rows: Int64s) -> Int64s:
     stored = members.range_length[rows]
-    if members.literals:
+    if members.literals or members.tails:
         extra = np.zeros(len(members), np.int64)
-        for row, literal in members.literals.items():
-            extra[row] = len(literal)
+        for pieces in (members.literals, members.tails):
+            at = np.fromiter(pieces, np.int64, len(pieces))
+            extra[at] += np.fromiter(map(len, pieces.values()), np.int64, len(pieces))
         stored = stored + extra[rows]
     return stored
 
@@ -373,41 +399,51 @@ def _segments(members: MemberTable, rows: Int64s, member_offsets: Int64s) -> Seg
     start, length = members.range_start[rows], members.range_length[rows]
     begins_record = np.zeros(len(rows), np.bool_)
     begins_record[member_offsets[:-1]] = True
-    literals: Mapping[int, bytes] = members.literals
     blob = np.zeros(0, np.uint8)
-    if literals:
-        start, length, begins_record, blob = _with_literals(
-            rows, start, length, begins_record, literals
+    if members.literals or members.tails:
+        start, length, begins_record, blob = _with_pieces(
+            rows, start, length, begins_record, members.literals, members.tails
         )
     begins = begins_record.copy()
     if len(start) > 1:
         joined = (start[1:] == start[:-1] + length[:-1]) & (start[1:] >= 0) & (start[:-1] >= 0)
+        joined |= (start[1:] == start[:-1] - length[:-1]) & (start[1:] < 0) & (start[:-1] < 0)
         begins[1:] |= ~joined
     first = np.flatnonzero(begins)
     offsets = np.append(np.searchsorted(first, np.flatnonzero(begins_record)), len(first))
     return Segments(
-        offsets.astype(np.int64), start[first], _sums(length, np.append(first, len(rows))), blob
+        offsets.astype(np.int64), start[first], _sums(length, np.append(first, len(start))), blob
     )
 
 
-def _with_literals(
+def _with_pieces(
     rows: Int64s,
     start: Int64s,
     length: Int64s,
     begins_record: Bools,
     literals: Mapping[int, bytes],
+    tails: Mapping[int, bytes],
 ) -> tuple[Int64s, Int64s, Bools, NDArray[np.uint8]]:
-    """Put a segment of its own before each member whose headers are replaced."""
-    has = np.array([row in literals for row in rows.tolist()], np.bool_)
-    width = 1 + has.astype(np.int64)
+    """Put a segment of its own before each member that has a literal, and one behind each that has
+    a tail; leave out ranges of no bytes beside them."""
+    each = rows.tolist()
+    has_literal = np.fromiter((row in literals for row in each), np.bool_, len(each))
+    has_tail = np.fromiter((row in tails for row in each), np.bool_, len(each))
+    has_range = (length > 0) | ~(has_literal | has_tail)
+    width = has_literal.astype(np.int64) + has_range + has_tail
     at = np.cumsum(width) - width  # where each member's first segment goes
     total = int(width.sum())
     new_start, new_length = np.zeros(total, np.int64), np.zeros(total, np.int64)
     new_begins = np.zeros(total, np.bool_)
-    new_start[at + has], new_length[at + has] = start, length
     new_begins[at] = begins_record
-    parts = [literals[row] for row in rows[has].tolist()]
-    sizes = np.array([len(part) for part in parts], np.int64)
-    new_start[at[has]] = -1 - (np.cumsum(sizes) - sizes)
-    new_length[at[has]] = sizes
+    ranges = (at + has_literal)[has_range]
+    new_start[ranges], new_length[ranges] = start[has_range], length[has_range]
+    places = np.concatenate([at[has_literal], (at + has_literal + has_range)[has_tail]])
+    parts = [literals[row] for row in rows[has_literal].tolist()]
+    parts += [tails[row] for row in rows[has_tail].tolist()]
+    order = np.argsort(places, kind="stable")  # side by side, a tail and the next literal are one
+    parts = [parts[index] for index in order.tolist()]
+    sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+    new_start[places[order]] = -1 - (np.cumsum(sizes) - sizes)
+    new_length[places[order]] = sizes
     return new_start, new_length, new_begins, np.frombuffer(b"".join(parts), np.uint8)

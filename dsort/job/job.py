@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dsort.containers.base import OddityKind
-from dsort.containers.registry import container_of
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.job.events import Event, JobWarning, PhaseDone, Progress, ReactionCount, Timeline
@@ -328,7 +327,7 @@ class Job:
 
     def _oddity(self, kind: str) -> OddityKind | None:
         """What the container of the inputs says of what was counted as ``kind``."""
-        table = container_of(self.spec.input_extension).oddities
+        table = self.spec.input_container.oddities
         return next((oddity for oddity in table if oddity.kind == kind), None)
 
     def _is_quiet(self, kind: str) -> bool:

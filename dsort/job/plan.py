@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import xxhash
 
-from dsort.containers.registry import container_of
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.tally import SAMPLES_MAX, Tally, tally_rows, tally_told
 from dsort.errors import DuplicateError, InvariantError, SpecError, SpecProblem, StorageError
@@ -473,7 +472,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
 
 def with_ends(job: Job, shards: Sequence[OutputShard]) -> list[OutputShard]:
     """The output shards with what their container puts behind the last member."""
-    container = container_of(job.spec.output_extension)
+    container = job.spec.output_container
     return [
         replace(
             shard,

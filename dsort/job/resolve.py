@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from dsort.containers.registry import container_of
 from dsort.data.tally import Tally, tally_of, tally_rows
 from dsort.errors import ChangedInputError, SpecError, SpecProblem, StorageError, StorageFullError
 from dsort.job.commit import refuse_changed_inputs
@@ -252,7 +251,8 @@ def _start_workers(job: Job, *, dry: bool) -> None:
         scratch=str(_scratch(job, dry=dry)),
         # More than any worker of an earlier attempt, also of those that never ended a task.
         first_worker=max(last_worker + 1, attempts * WORKERS_A_ATTEMPT),
-        container=container_of(job.spec.input_extension),
+        input_container=job.spec.input_container,
+        output_container=job.spec.output_container,
         movement=movement.kind,
         algorithm=job.spec.algorithm.build(),
         reactions=reaction_rules(job.spec),

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dsort.containers.registry import container_of
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.data.tally import names_told, tally_rows, tally_told
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
@@ -200,7 +199,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     places = _places(job, [row.name for row in known.shards])
     if data is None or places is None or job.spec.verify == "content":
         return None
-    if container_of(job.spec.output_extension).lists_members:
+    if job.spec.output_container.lists_members:
         return None  # the journal does not say how long the ends are
     plan = Plan(
         shards=with_ends(

@@ -10,6 +10,7 @@ from unicodedata import category
 __all__ = [
     "ARCHIVE_EXTENSIONS",
     "INTERNAL_PART",
+    "add_archive_extension",
     "archive_extension",
     "check_object_name",
     "check_output_name",
@@ -18,6 +19,7 @@ __all__ = [
     "has_control_characters",
     "is_internal",
     "normalize_extension",
+    "position_key",
     "readable",
     "shortened",
     "with_extension",
@@ -50,11 +52,22 @@ def first_few(names: Sequence[str], count: int = 3) -> str:
     return ", ".join(names[:count]) + (", …" if len(names) > count else "")
 
 
+_added_extensions: set[str] = set()
+
+
+def add_archive_extension(extension: str) -> None:
+    """Have names that end in ``extension`` be those of shards, in this process."""
+    if extension not in ARCHIVE_EXTENSIONS:
+        _added_extensions.add(extension)
+
+
 def archive_extension(name: str) -> str | None:
-    """The known archive suffix that ``name`` ends in (``"a/b.tar.gz"``: ``".tar.gz"``), or None."""
-    if not name.endswith(ARCHIVE_EXTENSIONS):
+    """The longest archive suffix that ``name`` ends in (``"a/b.tar.gz"``: ``".tar.gz"``), or
+    None."""
+    if not name.endswith(ARCHIVE_EXTENSIONS) and not _added_extensions:
         return None
-    return next(known for known in ARCHIVE_EXTENSIONS if name.endswith(known))
+    known = (*ARCHIVE_EXTENSIONS, *_added_extensions)
+    return max((each for each in known if name.endswith(each)), key=len, default=None)
 
 
 def normalize_extension(text: str) -> str:
@@ -65,10 +78,18 @@ def normalize_extension(text: str) -> str:
     """
     stripped = text.strip()
     extension = stripped if stripped.startswith(".") else f".{stripped}"
-    if extension not in ARCHIVE_EXTENSIONS:
+    if extension not in ARCHIVE_EXTENSIONS and extension not in _added_extensions:
         known = " ".join(ARCHIVE_EXTENSIONS)
         raise ValueError(f"{text!r} is no archive extension (known ones: {known})")
     return extension
+
+
+def position_key(shard: str, ordinal: int) -> bytes:
+    """The key of a record that has none of its own: the name of its shard without suffixes, and its
+    position in it, from 0 on. Such keys sort as the records lie."""
+    directory, slash, base = shard.rpartition("/")
+    stem = base.split(".", 1)[0] or "shard"
+    return f"{directory}{slash}{stem}-{ordinal:09d}".encode("utf-8", "surrogateescape")
 
 
 def with_extension(name: str, extension: str) -> str:

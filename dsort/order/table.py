@@ -60,4 +60,6 @@ class RecordTable:
     def content(self, row: int) -> bytes:
         """The content of the member in a row of the member table."""
         members = self.members
+        if members.payload_start[row] < 0:
+            return members.literals[row]
         return self.read(int(members.payload_start[row]), int(members.payload_bytes[row]))

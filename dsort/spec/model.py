@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from pydantic import ValidationInfo, model_validator
 
+from dsort.containers.base import Container, ContainerOptions
+from dsort.containers.registry import container_of
 from dsort.errors import SpecError
 from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import rules
@@ -60,6 +62,21 @@ class JobSpec(SpecFields):
         """What is appended to output names that have no archive extension; may be empty."""
         as_they_are = self.has_key_map and self.compatibility == "aistore"
         return "" if as_they_are else self.output_extension
+
+    @property
+    def container_options(self) -> ContainerOptions:
+        """What the spec says of how shards are read and written."""
+        return ContainerOptions(key_field=self.key_field)
+
+    @property
+    def input_container(self) -> Container:
+        """The container of the inputs."""
+        return container_of(self.input_extension).with_options(self.container_options)
+
+    @property
+    def output_container(self) -> Container:
+        """The container of the outputs."""
+        return container_of(self.output_extension).with_options(self.container_options)
 
     def with_seed(self, seed: str) -> JobSpec:
         """This spec with ``seed``: what a shuffle without one becomes once a seed is drawn."""

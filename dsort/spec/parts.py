@@ -192,6 +192,13 @@ class SpecFields(Part):
         "names, else .tar.",
         examples=[".tar"],
     )
+    key_field: str = Field(
+        default="",
+        max_length=1000,
+        description="Where a record's key stands, in containers whose records have no names: a "
+        "JSON pointer (/meta/id), a feature, a column. Default: records are numbered.",
+        examples=["/id"],
+    )
     output_format: OutputTemplate | None = Field(
         default=None,
         description="The range of names of the outputs: 'shard-{0000..9999}', 'shard-@9999' or "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, same_container
+from dsort.containers.registry import DEFAULT_EXTENSION, can_convert, check_supported
 from dsort.errors import SpecProblem
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension
@@ -185,12 +185,11 @@ def _suffix_problem(
 
 
 @_rule("input_extension", "output_extension")
-def _outputs_are_of_the_inputs_container(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not same_container(spec.input_extension, spec.output_extension):
+def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not can_convert(spec.input_extension, spec.output_extension):
         yield SpecProblem(
             "output_extension",
             f"{spec.input_extension} shards cannot be written as {spec.output_extension} yet",
-            "members are copied as they are stored",
         )
 
 

@@ -49,7 +49,7 @@ class Creator:
     ) -> None:
         self._spilled = setup.movement == "spill"
         self._forgets = setup.spill_to_disk
-        self._container = setup.container
+        self._container = setup.output_container
         self._outputs = outputs
         self._buffer = buffer
         self._scratch_nodes = nodes

@@ -31,6 +31,7 @@ from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import Bucket
+from dsort.workers.conversion import bare_members, packed_records
 from dsort.workers.safe_names import find_unsafe, shown_changes, with_new_headers, with_safe_names
 from dsort.workers.source import (
     PayloadBuffer,
@@ -74,7 +75,7 @@ class Extractor:
                 self._buffer,
                 mapped=mapped,
                 spool=self._store.scratch,
-                container=self._setup.container,
+                container=self._setup.input_container,
             )
             try:
                 done = self._extract(task, shard)
@@ -134,8 +135,10 @@ class Extractor:
         if refused:
             raise ShardEndError(f"shard {shard.name} {refused[0]}", hint=refused[1])
         _note_oddities(shard.container, shard.name, members, tally)
-        members = self._settle_unsafe_names(shard, members, tally)
         policy = reactions.stray_members
+        if self._setup.converts:
+            members = bare_members(shard, members, policy)
+        members = self._settle_unsafe_names(shard, members, tally)
         records = form_records(members, policy)
         self._react(shard.name, members, records, tally)
         group = self._groups(shard.name, members, records, tally)  # the key map knows no new names
@@ -143,7 +146,10 @@ class Extractor:
             changes: list[str] = []
             members, records = _rename_records(self._store, task, shard, members, records, changes)
             tally.write_names("duplicate_keys_renamed", changes, len(changes))
-        index = self._index(shard, members, records, group)
+        table = RecordTable(shard.name, members, records, shard.at)
+        if self._setup.converts:
+            members, records = packed_records(shard, members, records, self._setup.output_container)
+        index = self._index(shard, members, records, table, group)
         if group is not None and (group < 0).any():
             index = index.take(np.flatnonzero(group >= 0))
         counted = tally.close()  # first: where there is an index, there are its names
@@ -246,10 +252,11 @@ class Extractor:
         shard: ShardBytes,
         members: MemberTable,
         records: FormedRecords,
+        table: RecordTable,
         group: Int32s | None,
     ) -> RecordIndex:
+        """The index of the records as they are stored. ``table``: as they were read."""
         segments = records.segments(members)
-        table = RecordTable(shard.name, members, records, shard.at)
         sort = self._setup.algorithm.keys(table)
         return RecordIndex(
             ordinal=np.arange(len(records), dtype=np.int64),

@@ -128,6 +128,8 @@ class ShardBytes:
 
     def at(self, start: int, length: int) -> bytes:
         """A few bytes of the shard."""
+        if length <= 0:
+            return b""
         if self.whole is not None:
             return bytes(self.whole[start : start + length])
         data = bytearray(length)
@@ -136,11 +138,15 @@ class ShardBytes:
 
     def pieces(self) -> Iterator[memoryview]:
         """All bytes of the shard, in order, a buffer at a time."""
+        yield from self.range(0, self.size_bytes)
+
+    def range(self, start: int, length: int) -> Iterator[memoryview]:
+        """``length`` bytes of the shard from ``start`` on, in order, a buffer at a time."""
         if self.whole is not None:
-            yield self.whole
+            yield self.whole[start : start + length]
             return
-        for at in range(0, self.size_bytes, self._window_bytes):
-            window = self._buffer.view(min(self._window_bytes, self.size_bytes - at))
+        for at in range(start, start + length, self._window_bytes):
+            window = self._buffer.view(min(self._window_bytes, start + length - at))
             self._source.read_into(window, at)
             yield window
 
@@ -174,12 +180,8 @@ class ShardBytes:
             start, length = int(segments.start[i]), int(segments.length[i])
             if start < 0:
                 yield literals[-1 - start : -1 - start + length]
-                continue
-            for at in range(start, start + length, self._window_bytes):
-                size = min(self._window_bytes, start + length - at)
-                window = self._buffer.view(size)
-                self._source.read_into(window, at)
-                yield window
+            else:
+                yield from self.range(start, length)
 
 
 def _extents(segments: Segments) -> tuple[Int64s, Int64s]:

@@ -71,7 +71,8 @@ class WorkerSetup:
     root: str
     scratch: str
     first_worker: int
-    container: Container  # of the inputs and the outputs
+    input_container: Container
+    output_container: Container
     movement: str  # map | spill
     algorithm: Algorithm
     reactions: ReactionRules
@@ -84,6 +85,11 @@ class WorkerSetup:
     verify_content: bool
     input_limits: StoreLimits
     output_limits: StoreLimits
+
+    @property
+    def converts(self) -> bool:
+        """Whether inputs and outputs are of two containers."""
+        return self.input_container != self.output_container
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import tarfile
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -140,9 +141,26 @@ def test_a_result_of_the_container_verifies_and_a_changed_one_does_not(tmp_path:
     assert api.verify(manifest, options=options).problems
 
 
-def test_shards_of_one_container_are_not_written_as_those_of_another(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"\.zip shards cannot be written as \.tar yet"):
-        run_local(tmp_path, spec_of(**ZIPS, output_extension=".tar"))
+def test_shards_of_one_container_are_converted_to_another_that_can_pack_them(
+    tmp_path: Path,
+) -> None:
+    everything = some_shards(tmp_path / "in")
+    spec = spec_of(**ZIPS, output_extension=".tar", algorithm={"kind": "shuffle", "seed": 7})
+    run_local(tmp_path, spec)
+    found: list[Record] = []
+    for path in sorted((tmp_path / "out").glob("*.tar")):
+        with tarfile.open(path) as archive:
+            for member in archive:
+                file = archive.extractfile(member)
+                assert file is not None
+                found.append((member.name, file.read()))
+    assert Counter(found) == Counter(everything)
+    assert found != everything
+
+
+def test_shards_are_not_converted_to_a_container_that_cannot_pack_others(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"\.tar shards cannot be written as \.zip yet"):
+        run_local(tmp_path, spec_of(output_format="out-%03d", output_extension=".zip"))
 
 
 def test_without_it_such_shards_are_refused(

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import tarfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from dsort.containers.base import Container, PlacedEntry
+from dsort.containers.base import Container, Payloads, PlacedEntry
 from dsort.containers.tar.header import link_target, other_name, renamed, retargeted
 from dsort.containers.tar.oddities import ODDITIES
 from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScanner, scan
 from dsort.data.columns import UInt8s
 from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords, split_name
+from dsort.errors import ConversionError
+from dsort.naming.names import readable
 
 __all__ = ["TAR", "Tar", "TarFormat"]
 
@@ -28,6 +31,9 @@ _FORMATS: dict[TarFormat, Literal[0, 1, 2]] = {
 }
 
 
+_PADDING = bytes(tarfile.BLOCKSIZE)
+
+
 @dataclass(frozen=True, slots=True)
 class Tar(Container):
     """Tars. ``written_as`` and ``modified_at_s`` (since 1970) are for new members: members of
@@ -38,6 +44,7 @@ class Tar(Container):
 
     suffixes = (".tar",)
     oddities = ODDITIES
+    packs_others = True
 
     def scanner(self, shard: str, size_bytes: int) -> TarScanner:
         return TarScanner(shard, size_bytes)
@@ -57,11 +64,32 @@ class Tar(Container):
     def other_name(self, headers: bytes) -> bytes:
         return other_name(headers)
 
+    def packed(
+        self, members: MemberTable, records: FormedRecords, payloads: Payloads
+    ) -> MemberTable:
+        names, sizes = members.names.tolist(), members.payload_bytes.tolist()
+        key_bytes = records.key_bytes.tolist()
+        literals, tails = {}, {}
+        for row in records.member_rows.tolist():
+            name = names[row]
+            if members.record_of is not None and len(split_name(name)[0]) != key_bytes[row]:
+                raise ConversionError(
+                    f"the key {readable(name[: key_bytes[row]])} has a dot in its last part: in a "
+                    ".tar shard a key ends at the first one",
+                    hint="choose another key_field, or leave it out: then records are numbered",
+                )
+            literals[row] = self._header(name, sizes[row]) + members.literals.get(row, b"")
+            tails[row] = _PADDING[: -sizes[row] % tarfile.BLOCKSIZE]
+        return replace(members, literals=literals, tails=tails, entries=None)
+
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+        padding = _PADDING[: -len(payload) % tarfile.BLOCKSIZE]
+        return (self._header(name, len(payload)), payload, padding), b""
+
+    def _header(self, name: bytes, payload_bytes: int) -> bytes:
         info = tarfile.TarInfo(name.decode("utf-8", "surrogateescape"))
-        info.size, info.mtime = len(payload), self.modified_at_s
-        header = info.tobuf(_FORMATS[self.written_as], "utf-8", "surrogateescape")
-        return (header, payload, bytes(-len(payload) % tarfile.BLOCKSIZE)), b""
+        info.size, info.mtime = payload_bytes, self.modified_at_s
+        return info.tobuf(_FORMATS[self.written_as], "utf-8", "surrogateescape")
 
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
         return len(END_OF_ARCHIVE)

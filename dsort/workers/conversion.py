@@ -1,0 +1,90 @@
+"""Conversion of one input shard to the container of the outputs, as it is extracted.
+
+Payload is not touched: it stays ranges of the input shard. What stands around it in an output shard
+becomes literals and tails (see ``MemberTable``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsort.containers.base import Container, PlacedEntry, Scanner
+from dsort.data.members import MemberKind, MemberTable
+from dsort.data.records import FormedRecords
+from dsort.errors import StrayMemberError
+from dsort.naming.names import readable
+from dsort.workers.source import ShardBytes
+
+__all__ = ["ShardPayloads", "bare_members", "packed_records"]
+
+
+@dataclass(frozen=True, slots=True)
+class BareContainer(Container):
+    """What a bare table is of: members have names, and no headers that repeat them."""
+
+    suffixes = ("",)
+
+    def scanner(self, shard: str, size_bytes: int) -> Scanner:
+        raise NotImplementedError("a bare table is made of a container's")
+
+    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
+        return headers
+
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+        return (payload,), b""
+
+    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
+        return 0
+
+    def end(self, entries: Sequence[PlacedEntry], stored_bytes: int) -> bytes:
+        return b""
+
+
+BARE = BareContainer()
+
+
+class ShardPayloads:
+    """The payloads of the members of a bare table (see ``containers.base.Payloads``)."""
+
+    def __init__(self, shard: ShardBytes, members: MemberTable) -> None:
+        self._shard = shard
+        self._members = members
+
+    def pieces(self, row: int) -> Iterator[memoryview | bytes]:
+        """The payload of a row, in order, in pieces of bounded size."""
+        start = int(self._members.payload_start[row])
+        if start < 0:
+            yield self._members.literals[row]
+        else:
+            yield from self._shard.range(start, int(self._members.payload_bytes[row]))
+
+
+def bare_members(shard: ShardBytes, members: MemberTable, stray_members: str) -> MemberTable:
+    """The members of a scanned shard with their payloads alone; ``shard`` has its headers no more.
+
+    ``StrayMemberError`` for links, which only their own container can hold, unless they are to be
+    left out anyway."""
+    links = np.flatnonzero(
+        (members.kind == MemberKind.SYMLINK) | (members.kind == MemberKind.HARDLINK)
+    )
+    if len(links) and stray_members != "drop":
+        raise StrayMemberError(
+            f"shard {shard.name} has {len(links)} links, the first is "
+            f"{readable(members.names[int(links[0])])}; a job that converts shards cannot keep "
+            "them",
+            hint="stray_members: drop leaves them out",
+        )
+    bare = shard.container.bare(members, shard.at)
+    shard.container = BARE
+    return bare
+
+
+def packed_records(
+    shard: ShardBytes, members: MemberTable, records: FormedRecords, container: Container
+) -> tuple[MemberTable, FormedRecords]:
+    """The members of a bare table as ``container`` stores them, and their records to match."""
+    packed = container.packed(members, records, ShardPayloads(shard, members))
+    return packed, records.stored_as(packed)
