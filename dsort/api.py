@@ -22,17 +22,9 @@ from dsort.job.journal_entries import JournalState
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import last_attempt
 from dsort.job.memory import JobMemory, workers_that_fit
-from dsort.job.resolve import begin_attempt
+from dsort.job.resources import job_memory, store_limits, workers_here
 from dsort.job.resume import state_of
-from dsort.job.setup import (
-    job_memory,
-    load_keymap,
-    new_job_id,
-    output_names,
-    store_limits,
-    with_seed,
-    workers_here,
-)
+from dsort.job.setup import load_keymap, new_job_id, output_names, with_seed
 from dsort.options import RunOptions, default_options
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
@@ -184,7 +176,7 @@ def resume(
         )
     listener = _listener(on_progress, on_event)
     with _job(spec, options, listener, stop, job_id=job_id, before=known) as (job, tally):
-        begin_attempt(job, last_attempt(held, job_id) + 1)
+        job.begin_attempt(last_attempt(held, job_id) + 1)
         job.before = _state_now(job, held)
         return run_job(job, tally)
 

@@ -74,9 +74,9 @@ def _tidy(found: FoundJob, scratch: Path | None) -> None:
 def _tell_stale(found: FoundJob) -> None:
     """Say what is left of replaced results that a job was to remove after its manifest."""
     from dsort.errors import InputError
-    from dsort.job.early_checks import some_of
     from dsort.job.manifest import parse_manifest
     from dsort.job.stale_outputs import left_of_replaced
+    from dsort.naming.names import first_few
 
     try:
         manifest = parse_manifest(found.read())
@@ -87,5 +87,5 @@ def _tell_stale(found: FoundJob) -> None:
         are = "objects" if len(left) > 1 else "object"
         output.warn(
             f"{len(left):,} {are} of results that job {found.job_id} replaced, and was to remove, "
-            f"will be left in {output.place(found.bucket.uri)}: {some_of(left)}"
+            f"will be left in {output.place(found.bucket.uri)}: {first_few(left)}"
         )

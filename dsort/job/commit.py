@@ -10,15 +10,15 @@ import platform
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
-from dsort.errors import ChangedInputError, InvariantError, NamesTakenError
+from dsort.errors import InvariantError
 from dsort.job.create import Created, keep_sealed
+from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
 from dsort.job.journal_entries import Committing
 from dsort.job.layout import index_name, manifest_name, reactions_name, staged_prefix
 from dsort.job.manifest import ManifestInput, ManifestOutput, manifest_bytes, wids_index_bytes
 from dsort.job.plan import Plan
 from dsort.job.replacement import PutBack, StagedName, each_at_once, keep_replaced, put_back
-from dsort.naming.names import first_few
 from dsort.storage.bucket import Bucket
 from dsort.version import dsort_version
 
@@ -26,30 +26,8 @@ __all__ = [
     "commit",
     "names_stored",
     "outputs_of",
-    "refuse_changed_inputs",
-    "refuse_existing",
     "rollback",
 ]
-
-
-def refuse_existing(job: Job, names: list[str], *, overwrite: bool) -> None:
-    """``NamesTakenError`` if an output name is taken, unless the job may replace it."""
-    for name in names:
-        path = job.outputs_bucket.local_path(name)
-        if path is not None and path.is_dir():
-            raise NamesTakenError(
-                f"{name} in {job.outputs_bucket.uri} is a directory, no shard can have that name",
-                hint="remove it, or use another output_bck or output_format",
-            )
-    if overwrite:
-        return
-    existing = sorted(job.outputs_bucket.stat_many(names))
-    if existing:
-        shown = first_few(existing)
-        raise NamesTakenError(
-            f"{len(existing)} output names are taken in {job.outputs_bucket.uri}: {shown}",
-            hint="remove them, use another output_bck or output_format, or allow it: --overwrite",
-        )
 
 
 def outputs_of(plan: Plan, created: Created) -> list[ManifestOutput]:
@@ -210,20 +188,3 @@ def _manifest(job: Job, outputs: list[ManifestOutput], index: str | None) -> byt
         timeline=job.timeline.samples(),
         mixing=None if job.mixing is None else job.mixing.stored(),
     )
-
-
-def refuse_changed_inputs(job: Job) -> None:
-    """An input that changed while it was read may have been read half old, half new."""
-    known = job.inputs_bucket.stat_many([shard.name for shard in job.inputs])
-    changed = []
-    for shard in job.inputs:
-        info = known.get(shard.name)
-        if info is None or not info.is_still(shard.size_bytes, shard.etag):
-            changed.append(f"{shard.name} {'is gone' if info is None else 'changed'}")
-    if changed:
-        more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
-        raise ChangedInputError(
-            f"input shard {', '.join(changed[:3])}{more} since the job began",
-            hint="start the job again once nothing writes to its inputs (of a file, another mode, "
-            "owner or hard link counts as well)",
-        )

@@ -12,25 +12,22 @@ from dataclasses import replace
 
 from dsort.data.tally import Tally
 from dsort.errors import DsortError, StorageError
-from dsort.job.commit import (
-    commit,
-    names_stored,
-    refuse_changed_inputs,
-    refuse_existing,
-    rollback,
-)
+from dsort.job.collisions import refuse_collisions
+from dsort.job.commit import commit, names_stored, rollback
 from dsort.job.create import Created, create, seal
 from dsort.job.events import JobReport, PlannedShard, PlanReport
-from dsort.job.inputs import refuse_collisions
+from dsort.job.free_space import check_output_space
+from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
 from dsort.job.journal import discard_run
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import Lease
 from dsort.job.plan import Ordering, Plan, extract, make_plan
 from dsort.job.replacement import PutBack
-from dsort.job.resolve import check_output_room, resolve
+from dsort.job.resolve import resolve
 from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_bytes
 from dsort.job.stale_outputs import look_for_stale, remove_stale
+from dsort.job.taken_names import refuse_taken
 from dsort.tracebacks import one_sentence
 
 __all__ = ["plan_job", "planned", "run_job"]
@@ -79,7 +76,7 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
         plan, ordering = make_plan(job, extraction)
         _refuse_outputs(job, plan, overwrite=job.overwrite)
         look_for_stale(job, plan)
-        check_output_room(job, sum(shard.file_bytes for shard in plan.shards))
+        check_output_space(job, sum(shard.file_bytes for shard in plan.shards))
         note_plan(job, plan, created)
     with job.phase("create", shards=len(plan.shards), bytes_total=plan.stored_bytes):
         create(job, plan, ordering, created)
@@ -151,10 +148,10 @@ def planned(plan: PlanReport, output_uri: str) -> JobReport:
 
 
 def _refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
-    source, target = job.places
+    source, target = job.bucket_identities
     replaces = overwrite or job.was_committing
     job.stop.wait_for(lambda: refuse_collisions(job.inputs, source, plan.names, target))
-    job.stop.wait_for(lambda: refuse_existing(job, plan.names, overwrite=replaces))
+    job.stop.wait_for(lambda: refuse_taken(job, plan.names, overwrite=replaces))
 
 
 def _clean(job: Job) -> None:

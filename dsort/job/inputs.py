@@ -1,34 +1,35 @@
-"""Resolve: names and sizes of the inputs, and every refusal that needs no reading."""
+"""The input shards: their names and sizes, that they may be read, and that they stay the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 
 from dsort.data.tally import Tally
-from dsort.errors import InputError, MissingShardError, SpecError, SpecProblem, StorageError
-from dsort.job.output_names import OutputNames
+from dsort.errors import (
+    ChangedInputError,
+    InputError,
+    MissingShardError,
+    ObjectNotFoundError,
+    StorageAccessError,
+    StorageError,
+)
+from dsort.job.job import Job
 from dsort.naming.inputs import expand_inputs
-from dsort.naming.names import archive_extension, is_internal
+from dsort.naming.names import archive_extension, first_few, is_internal
 from dsort.naming.patterns import glob_prefix, glob_regex
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.directory.files import list_broken_links
-from dsort.storage.ref import BucketRef
 from dsort.workers.source import InputShard
 
-__all__ = ["Place", "refuse_collisions", "refuse_early_collisions", "resolve_inputs"]
+__all__ = ["refuse_changed_inputs", "refuse_unreadable", "resolve_inputs"]
 
 NAMES_A_BATCH = 10_000
 """So many names are made of a template and looked for at once. A power of ten: the names of a batch
 that ends at a round number begin alike, which a store can list them by."""
-
-NAMES_CHECKED_EARLY_MAX = 10_000
-"""So many names of an output template are compared with the inputs before anything is read; the
-names that are really used are compared, all of them, before anything is written."""
-
 
 NAMES_KEPT_MAX = 100_000
 """Of names that are missing or passed over: those beyond are counted. A template may have 10**7."""
@@ -74,36 +75,46 @@ def resolve_inputs(
     return found
 
 
-def _refuse_unsized(bucket: Bucket, name: str) -> None:
-    """``InputError`` for a file that has no size, but content: what is read of it is not known to
-    be whole."""
-    if bucket.local_path(name) is None:
+def refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
+    """``StorageAccessError`` that names the inputs which may not be read. Files are asked for one
+    by one; in an object store the first one, for all: who may list need not be allowed to read."""
+    if not inputs:
         return
-    try:
-        with bucket.open(name) as opened:
-            opened.read_into(memoryview(bytearray(1)), 0)
-    except StorageError:
-        return  # nothing to be read
-    raise InputError(
-        f"input shard {name} has a size of 0, but content: it is no ordinary file",
-        hint="copy what is in it to a file of its own (files of /proc are like this)",
-    )
+    if bucket.local_path(inputs[0].name) is None:
+        try:
+            bucket.stat(inputs[0].name)
+        except ObjectNotFoundError:
+            return  # it is told when it is read: with what became of the others
+        except StorageAccessError as error:
+            raise StorageAccessError(
+                f"input shard {inputs[0].name} can be listed but not read: {error.message}",
+                hint=error.hint,
+            ) from None
+        return
+    denied = [shard.name for shard in inputs if not _may_read(bucket, shard.name)]
+    if denied:
+        raise StorageAccessError(
+            f"{len(denied):,} of {len(inputs):,} input shards in {bucket.uri} may not be read: "
+            f"{first_few(denied)}",
+            hint="give this user the right to read them, or leave them out",
+        )
 
 
-@dataclass(slots=True)
-class _SomeNames:
-    """How many names there were, and the first of them."""
-
-    count: int = 0
-    first: list[str] = field(default_factory=list)
-
-    def add(self, name: str) -> None:
-        self.count += 1
-        if len(self.first) < NAMES_KEPT_MAX:
-            self.first.append(name)
-
-    def some(self) -> str:
-        return ", ".join(self.first[:3]) + (", …" if self.count > 3 else "")
+def refuse_changed_inputs(job: Job) -> None:
+    """An input that changed while it was read may have been read half old, half new."""
+    known = job.inputs_bucket.stat_many([shard.name for shard in job.inputs])
+    changed = []
+    for shard in job.inputs:
+        info = known.get(shard.name)
+        if info is None or not info.is_still(shard.size_bytes, shard.etag):
+            changed.append(f"{shard.name} {'is gone' if info is None else 'changed'}")
+    if changed:
+        more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
+        raise ChangedInputError(
+            f"input shard {', '.join(changed[:3])}{more} since the job began",
+            hint="start the job again once nothing writes to its inputs (of a file, another mode, "
+            "owner or hard link counts as well)",
+        )
 
 
 def _candidates(
@@ -145,6 +156,44 @@ def _candidates(
             yield name, None
 
 
+@dataclass(slots=True)
+class _SomeNames:
+    """How many names there were, and the first of them."""
+
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, name: str) -> None:
+        self.count += 1
+        if len(self.first) < NAMES_KEPT_MAX:
+            self.first.append(name)
+
+    def some(self) -> str:
+        return ", ".join(self.first[:3]) + (", …" if self.count > 3 else "")
+
+
+def _refuse_unsized(bucket: Bucket, name: str) -> None:
+    """``InputError`` for a file that has no size, but content: what is read of it is not known to
+    be whole."""
+    if bucket.local_path(name) is None:
+        return
+    try:
+        with bucket.open(name) as opened:
+            opened.read_into(memoryview(bytearray(1)), 0)
+    except StorageError:
+        return  # nothing to be read
+    raise InputError(
+        f"input shard {name} has a size of 0, but content: it is no ordinary file",
+        hint="copy what is in it to a file of its own (files of /proc are like this)",
+    )
+
+
+def _may_read(bucket: Bucket, name: str) -> bool:
+    path = bucket.local_path(name)
+    assert path is not None
+    return os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
 def _prefix_hint(spec: JobSpec) -> str:
     text = spec.input_format.template
     if text is None or any(sign in text for sign in "{}@") or archive_extension(text):
@@ -161,71 +210,3 @@ def _tried(spec: JobSpec, missing: _SomeNames) -> str:
     if wanted.glob is not None:
         return f" that matches {wanted.glob}"
     return f" that ends in {spec.input_extension}"
-
-
-@dataclass(slots=True, eq=False)
-class Place:
-    """A bucket, and how to tell one of its objects from all others, however it is written."""
-
-    bucket: Bucket
-    ref: BucketRef
-    _real: dict[Path, Path] = field(default_factory=dict)
-
-    def identity(self, name: str) -> str:
-        """One text for one object. Of a directory: its real path; of a store: endpoint and key."""
-        if not self.ref.is_directory:
-            return f"{self.ref.endpoint_url or self.ref.scheme}/{self.ref.path}/{name}"
-        path = self.bucket.local_path(name or "x")
-        assert path is not None
-        if path.parent not in self._real:
-            self._real[path.parent] = path.parent.resolve()
-        return str(self._real[path.parent] / (path.name if name else ""))
-
-
-def refuse_early_collisions(
-    inputs: Iterable[InputShard], source: Place, names: OutputNames, target: Place
-) -> None:
-    """:func:`refuse_collisions` for the first names of a template, before anything is read."""
-    if source.identity("") != target.identity(""):
-        return
-    template = names.templates[0]
-    count = NAMES_CHECKED_EARLY_MAX if template.count is None else template.count
-    first = (names.name(0, number) for number in range(min(count, NAMES_CHECKED_EARLY_MAX)))
-    taken = {shard.name for shard in inputs}
-    refuse_collisions(inputs, source, [name for name in first if name in taken], target)
-
-
-def refuse_collisions(
-    inputs: Iterable[InputShard], source: Place, outputs: Iterable[str], target: Place
-) -> None:
-    """``SpecError`` if an output would have the name of an input, or of another output."""
-    taken: dict[str, str] = {}
-    for shard in inputs:
-        taken[source.identity(shard.name)] = shard.name
-        path = source.bucket.local_path(shard.name)
-        if path is not None and path.is_symlink():  # what it leads to is the input as well
-            taken[str(path.resolve())] = shard.name
-    seen: set[str] = set()
-    for name in outputs:
-        if name in seen:
-            raise SpecError(
-                [
-                    SpecProblem(
-                        "ekm",
-                        f"two output shards would be named {name}",
-                        "templates of a key map must not produce the same names",
-                    )
-                ]
-            )
-        seen.add(name)
-        clash = taken.get(target.identity(name))
-        if clash is not None:
-            raise SpecError(
-                [
-                    SpecProblem(
-                        "output_format",
-                        f"the output shard {name} would replace the input shard {clash}",
-                        "use another output_format or another output_bck",
-                    )
-                ]
-            )

@@ -15,8 +15,8 @@ from typing import Any
 from dsort.containers.base import OddityKind
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError, ObjectNotFoundError
+from dsort.job.collisions import BucketIdentity
 from dsort.job.events import Event, JobWarning, PhaseDone, Progress, ReactionCount, Timeline
-from dsort.job.inputs import Place
 from dsort.job.journal import Journal
 from dsort.job.journal_entries import JournalEvent, JournalState
 from dsort.job.layout import shared_name
@@ -223,10 +223,11 @@ class Job:
         return self.movement_chosen
 
     @property
-    def places(self) -> tuple[Place, Place]:
-        """Where the inputs are, and where the outputs go."""
-        return Place(self.inputs_bucket, self.input_bck), Place(
-            self.outputs_bucket, self.output_bck
+    def bucket_identities(self) -> tuple[BucketIdentity, BucketIdentity]:
+        """Of the inputs' bucket, and of the outputs'."""
+        return (
+            BucketIdentity(self.inputs_bucket, self.input_bck),
+            BucketIdentity(self.outputs_bucket, self.output_bck),
         )
 
     @property
@@ -244,6 +245,25 @@ class Job:
     def order(self) -> str:
         """What decides where records go (see ``order.mixing_counts.judge_mixing``)."""
         return "key map" if self.keymap is not None else self.spec.algorithm.kind
+
+    def begin_attempt(self, attempt: int) -> None:
+        """Take the job's lease and open its journal: from here on the job is ours to run, and to
+        clean up after."""
+        is_warned = False
+
+        def waiting(why: str) -> None:
+            nonlocal is_warned
+            self.stop.raise_if_requested()
+            if not is_warned:
+                is_warned = True
+                self.warn("clocks", why)
+
+        self.lease = Lease.take(self.outputs_bucket, self.job_id, attempt=attempt, waiting=waiting)
+        self.lease.keep(
+            on_lost=lambda why: self.stop_for(f"the loss of its lease: {why}"),
+            on_stop=lambda: self.stop_for("`dsort stop`"),
+        )
+        self.journal = Journal(self.outputs_bucket, self.job_id, attempt)
 
     def stop_for(self, why: str) -> None:
         """End the job; may be called from any thread."""

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
-from dsort.job.early_checks import existing_names, some_of
 from dsort.job.job import Job
 from dsort.job.known_outputs import listed_outputs
 from dsort.job.layout import job_of, manifest_name
@@ -18,6 +17,8 @@ from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.job.plan import Plan
 from dsort.job.replacement import each_at_once
 from dsort.job.setup import output_names
+from dsort.job.taken_names import existing_names
+from dsort.naming.names import first_few
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small
 
@@ -92,7 +93,7 @@ def _find(job: Job, written: set[str], used: list[int]) -> _Stale:
     names = {name for name in existing_names(job, used) if name not in written}
     listed = _of_replaced(job.outputs_bucket, written)
     there = job.outputs_bucket.stat_many(job.names.made(listed, used))
-    source, target = job.places
+    source, target = job.bucket_identities
     inputs = {source.identity(shard.name) for shard in job.inputs} if there else set()
     ours = {
         name: info
@@ -130,7 +131,7 @@ def _warn(job: Job, stale: _Stale) -> None:
     objects = "objects have names" if len(left) > 1 else "object has a name"
     text = (
         f"{len(left):,} {objects} that the output template makes, and will be left beside this "
-        f"result in {job.outputs_bucket.uri}: {some_of(left)}"
+        f"result in {job.outputs_bucket.uri}: {first_few(left)}"
     )
     if not job.spec.remove_stale and stale.ours:
         text += f" ({len(stale.ours):,} of a result that is replaced: --remove-stale)"
@@ -161,9 +162,11 @@ def remove_stale(job: Job) -> None:
         job.warn("stale_outputs", f"not all is removed of the results that were replaced: {error}")
     if changed:
         text = f"{_objects(changed)} of results that were replaced changed while the job ran, and "
-        job.warn("stale_outputs", f"{text}will be left in {bucket.uri}: {some_of(sorted(changed))}")
+        job.warn(
+            "stale_outputs", f"{text}will be left in {bucket.uri}: {first_few(sorted(changed))}"
+        )
     if done:
-        text = f"removed {_objects(done)} of results that were replaced: {some_of(sorted(done))}"
+        text = f"removed {_objects(done)} of results that were replaced: {first_few(sorted(done))}"
         job.warn("stale_outputs_removed", text)
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from dsort.data.tally import Tally
 from dsort.errors import CorruptShardError, NamesTakenError, StorageAccessError
-from dsort.job.early_checks import refuse_unreadable
-from dsort.job.inputs import resolve_inputs
+from dsort.job.inputs import refuse_unreadable, resolve_inputs
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import files_of, small_dataset, write_shards

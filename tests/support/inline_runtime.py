@@ -21,7 +21,8 @@ from dsort.job.coordinator import plan_job, run_job
 from dsort.job.events import Event, JobReport, PlanReport
 from dsort.job.job import Job
 from dsort.job.memory import Movement
-from dsort.job.setup import job_memory, load_keymap, new_job_id, output_names, with_seed
+from dsort.job.resources import job_memory
+from dsort.job.setup import load_keymap, new_job_id, output_names, with_seed
 from dsort.options import RunOptions
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, ScratchNodes, make_scratch, open_scratch, scratch_owner

@@ -23,8 +23,9 @@ from dsort.job.journal import discard_run
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import JobHold, last_attempt, read_hold, stop_job
 from dsort.job.manifest import parse_manifest
+from dsort.job.resources import store_limits
 from dsort.job.resume import state_of
-from dsort.job.setup import load_keymap, output_names, store_limits
+from dsort.job.setup import load_keymap, output_names
 from dsort.naming.overlap import final_templates
 from dsort.options import RunOptions
 from dsort.order.mixing import Mixing

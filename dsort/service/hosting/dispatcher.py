@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import DsortError, NotFoundError, WorkerLostError
-from dsort.job.setup import cores
+from dsort.job.resources import cores
 from dsort.runtime.ray.cluster import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database

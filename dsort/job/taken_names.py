@@ -1,47 +1,19 @@
-"""What can be told before a byte is read: inputs that may not be read, and names that are taken."""
+"""Refuse output names that objects of the output bucket have, as soon as that can be known."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
-from dsort.errors import NamesTakenError, ObjectNotFoundError, StorageAccessError
+from dsort.errors import NamesTakenError
 from dsort.job.job import Job
-from dsort.storage.bucket import Bucket
-from dsort.workers.source import InputShard
+from dsort.naming.names import first_few
 
-__all__ = ["existing_names", "refuse_taken_early", "refuse_unreadable", "some_of"]
+__all__ = ["existing_names", "refuse_taken", "refuse_taken_early"]
 
 TEMPLATES_LISTED_MAX = 64
 NAMES_ASKED_FOR_MAX = 1_000
 """So many names from a number on are looked for in an object store: a listing has no end there.
 Where there is an older result, its numbers have no gaps."""
-_SHOWN_MAX = 3
-
-
-def refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
-    """``StorageAccessError`` that names the inputs which may not be read. Files are asked for one
-    by one; in an object store the first one, for all: who may list need not be allowed to read."""
-    if not inputs:
-        return
-    if bucket.local_path(inputs[0].name) is None:
-        try:
-            bucket.stat(inputs[0].name)
-        except ObjectNotFoundError:
-            return  # it is told when it is read: with what became of the others
-        except StorageAccessError as error:
-            raise StorageAccessError(
-                f"input shard {inputs[0].name} can be listed but not read: {error.message}",
-                hint=error.hint,
-            ) from None
-        return
-    denied = [shard.name for shard in inputs if not _may_read(bucket, shard.name)]
-    if denied:
-        raise StorageAccessError(
-            f"{len(denied):,} of {len(inputs):,} input shards in {bucket.uri} may not be read: "
-            f"{some_of(denied)}",
-            hint="give this user the right to read them, or leave them out",
-        )
 
 
 def refuse_taken_early(job: Job, *, dry: bool) -> None:
@@ -58,7 +30,7 @@ def refuse_taken_early(job: Job, *, dry: bool) -> None:
     many = f"{len(existing):,} objects have names" if len(existing) > 1 else "1 object has a name"
     text = (
         f"output names are taken in {job.outputs_bucket.uri}: {many} that the output template "
-        f"makes: {some_of(existing)}"
+        f"makes: {first_few(existing)}"
     )
     if dry:
         job.warn("names_taken", text)
@@ -67,6 +39,26 @@ def refuse_taken_early(job: Job, *, dry: bool) -> None:
         text,
         hint="remove them, use another output_bck or output_format, or allow it: --overwrite",
     )
+
+
+def refuse_taken(job: Job, names: list[str], *, overwrite: bool) -> None:
+    """``NamesTakenError`` if an output name is taken, unless the job may replace it."""
+    for name in names:
+        path = job.outputs_bucket.local_path(name)
+        if path is not None and path.is_dir():
+            raise NamesTakenError(
+                f"{name} in {job.outputs_bucket.uri} is a directory, no shard can have that name",
+                hint="remove it, or use another output_bck or output_format",
+            )
+    if overwrite:
+        return
+    existing = sorted(job.outputs_bucket.stat_many(names))
+    if existing:
+        shown = first_few(existing)
+        raise NamesTakenError(
+            f"{len(existing)} output names are taken in {job.outputs_bucket.uri}: {shown}",
+            hint="remove them, use another output_bck or output_format, or allow it: --overwrite",
+        )
 
 
 def existing_names(job: Job, first: Sequence[int] = ()) -> list[str]:
@@ -87,17 +79,6 @@ def existing_names(job: Job, first: Sequence[int] = ()) -> list[str]:
         for prefix in {template.prefix for template in names.templates}:
             found.update(info.name for info in bucket.list(prefix))
         found = names.made(found, starts)
-    source, target = job.places
+    source, target = job.bucket_identities
     inputs = {source.identity(shard.name) for shard in job.inputs} if found else set()
     return sorted(name for name in found if target.identity(name) not in inputs)
-
-
-def _may_read(bucket: Bucket, name: str) -> bool:
-    path = bucket.local_path(name)
-    assert path is not None
-    return os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
-def some_of(names: Sequence[str]) -> str:
-    """A few names, for a message."""
-    return ", ".join(names[:_SHOWN_MAX]) + (", …" if len(names) > _SHOWN_MAX else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.job.setup import with_part_sizes
+from dsort.job.resources import with_part_sizes
 from dsort.storage.limit import StoreLimits
 
 MIB = 1 << 20

@@ -1,0 +1,90 @@
+"""Refuse output names that an input has, or another output, however their buckets are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dsort.errors import SpecError, SpecProblem
+from dsort.job.output_names import OutputNames
+from dsort.storage.bucket import Bucket
+from dsort.storage.ref import BucketRef
+from dsort.workers.source import InputShard
+
+__all__ = ["BucketIdentity", "refuse_collisions", "refuse_early_collisions"]
+
+NAMES_CHECKED_EARLY_MAX = 10_000
+"""So many names of an output template are compared with the inputs before anything is read; the
+names that are really used are compared, all of them, before anything is written."""
+
+
+@dataclass(slots=True, eq=False)
+class BucketIdentity:
+    """A bucket, and which object each name in it stands for, however the bucket is written."""
+
+    bucket: Bucket
+    ref: BucketRef
+    _real: dict[Path, Path] = field(default_factory=dict)
+
+    def identity(self, name: str) -> str:
+        """One text for one object. Of a directory: its real path; of a store: endpoint and key."""
+        if not self.ref.is_directory:
+            return f"{self.ref.endpoint_url or self.ref.scheme}/{self.ref.path}/{name}"
+        path = self.bucket.local_path(name or "x")
+        assert path is not None
+        if path.parent not in self._real:
+            self._real[path.parent] = path.parent.resolve()
+        return str(self._real[path.parent] / (path.name if name else ""))
+
+
+def refuse_early_collisions(
+    inputs: Iterable[InputShard], source: BucketIdentity, names: OutputNames, target: BucketIdentity
+) -> None:
+    """:func:`refuse_collisions` for the first names of a template, before anything is read."""
+    if source.identity("") != target.identity(""):
+        return
+    template = names.templates[0]
+    count = NAMES_CHECKED_EARLY_MAX if template.count is None else template.count
+    first = (names.name(0, number) for number in range(min(count, NAMES_CHECKED_EARLY_MAX)))
+    taken = {shard.name for shard in inputs}
+    refuse_collisions(inputs, source, [name for name in first if name in taken], target)
+
+
+def refuse_collisions(
+    inputs: Iterable[InputShard],
+    source: BucketIdentity,
+    outputs: Iterable[str],
+    target: BucketIdentity,
+) -> None:
+    """``SpecError`` if an output would have the name of an input, or of another output."""
+    taken: dict[str, str] = {}
+    for shard in inputs:
+        taken[source.identity(shard.name)] = shard.name
+        path = source.bucket.local_path(shard.name)
+        if path is not None and path.is_symlink():  # what it leads to is the input as well
+            taken[str(path.resolve())] = shard.name
+    seen: set[str] = set()
+    for name in outputs:
+        if name in seen:
+            raise SpecError(
+                [
+                    SpecProblem(
+                        "ekm",
+                        f"two output shards would be named {name}",
+                        "templates of a key map must not produce the same names",
+                    )
+                ]
+            )
+        seen.add(name)
+        clash = taken.get(target.identity(name))
+        if clash is not None:
+            raise SpecError(
+                [
+                    SpecProblem(
+                        "output_format",
+                        f"the output shard {name} would replace the input shard {clash}",
+                        "use another output_format or another output_bck",
+                    )
+                ]
+            )

@@ -1,0 +1,156 @@
+"""Set up a job's workers: how they move payload, the rules they apply, where their scratch is."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from dsort.errors import SpecError, SpecProblem, StorageError
+from dsort.job.job import Job
+from dsort.job.layout import scratch_name, staged_prefix
+from dsort.job.memory import (
+    Movement,
+    NotMappableError,
+    TooLittleMemoryError,
+    choose_movement,
+    least_memory_bytes,
+)
+from dsort.job.resources import store_limits, with_part_sizes
+from dsort.spec.model import JobSpec
+from dsort.storage.limit import StoreLimits
+from dsort.workers.tasks import ReactionRules, WorkerSetup
+
+__all__ = ["check_directories", "movement_for", "start_workers"]
+
+WORKERS_PER_ATTEMPT = 1_000_000
+SCRATCH_SHARE = 8
+"""Scratch that takes no more than one part in so many of the memory stays there until it goes: the
+kernel begins to write it by itself when a tenth of what is free is dirty, or after 30 s."""
+
+
+def movement_for(job: Job) -> Movement:
+    """How the job moves payload. ``SpecError`` if it cannot, with the memory that it may use."""
+    mappable = all(job.inputs_bucket.local_path(shard.name) is not None for shard in job.inputs[:1])
+    uploads = _output_limits(job).upload_bytes if job.outputs_bucket.seals_on_finish else 0
+    memory_bytes, forced = job.memory.wanted_bytes, job.options.move
+    least = least_memory_bytes(uploads)
+    if memory_bytes < least <= job.memory.most_bytes:
+        # Of AIStore's users, "1KB" only means that records go through the disk.
+        job.warn("max_mem_usage", _least_text(job.spec.max_mem_usage, least))
+        memory_bytes, forced = least, "spill" if forced == "auto" else forced
+    try:
+        return choose_movement(
+            input_bytes=sum(shard.size_bytes for shard in job.inputs),
+            mappable=mappable,
+            memory_bytes=memory_bytes,
+            workers=job.runtime.workers_max(),
+            nodes=job.runtime.nodes(),
+            forced=forced,
+            upload_bytes=uploads,
+        )
+    except TooLittleMemoryError as problem:
+        hint = (
+            "no way to move records takes less: give the job more (--memory-max, ulimit -v), or "
+            "make room"
+        )
+        raise SpecError([SpecProblem("max_mem_usage", str(problem), hint)]) from None
+    except NotMappableError as problem:
+        raise SpecError([SpecProblem("", str(problem), "use --move spill")]) from None
+
+
+def _least_text(wanted: str, least: int) -> str:
+    least_mib = -(-least >> 20)
+    return (
+        f"max_mem_usage {wanted} is less than any job takes: this one uses {least_mib} MiB, the "
+        "least, and moves records through the disk"
+    )
+
+
+def check_directories(job: Job, *, dry: bool) -> None:
+    """``StorageError`` if some node does not see what its workers need, each known by a file."""
+    lost: dict[str, None] = {}
+    buckets = [("input", job.inputs_bucket, shard.name) for shard in job.inputs[:1]]
+    token = f"{staged_prefix(job.job_id)}here"
+    if not dry and job.output_bck.is_directory:
+        job.outputs_bucket.stage(token).close()
+        buckets.append(("output", job.outputs_bucket, token))
+    for role, bucket, name in buckets:
+        path = bucket.local_path(name)
+        if path is None:
+            continue
+        try:
+            lost |= dict.fromkeys(
+                job.runtime.check_directory(str(path).removesuffix(f"/{name}"), name)
+            )
+        except StorageError as error:
+            raise StorageError(
+                f"the {role} bucket {bucket.uri}: {error.message}", hint=error.hint
+            ) from None
+    for node in lost:
+        job.warn("node_lost", f"node {node} is lost: the job begins without it")
+
+
+def start_workers(job: Job, *, dry: bool) -> None:
+    """Start the job's workers, for the movement that was chosen."""
+    movement = job.movement
+    last_worker = job.before.worker_last if job.before is not None else -1
+    attempts = job.before.attempts if job.before is not None else 0
+    setup = WorkerSetup(
+        job_id=job.job_id,
+        input_bck=job.input_bck,
+        output_bck=job.output_bck,
+        output_uri=job.outputs_bucket.uri,
+        root=str(job.options.root.absolute()),
+        scratch=str(_scratch(job, dry=dry)),
+        # More than any worker of an earlier attempt, also of those that never ended a task.
+        first_worker=max(last_worker + 1, attempts * WORKERS_PER_ATTEMPT),
+        input_container=job.spec.input_container,
+        output_container=job.spec.output_container,
+        movement=movement.kind,
+        algorithm=job.spec.algorithm.build(),
+        reactions=_reaction_rules(job.spec),
+        keymap=job.keymap,
+        partitions=movement.partitions,
+        buffer_bytes=movement.buffer_bytes,
+        spill_to_disk=movement.scratch_bytes * SCRATCH_SHARE
+        > movement.memory_bytes * job.runtime.nodes(),
+        verify_content=job.spec.verify == "content",
+        input_limits=store_limits(job.input_bck, job.options, workers=movement.workers),
+        output_limits=_output_limits(job, workers=movement.workers),
+    )
+    job.runtime.start(setup, movement.workers)
+
+
+def _output_limits(job: Job, *, workers: int = 1) -> StoreLimits:
+    """What each of ``workers`` may take for its uploads."""
+    return with_part_sizes(
+        store_limits(job.output_bck, job.options, workers=workers),
+        job.memory.wanted_bytes,
+        workers_a_node=-(-job.runtime.workers_max() // job.runtime.nodes()),
+    )
+
+
+def _scratch(job: Job, *, dry: bool) -> Path:
+    """Where scratch goes: on a cluster, a directory for each node is made in it. Never into a
+    bucket that somebody on the network has named."""
+    base = job.options.scratch
+    if base is None and not dry and job.options.fetch is None and job.runtime.nodes() == 1:
+        beside = job.outputs_bucket.local_path("x")
+        if beside is not None:
+            return (beside.parent / scratch_name(job.job_id)).absolute()
+    return (base or Path(tempfile.gettempdir())).absolute() / f"dsort-{job.job_id}"
+
+
+def _reaction_rules(spec: JobSpec) -> ReactionRules:
+    """The reactions that workers apply."""
+    config = spec.config
+    return ReactionRules(
+        duplicated_records=config.duplicated_records,
+        corrupt_shards=config.corrupt_shards,
+        stray_members=config.stray_members,
+        ekm_missing_key=config.ekm_missing_key,
+        unsafe_names=config.unsafe_names,
+        incomplete_shards=config.incomplete_shards,
+        concatenated_shards=config.concatenated_shards,
+        records_only=spec.index == "wids",
+    )
