@@ -7,8 +7,7 @@ INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.bench-installed
 
 # A process of pytest has whole files of tests, in the order in which they are collected.
-PYTEST = $(BIN)/python -m pytest -n $(or $(TESTS_AT_ONCE),auto) --dist loadgroup \
-	--no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -n $(or $(TESTS_AT_ONCE),auto)
 
 DEMO_SPEC := {"input_bck": "images", "output_bck": "shuffled", \
 	"input_format": {"template": "samples-{00..18}"}, "output_format": "shuffled-shard-%02d", \
@@ -41,7 +40,7 @@ demo: $(INSTALLED)
 	@echo "The shuffled shards are in demo/shuffled, the shards they were made of in demo/images."
 
 test: $(INSTALLED)
-	$(PYTEST)
+	$(PYTEST) --second-try
 
 test-all: $(INSTALLED)
 	$(PYTEST) --all

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import random
@@ -15,7 +16,7 @@ import hypothesis
 import pytest
 
 from dsort.cli.main import main
-from tests.support import armed, sampling
+from tests.support import armed, sampling, second_try
 from tests.support.commands import ROOT, CommandLine, Ended
 
 if TYPE_CHECKING:
@@ -23,14 +24,19 @@ if TYPE_CHECKING:
     from tests.support.seaweedfs import S3Server
 
 SEED_VARIABLE = "DSORT_TEST_SEED"
-SEED = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
+USUAL_SEED = 20260201
+"""A run that has to pass draws no lots. ``--all`` draws another seed each time."""
 LEFT_OUT = pytest.StashKey[int]()
 PROCESSES_MAX = 8
-os.environ[SEED_VARIABLE] = str(SEED)  # all processes of pytest-xdist collect the same tests
 
 for profile, examples in (("sampled", 30), ("all", sampling.EXAMPLES_OF_ALL)):
     hypothesis.settings.register_profile(
-        profile, max_examples=examples, derandomize=False, print_blob=True, deadline=None
+        profile,
+        max_examples=examples,
+        derandomize=False,
+        print_blob=True,
+        deadline=None,
+        database=None,  # what failed in another run has its test, or its seed
     )
 
 
@@ -38,19 +44,34 @@ for profile, examples in (("sampled", 30), ("all", sampling.EXAMPLES_OF_ALL)):
 def pytest_configure(config: pytest.Config) -> None:
     """One seed for everything random, and how many examples hypothesis tries."""
     gc.disable()  # until all tests are collected
+    if not os.environ.get(SEED_VARIABLE):
+        fresh = random.SystemRandom().randrange(2**32)
+        # All processes of pytest-xdist collect the same tests.
+        os.environ[SEED_VARIABLE] = str(fresh if config.option.all else USUAL_SEED)
     if config.option.hypothesis_seed is None:
-        config.option.hypothesis_seed = str(SEED)
+        config.option.hypothesis_seed = str(seed())
     hypothesis.settings.load_profile("all" if config.option.all else "sampled")
+    config.pluginmanager.register(second_try)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--all``: what ``make test`` leaves out as well."""
+    """``--all``: what ``make test`` leaves out as well; ``--second-try``."""
     parser.addoption("--all", action="store_true", help="run all cases of tests that are sampled")
+    second_try.add_option(parser)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """What belongs together in one process of pytest-xdist."""
-    item.add_marker(pytest.mark.xdist_group(sampling.group_of(item)))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each process of pytest-xdist does what belongs together, in the order of all tests. (The
+    groups of ``--dist loadgroup`` have no effect since pytest 9.2.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return sampling.group_of(nodeid, config.rootpath)
+
+    config.option.loadscopereorder = False
+    return Groups(config, log)
 
 
 @pytest.hookimpl(trylast=True)  # what -k and -m leave
@@ -110,15 +131,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return (
-        f"seeds: {SEED_VARIABLE}={SEED}, --hypothesis-seed={config.option.hypothesis_seed} "
+        f"seeds: {SEED_VARIABLE}={seed()}, --hypothesis-seed={config.option.hypothesis_seed} "
         "(give them again to repeat this run)"
     )
+
+
+@functools.cache  # first asked before a test could take the variable away
+def seed() -> int:
+    """Of everything random in this run."""
+    return int(os.environ[SEED_VARIABLE])
 
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Random numbers of a test's own, from the seed in the header of the run."""
-    return random.Random(f"{SEED}/{request.node.nodeid}")
+    return random.Random(f"{seed()}/{request.node.nodeid}")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SEED
+from tests.conftest import seed as seed_of_the_run
 from tests.support.chaos import Chaos
 from tests.support.coordinators import Coordinators
 from tests.support.surviving import assert_whole
@@ -26,7 +26,7 @@ def seeds() -> list[int]:
     if "CHAOS_SEED" in os.environ:
         return [int(os.environ["CHAOS_SEED"])]
     count = int(os.environ.get("CHAOS_SEEDS", SEEDS_USUALLY))
-    return random.Random(f"chaos of {SEED}").sample(range(1_000_000), count)
+    return random.Random(f"chaos of {seed_of_the_run()}").sample(range(1_000_000), count)
 
 
 BLOWS_MIN = 10

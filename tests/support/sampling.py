@@ -3,9 +3,12 @@ kinds first. ``--all`` (``make test-all``) leaves none out."""
 
 from __future__ import annotations
 
+import functools
+import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -79,10 +82,16 @@ def rank(item: pytest.Item) -> tuple[int, int]:
     return 0 if item.get_closest_marker("ray") else 1, order
 
 
-def group_of(item: pytest.Item) -> str:
+def group_of(nodeid: str, root: Path) -> str:
     """Which tests one process of pytest-xdist does: those of a file, that share its fixtures; and
-    all tests of Ray, for two clusters at once are too many."""
-    return "ray" if item.get_closest_marker("ray") else item.path.stem
+    all files of tests of Ray, for two clusters at once are too many."""
+    path = nodeid.partition("::")[0]
+    return "ray" if _is_of_ray(root / path) else path
+
+
+@functools.cache
+def _is_of_ray(path: Path) -> bool:
+    return bool(re.search(r"^pytestmark = .*\bmark\.ray\b", path.read_text("utf-8"), re.M))
 
 
 def _case(item: pytest.Item) -> dict[str, Hashable]:

@@ -95,13 +95,13 @@ def test_usually_a_sample_runs_and_what_is_left_out_is_told(tmp_path: Path) -> N
     assert run(tmp_path, "test_matrix.py") == left
 
 
-@pytest.mark.parametrize("together", [(), ("-n", "2", "--dist", "loadgroup")], ids=["one", "two"])
+@pytest.mark.parametrize("together", [(), ("-n", "2")], ids=["one", "two"])
 def test_all_run_if_one_says_so(together: tuple[str, ...], tmp_path: Path) -> None:
     assert run(tmp_path, "test_matrix.py", "--all", *together) == {"passed": 6, "told": 0}
 
 
 def test_processes_choose_the_same_and_tell_it(tmp_path: Path) -> None:
-    several = run(tmp_path, "test_matrix.py", "-n", "2", "--dist", "loadgroup")
+    several = run(tmp_path, "test_matrix.py", "-n", "2")
     assert several == {"passed": 3, "told": 3}
 
 
