@@ -39,7 +39,7 @@ ROOMS = (
     {"naming"},
     {"data"},
     {"stop_flag"},
-    {"closing", "sizes", "tracebacks"},
+    {"closing", "retry", "sizes", "tracebacks"},
     {"errors", "version"},
 )
 """From the top down. A room (a folder, or a module right under ``dsort``) imports lower rooms and

@@ -15,10 +15,11 @@ import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
 
 from dsort.client.problems import WaitTimeoutError
-from dsort.client.transport import Transport
+from dsort.client.transport import Transport, UnavailableError
 from dsort.client.values import known
-from dsort.errors import ServiceError
+from dsort.errors import DsortError, ServiceError
 from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
+from dsort.retry import Failures, RetryPolicy
 
 __all__ = ["JobEnded", "JobEvent", "LogText", "StateChanged", "stream_events"]
 
@@ -85,41 +86,40 @@ def stream_events(
     transport's patience lasts; then the error of the last try comes out. ``deadline_s``: of the
     transport's clock; ``WaitTimeoutError`` from then on.
     """
-    lost_since_s: float | None = None
-    delay_s = RECONNECT_DELAY_S
+    policy = RetryPolicy(
+        tries_max=None,
+        seconds_max=transport.patience.reconnect_max_s,
+        delay_s_min=RECONNECT_DELAY_S / 2,
+        delay_s_max=RECONNECT_DELAY_MAX_S,
+        clock=transport.clock,
+        sleep=transport.sleep,
+        uniform=transport.uniform,
+    )
+    failures = Failures(policy)  # and not policy.call: events come out in between
     while True:
-        failure = ServiceError(f"the service at {transport.url} ended the stream of events")
+        failure: DsortError = ServiceError(
+            f"the service at {transport.url} ended the stream of events"
+        )
         try:
             for event in _one_stream(transport, job_id, after, deadline_s):
-                after, lost_since_s, delay_s = event.number, None, RECONNECT_DELAY_S
+                after = event.number
+                failures.clear()
                 yield event
                 if event.kind == "end":
                     return
-        except _NotYetError as error:
+        except UnavailableError as error:
             failure = error.failure
         except httpx.TransportError as error:
             failure = transport.failure(error)
         now_s = transport.clock()
         if deadline_s is not None and now_s >= deadline_s:
             raise WaitTimeoutError(f"job {job_id} has not ended within the time given")
-        if lost_since_s is None:
-            lost_since_s = now_s
-        elif delay_s == RECONNECT_DELAY_MAX_S:
-            left = transport.patience.reconnect_max_s - (now_s - lost_since_s)
-            transport.tell(f"{failure.message}; trying for {max(left, 0):.0f} s more")
-        if now_s - lost_since_s >= transport.patience.reconnect_max_s:
+        delay_s = failures.add()
+        if delay_s is None:
             raise failure
-        left_s = delay_s if deadline_s is None else deadline_s - now_s
-        transport.sleep(min(delay_s, left_s))
-        delay_s = min(delay_s * 2, RECONNECT_DELAY_MAX_S)
-
-
-class _NotYetError(Exception):
-    """The service is not there at the moment, as between its end and its next start."""
-
-    def __init__(self, failure: ServiceError) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+        if policy.longest_delay_s(failures.count) == RECONNECT_DELAY_MAX_S:
+            transport.tell(f"{failure.message}; trying for {failures.seconds_left:.0f} s more")
+        policy.sleep(delay_s if deadline_s is None else min(delay_s, deadline_s - now_s))
 
 
 def _one_stream(
@@ -137,7 +137,7 @@ def _one_stream(
         if not answer.is_success:
             failure = transport.error(answer)
             if isinstance(failure, ServiceError) and answer.status_code in (429, 502, 503, 504):
-                raise _NotYetError(failure)
+                raise UnavailableError(failure)
             raise failure
         try:
             for sent in EventSource(answer).iter_sse():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import ssl
@@ -19,8 +20,9 @@ import httpx
 from dsort.client.problems import error_of
 from dsort.closing import ClosesOnExit
 from dsort.errors import DsortError, ServiceError, SpecError, TooManyRequestsError
+from dsort.retry import JITTER, RetryPolicy
 
-__all__ = ["Patience", "Query", "Transport", "checked_url"]
+__all__ = ["Patience", "Query", "Transport", "UnavailableError", "checked_url"]
 
 Query = Sequence[tuple[str, str | int]]
 AGAIN_STATUSES = frozenset((502, 503, 504))
@@ -34,16 +36,27 @@ TOLD_MAX = 200
 class Patience:
     """How a client puts up with a service that does not answer at once.
 
-    ``attempts``: of a request that may be sent twice; ``delay_s``: before the second, and then
-    twice as long each; ``wait_max_s``: for as long as a service asks to (``Retry-After``), over
-    all attempts; ``reconnect_max_s``: for how long a stream of events that broke off, as when the
-    service is started anew, is asked for again.
+    ``attempts``: of a request that may be sent twice; ``delay_s``: before the second at most, and
+    then twice as long each; ``wait_max_s``: for as long as a service asks to (``Retry-After``),
+    over all attempts; ``reconnect_max_s``: for how long a stream of events that broke off, as when
+    the service is started anew, is asked for again.
     """
 
     attempts: int = 4
     delay_s: float = 0.2
     wait_max_s: float = 60.0
     reconnect_max_s: float = 120.0
+
+
+class UnavailableError(Exception):
+    """The service cannot answer now, and may soon, as between its end and its next start.
+    ``failure``: what comes out if it does not; ``asked_s``: how long it asks to wait, 0 if it does
+    not say."""
+
+    def __init__(self, failure: DsortError, asked_s: float = 0.0) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.asked_s = asked_s
 
 
 def checked_url(text: str) -> str:
@@ -75,11 +88,13 @@ class Transport(ClosesOnExit):
         http: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        uniform: Callable[[float, float], float] = JITTER,
     ) -> None:
         self.url = checked_url(url)
         self.patience = patience
         self.sleep = sleep
         self.clock = clock
+        self.uniform = uniform
         self._timeout_s = timeout_s
         self._on_wait = on_wait
         headers = {"Accept": "application/json"}
@@ -110,33 +125,51 @@ class Transport(ClosesOnExit):
     ) -> httpx.Response:
         """The answer to a request, if it is a good one. ``repeatable``: sending it twice does no
         harm. Others are sent again only where the service cannot have seen them, or said so."""
-        attempt, waited_s = 0, 0.0
-        while True:
-            attempt += 1
-            delay_s = self.patience.delay_s * 2 ** (attempt - 1)
+        waited_s = 0.0
+
+        def send() -> httpx.Response:
             try:
                 answer = self._http.request(
                     method, path, params=list(query), content=content, headers=headers
                 )
             except httpx.TransportError as error:
-                failure: DsortError = self.failure(error)
+                failure = self.failure(error)
                 unseen = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-                again = (repeatable or unseen) and not _about_tls(error)
-            else:
-                if answer.is_success:
-                    return answer
-                failure = self.error(answer)
-                asked_s = _retry_after_s(answer, failure)
-                again = asked_s is not None or (repeatable and answer.status_code in AGAIN_STATUSES)
-                if asked_s is not None:
-                    delay_s = max(asked_s, delay_s)
-            out_of_turns = attempt >= self.patience.attempts
-            if not again or out_of_turns or waited_s + delay_s > self.patience.wait_max_s:
-                raise failure
-            if delay_s >= 1:
-                self.tell(f"{failure.message}; trying again in {delay_s:.0f} s")
+                if (repeatable or unseen) and not _about_tls(error):
+                    raise UnavailableError(failure) from error
+                raise failure from error
+            if answer.is_success:
+                return answer
+            refusal = self.error(answer)
+            asked_s = _retry_after_s(answer, refusal)
+            if asked_s is None and not (repeatable and answer.status_code in AGAIN_STATUSES):
+                raise refusal
+            raise UnavailableError(refusal, asked_s or 0.0)
+
+        def waiting(error: UnavailableError, delay_s: float) -> None:
+            nonlocal waited_s
             waited_s += delay_s
-            self.sleep(delay_s)
+            if waited_s > self.patience.wait_max_s:
+                raise error.failure
+            if delay_s >= 1:
+                self.tell(f"{error.failure.message}; trying again in {delay_s:.0f} s")
+
+        policy = RetryPolicy(
+            tries_max=self.patience.attempts,
+            seconds_max=math.inf,  # `wait_max_s` bounds the waits alone, however long answers take
+            delay_s_min=self.patience.delay_s / 2,
+            delay_s_max=math.inf,
+            clock=self.clock,
+            sleep=self.sleep,
+            uniform=self.uniform,
+        )
+        return policy.call(
+            send,
+            UnavailableError,
+            given_up=lambda error, tries, seconds: error.failure,
+            waiting=waiting,
+            least_delay_s=lambda error: error.asked_s,
+        )
 
     def document(self, method: str, path: str, **options: Any) -> Any:
         """The JSON document that answers a request."""

@@ -60,10 +60,10 @@ def open_bucket(
         )
     # Loads the clients of object stores; jobs over directories start without them.
     from dsort.storage.limit import LimitedBucket, StoreLimiter
-    from dsort.storage.retry import RetryingBucket, RetryPolicy
+    from dsort.storage.retry import RetryingBucket, retry_policy
 
     limits = limits or StoreLimits()
-    retry = RetryPolicy.of(limits, pause=pause)
+    retry = retry_policy(limits, pause=pause)
     backend = open_object_bucket(ref, limits, retry=retry)
     return RetryingBucket(LimitedBucket(backend, limiter or StoreLimiter(limits)), retry)
 

@@ -25,9 +25,9 @@ from dsort.storage.ref import (
 )
 
 if TYPE_CHECKING:
+    from dsort.retry import RetryPolicy
     from dsort.storage.bucket import Bucket
     from dsort.storage.limit import StoreLimits
-    from dsort.storage.retry import RetryPolicy
 
 __all__ = [
     "DIRECTORY_SCHEMES",
@@ -206,12 +206,12 @@ def open_object_bucket(
     """The bucket ``ref`` as its store opens it: see :meth:`Store.open`, and for one with retries
     and limits around it :func:`~dsort.storage.open.open_bucket`. ``retry``: None, as ``limits``
     say."""
-    from dsort.storage.retry import RetryPolicy
+    from dsort.storage.retry import retry_policy
 
     store = store_of(ref.scheme)
     if store is None:
         raise InvariantError(f"bucket {ref.uri} is not in an object store")
-    return store.open(ref, limits, retry or RetryPolicy.of(limits))
+    return store.open(ref, limits, retry or retry_policy(limits))
 
 
 @cache

@@ -6,11 +6,9 @@ how often and how soon. Whatever else they raise passes at once.
 
 from __future__ import annotations
 
-import random
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,18 +19,23 @@ from dsort.errors import (
     StorageError,
     TransientStorageError,
 )
+from dsort.retry import RetryPolicy
 from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject
 from dsort.storage.wrapped import WrappedBucket
 
 if TYPE_CHECKING:
     from dsort.storage.limit import StoreLimits
 
-__all__ = ["ReadCutShortError", "RetryPolicy", "RetryingBucket", "SomeUnansweredError"]
+__all__ = [
+    "ReadCutShortError",
+    "RetryingBucket",
+    "SomeUnansweredError",
+    "call_store",
+    "retry_policy",
+]
 
 T = TypeVar("T")
 
-_JITTER = random.SystemRandom()  # never the same in two workers, however they were started
-_DOUBLINGS_MAX = 32  # far beyond any delay_s_max
 _HINT = "`dsort resume` goes on where the job stopped, once the store answers again"
 
 
@@ -57,91 +60,28 @@ class SomeUnansweredError(TransientStorageError):
         super().__init__(message)
 
 
-class _Count:
-    """A number that several threads add to."""
+def retry_policy(
+    limits: StoreLimits, *, pause: Callable[[float], None] | None = None
+) -> RetryPolicy:
+    """The policy that ``limits`` ask for; one serves all buckets of a process. ``pause``: how to
+    wait, if not by ``time.sleep``."""
+    return RetryPolicy(
+        tries_max=limits.tries_max,
+        seconds_max=limits.retry_seconds_max,
+        sleep=pause or time.sleep,
+    )
 
-    def __init__(self) -> None:
-        self.value = 0
-        self._lock = threading.Lock()
 
-    def add_one(self) -> None:
-        with self._lock:
-            self.value += 1
+def call_store(policy: RetryPolicy, action: Callable[[], T], *, what: str) -> T:
+    """``action()``, again and again while it raises ``TransientStorageError``.
 
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often, how long and how soon a failed request is tried again.
-
-    Delays are exponential with "full jitter" (AWS architecture blog, "Exponential Backoff And
-    Jitter"): anything between ``delay_s_min`` and a bound that begins at twice that and doubles up
-    to ``delay_s_max``. The floor keeps a chance of no delay at all from the first retries.
-
-    ``seconds_max`` counts from the *first failure*, so that a request that hung until its timeout
-    is tried again like any other; a delay that would end later is not begun. With the defaults a
-    store may be away for 31 s on average, 61 s at most, before a job fails. One policy serves all
-    threads and all buckets of a process.
+    ``what`` completes "cannot ...", such as "read a.tar in bucket s3://b". ``StorageError``
+    when tries or time are used up; it is not transient, so calls around this one let it pass.
     """
-
-    tries_max: int = 8
-    seconds_max: float = 120.0
-    delay_s_min: float = 0.25
-    delay_s_max: float = 30.0
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    uniform: Callable[[float, float], float] = _JITTER.uniform
-    _retries: _Count = field(default_factory=_Count, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if self.tries_max < 1 or not 0 <= self.delay_s_min <= self.delay_s_max:
-            raise InvariantError(f"a retry policy that cannot be: {self}")
-
-    @classmethod
-    def of(
-        cls, limits: StoreLimits, *, pause: Callable[[float], None] | None = None
-    ) -> RetryPolicy:
-        """The policy that ``limits`` ask for. ``pause``: how to wait, if not by ``time.sleep``."""
-        return cls(
-            tries_max=limits.tries_max,
-            seconds_max=limits.retry_seconds_max,
-            sleep=pause or time.sleep,
-        )
-
-    @property
-    def retries(self) -> int:
-        """How many tries, of all calls so far, were not the first of their call."""
-        return self._retries.value
-
-    def call(self, action: Callable[[], T], *, what: str) -> T:
-        """``action()``, again and again while it raises ``TransientStorageError``.
-
-        ``what`` completes "cannot ...", such as "read a.tar in bucket s3://b". ``StorageError``
-        when tries or time are used up; it is not transient, so policies around this one let it
-        pass.
-        """
-        started = self.clock()
-        first_failed: float | None = None
-        tries = 0
-        while True:
-            tries += 1
-            try:
-                return action()
-            except TransientStorageError as error:
-                now = self.clock()
-                first_failed = now if first_failed is None else first_failed
-                delay_s = self.delay_s(tries)
-                if tries >= self.tries_max or now - first_failed + delay_s > self.seconds_max:
-                    raise _given_up(what, tries, now - started, error) from error
-            self._retries.add_one()
-            self.sleep(delay_s)
-
-    def delay_s(self, failures: int) -> float:
-        """Seconds to wait after ``failures`` >= 1 failures in a row."""
-        bound_s = self.delay_s_min * 2.0 ** min(failures, _DOUBLINGS_MAX)
-        return self.uniform(self.delay_s_min, min(self.delay_s_max, bound_s))
+    return policy.call(action, TransientStorageError, given_up=partial(_given_up, what))
 
 
-def _given_up(what: str, tries: int, seconds: float, last: TransientStorageError) -> StorageError:
+def _given_up(what: str, last: TransientStorageError, tries: int, seconds: float) -> StorageError:
     tried = "tried once" if tries == 1 else f"tried {tries} times"
     reason = last.message.removeprefix(f"cannot {what}: ")  # backends put it that way, too
     return StorageError(
@@ -181,7 +121,7 @@ class _RetryingReadObject(ClosesOnExit):
                 filled_bytes += error.filled_bytes
                 raise
 
-        self._policy.call(read_on, what=self._what)
+        call_store(self._policy, read_on, what=self._what)
 
     def forget(self) -> None:
         self.inner.forget()
@@ -234,7 +174,7 @@ class RetryingBucket(WrappedBucket):
         self.policy = policy
 
     def around(self, operation: str, name: str, action: Callable[[], T]) -> T:
-        return self.policy.call(action, what=self._what(operation, name))
+        return call_store(self.policy, action, what=self._what(operation, name))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """A listing that breaks is begun anew, and goes on behind the last name it gave. Tries are

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from dsort.retry import RetryPolicy
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.limit import LimitedBucket, StoreLimiter, StoreLimits
-from dsort.storage.retry import RetryingBucket, RetryPolicy
+from dsort.storage.retry import RetryingBucket
 from tests.contract.bucket_suite import BucketSuite
 from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import RETRIED, TRANSIENT, FaultyBucket, RandomFaults

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from dsort.errors import StorageError
+from dsort.retry import RetryPolicy
 from dsort.storage.bucket import Bucket
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
-from dsort.storage.retry import RetryingBucket, RetryPolicy
+from dsort.storage.retry import RetryingBucket
 from dsort.storage.s3.bucket import S3Bucket
 from dsort.workers.source import open_input
 from tests.support.faulty_proxy import KINDS, FaultyProxy, faulty_proxy

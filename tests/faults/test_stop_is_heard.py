@@ -18,9 +18,10 @@ import psutil
 import pytest
 
 from dsort.errors import JobStoppedError, TransientStorageError
+from dsort.retry import RetryPolicy
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.storage.retry import RetryingBucket, RetryPolicy
+from dsort.storage.retry import RetryingBucket
 from tests.support.commands import ROOT
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.engine import children_here, left_in, run_local, spec_of

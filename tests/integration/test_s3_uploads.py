@@ -188,7 +188,6 @@ def test_a_part_that_fails_is_sent_again(bucket: S3Bucket, rng: random.Random) -
     assert left == []
     bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
     assert bucket.read("a") == data
-    assert NO_WAIT.retries
 
 
 def test_a_part_that_keeps_failing_fails_the_upload_and_leaves_nothing(bucket: S3Bucket) -> None:

@@ -85,8 +85,9 @@ def wrap_directories(module: ModuleType) -> None:
 
 
 def _faulty(bucket: Bucket, given: StoreFaults, points: Path) -> Bucket:
+    from dsort.retry import RetryPolicy
     from dsort.storage.limit import LimitedBucket, StoreLimiter, StoreLimits
-    from dsort.storage.retry import RetryingBucket, RetryPolicy
+    from dsort.storage.retry import RetryingBucket
     from tests.support.faulty_bucket import Fault, FaultyBucket, RandomFaults, Script
     from tests.support.store_like import StoreLikeBucket
 

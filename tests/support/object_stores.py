@@ -7,9 +7,9 @@ from typing import Any
 
 from botocore.awsrequest import AWSResponse
 
+from dsort.retry import RetryPolicy
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
-from dsort.storage.retry import RetryPolicy
 from dsort.storage.s3.bucket import S3Bucket
 from tests.support.seaweedfs import S3Server
 

@@ -63,7 +63,13 @@ def transport(
         patience=Patience(**patience),
         http=httpx.MockTransport(handle),
         sleep=(slept if slept is not None else []).append,
+        uniform=longest,
     )
+
+
+def longest(low: float, high: float) -> float:
+    assert low <= high
+    return high
 
 
 def problem(kind: str, status: int, **more: Any) -> httpx.Response:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import SpecError
+from dsort.retry import RetryPolicy
 from dsort.spec import parse_bucket
 from dsort.storage.limit import LimitedBucket, StoreLimiter, StoreLimits
 from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.ref import BucketRef
-from dsort.storage.retry import RetryingBucket, RetryPolicy
+from dsort.storage.retry import RetryingBucket
 from tests.support.memory_bucket import MemoryBucket
 
 

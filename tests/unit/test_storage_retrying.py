@@ -12,8 +12,9 @@ from dsort.errors import (
     StorageError,
     StorageFullError,
 )
+from dsort.retry import RetryPolicy
 from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject
-from dsort.storage.retry import ReadCutShortError, RetryingBucket, RetryPolicy
+from dsort.storage.retry import ReadCutShortError, RetryingBucket
 from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import ALWAYS, TRANSIENT, Fault, FaultyBucket
 from tests.support.hooked_bucket import HookedBucket, HookedReadObject
@@ -44,7 +45,9 @@ def retrying(policy: RetryPolicy, *faults: Fault, inner: Bucket | None = None) -
 
 
 @pytest.mark.parametrize("kind", TRANSIENT)
-def test_every_operation_gets_over_every_transient_fault(policy: RetryPolicy, kind: str) -> None:
+def test_every_operation_gets_over_every_transient_fault(
+    policy: RetryPolicy, clock: FakeClock, kind: str
+) -> None:
     operations = ["exists", "create", "stat", "stat_many", "list", "open", "read", "write"]
     operations += [
         "write_new",
@@ -76,7 +79,7 @@ def test_every_operation_gets_over_every_transient_fault(policy: RetryPolicy, ki
     assert bucket.read("c") == b"three"
     bucket.delete("a")
     assert [info.name for info in bucket.list()] == ["b", "c"]
-    assert policy.retries == 7 * len(operations)
+    assert len(clock.slept) == 7 * len(operations)
 
 
 def test_a_fault_that_stays_names_the_object(policy: RetryPolicy) -> None:
@@ -92,12 +95,12 @@ def test_a_fault_that_stays_names_the_object(policy: RetryPolicy) -> None:
     ("kind", "error"), [("denied", StorageAccessError), ("full", StorageFullError)]
 )
 def test_a_lasting_fault_is_told_at_once(
-    policy: RetryPolicy, kind: str, error: type[StorageError]
+    policy: RetryPolicy, clock: FakeClock, kind: str, error: type[StorageError]
 ) -> None:
     bucket = retrying(policy, Fault("write", kind))
     with pytest.raises(error):
         bucket.write("a", b"x")
-    assert policy.retries == 0
+    assert len(clock.slept) == 0
 
 
 def test_what_a_backend_offers_besides_is_reached_through_inner(policy: RetryPolicy) -> None:
@@ -146,7 +149,9 @@ def test_what_was_won_and_removed_since_is_not_ours(policy: RetryPolicy) -> None
 
 
 @pytest.mark.parametrize("operation", ["write", "delete", "make_durable", "create", "discard"])
-def test_what_took_effect_may_be_done_again(policy: RetryPolicy, operation: str) -> None:
+def test_what_took_effect_may_be_done_again(
+    policy: RetryPolicy, clock: FakeClock, operation: str
+) -> None:
     bucket = retrying(policy, Fault(operation, "reply lost", times=2))
     bucket.create()
     bucket.write("a", b"one")
@@ -155,7 +160,7 @@ def test_what_took_effect_may_be_done_again(policy: RetryPolicy, operation: str)
     bucket.make_durable()
     bucket.discard(".dsort/j/")
     assert [(info.name, info.size_bytes) for info in bucket.list()] == [("a", 3)]
-    assert policy.retries == 2
+    assert len(clock.slept) == 2
 
 
 # --- reading and listing on --------------------------------------------------------------------
@@ -189,7 +194,7 @@ class NotingRanges(FaultyBucket):
     ],
 )
 def test_a_read_goes_on_where_it_stopped_if_that_is_known(
-    policy: RetryPolicy, kind: str, wanted: list[tuple[int, int]]
+    policy: RetryPolicy, clock: FakeClock, kind: str, wanted: list[tuple[int, int]]
 ) -> None:
     faulty = NotingRanges(MemoryBucket(), [Fault("read_into", kind, times=3)])
     data = bytes(range(100))
@@ -199,7 +204,7 @@ def test_a_read_goes_on_where_it_stopped_if_that_is_known(
         opened.read_into(memoryview(buffer), 2)
     assert buffer == data[2:82]
     assert faulty.ranges == wanted
-    assert policy.retries == 3
+    assert len(clock.slept) == 3
 
 
 def test_a_backend_that_fills_more_than_there_is_has_a_bug(policy: RetryPolicy) -> None:
@@ -215,21 +220,23 @@ def test_a_backend_that_fills_more_than_there_is_has_a_bug(policy: RetryPolicy) 
         opened.read_into(memoryview(bytearray(10)), 0)
 
 
-def test_an_object_that_ends_too_soon_is_no_transient_fault(policy: RetryPolicy) -> None:
+def test_an_object_that_ends_too_soon_is_no_transient_fault(
+    policy: RetryPolicy, clock: FakeClock
+) -> None:
     bucket = retrying(policy)
     bucket.write("a", bytes(10))
     with bucket.open("a") as opened, pytest.raises(StorageError, match="ended at byte 10, 11 exp"):
         opened.read_into(memoryview(bytearray(11)), 0)
-    assert policy.retries == 0
+    assert len(clock.slept) == 0
 
 
-def test_a_listing_cut_short_gives_every_name_once(policy: RetryPolicy) -> None:
+def test_a_listing_cut_short_gives_every_name_once(policy: RetryPolicy, clock: FakeClock) -> None:
     names = [f"shard-{number:03}" for number in range(20)] + ["é", "\U00010000"]
     bucket = retrying(policy, Fault("list", "cut", times=3), Fault("list", "503", first=4))
     for name in names:
         bucket.write(name, b"")
     assert [info.name for info in bucket.list()] == names
-    assert policy.retries == 4
+    assert len(clock.slept) == 4
 
 
 def test_a_listing_is_asked_for_when_it_is_read_and_as_far_as_it_is(policy: RetryPolicy) -> None:

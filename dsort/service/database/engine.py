@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from sqlalchemy.exc import (
 from dsort.closing import ClosesOnExit
 from dsort.data.total_json import from_json, to_json
 from dsort.errors import SpecError, StorageError
+from dsort.retry import Failures, RetryPolicy
 from dsort.service.database.tables import locks
 from dsort.stop_flag import run_into_future
 
@@ -45,7 +45,9 @@ __all__ = [
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 BUSY_MS_MAX = 30_000
-WRITE_AHEAD_PAUSE_S = 0.05
+BUSY: Final = RetryPolicy(
+    tries_max=None, seconds_max=BUSY_MS_MAX / 1000, delay_s_min=0.02, delay_s_max=0.1
+)
 SILENCE_S_MAX = 60  # of a server: a connection that says nothing for longer is given up
 IDLE_MS_MAX = 30_000  # of a client in the middle of a transaction: its locks are everybody's
 _JSON: Final[Mapping[str, Any]] = {"json_serializer": to_json, "json_deserializer": from_json}
@@ -200,15 +202,17 @@ def _sqlite(url: URL) -> Engine:
 def _write_ahead(cursor: Any) -> None:
     """Have the database write ahead. Of two who ask that of a new file at once, SQLite refuses one
     without waiting, for they would wait for each other."""
-    end_s = time.monotonic() + BUSY_MS_MAX / 1000
+    failures = Failures(BUSY)
     while True:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end_s:
+            is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            delay_s = failures.add() if is_busy else None
+            if delay_s is None:
                 raise
-            time.sleep(WRITE_AHEAD_PAUSE_S)
+            BUSY.sleep(delay_s)
 
 
 def _server(url: URL, connections_max: int, silence_s_max: float) -> Engine:

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Final, TypeVar
 
@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.closing import ClosesOnExit
 from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
+from dsort.retry import RetryPolicy
 from dsort.service.database.engine import Database
 from dsort.service.jobs.queue import Ending, NewEvent, ProgressUpdate, finish, record, thin_progress
 from dsort.stop_flag import StopFlag
@@ -31,10 +32,11 @@ DATABASE_AWAY: Final = (SQLAlchemyError, OSError)
 """What a transaction raises that may well happen if it is tried again. SQLAlchemy has many words
 for a connection that broke; none of them is a reason to give a job up."""
 
+AWAY: Final = RetryPolicy(tries_max=None, seconds_max=600.0, delay_s_min=0.05, delay_s_max=5.0)
+"""How a job process waits for a database that is away."""
+
 TELL_S = 0.5
 BEAT_S = 2.0
-AWAY_PAUSE_S_MAX = 5.0
-AWAY_SECONDS_MAX = 600.0
 PROGRESS_KEPT = 240
 RATE_WINDOW_S = 5.0
 RATE_SPAN_S_MIN = 0.2  # of less, a rate says nothing
@@ -130,7 +132,7 @@ class Reporter(ClosesOnExit):
 
     def _run(self) -> None:
         beaten_s = float("-inf")
-        pauses = None
+        failures = 0
         pause_s = 0.0  # a job that was asked to stop before it began should know at once
         while not self._over.wait(pause_s):
             pause_s = TELL_S
@@ -140,15 +142,15 @@ class Reporter(ClosesOnExit):
             try:
                 self._tell(latest)
             except DATABASE_AWAY as error:
-                if pauses is None:
+                if not failures:
                     log.warning("the database does not answer; the job goes on: %s", error)
-                    pauses = _pauses()
+                failures += 1
                 self._put_back(latest)
-                pause_s = next(pauses)
+                pause_s = AWAY.delay_s(failures)  # for as long as the job takes: it needs no answer
                 continue
-            if pauses is not None:
+            if failures:
                 log.info("the database is back")
-                pauses = None
+                failures = 0
             beaten_s = time.monotonic()
 
     def _tell(self, latest: ProgressUpdate) -> None:
@@ -224,15 +226,11 @@ class _Rate:
 
 def retry_while_database_is_away(transaction: Callable[[], Answer]) -> Answer:
     """What ``transaction`` gives, tried again for ten minutes while the database is away."""
-    pauses, deadline_s = _pauses(), time.monotonic() + AWAY_SECONDS_MAX
-    while True:
-        try:
-            return transaction()
-        except DATABASE_AWAY as error:
-            if time.monotonic() > deadline_s:
-                raise
-            log.warning("the database does not answer: %s", error)
-            time.sleep(next(pauses))
+
+    def waiting(error: Exception, delay_s: float) -> None:
+        log.warning("the database does not answer: %s", error)
+
+    return AWAY.call(transaction, DATABASE_AWAY, waiting=waiting)
 
 
 def progress_told(now: Progress, rate: Callable[[Progress], float | None]) -> dict[str, Any]:
@@ -269,10 +267,3 @@ def _words(event: Event) -> str:
             f"{event.move}, {event.workers} workers"
         )
     return ""
-
-
-def _pauses() -> Iterator[float]:
-    pause_s = 0.1
-    while True:
-        yield pause_s
-        pause_s = min(pause_s * 2, AWAY_PAUSE_S_MAX)

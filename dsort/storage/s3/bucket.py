@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import botocore.exceptions as boto
 
 from dsort.errors import InvariantError, NamesTakenError, ObjectNotFoundError, StorageError
+from dsort.retry import RetryPolicy
 from dsort.storage.bucket import ObjectInfo
 from dsort.storage.limit import StoreLimits
 from dsort.storage.objects import (
@@ -22,7 +23,7 @@ from dsort.storage.objects import (
     common_prefix,
 )
 from dsort.storage.ref import BucketRef
-from dsort.storage.retry import RetryPolicy
+from dsort.storage.retry import call_store, retry_policy
 from dsort.storage.s3.client import NOT_OFFERED, S3Client
 from dsort.storage.s3.copies import keep_object, put_back_object
 from dsort.storage.s3.replies import code_of, field_of, whole_seconds_ns
@@ -61,7 +62,7 @@ class S3Bucket(ObjectBucket):
         self._client = S3Client(ref, limits)
         super().__init__(ref.uri, self._client, limits)
         self._ref = ref
-        self._retry = retry or RetryPolicy.of(limits)
+        self._retry = retry or retry_policy(limits)
         self._buffers: dict[int, PartBuffers] = {}
         self._uploaders: ThreadPoolExecutor | None = None
         self._upload_lock = threading.Lock()
@@ -194,7 +195,7 @@ class S3Bucket(ObjectBucket):
     def _again(self, request: Callable[[], T], name: str) -> T:
         """One of several requests that an operation makes, tried again by itself: an operation of
         five would else hardly ever come through where one request in three fails."""
-        return self._retry.call(request, what=f"ask for {name} in bucket {self.uri}")
+        return call_store(self._retry, request, what=f"ask for {name} in bucket {self.uri}")
 
     def _complete(self, upload: Receipt, *, overwrite: bool) -> None:
         client = self._client

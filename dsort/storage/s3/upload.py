@@ -17,9 +17,10 @@ from awscrt.checksums import crc32c
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
+from dsort.retry import RetryPolicy
 from dsort.storage.bucket import Buffer
 from dsort.storage.limit import StoreLimits
-from dsort.storage.retry import RetryPolicy
+from dsort.storage.retry import call_store
 from dsort.storage.s3.client import NOT_OFFERED, S3Client
 from dsort.storage.s3.replies import code_of, field_of, seconds_of_date
 
@@ -357,7 +358,7 @@ class S3StagedObject(ClosesOnExit):
             )
         if not self._upload_id:
             what = f"begin {self._name} in bucket {self._client.uri}"
-            self._upload_id, self._began_s = self._retry.call(self._begin, what=what)
+            self._upload_id, self._began_s = call_store(self._retry, self._begin, what=what)
         self._sum_up()
         checksum = base64.b64encode(self._crc.to_bytes(4, "big")).decode()
         self._buffer, self._filled, self._summed, self._crc = None, 0, 0, 0
@@ -405,7 +406,7 @@ class S3StagedObject(ClosesOnExit):
                 )
             return Part(str(field_of(reply, "ETag", self._name)), checksum)
 
-        return self._retry.call(upload, what=f"write {self._name} in bucket {client.uri}")
+        return call_store(self._retry, upload, what=f"write {self._name} in bucket {client.uri}")
 
 
 def abort(client: S3Client, name: str, upload_id: str) -> None:

@@ -18,8 +18,9 @@ from dsort.errors import (
     StorageFullError,
     TransientStorageError,
 )
+from dsort.retry import Failures, RetryPolicy
 from dsort.storage.limit import StoreLimits
-from dsort.storage.retry import ReadCutShortError, RetryPolicy
+from dsort.storage.retry import ReadCutShortError, call_store, retry_policy
 from tests.support.fake_clock import FakeClock
 
 WHAT = "read a.tar in bucket s3://b"
@@ -58,26 +59,25 @@ def failing(times: int, *, clock: FakeClock | None = None, seconds: float = 0) -
 
 
 def test_what_goes_well_is_done_once_and_at_once(policy: RetryPolicy, clock: FakeClock) -> None:
-    assert policy.call(failing(0), what=WHAT) == "done"
-    assert (policy.retries, clock.slept) == (0, [])
+    assert call_store(policy, failing(0), what=WHAT) == "done"
+    assert clock.slept == []
 
 
 def test_delays_double_up_to_the_longest(policy: RetryPolicy, clock: FakeClock) -> None:
-    assert policy.call(failing(7), what=WHAT) == "done"
+    assert call_store(policy, failing(7), what=WHAT) == "done"
     assert clock.slept == [0.5, 1, 2, 4, 8, 16, 30]
-    assert policy.retries == 7
 
 
 def test_tries_are_bounded(policy: RetryPolicy, clock: FakeClock) -> None:
     with pytest.raises(StorageError) as raised:
-        policy.call(failing(8), what=WHAT)
+        call_store(policy, failing(8), what=WHAT)
     assert type(raised.value) is StorageError
     assert raised.value.message == (
         "cannot read a.tar in bucket s3://b: tried 8 times in 61.5 s, the last time: 503, 0 to come"
     )
     assert "dsort resume" in raised.value.hint
     assert isinstance(raised.value.__cause__, TransientStorageError)
-    assert (policy.retries, len(clock.slept)) == (7, 7)
+    assert len(clock.slept) == 7
 
 
 def test_the_backends_hint_is_passed_on(policy: RetryPolicy) -> None:
@@ -85,7 +85,7 @@ def test_the_backends_hint_is_passed_on(policy: RetryPolicy) -> None:
         raise TransientStorageError("429", hint="ask for a higher quota")
 
     with pytest.raises(StorageError) as raised:
-        policy.call(action, what=WHAT)
+        call_store(policy, action, what=WHAT)
     assert raised.value.hint == "ask for a higher quota"
 
 
@@ -94,7 +94,7 @@ def test_what_failed_is_said_once(policy: RetryPolicy) -> None:
         raise TransientStorageError(f"cannot {WHAT}: 503 SlowDown")
 
     with pytest.raises(StorageError) as raised:
-        policy.call(action, what=WHAT)
+        call_store(policy, action, what=WHAT)
     assert raised.value.message.count("a.tar") == 1
     assert raised.value.message.endswith("the last time: 503 SlowDown")
 
@@ -102,7 +102,7 @@ def test_what_failed_is_said_once(policy: RetryPolicy) -> None:
 def test_one_try_is_no_retry(clock: FakeClock) -> None:
     policy = RetryPolicy(tries_max=1, clock=clock.now, sleep=clock.sleep)
     with pytest.raises(StorageError, match=r"tried once in 0\.0 s, the last time: 503"):
-        policy.call(failing(1), what=WHAT)
+        call_store(policy, failing(1), what=WHAT)
     assert clock.slept == []
 
 
@@ -114,8 +114,8 @@ def test_a_delay_that_would_end_too_late_is_not_begun(
         seconds_max=seconds_max, clock=clock.now, sleep=clock.sleep, uniform=longest
     )
     with pytest.raises(StorageError):
-        policy.call(failing(ALWAYS), what=WHAT)
-    assert policy.retries == tries - 1
+        call_store(policy, failing(ALWAYS), what=WHAT)
+    assert len(clock.slept) == tries - 1
     assert clock.seconds <= 1000 + seconds_max
 
 
@@ -123,9 +123,9 @@ def test_a_request_that_hung_is_tried_again_within_the_time(
     policy: RetryPolicy, clock: FakeClock
 ) -> None:
     """Time counts from the first failure, so one timeout cannot use it up."""
-    assert policy.call(failing(1, clock=clock, seconds=300), what=WHAT) == "done"
+    assert call_store(policy, failing(1, clock=clock, seconds=300), what=WHAT) == "done"
     with pytest.raises(StorageError, match=r"tried 2 times in 600\.5 s"):
-        policy.call(failing(ALWAYS, clock=clock, seconds=300), what=WHAT)
+        call_store(policy, failing(ALWAYS, clock=clock, seconds=300), what=WHAT)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_anything_else_is_told_at_once(
         raise error
 
     with pytest.raises(type(error)) as raised:
-        policy.call(action, what=WHAT)
+        call_store(policy, action, what=WHAT)
     assert raised.value is error
     assert (len(tried), clock.slept) == (1, [])
 
@@ -163,29 +163,32 @@ def test_a_policy_inside_another_does_not_multiply(policy: RetryPolicy) -> None:
         raise TransientStorageError("503")
 
     with pytest.raises(StorageError):
-        policy.call(lambda: policy.call(action, what="fetch a part"), what=WHAT)
+        call_store(policy, lambda: call_store(policy, action, what="fetch a part"), what=WHAT)
     assert len(tried) == 8
 
 
-def test_retries_of_all_threads_are_counted(clock: FakeClock) -> None:
-    policy = RetryPolicy(clock=clock.now, sleep=lambda _: None)
-    threads = [
-        threading.Thread(target=lambda: [policy.call(failing(3), what=WHAT) for _ in range(200)])
-        for _ in range(8)
-    ]
+def test_threads_that_share_a_policy_fail_each_for_themselves(clock: FakeClock) -> None:
+    slept: list[float] = []
+    policy = RetryPolicy(tries_max=4, clock=clock.now, sleep=slept.append)
+    done: list[str] = []
+
+    def work() -> None:
+        done.extend(call_store(policy, failing(3), what=WHAT) for _ in range(200))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert policy.retries == 8 * 200 * 3
+    assert (len(done), len(slept)) == (8 * 200, 8 * 200 * 3)
 
 
 def test_a_policy_comes_from_the_limits_and_stays(clock: FakeClock) -> None:
-    policy = RetryPolicy.of(StoreLimits(tries_max=3, retry_seconds_max=7.0))
+    policy = retry_policy(StoreLimits(tries_max=3, retry_seconds_max=7.0))
     assert (policy.tries_max, policy.seconds_max) == (3, 7.0)
     with pytest.raises(FrozenInstanceError):
         policy.tries_max = 4  # type: ignore[misc]
-    assert RetryPolicy.of(StoreLimits()) == RetryPolicy()
+    assert retry_policy(StoreLimits()) == RetryPolicy()
 
 
 @pytest.mark.parametrize(
@@ -194,6 +197,77 @@ def test_a_policy_comes_from_the_limits_and_stays(clock: FakeClock) -> None:
 def test_a_policy_that_cannot_be_is_a_bug(wrong: dict[str, float]) -> None:
     with pytest.raises(InvariantError):
         RetryPolicy(**wrong)  # type: ignore[arg-type]
+
+
+class AwayError(Exception):
+    """Whoever is asked is away, and says for how long."""
+
+    def __init__(self, away_s: float) -> None:
+        super().__init__(away_s)
+        self.away_s = away_s
+
+
+def away(*seconds: float) -> Callable[[], str]:
+    left = list(seconds)
+
+    def action() -> str:
+        if left:
+            raise AwayError(left.pop(0))
+        return "done"
+
+    return action
+
+
+def test_the_last_error_comes_out_as_it_is(policy: RetryPolicy) -> None:
+    with pytest.raises(AwayError, match="8"):
+        policy.call(away(*range(1, 100)), AwayError)
+
+
+def test_only_time_bounds_tries_without_a_number(clock: FakeClock) -> None:
+    policy = RetryPolicy(
+        tries_max=None,
+        seconds_max=10.0,
+        delay_s_min=0.5,
+        delay_s_max=1.0,
+        clock=clock.now,
+        sleep=clock.sleep,
+        uniform=longest,
+    )
+    with pytest.raises(AwayError):
+        policy.call(away(*[0.0] * 100), AwayError)
+    assert clock.slept == [1.0] * 10
+
+
+def test_an_error_may_ask_for_a_longer_wait(policy: RetryPolicy, clock: FakeClock) -> None:
+    heard: list[tuple[float, float]] = []
+    policy.call(
+        away(0.0, 9.0, 0.0),
+        AwayError,
+        least_delay_s=lambda error: error.away_s,
+        waiting=lambda error, delay_s: heard.append((error.away_s, delay_s)),
+    )
+    assert clock.slept == [0.5, 9.0, 2.0]
+    assert heard == [(0.0, 0.5), (9.0, 9.0), (0.0, 2.0)]
+
+
+def test_who_asks_for_more_time_than_there_is_is_not_waited_for(
+    policy: RetryPolicy, clock: FakeClock
+) -> None:
+    with pytest.raises(AwayError):
+        policy.call(away(121.0), AwayError, least_delay_s=lambda error: error.away_s)
+    assert clock.slept == []
+
+
+def test_failures_in_a_row_begin_anew_after_a_success(
+    policy: RetryPolicy, clock: FakeClock
+) -> None:
+    failures = Failures(policy)
+    assert [failures.add() for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, None]
+    failures.clear()
+    clock.seconds += 1000
+    assert failures.add() == 0.5
+    clock.seconds += 50
+    assert failures.seconds_left == 70
 
 
 def test_how_much_was_filled_survives_the_way_to_another_process() -> None:
