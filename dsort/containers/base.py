@@ -125,6 +125,10 @@ class Container(ABC):
     lists_members: bool = False
     """Whether the end needs entries: then ``MemberTable.entries`` is not None."""
 
+    plans_sizes: bool = True
+    """Whether the size of an output shard is known before it is written. Where bytes are encoded on
+    their way it is not, and is taken from what was written."""
+
     packs_others: bool = False
     """Whether shards of other containers can be converted to this one: it has ``packed``."""
 

@@ -43,6 +43,7 @@ def run_job(job: Job, tally: Tally) -> JobReport:
         resolve(job, tally, dry=False)
         try:
             plan, created, ordering = _stage_all(job)
+            plan = created.as_written(plan)
             total = sum(shard.file_bytes for shard in plan.shards)
             with job.phase("commit", shards=len(plan.shards), bytes_total=total):
                 md5 = seal(job, plan, ordering, created)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dsort.job.extract import answers, retry_after_lost_scratch
 from dsort.job.job import Job
@@ -24,7 +24,7 @@ from dsort.workers.tasks import (
     StagedShard,
 )
 
-__all__ = ["Created", "create", "keep_sealed", "seal"]
+__all__ = ["Created", "create", "keep_sealed", "seal", "shard_created"]
 
 SEALED_FILE = "sealed.json"
 RUNS_A_WORKER = 4
@@ -38,6 +38,14 @@ class Created:
 
     shards: dict[int, CreatedShard] = field(default_factory=dict)
     rechecked: frozenset[int] = frozenset()
+
+    def as_written(self, plan: Plan) -> Plan:
+        """The plan with the sizes that its output shards have by now; all of them are staged."""
+        shards = [
+            replace(shard, written_bytes=self.shards[shard.ordinal].file_bytes)
+            for shard in plan.shards
+        ]
+        return replace(plan, shards=shards)
 
 
 def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
@@ -68,7 +76,7 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
         assert isinstance(task, CreateTask)
         for shard in done.shards:
             created.shards[shard.ordinal] = shard
-            job.record(ShardCreated(shard.ordinal, shard.checksum, shard.receipt, shard.md5))
+            job.record(shard_created(shard))
         spent = []
         for partition in {piece.partition for piece in task.pieces}:
             readers[partition] -= 1
@@ -77,6 +85,11 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
         ordering.spend(tuple(spent))
         finished = sum(piece.last for piece in task.pieces)
         job.advance(shards=finished, records=done.records, bytes_done=done.bytes_written)
+
+
+def shard_created(shard: CreatedShard) -> ShardCreated:
+    """What the journal keeps of a shard that is staged."""
+    return ShardCreated(shard.ordinal, shard.checksum, shard.receipt, shard.md5, shard.file_bytes)
 
 
 def _create_tasks(
@@ -123,7 +136,7 @@ def _create_runs(job: Job, plan: Plan, missing: list[OutputShard]) -> list[tuple
 
 def _pieces(job: Job, plan: Plan, shard: OutputShard) -> Iterator[OutputPiece]:
     token, name = f"{staged_prefix(job.job_id)}{shard.ordinal}", plan.names[shard.ordinal]
-    size = shard.file_bytes
+    size = shard.file_bytes if job.spec.output_container.plans_sizes else -1
     for part in shard.pieces:
         yield OutputPiece(
             token=token,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
@@ -108,12 +108,13 @@ class Planned:
 @dataclass(frozen=True, slots=True)
 class ShardCreated:
     """An output shard is staged, whole. ``receipt``: what publishing it needs; ``md5``: "" unless
-    asked for."""
+    asked for; ``file_bytes``: how long it is, -1 where older versions did not say."""
 
     ordinal: int
     xxh3: str
     receipt: str
     md5: str
+    file_bytes: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +146,8 @@ _KINDS: Final[Mapping[str, type[JournalEvent]]] = {
         Committing,
     )
 }
-_SIGNED: Final = frozenset({"mtime_ns"})
-"""Numbers that may be negative: there were files before 1970."""
+_SIGNED: Final = frozenset({"mtime_ns", "file_bytes"})
+"""Numbers that may be negative: there were files before 1970, and sizes that nobody told."""
 _TABLES: Final[Mapping[str, type[InputRow] | type[PlannedRow]]] = {
     "inputs": InputRow,
     "shards": PlannedRow,
@@ -309,8 +310,11 @@ def _events(entry: Mapping[str, Any]) -> list[JournalEvent]:
     if unknown := entry.keys() - {"kind", "count", *known}:
         raise _newer(f"{name} has {', '.join(sorted(unknown))}")
     types = get_type_hints(kind)
+    defaults = {each.name: each.default for each in fields(kind) if each.default is not MISSING}
     columns = [
-        _read_column(entry[field_name], count, field_name, types[field_name])
+        [defaults[field_name]] * count  # of a version that did not know it
+        if field_name in defaults and field_name not in entry
+        else _read_column(entry[field_name], count, field_name, types[field_name])
         for field_name in known
     ]
     rows = zip(*columns, strict=True) if columns else [()] * count

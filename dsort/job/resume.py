@@ -14,7 +14,7 @@ from typing import Any
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.data.tally import names_told, tally_rows, tally_told
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
-from dsort.job.create import Created
+from dsort.job.create import Created, shard_created
 from dsort.job.events import JobReport
 from dsort.job.job import Job
 from dsort.job.journal import NoJournalError, read_journal
@@ -23,7 +23,6 @@ from dsort.job.journal_entries import (
     JournalState,
     Planned,
     PlannedRow,
-    ShardCreated,
     accepted_told,
     counted,
     inputs_told,
@@ -184,7 +183,7 @@ def learn_created(job: Job) -> None:
         told.update({shard.ordinal: shard for shard in job.runtime.ask(node, CreatedShards())})
     for ordinal, shard in sorted(told.items()):
         if ordinal not in job.before.created:
-            event = ShardCreated(ordinal, shard.checksum, shard.receipt, shard.md5)
+            event = shard_created(shard)
             job.before.created[ordinal] = event
             job.record(event)
 
@@ -291,5 +290,7 @@ def _take_over(job: Job, created: Created) -> None:
     for token in job.outputs_bucket.still_staged(_staged_before(job)):
         ordinal = int(token.removeprefix(prefix))
         facts = job.before.created[ordinal]
-        created.shards[ordinal] = CreatedShard(ordinal, facts.xxh3, facts.receipt, facts.md5)
+        created.shards[ordinal] = CreatedShard(
+            ordinal, facts.xxh3, facts.receipt, facts.md5, facts.file_bytes
+        )
     created.rechecked = frozenset(created.shards)

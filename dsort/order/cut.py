@@ -88,11 +88,13 @@ class OutputShard:
     pieces: tuple[Piece, ...]
     entries_bytes: int = 0
     end_bytes: int = 0
+    written_bytes: int = -1  # of the whole shard, once it is written; -1: as planned
 
     @property
     def file_bytes(self) -> int:
-        """The size of the whole shard."""
-        return self.stored_bytes + self.end_bytes
+        """The size of the whole shard: an estimate until it is written, where its container does
+        not plan sizes."""
+        return self.stored_bytes + self.end_bytes if self.written_bytes < 0 else self.written_bytes
 
 
 def cut_partition(

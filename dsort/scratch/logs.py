@@ -129,12 +129,13 @@ SUFFIX = ".jsonl"
 @dataclass(frozen=True, slots=True)
 class CreatedShard:
     """One output shard that is staged. ``checksum``: XXH3; ``receipt``: for ``publish``; ``md5``:
-    "" unless asked for."""
+    "" unless asked for; ``file_bytes``: how long it is, -1 where older attempts did not say."""
 
     ordinal: int
     checksum: str
     receipt: str
     md5: str = ""
+    file_bytes: int = -1
 
 
 class CreatedLog:
@@ -146,7 +147,7 @@ class CreatedLog:
 
     def append(self, shard: CreatedShard) -> None:
         """Put down a shard that is staged."""
-        row = [shard.ordinal, shard.checksum, shard.receipt, shard.md5]
+        row = [shard.ordinal, shard.checksum, shard.receipt, shard.md5, shard.file_bytes]
         self._scratch.append(self._name, json.dumps(row).encode() + b"\n")
 
 
@@ -168,7 +169,9 @@ def _shards(name: str, data: bytes) -> Iterator[CreatedShard]:
         except (ValueError, RecursionError):
             row = None
         match row:
+            case [int(ordinal), str(checksum), str(receipt), str(md5), int(size)] if ordinal >= 0:
+                yield CreatedShard(ordinal, checksum, receipt, md5, size)
             case [int(ordinal), str(checksum), str(receipt), str(md5)] if ordinal >= 0:
-                yield CreatedShard(ordinal, checksum, receipt, md5)
+                yield CreatedShard(ordinal, checksum, receipt, md5)  # of an older version
             case _:
                 raise StorageError(f"line {number} of {name} in scratch tells of no output shard")

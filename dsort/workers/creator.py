@@ -72,7 +72,9 @@ class Creator:
             for piece in task.pieces:
                 if out is None or out.ordinal != piece.ordinal:
                     staged = self._outputs.stage(
-                        piece.token, name=piece.name, size_bytes=piece.shard_bytes
+                        piece.token,
+                        name=piece.name,
+                        size_bytes=piece.shard_bytes if piece.shard_bytes >= 0 else None,
                     )
                     out = ShardWriter(
                         staged,
@@ -158,7 +160,10 @@ class _FinishedShard:
 
     def done(self) -> CreatedShard:
         writer = self.writer
-        return CreatedShard(writer.ordinal, writer.checksum, self.receipt.result(), writer.md5)
+        receipt = self.receipt.result()
+        return CreatedShard(
+            writer.ordinal, writer.checksum, receipt, writer.md5, writer.written_bytes
+        )
 
 
 class _Payload(Protocol):

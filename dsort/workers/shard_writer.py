@@ -102,6 +102,11 @@ class ShardWriter:
         return self._xxh3.hexdigest()
 
     @property
+    def written_bytes(self) -> int:
+        """How long the output shard is so far."""
+        return self._offset
+
+    @property
     def md5(self) -> str:
         """MD5 of what was written (hexadecimal); "" if nobody asked for it."""
         return self._md5.hexdigest() if self._md5 is not None else ""
@@ -130,7 +135,7 @@ class ShardWriter:
             )
         if piece.last:
             self._write([memoryview(self._container.end(self._entries, self._offset))])
-            if self._offset != piece.shard_bytes:
+            if self._offset != piece.shard_bytes and piece.shard_bytes >= 0:
                 raise InvariantError(f"output shard {piece.ordinal} has {self._offset} bytes")
 
     def finish(self) -> Future[str]:

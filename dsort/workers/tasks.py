@@ -215,7 +215,7 @@ class OutputPiece:
     token: str
     name: str
     ordinal: int
-    shard_bytes: int  # the finished output shard, with its end marker
+    shard_bytes: int  # the finished output shard, with its end marker; -1: not known yet
     partition: int  # -1: no rows, a shard without records
     row_start: int
     row_stop: int

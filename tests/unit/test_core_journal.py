@@ -112,3 +112,12 @@ def test_a_hundred_thousand_shards_take_a_few_megabytes() -> None:
     data = encode_segment(facts)
     assert len(data) < 5_000_000
     assert decode_segment(data) == facts
+
+
+def test_a_shard_of_an_older_version_has_no_size_of_its_own() -> None:
+    told = json.loads(encode_segment([ShardCreated(0, "00ff", "receipt", "", 512)]))
+    assert decode_segment(json.dumps(told).encode()) == [
+        ShardCreated(0, "00ff", "receipt", "", 512)
+    ]
+    del told["events"][0]["file_bytes"]
+    assert decode_segment(json.dumps(told).encode()) == [ShardCreated(0, "00ff", "receipt", "", -1)]
