@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # the registry is read with every spec, and need not load numpy for that
     from dsort.data.columns import Int64s, UInt8s
+    from dsort.data.entries import PlacedEntries
     from dsort.data.members import MemberTable, ScanNotes
     from dsort.data.records import FormedRecords
 
@@ -33,15 +34,11 @@ __all__ = [
     "ContainerOptions",
     "OddityKind",
     "Payloads",
-    "PlacedEntry",
     "Scanner",
     "oddities_in",
     "refusal",
     "shortfall_in",
 ]
-
-PlacedEntry = tuple[int, bytes]
-"""(Offset of the member in the output shard in bytes, its entry)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +177,9 @@ class Container(ABC):
     def renamed(self, headers: bytes, new_name: bytes) -> bytes:
         """The headers of one member, for the name ``new_name``. ``ValueError`` for no name."""
 
-    def entry_renamed(self, entry: bytes, new_name: bytes) -> bytes:
-        """The entry of a member that gets the name ``new_name``."""
+    def entry_for(self, headers: bytes, entry: bytes) -> bytes:
+        """The entry of a member that gets new ``headers``: a new name, another target of a link.
+        ``entry``: the one that it had."""
         return entry
 
     def link_target(self, headers: bytes) -> bytes:
@@ -217,7 +215,7 @@ class Container(ABC):
         entries of ``entries_bytes`` in all. Known before it is written: plans have exact sizes."""
 
     @abstractmethod
-    def end(self, entries: Sequence[PlacedEntry], stored_bytes: int) -> bytes:
+    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
         """What follows the last member. ``entries``: in the order of the members; empty unless
         ``lists_members``."""
 

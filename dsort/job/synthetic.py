@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from dsort.containers.tar.container import Tar, TarFormat
+from dsort.data.entries import PlacedEntries
 from dsort.errors import NamesTakenError
 from dsort.job.events import Event, PhaseDone, Progress
 from dsort.job.layout import generated_prefix
@@ -93,7 +94,7 @@ def shard_pieces(recipe: ShardRecipe, name: str, ordinal: int) -> Iterator[bytes
             pieces, _ = container.encode((key + extension).encode(), payload)
             yield from pieces
             stored_bytes += sum(map(len, pieces))
-    yield container.end((), stored_bytes)
+    yield container.end(PlacedEntries.of(()), stored_bytes)
 
 
 def _container(tar_format: TarFormat) -> Tar:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.containers.base import Container, PlacedEntry, Scanner
+from dsort.containers.base import Container, Scanner
+from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import StrayMemberError
@@ -39,7 +40,7 @@ class BareContainer(Container):
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
         return 0
 
-    def end(self, entries: Sequence[PlacedEntry], stored_bytes: int) -> bytes:
+    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
         return b""
 
 

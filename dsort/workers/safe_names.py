@@ -118,7 +118,7 @@ def with_new_headers(
         return changed
     entries = members.entries.tolist()
     for row in headers:
-        entries[row] = container.entry_renamed(entries[row], members.names[row])
+        entries[row] = container.entry_for(headers[row], entries[row])
     return replace(changed, entries=BytesColumn.of(entries))
 
 

@@ -14,8 +14,8 @@ from typing import Protocol
 
 import xxhash
 
-from dsort.containers.base import Container, PlacedEntry
-from dsort.data.entries import placed_entries
+from dsort.containers.base import Container
+from dsort.data.entries import PlacedEntries, placed_entries
 from dsort.errors import InvariantError, StorageError
 from dsort.scratch.index import OrderedRows
 from dsort.storage.bucket import StagedObject
@@ -92,7 +92,7 @@ class ShardWriter:
         self._finish = writeback.finish if seals_on_finish else writeback.finish_now
         self._staged = staged
         self._offset = self._flushed = 0
-        self._entries: list[PlacedEntry] = []
+        self._entries: list[PlacedEntries] = []
         self._xxh3 = xxhash.xxh3_64()
         self._md5 = hashlib.md5(usedforsecurity=False) if want_md5 else None
 
@@ -121,8 +121,8 @@ class ShardWriter:
             if self._container.lists_members:
                 rows = payload.rows(piece.row_start, piece.row_stop)
                 assert rows.entries is not None
-                placed = placed_entries(rows.entries, rows.stored_bytes, piece.offset)
-                self._entries.extend(placed)
+                placed = placed_entries(rows.entries, rows.members, rows.stored_bytes, piece.offset)
+                self._entries.append(placed)
             for slices in payload.slices(piece.row_start, piece.row_stop):
                 if check is not None:
                     for part in slices:
@@ -134,7 +134,8 @@ class ShardWriter:
                 f"{piece.stored_bytes} were planned"
             )
         if piece.last:
-            self._write([memoryview(self._container.end(self._entries, self._offset))])
+            entries = PlacedEntries.concat(self._entries)
+            self._write([memoryview(self._container.end(entries, self._offset))])
             if self._offset != piece.shard_bytes and piece.shard_bytes >= 0:
                 raise InvariantError(f"output shard {piece.ordinal} has {self._offset} bytes")
 

@@ -51,14 +51,14 @@ def some_shards(directory: Path) -> list[Record]:
             key = f"{shard}/{number:03d}"
             records.append((f"{key}.bin", bytes([shard]) * (100 + 1000 * number)))
             records.append((f"{key}.cls", f"{number}".encode()))
-        (directory / f"s-{shard}.zip").write_bytes(zip_of(records))
+        (directory / f"s-{shard}.szip").write_bytes(zip_of(records))
         everything += records
     return everything
 
 
 def read_with_zipfile(directory: Path) -> list[Record]:
     found: list[Record] = []
-    for path in sorted(directory.glob("*.zip")):
+    for path in sorted(directory.glob("*.szip")):
         with zipfile.ZipFile(path) as archive:
             assert archive.testzip() is None
             found += [(each.filename, archive.read(each)) for each in archive.infolist()]
@@ -72,7 +72,7 @@ def manifest_in(bucket: Path) -> bytes:
 
 ZIPS = {
     "input_format": {"template": "s-{0..2}"},
-    "input_extension": ".zip",
+    "input_extension": ".szip",
     "output_format": "out-%03d",
 }
 
@@ -86,7 +86,7 @@ def test_a_job_shuffles_shards_of_a_container_from_outside(
     spec = spec_of(**ZIPS, algorithm={"kind": "shuffle", "seed": 7}, verify="content")
     run_local(tmp_path, spec, move=move, workers=workers)
     found = read_with_zipfile(tmp_path / "out")
-    assert len(list((tmp_path / "out").glob("*.zip"))) == 5
+    assert len(list((tmp_path / "out").glob("*.szip"))) == 5
     assert Counter(found) == Counter(everything)
     assert found != everything
     manifest = json.loads(manifest_in(tmp_path / "out"))
@@ -108,7 +108,7 @@ def test_a_renamed_record_has_its_new_name_in_the_header_and_in_the_directory(
 ) -> None:
     (tmp_path / "in").mkdir()
     for shard in range(3):
-        (tmp_path / "in" / f"s-{shard}.zip").write_bytes(zip_of([("a.bin", bytes([shard]))]))
+        (tmp_path / "in" / f"s-{shard}.szip").write_bytes(zip_of([("a.bin", bytes([shard]))]))
     run_local(tmp_path, spec_of(**ZIPS, duplicate_keys="rename"))
     assert sorted(read_with_zipfile(tmp_path / "out")) == [
         ("a-1.bin", b"\1"),
@@ -121,11 +121,11 @@ def test_what_is_odd_is_told_in_the_words_of_the_container(tmp_path: Path) -> No
     (tmp_path / "in").mkdir()
     for shard in range(3):
         data = zip_of([(f"{shard}.bin", b"x")], b"hello" if shard == 1 else b"")
-        (tmp_path / "in" / f"s-{shard}.zip").write_bytes(data)
+        (tmp_path / "in" / f"s-{shard}.szip").write_bytes(data)
     report = run_local(tmp_path, spec_of(**ZIPS))
-    assert count_of(report, "comments_dropped") == (5, ("s-1.zip",))
-    assert "5 bytes of comments were dropped, in s-1.zip, …" in report.warnings
-    seen = inspect_object(LocalBucket(tmp_path / "in"), "s-1.zip")
+    assert count_of(report, "comments_dropped") == (5, ("s-1.szip",))
+    assert "5 bytes of comments were dropped, in s-1.szip, …" in report.warnings
+    seen = inspect_object(LocalBucket(tmp_path / "in"), "s-1.szip")
     assert [(each.kind, each.count) for each in seen.oddities] == [("comment", 5)]
 
 
@@ -134,7 +134,7 @@ def test_a_result_of_the_container_verifies_and_a_changed_one_does_not(tmp_path:
     run_local(tmp_path, spec_of(**ZIPS, output_shard_records=50))
     manifest, options = manifest_in(tmp_path / "out"), RunOptions(root=tmp_path)
     assert not api.verify(manifest, options=options).problems
-    (path,) = (tmp_path / "out").glob("*.zip")
+    (path,) = (tmp_path / "out").glob("*.szip")
     data = bytearray(path.read_bytes())
     data[-30] ^= 1  # in the central directory
     path.write_bytes(data)
@@ -159,13 +159,13 @@ def test_shards_of_one_container_are_converted_to_another_that_can_pack_them(
 
 
 def test_shards_are_not_converted_to_a_container_that_cannot_pack_others(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"\.tar shards cannot be written as \.zip yet"):
-        run_local(tmp_path, spec_of(output_format="out-%03d", output_extension=".zip"))
+    with pytest.raises(SpecError, match=r"\.tar shards cannot be written as \.szip yet"):
+        run_local(tmp_path, spec_of(output_format="out-%03d", output_extension=".szip"))
 
 
 def test_without_it_such_shards_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "_registered", {})
-    with pytest.raises(SpecError, match=r"\.zip shards are not yet supported"):
+    with pytest.raises(SpecError, match=r"\.szip shards are not yet supported"):
         run_local(tmp_path, spec_of(**ZIPS))

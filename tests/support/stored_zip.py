@@ -1,5 +1,5 @@
-"""A container from outside the package: zips whose entries are stored, neither compressed nor
-encrypted, and no longer than 4 GiB.
+"""A container from outside the package (`.szip`): zips whose entries are stored, neither
+compressed nor encrypted, and no longer than 4 GiB.
 
 The smallest one that needs all of the seam: members are byte ranges, and the end of an output shard
 (the central directory) lists them with their names, sizes, checksums and places. A member's *entry*
@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dsort.containers.base import Container, OddityKind, PlacedEntry
+from dsort.containers.base import Container, OddityKind
 from dsort.data.columns import BytesColumn, UInt8s
+from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable, ScanNotes
 from dsort.errors import CorruptShardError
 
@@ -108,7 +109,7 @@ class StoredZipScanner:
 
 @dataclass(frozen=True)
 class StoredZip(Container):
-    suffixes = (".zip",)
+    suffixes = (".szip",)
     lists_members = True
     oddities = (
         OddityKind(
@@ -128,7 +129,8 @@ class StoredZip(Container):
         extra = headers[LOCAL.size + name_bytes :]
         return LOCAL.pack(*fields, len(new_name), extra_bytes) + new_name + extra
 
-    def entry_renamed(self, entry: bytes, new_name: bytes) -> bytes:
+    def entry_for(self, headers: bytes, entry: bytes) -> bytes:
+        new_name = headers[LOCAL.size :][: LOCAL.unpack(headers[: LOCAL.size])[-2]]
         fields = list(ENTRY.unpack(entry[: ENTRY.size]))
         fields[10] = len(new_name)
         return ENTRY.pack(*fields) + new_name
@@ -143,7 +145,7 @@ class StoredZip(Container):
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
         return entries_bytes + END.size
 
-    def end(self, entries: Sequence[PlacedEntry], stored_bytes: int) -> bytes:
+    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
         lines = [
             entry[: ENTRY.size - 4] + struct.pack("<I", offset) + entry[ENTRY.size :]
             for offset, entry in entries

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dsort.containers.base import Container, Payloads, PlacedEntry
+from dsort.containers.base import Container, Payloads
 from dsort.containers.tar.header import link_target, other_name, renamed, retargeted
 from dsort.containers.tar.oddities import ODDITIES
 from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScanner, scan
 from dsort.data.columns import UInt8s
+from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, split_name
 from dsort.errors import ConversionError
@@ -94,7 +95,7 @@ class Tar(Container):
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
         return len(END_OF_ARCHIVE)
 
-    def end(self, entries: Sequence[PlacedEntry], stored_bytes: int) -> bytes:
+    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
         return END_OF_ARCHIVE
 
 
