@@ -19,7 +19,8 @@ from typing import Final
 import numpy as np
 
 from dsort.closing import ClosesOnExit
-from dsort.containers.registry import SUPPORTED_EXTENSIONS, check_supported
+from dsort.containers.base import ContainerOptions
+from dsort.containers.registry import SUPPORTED_EXTENSIONS, check_supported, container_of
 from dsort.data.columns import Int64s
 from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
@@ -123,7 +124,11 @@ def read_shards(
 class ShardReader:
     """Opens shards for reading, counts the bytes, and stops where the user asks for it."""
 
-    def __init__(self, buffer_bytes: int, stop: StopFlag | None) -> None:
+    def __init__(
+        self, buffer_bytes: int, stop: StopFlag | None, options: ContainerOptions | None = None
+    ) -> None:
+        """``options``: what the job says of how its shards are read."""
+        self._options = options or ContainerOptions()
         self._buffer = PayloadBuffer(buffer_bytes)
         self._stop = stop
         self.bytes_read = 0
@@ -133,7 +138,9 @@ class ShardReader:
         """The bytes of one shard; those of one shard at a time."""
         self.heed_stop()
         with bucket.open(name) as source:
-            shard = ShardBytes(name, _Counted(source, self), self._buffer, mapped=False)
+            container = container_of(name).with_options(self._options)
+            counted = _Counted(source, self)
+            shard = ShardBytes(name, counted, self._buffer, mapped=False, container=container)
             yield shard
             shard.whole = None
 
@@ -315,40 +322,55 @@ def _records(shards: Iterator[_Shard], stop: StopFlag | None) -> Iterator[ShardR
                     f"shard {shard.name} may not be whole: {members.notes.shortfall}",
                     hint="fetch or make it again",
                 )
-            yield from _of_shard(opened, members)
+            yield from _of_shard(opened, opened.container.bare(members, opened.at))
 
 
 def _of_shard(shard: ShardBytes, members: MemberTable) -> Iterator[ShardRecord]:
     rows = np.flatnonzero(members.kind == MemberKind.FILE)
     names = members.names.take(rows)
-    split = split_names(names)
-    key_bytes = np.where(split.stray, names.lengths, split.key_bytes).tolist()
-    rest = zip(names.tolist(), key_bytes, split.stray.tolist(), strict=True)
+    record_of: list[int] | None = None
+    if members.key_bytes is None or members.record_of is None:
+        split = split_names(names)
+        key_bytes = np.where(split.stray, names.lengths, split.key_bytes).tolist()
+        stray = split.stray.tolist()
+    else:
+        key_bytes, record_of = members.key_bytes[rows].tolist(), members.record_of[rows].tolist()
+        stray = [False] * len(rows)
+    contents = _contents(shard, members, rows)
     now: _Gathered | None = None
-    for (raw, length, stray), content in zip(rest, _contents(shard, members, rows), strict=True):
-        key, name = _text(raw[:length]), _text(raw)
-        begins = now is None or stray or now.stray or key != now.key or name in now.members
+    for row, (raw, content) in enumerate(zip(names.tolist(), contents, strict=True)):
+        key, name = _text(raw[: key_bytes[row]]), _text(raw)
+        if now is None:
+            begins = True
+        elif record_of is not None:
+            begins = record_of[row] != record_of[row - 1]
+        else:
+            begins = stray[row] or now.stray or key != now.key or name in now.members
         if now is not None and begins:
             yield ShardRecord(now.key, now.members, shard.name)
         if now is None or begins:
-            now = _Gathered(key, stray)
+            now = _Gathered(key, stray[row])
         now.members[name] = content
     if now is not None:
         yield ShardRecord(now.key, now.members, shard.name)
 
 
 def _contents(shard: ShardBytes, members: MemberTable, rows: Int64s) -> Iterator[bytes]:
-    """The content of each of ``rows``, in their order."""
+    """The content of each of ``rows`` of a bare table, in their order."""
     start, length = members.payload_start[rows], members.payload_bytes[rows]
     offsets = np.arange(len(rows) + 1, dtype=np.int64)
     payload = Segments(offsets, start, length, np.zeros(0, np.uint8))
     for window in shard.windows(payload):
-        if window.stop == window.row:  # larger than the buffer
+        if window.stop == window.row and start[window.row] >= 0:  # larger than the buffer
             content = bytearray()
             for piece in shard.stream(payload, window.row):
                 content += piece
             yield bytes(content)
-        for row in range(window.row, window.stop):
+            continue
+        for row in range(window.row, max(window.stop, window.row + 1)):
+            if start[row] < 0:
+                yield members.literals[int(rows[row])]
+                continue
             first = int(start[row]) - window.base
             yield bytes(window.view[first : first + int(length[row])])
 

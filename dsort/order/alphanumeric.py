@@ -24,6 +24,7 @@ class Alphanumeric(Algorithm):
     kind: ClassVar[str] = "alphanumeric"
     summary: ClassVar[str] = "by record key"
     words: ClassVar[str] = "alphanumeric: sorted by name"
+    needs_keys: ClassVar[bool] = True
     reason: ClassVar[str] = "the records are sorted by their keys"
 
     decreasing: bool = decreasing_option()

@@ -140,6 +140,9 @@ class Algorithm:
     then records are dealt out to partitions without a survey."""
     decided_by_inputs: ClassVar[bool] = False
     """Whether only the inputs say what the order is: then :meth:`expected` is never asked."""
+    needs_keys: ClassVar[bool] = False
+    """Whether the order is that of the records' keys: then :meth:`expected` is not asked where the
+    outputs do not say what these were."""
     checks: ClassVar[tuple[Check, ...]] = ()
 
     @classmethod

@@ -22,6 +22,7 @@ class Md5(Algorithm):
     kind: ClassVar[str] = "md5"
     summary: ClassVar[str] = "by the MD5 digest of the record key"
     words: ClassVar[str] = "md5: sorted by the digest of the name"
+    needs_keys: ClassVar[bool] = True
     reason: ClassVar[str] = "the records are sorted by the MD5 of their keys"
     spreads_evenly: ClassVar[bool] = True
 

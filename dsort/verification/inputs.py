@@ -27,10 +27,9 @@ from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.read import (
+    ComparedBytes,
     RecordSizes,
     ShardRecords,
-    joined_digests,
-    member_digests,
     with_new_keys,
 )
 from dsort.workers.safe_names import find_unsafe, with_safe_names
@@ -140,6 +139,7 @@ class InputReader:
         self._bucket = bucket
         self._reader = reader
         self._renames: Renames = {}
+        self._compared = ComparedBytes.of(spec)
 
     @property
     def passes(self) -> int:
@@ -187,7 +187,7 @@ class InputReader:
             group = self._groups(records, members.names)
             new_keys = self._renames.get(ordinal, {})
             members, records = with_new_keys(shard, members, records, new_keys)
-            digests = member_digests(shard, members)
+            digests = self._compared.digests(shard, members, records.key_bytes)
         offsets = records.member_offsets
         found = ShardRecords(
             members=members,
@@ -197,7 +197,7 @@ class InputReader:
             key_bytes=records.key_bytes,
             keys=records.keys,
             key_hash=records.key_hash,
-            digests=joined_digests(digests[records.member_rows], offsets),
+            digests=self._compared.record_digests(digests[records.member_rows], offsets),
         )
         return found, group
 
@@ -214,6 +214,7 @@ class InputReader:
         refused = refusal(members.notes, config.incomplete_shards, config.concatenated_shards)
         if refused:
             raise ShardEndError(refused[0], hint=refused[1])
+        members = self._compared.members(shard, members, config.stray_members)
         if config.unsafe_names == "rename":
             members = with_safe_names(shard, members, find_unsafe(shard, members))
         return form_records(members, config.stray_members), members

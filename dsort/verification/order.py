@@ -56,15 +56,17 @@ class OrderSeen:
 class OrderWatch:
     """Watches the records of all outputs go by, shard by shard, each template by itself."""
 
-    def __init__(self, algorithm: Algorithm) -> None:
+    def __init__(self, algorithm: Algorithm, *, has_keys: bool = True) -> None:
+        """``has_keys``: whether the outputs say what the keys of their records were."""
         self._algorithm = algorithm
+        self._unknown = algorithm.decided_by_inputs or (algorithm.needs_keys and not has_keys)
         self._last: dict[int, SortValue | None] = {}
 
     def look(self, group: int, shard: ShardBytes, records: ShardRecords) -> OrderSeen:
         """Look at the next shard of a template."""
         ties = np.zeros(len(records), np.bool_)
         backwards: list[int] = []
-        if self._algorithm.decided_by_inputs:
+        if self._unknown:
             return OrderSeen(ties, backwards)
         last = self._last.get(group)
         for record, key in enumerate(records.keys.tolist()):

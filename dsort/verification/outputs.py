@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -27,7 +27,13 @@ from dsort.storage.bucket import Bucket
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.inputs import InputTable
 from dsort.verification.order import OrderWatch
-from dsort.verification.read import Checksums, ShardRecords, member_digests, output_records
+from dsort.verification.read import (
+    Checksums,
+    ComparedBytes,
+    ShardRecords,
+    output_key_bytes,
+    output_records,
+)
 from dsort.workers.source import ShardBytes
 
 __all__ = [
@@ -234,9 +240,11 @@ class OutputReader:
         reader: ShardReader,
         inputs: InputTable | None,
         findings: Findings,
+        compared: ComparedBytes,
         *,
         want_md5: bool,
     ) -> None:
+        self._compared = compared
         self._bucket = bucket
         self._reader = reader
         self._inputs = inputs
@@ -266,8 +274,8 @@ class OutputReader:
                 facts.append(ShardFacts(shard.name, place, False, *given, 0, stored_bytes))
                 parts.append(_NOTHING)
             else:
-                records, ties = found
-                facts.append(_facts(shard.name, place, records))
+                records, ties, stored = found
+                facts.append(_facts(shard.name, place, records, stored))
                 self._compare_counts(shard, facts[-1], may_merge=may_merge)
                 parts.append((records.key_hash, records.digests, ties))
             done = self._reader.bytes_read - before
@@ -288,13 +296,24 @@ class OutputReader:
     def records(self, name: str) -> ShardRecords:
         """The records of one output shard that is known to be readable."""
         with self._reader.open(self._bucket, name) as shard:
-            members = shard.members()
-            return output_records(members, member_digests(shard, members), self._inputs)
+            return self._records(shard, shard.members())
+
+    def _records(
+        self,
+        shard: ShardBytes,
+        members: MemberTable,
+        seen: Callable[[memoryview, int], None] = lambda view, base: None,
+    ) -> ShardRecords:
+        compared = self._compared
+        members = compared.members(shard, members, "drop")
+        digests = compared.digests(shard, members, output_key_bytes(members)[0], seen)
+        return output_records(members, digests, self._inputs, compared)
 
     def _shard(
         self, listed: ManifestOutput, place: Place, watch: OrderWatch, md5: dict[str, str]
-    ) -> tuple[ShardRecords, Bools] | None:
-        """(records, which tie with the one before) of one shard; None if it cannot be read."""
+    ) -> tuple[ShardRecords, Bools, MemberTable] | None:
+        """(records, which tie with the one before, members as they are stored) of one shard; None
+        if it cannot be read."""
         name = listed.name
         try:
             with self._reader.open(self._bucket, name) as shard:
@@ -316,16 +335,16 @@ class OutputReader:
 
     def _opened(
         self, shard: ShardBytes, checksums: Checksums, place: Place, watch: OrderWatch
-    ) -> tuple[ShardRecords, Bools] | None:
+    ) -> tuple[ShardRecords, Bools, MemberTable] | None:
         try:
             members = shard.members()
         except CorruptShardError as error:
             text = f"{error.reason}, at byte {error.offset:,}"
             self._findings.problem("corrupt_shard", shard.name, "", text)
             return None
-        digests = member_digests(shard, members, seen=checksums.cover)
-        records = output_records(members, digests, self._inputs)
-        if not _is_plain(shard.container, members, shard.size_bytes):
+        is_plain = _is_plain(shard.container, members, shard.size_bytes)
+        records = self._records(shard, members, checksums.cover)
+        if not is_plain:
             text = "holds more than raw members and an end marker, or no end marker"
             self._findings.problem("format", shard.name, "", text)
         seen = watch.look(place.group, shard, records)
@@ -333,7 +352,7 @@ class OutputReader:
             key = readable(records.keys[record])
             text = "its sort key belongs before that of the record before it"
             self._findings.problem("order", shard.name, key, text)
-        return records, seen.ties
+        return records, seen.ties, members
 
     def _compare_counts(
         self, listed: ManifestOutput, found: ShardFacts, *, may_merge: bool
@@ -391,8 +410,10 @@ def _end_bytes(listed: ManifestOutput) -> int:
     return container_of(listed.name).end_bytes(listed.members, 0, listed.file_bytes)
 
 
-def _facts(name: str, place: Place, records: ShardRecords) -> ShardFacts:
-    payload, stored = records.members.payload_bytes, records.members.range_length
+def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) -> ShardFacts:
+    """``stored``: the members as they were scanned. A container that tells its records apart has
+    one for each, and they may hold several."""
+    payload, stored_bytes = records.members.payload_bytes, stored.range_length
     last = records.rows_of(len(records) - 1) if len(records) else []
     return ShardFacts(
         name=name,
@@ -402,6 +423,8 @@ def _facts(name: str, place: Place, records: ShardRecords) -> ShardFacts:
         members=len(records.members),
         payload_bytes=int(payload.sum()),
         last_payload_bytes=int(payload[last].sum()),
-        stored_bytes=int(stored.sum()),
-        last_stored_bytes=int(stored[last].sum()),
+        stored_bytes=int(stored_bytes.sum()),
+        last_stored_bytes=int(
+            stored_bytes[last if stored.record_of is None else slice(-1, None)].sum()
+        ),
     )

@@ -12,7 +12,7 @@ no name in common: then the inputs say which records to look for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
@@ -27,16 +27,20 @@ from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, split_names
 from dsort.order.duplicates import repeated_hashes
+from dsort.spec.model import JobSpec
+from dsort.workers.conversion import bare_members
 from dsort.workers.source import ShardBytes, slices_of
 
 __all__ = [
     "DIGEST_BYTES",
     "Checksums",
+    "ComparedBytes",
     "KnownRecords",
     "ShardRecords",
     "digest_of",
     "joined_digests",
     "member_digests",
+    "output_key_bytes",
     "output_records",
     "with_new_keys",
 ]
@@ -82,11 +86,12 @@ def member_digests(
     members: MemberTable,
     rows: Int64s | None = None,
     *,
+    names: Sequence[bytes] | None = None,
     seen: Callable[[memoryview, int], None] = lambda view, base: None,
 ) -> UInt64s:
     """XXH3-128 of the bytes that each of ``rows`` (None: every member) takes in an output shard:
-    headers, payload and padding; shape ``(n, 2)``. ``seen`` is called with what was read, and the
-    byte it begins at."""
+    headers, payload and padding; shape ``(n, 2)``. ``names``: of each of these, to be part of its
+    digest. ``seen`` is called with what was read, and the byte it begins at."""
     rows = np.arange(len(members), dtype=np.int64) if rows is None else rows
     ranges = Segments(
         np.arange(len(rows) + 1, dtype=np.int64),
@@ -94,7 +99,8 @@ def member_digests(
         members.range_length[rows],
         np.zeros(0, np.uint8),
     )
-    heads = [members.literals.get(row, b"") for row in rows.tolist()] if members.literals else []
+    heads = _heads(members, rows, names)
+    tails = [members.tails.get(row, b"") for row in rows.tolist()] if members.tails else []
     found: list[bytes] = []
     for window in shard.windows(ranges):
         if window.stop == window.row:
@@ -104,13 +110,17 @@ def member_digests(
                 seen(piece, at)
                 state.update(piece)
                 at += len(piece)
+            state.update(tails[window.row] if tails else b"")
             found.append(state.digest())
             continue
         seen(window.view, window.base)
         slices = slices_of(window.view, ranges.run(window.row, window.stop), window.base)
-        if heads:
-            pairs = zip(heads[window.row : window.stop], slices, strict=True)
-            found.extend(_digest_behind(head, piece) for head, piece in pairs)
+        if heads or tails:
+            some = range(window.row, window.stop)
+            found.extend(
+                _digest_between(heads[row] if heads else b"", piece, tails[row] if tails else b"")
+                for row, piece in zip(some, slices, strict=True)
+            )
         else:
             found.extend(map(xxhash.xxh3_128_digest, slices))
     return _columns(found)
@@ -123,17 +133,75 @@ def joined_digests(digests: UInt64s, offsets: Int64s) -> UInt64s:
     return _columns([xxhash.xxh3_128_digest(blob[a:b]) for a, b in pairwise(bounds)])
 
 
-def digest_of(digests: UInt64s) -> tuple[int, int]:
-    """What ``joined_digests`` would give for all of ``digests`` as one run."""
-    high, low = joined_digests(digests, np.array([0, len(digests)]))[0].tolist()
+@dataclass(frozen=True, slots=True)
+class ComparedBytes:
+    """What of a record is the same on both sides. ``converted``: names and payloads, for headers
+    are not; else all that is stored. ``keyed``: its key, too; a record that is but numbered gets
+    another one where it moves."""
+
+    converted: bool = False
+    keyed: bool = True
+
+    @staticmethod
+    def of(spec: JobSpec) -> ComparedBytes:
+        """What the jobs of ``spec`` keep."""
+        there = spec.output_container
+        return ComparedBytes(spec.input_container != there, not there.numbers_records)
+
+    def members(self, shard: ShardBytes, members: MemberTable, stray_members: str) -> MemberTable:
+        """What is compared of the members of a scanned shard."""
+        return bare_members(shard, members, stray_members) if self.converted else members
+
+    def digests(
+        self,
+        shard: ShardBytes,
+        members: MemberTable,
+        key_bytes: Int64s,
+        seen: Callable[[memoryview, int], None] = lambda view, base: None,
+    ) -> UInt64s:
+        """The digest of each member, shape ``(n, 2)``. ``key_bytes``: how much of each name is the
+        key of its record."""
+        names = None
+        if self.converted:
+            names = members.names.tolist()
+            if not self.keyed:
+                pairs = zip(names, key_bytes.tolist(), strict=True)
+                names = [name[length:] for name, length in pairs]
+        return member_digests(shard, members, names=names, seen=seen)
+
+    def record_digests(self, digests: UInt64s, offsets: Int64s) -> UInt64s:
+        """The digest of each record, whose members have the ``digests[offsets[i]:offsets[i + 1]]``,
+        shape ``(n, 2)``. Containers have members in an order of their own."""
+        if self.converted:
+            record_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+            digests = digests[np.lexsort((digests[:, 1], digests[:, 0], record_of))]
+        return joined_digests(digests, offsets)
+
+
+STORED_BYTES = ComparedBytes()
+
+
+def digest_of(digests: UInt64s, compared: ComparedBytes = STORED_BYTES) -> tuple[int, int]:
+    """The digest of a record whose members have ``digests``."""
+    high, low = compared.record_digests(digests, np.array([0, len(digests)]))[0].tolist()
     return high, low
 
 
-def _digest_behind(head: bytes, piece: memoryview) -> bytes:
-    if not head:
+def _heads(members: MemberTable, rows: Int64s, names: Sequence[bytes] | None) -> list[bytes]:
+    """What stands before the range of each of ``rows``; [] if nothing does."""
+    literals = members.literals
+    if names is not None:
+        pairs = zip(rows.tolist(), names, strict=True)
+        return [b"%d/%b" % (len(name), name) + literals.get(row, b"") for row, name in pairs]
+    return [literals.get(row, b"") for row in rows.tolist()] if literals else []
+
+
+def _digest_between(head: bytes, piece: memoryview, tail: bytes) -> bytes:
+    if not head and not tail:
         return bytes(xxhash.xxh3_128_digest(piece))
     state = xxhash.xxh3_128(head)
     state.update(piece)
+    state.update(tail)
     return bytes(state.digest())
 
 
@@ -187,25 +255,38 @@ class ShardRecords:
 # -- outputs -------------------------------------------------------------------------------------
 
 
+def output_key_bytes(members: MemberTable) -> tuple[Int64s, Bools]:
+    """(how much of each name in an output shard is the key, whether it has no extension)."""
+    if members.key_bytes is not None:
+        return members.key_bytes, np.zeros(len(members), np.bool_)
+    split = split_names(members.names)
+    special = (members.kind == MemberKind.DIRECTORY) | (members.kind == MemberKind.DEVICE)
+    stray = split.stray | special
+    return np.where(stray, members.names.lengths, split.key_bytes), stray
+
+
 def output_records(
-    members: MemberTable, member_digests: UInt64s, known: KnownRecords | None
+    members: MemberTable,
+    member_digests: UInt64s,
+    known: KnownRecords | None,
+    compared: ComparedBytes = STORED_BYTES,
 ) -> ShardRecords:
     """The records of an output shard, in the order they lie there. ``known``: the inputs, if they
     can be compared."""
-    split = split_names(members.names)
     names = members.names.tolist()
-    special = (members.kind == MemberKind.DIRECTORY) | (members.kind == MemberKind.DEVICE)
-    stray = split.stray | special
-    key_bytes = np.where(stray, members.names.lengths, split.key_bytes)
+    key_bytes, stray = output_key_bytes(members)
     keys = [name[:length] for name, length in zip(names, key_bytes.tolist(), strict=True)]
     key_hash = hash_keys(keys, len(keys))
     key_hash = np.where(stray, key_hash ^ STRAY_SALT, key_hash)
     starts = np.ones(len(members), np.bool_)
-    starts[1:] = key_hash[1:] != key_hash[:-1]
-    runs = starts.copy()
-    _cut_where_names_come_again(starts, hash_keys(names, len(names)))
-    if known is not None and len(known.repeated):
-        _cut_as_known(starts, runs, key_hash, member_digests, known)
+    if members.record_of is not None:
+        starts[1:] = members.record_of[1:] != members.record_of[:-1]
+    else:
+        starts[1:] = key_hash[1:] != key_hash[:-1]
+        runs = starts.copy()
+        _cut_where_names_come_again(starts, hash_keys(names, len(names)))
+        if known is not None and len(known.repeated):
+            _cut_as_known(starts, runs, key_hash, member_digests, known, compared)
     offsets = _bounds(starts)
     return ShardRecords(
         members=members,
@@ -215,7 +296,7 @@ def output_records(
         key_bytes=key_bytes,
         keys=BytesColumn.of([keys[row] for row in offsets[:-1].tolist()]),
         key_hash=key_hash[offsets[:-1]],
-        digests=joined_digests(member_digests, offsets),
+        digests=compared.record_digests(member_digests, offsets),
     )
 
 
@@ -241,22 +322,29 @@ def _cut_where_names_come_again(starts: Bools, name_hash: UInt64s) -> None:
 
 
 def _cut_as_known(
-    starts: Bools, runs: Bools, key_hash: UInt64s, digests: UInt64s, known: KnownRecords
+    starts: Bools,
+    runs: Bools,
+    key_hash: UInt64s,
+    digests: UInt64s,
+    known: KnownRecords,
+    compared: ComparedBytes,
 ) -> None:
     """Cut those runs of one key again in which a record turned up that the inputs do not have."""
     bounds = _bounds(starts)
-    doubtful = bounds[:-1][~known.has(joined_digests(digests, bounds))]
+    doubtful = bounds[:-1][~known.has(compared.record_digests(digests, bounds))]
     doubtful = doubtful[np.isin(key_hash[doubtful], known.repeated)]
     ends = _bounds(runs)
     for run in np.unique((np.cumsum(runs) - 1)[doubtful]).tolist():
         first, last = ends[run : run + 2].tolist()
         sizes = known.of_key(int(key_hash[first]))
-        cuts = _known_cuts(starts[first:last], digests[first:last], sizes)
+        cuts = _known_cuts(starts[first:last], digests[first:last], sizes, compared)
         starts[first:last] = False
         starts[[first + cut for cut in cuts]] = True
 
 
-def _known_cuts(starts: Bools, digests: UInt64s, sizes: RecordSizes) -> list[int]:
+def _known_cuts(
+    starts: Bools, digests: UInt64s, sizes: RecordSizes, compared: ComparedBytes
+) -> list[int]:
     """Where the records of one run begin: known ones if there is one, else up to the next cut in
     ``starts``."""
     longest_first = sorted(sizes, reverse=True)
@@ -265,7 +353,10 @@ def _known_cuts(starts: Bools, digests: UInt64s, sizes: RecordSizes) -> list[int
     while at < len(starts):
         cuts.append(at)
         for size in longest_first:
-            if at + size <= len(starts) and digest_of(digests[at : at + size]) in sizes[size]:
+            if (
+                at + size <= len(starts)
+                and digest_of(digests[at : at + size], compared) in sizes[size]
+            ):
                 at += size
                 break
         else:

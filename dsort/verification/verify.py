@@ -65,6 +65,7 @@ from dsort.verification.outputs import (
     find_strangers,
     place_outputs,
 )
+from dsort.verification.read import ComparedBytes
 
 __all__ = ["verify_result"]
 
@@ -119,7 +120,9 @@ class _Verification:
         self._progress = ProgressTeller(manifest.job_id, on_event)
         sizes = [BUFFER_BYTES_MIN, *(shard.bytes for shard in manifest.inputs)]
         sizes += [shard.file_bytes for shard in manifest.outputs]
-        self._reader = ShardReader(min(max(sizes), BUFFER_BYTES_MAX), stop)
+        self._reader = ShardReader(
+            min(max(sizes), BUFFER_BYTES_MAX), stop, manifest.spec.container_options
+        )
         self._keymap = load_keymap(manifest.spec, Tally())
         self._names = output_names(manifest.spec, self._keymap)
         self._algorithm = manifest.spec.algorithm.build()
@@ -135,18 +138,20 @@ class _Verification:
         comparable = self._inputs_are_comparable()
         self._expect(input_reader.passes if comparable else 0)
         inputs = input_reader.read(manifest.inputs, findings, progress) if comparable else None
+        compared = ComparedBytes.of(manifest.spec)
         output_reader = OutputReader(
             self._outputs_bucket,
             self._reader,
             inputs,
             findings,
+            compared,
             want_md5=manifest.index is not None,
         )
         repeats_allowed = manifest.spec.config.duplicate_keys in ("ignore", "warn")
         outputs = output_reader.read(
             manifest.outputs,
             places,
-            OrderWatch(self._algorithm),
+            OrderWatch(self._algorithm, has_keys=compared.keyed),
             progress,
             may_merge=inputs is None and repeats_allowed,
         )

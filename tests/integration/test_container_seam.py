@@ -158,6 +158,28 @@ def test_shards_of_one_container_are_converted_to_another_that_can_pack_them(
     assert found != everything
 
 
+def test_a_converted_result_verifies_and_a_changed_one_does_not(tmp_path: Path) -> None:
+    some_shards(tmp_path / "in")
+    (tmp_path / "in" / "s-3.zip").write_bytes(zip_of([("0/000.bin", b"again")]))
+    spec = spec_of(
+        **ZIPS | {"input_format": {"template": "s-{0..3}"}, "output_extension": ".tar"},
+        algorithm={"kind": "shuffle", "seed": 7},
+        output_shard_records=50,
+        duplicate_keys="rename",
+        verify="content",
+    )
+    run_local(tmp_path, spec)
+    manifest, options = manifest_in(tmp_path / "out"), RunOptions(root=tmp_path)
+    assert not api.verify(manifest, options=options).problems
+    (path,) = (tmp_path / "out").glob("*.tar")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"again")] ^= 1
+    path.write_bytes(data)
+    problems = api.verify(manifest, options=options).problems
+    assert {each.kind for each in problems} == {"checksum", "changed_bytes"}
+    assert "0/000-1" in {each.record for each in problems}
+
+
 def test_shards_are_not_converted_to_a_container_that_cannot_pack_others(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"\.tar shards cannot be written as \.szip yet"):
         run_local(tmp_path, spec_of(output_format="out-%03d", output_extension=".szip"))
