@@ -25,6 +25,10 @@ OUTCOME = "tried again"
 FIRST_TRY_S_MAX = 300.0
 """What takes longer hangs, and may do so again: pytest-timeout's clock strikes only once."""
 
+SECOND_TRIES_MAX = 5
+"""Of one process. More failures are no accidents, and would take twice the time."""
+_tried_again: list[str] = []
+
 
 def add_option(parser: pytest.Parser) -> None:
     """``--second-try``."""
@@ -44,7 +48,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     begun_s = time.monotonic()
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
     failed = [report for report in reports if report.failed]
-    if failed and time.monotonic() - begun_s <= FIRST_TRY_S_MAX:
+    in_time = time.monotonic() - begun_s <= FIRST_TRY_S_MAX
+    if failed and in_time and len(_tried_again) < SECOND_TRIES_MAX:
+        _tried_again.append(item.nodeid)
         for report in failed:
             report.outcome = OUTCOME  # type: ignore[assignment]
         ended = _without_fixtures(item)

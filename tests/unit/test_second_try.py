@@ -67,13 +67,16 @@ def test_fault_that_strikes_late():
         mark.touch()
 """
 
+FAILS = """
+import pytest
 
-@pytest.mark.parametrize("together", [(), ("-n", "2")], ids=["one", "two"])
-def test_what_waits_for_others_is_tried_again_with_new_fixtures(
-    tmp_path: Path, together: tuple[str, ...]
-) -> None:
-    out = run(tmp_path, "tests/integration", "--second-try", *together)
-    print(out)
+@pytest.mark.parametrize("number", range(9))
+def test_broken(number): raise AssertionError
+"""
+
+
+def test_what_waits_for_others_is_tried_again_with_new_fixtures(tmp_path: Path) -> None:
+    out = run(tmp_path, "tests/integration", "--second-try", "-n", "2")
     assert lines_with(out, "FAILED") == ["FAILED tests/integration/test_waits.py::test_broken"]
     assert out.splitlines()[-1].startswith("1 failed, 6 passed, 5 tried again in")
     for what in ("late the first time", "not ready yet", "not tidy yet", "have not struck"):
@@ -98,15 +101,20 @@ def test_others_have_one_try(tmp_path: Path, folder: str, options: list[str]) ->
     assert "first try" not in out
 
 
+def test_a_process_that_fails_often_tries_nothing_again(tmp_path: Path) -> None:
+    out = run(tmp_path, "tests/faults", "--second-try", program=FAILS)
+    assert out.splitlines()[-1].startswith("9 failed, 5 tried again in")
+
+
 def lines_with(text: str, word: str) -> list[str]:
     """The lines that begin with ``word``, without the reason behind the name."""
     return [line.partition(" - ")[0] for line in text.splitlines() if line.startswith(word)]
 
 
-def run(root: Path, folder: str, *options: str) -> str:
-    """What pytest says of ``WAITS`` in this folder."""
+def run(root: Path, folder: str, *options: str, program: str = WAITS) -> str:
+    """What pytest says of these tests in this folder."""
     (root / folder).mkdir(parents=True)
-    (root / folder / "test_waits.py").write_text(WAITS)
+    (root / folder / "test_waits.py").write_text(program)
     (root / "tries").mkdir()
     plain = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]
     ended = subprocess.run(
