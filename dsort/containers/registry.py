@@ -27,10 +27,20 @@ def _tar() -> Container:
     return TAR
 
 
+def _tfrecord() -> Container:
+    from dsort.containers.tfrecord.container import TFRECORD
+
+    return TFRECORD
+
+
 DEFAULT_EXTENSION: Final = ".tar"
 """What shards are whose names do not say."""
 
-_BUILT_IN: Final[dict[str, Callable[[], Container]]] = {DEFAULT_EXTENSION: _tar}
+_BUILT_IN: Final[dict[str, Callable[[], Container]]] = {
+    DEFAULT_EXTENSION: _tar,
+    ".tfrecord": _tfrecord,
+    ".tfrecords": _tfrecord,
+}
 
 SUPPORTED_EXTENSIONS: Final = tuple(_BUILT_IN)
 """The archive suffixes that dsort reads and writes by itself."""

@@ -25,8 +25,16 @@ __all__ = [
     "with_extension",
 ]
 
-ARCHIVE_EXTENSIONS: Final = (".tar", ".tgz", ".tar.gz", ".zip", ".tar.lz4")
-"""The suffixes that say of a name that it is a shard's (the containers AIStore knows);
+ARCHIVE_EXTENSIONS: Final = (
+    ".tar",
+    ".tgz",
+    ".tar.gz",
+    ".zip",
+    ".tar.lz4",
+    ".tfrecord",
+    ".tfrecords",
+)
+"""The suffixes that say of a name that it is a shard's: the containers AIStore knows, and others;
 ``containers.registry`` says which of them can be read and written."""
 
 INTERNAL_PART: Final = ".dsort"

@@ -55,13 +55,13 @@ def test_unknown_extensions_are_refused_and_never_guessed(text: str) -> None:
     with pytest.raises(ValueError) as error:
         normalize_extension(text)
     assert str(error.value) == (
-        f"{text!r} is no archive extension (known ones: .tar .tgz .tar.gz .zip .tar.lz4)"
+        f"{text!r} is no archive extension (known ones: {' '.join(ARCHIVE_EXTENSIONS)})"
     )
 
 
 def test_known_containers_that_cannot_be_used_yet_are_told_from_unknown_ones() -> None:
     for extension in set(ARCHIVE_EXTENSIONS) - set(SUPPORTED_EXTENSIONS):
-        with pytest.raises(ValueError, match=r"shards are not yet supported \(usable now: \.tar\)"):
+        with pytest.raises(ValueError, match=r"shards are not yet supported \(usable now: \.tar"):
             check_supported(extension)
     for extension in SUPPORTED_EXTENSIONS:
         check_supported(extension)

@@ -1,0 +1,67 @@
+"""The masked CRC-32C of TFRecord: of one length or record, and of many lengths at once.
+
+``awscrt`` computes it with the processor's instructions: 12 GB/s, so that checking costs a small
+part of the read. PyPI's ``crc32c`` would do as well, but it is under the LGPL.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import Final
+
+import numpy as np
+from awscrt.checksums import crc32c
+from numpy.typing import NDArray
+
+from dsort.data.columns import Int64s
+
+__all__ = ["crc32c", "frame_head", "length_checksums", "masked", "masked_all"]
+
+UInt32s = NDArray[np.uint32]
+
+_MASK: Final = 0xA282EAD8
+_LENGTH, _SUM = struct.Struct("<Q"), struct.Struct("<I")
+
+
+def masked(checksum: int) -> int:
+    """A CRC-32C as TFRecord stores it: a checksum of data that holds its own checksum is weak."""
+    return (((checksum >> 15) | (checksum << 17)) + _MASK) & 0xFFFFFFFF
+
+
+def masked_all(checksums: UInt32s) -> UInt32s:
+    """:func:`masked` of each, shape ``(n,)``."""
+    fifteen, seventeen = np.uint32(15), np.uint32(17)
+    return ((checksums >> fifteen) | (checksums << seventeen)) + np.uint32(_MASK)
+
+
+def frame_head(length: int) -> bytes:
+    """What stands before a record of ``length`` bytes: 12 bytes."""
+    packed = _LENGTH.pack(length)
+    return packed + _SUM.pack(masked(crc32c(packed)))
+
+
+def length_checksums(lengths: Int64s) -> UInt32s:
+    """The masked checksum of each length as 8 little-endian bytes, shape ``(n,)``: 40 ns each,
+    where a call for each would take 400."""
+    data = np.ascontiguousarray(lengths, "<i8").view(np.uint8).reshape(-1, 8)
+    total = np.full(len(lengths), _of_zeros(), np.uint32)
+    for place, table in enumerate(_tables()):
+        total ^= table[data[:, place]]
+    return masked_all(total)
+
+
+def _of_zeros() -> int:
+    return int(crc32c(bytes(8)))
+
+
+@cache
+def _tables() -> NDArray[np.uint32]:
+    """What each value of each of 8 bytes adds to the checksum of all of them, shape (8, 256): the
+    checksum is linear but for a constant."""
+    zeros = _of_zeros()
+    rows = [
+        [crc32c(bytes(place) + bytes([value]) + bytes(7 - place)) ^ zeros for value in range(256)]
+        for place in range(8)
+    ]
+    return np.array(rows, np.uint32)

@@ -1,0 +1,311 @@
+"""The TFRecord container: what the rest of dsort sees of this folder.
+
+A record is a frame, and moves with both of its checksums. It has no name: its key is a feature of
+the ``tf.train.Example`` that it holds (``key_field``), or else its position.
+
+Converted, an Example is a record whose members are its features, and a record becomes an Example
+whose features are its members, in their order, behind the feature ``__key__``:
+
+| feature | member |
+|---|---|
+| one bytes value | ``key.feature``, the value |
+| one number | ``key.feature``, the number as text |
+| several bytes values | ``key.feature.0``, ``key.feature.1``, … |
+| several numbers, or no value | ``key.feature.json``, a JSON array |
+
+A slash in a feature's name is a dot in the member's, for what is behind a slash would be another
+key. A member ``cls`` that is an integer as Python writes it becomes an int64 feature; all others
+become bytes features. So members come back from TFRecord as they were, byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from dsort.containers.base import Container, ContainerOptions, Payloads
+from dsort.containers.tfrecord.checksums import crc32c, frame_head, masked
+from dsort.containers.tfrecord.example import (
+    ExampleBytes,
+    Feature,
+    NoExampleError,
+    example_feature,
+    varint,
+)
+from dsort.containers.tfrecord.scan import TFRecordScanner
+from dsort.data.columns import BytesColumn
+from dsort.data.entries import PlacedEntries
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
+from dsort.errors import ContentKeyError, ConversionError
+from dsort.naming.names import readable
+
+__all__ = ["TFRECORD", "TFRecord"]
+
+KEY_FEATURE: Final = "__key__"
+"""The feature that a converted record's key is in; webdataset calls it so, too."""
+EXAMPLE_BYTES_MAX: Final = (1 << 31) - 1
+"""No protocol buffer may be larger."""
+
+_SUM = struct.Struct("<I")
+_INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
+_INTEGER_BYTES_MAX: Final = 20
+_CLS: Final = b"cls"
+_EXAMPLE_HINT: Final = (
+    "only tf.train.Example can be converted; a job from .tfrecord to .tfrecord moves any record"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TFRecord(Container):
+    """TFRecord shards. ``key_field``: the feature that is the key; "": records are numbered."""
+
+    key_field: str = ""
+
+    suffixes = (".tfrecord", ".tfrecords")
+    packs_others = True
+
+    def with_options(self, options: ContainerOptions) -> TFRecord:
+        return replace(self, key_field=options.key_field)
+
+    @property
+    def numbers_records(self) -> bool:
+        return not self.key_field
+
+    def scanner(self, shard: str, size_bytes: int) -> TFRecordScanner:
+        key_of = None
+        if self.key_field:
+            wanted = self.key_field.encode()
+
+            def key_of(record: memoryview, number: int) -> bytes:
+                try:
+                    return _key(record, wanted)
+                except NoExampleError as error:
+                    raise ContentKeyError(
+                        f"record {number} of shard {shard} has no key {self.key_field}: {error}",
+                        hint="key_field is the name of a feature of a tf.train.Example with one "
+                        "value, of bytes or int64; without it records are numbered",
+                    ) from None
+
+        return TFRecordScanner(shard, size_bytes, key_of)
+
+    # -- conversion ------------------------------------------------------------------------------
+
+    def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
+        assert members.key_bytes is not None
+        names, key_bytes = members.names.tolist(), members.key_bytes.tolist()
+        starts, lengths = members.payload_start.tolist(), members.payload_bytes.tolist()
+        rows = _BareRows()
+        examples = ExampleBytes(read)
+        for record, (name, size) in enumerate(zip(names, key_bytes, strict=True)):
+            key = name[:size]
+            try:
+                features = {f.name: f for f in examples.features(starts[record], lengths[record])}
+            except NoExampleError as error:
+                raise ConversionError(
+                    f"record {readable(key)} is no tf.train.Example: {error}", hint=_EXAMPLE_HINT
+                ) from None
+            if self.key_field == KEY_FEATURE:
+                features.pop(KEY_FEATURE.encode(), None)
+            rows.add(record, key, features.values())
+        return rows.table(members)
+
+    def packed(
+        self, members: MemberTable, records: FormedRecords, payloads: Payloads
+    ) -> MemberTable:
+        names, sizes = members.names.tolist(), members.payload_bytes.tolist()
+        key_bytes, rows = records.key_bytes.tolist(), records.member_rows.tolist()
+        bounds = records.member_offsets.tolist()
+        literals: dict[int, bytes] = {}
+        tails: dict[int, bytes] = {}
+        range_length = members.range_length.copy()
+        for first, stop in pairwise(bounds):
+            own = rows[first:stop]
+            key = names[own[0]][: key_bytes[own[0]]]
+            heads: dict[int, bytes] = {}
+            for row in own:
+                feature = _feature_name(key, names[row][key_bytes[row] :])
+                number = _integer(feature, sizes[row], payloads, row)
+                heads[row] = example_feature(feature, sizes[row], number)
+                if number is not None:
+                    range_length[row] = sizes[row] = 0
+            _frame(key, heads, sizes, payloads, literals, tails)
+            for row in own:
+                if sizes[row]:
+                    literals[row] += members.literals.get(row, b"")
+        return replace(
+            members, literals=literals, tails=tails, range_length=range_length, entries=None
+        )
+
+    # -- headers and writing ---------------------------------------------------------------------
+
+    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
+        raise ConversionError(
+            f"a .tfrecord record cannot be called {readable(new_name)}: its key is in it",
+            hint="choose other reactions than rename, or leave out key_field",
+        )
+
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+        return (frame_head(len(payload)), payload, _SUM.pack(masked(crc32c(payload)))), b""
+
+    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
+        return 0
+
+    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
+        return b""
+
+
+def _key(record: memoryview, wanted: bytes) -> bytes:
+    examples = ExampleBytes(lambda at, size: record[at : at + size])
+    for feature in examples.features(0, len(record)):
+        if feature.name != wanted:
+            continue
+        if feature.kind == "int64" and len(feature.numbers) == 1:
+            return feature.number_text()
+        if feature.kind == "bytes" and len(feature.ranges) == 1:
+            start, size = feature.ranges[0]
+            if size:
+                return bytes(record[start : start + size])
+        raise NoExampleError("the feature has not one value, of bytes or int64")
+    raise NoExampleError("there is no such feature")
+
+
+class _BareRows:
+    """The rows of a bare table, as they come."""
+
+    def __init__(self) -> None:
+        self._names: list[bytes] = []
+        self._key_bytes: list[int] = []
+        self._record_of: list[int] = []
+        self._ranges: list[tuple[int, int]] = []
+        self._literals: dict[int, bytes] = {}
+
+    def add(self, record: int, key: bytes, features: Iterable[Feature]) -> None:
+        """The features of one record. ``ConversionError`` if they can be no members."""
+        seen: set[bytes] = set()
+        for feature in features:
+            for extension, value in _members_of(feature):
+                name = key + b"." + extension if extension else key
+                if name in seen or b"\0" in name:
+                    why = "two features of the name" if name in seen else "a NUL in the name"
+                    raise ConversionError(
+                        f"record {readable(key)} has {why} {readable(extension)} as a member",
+                        hint="rename the features; a slash in a name becomes a dot",
+                    )
+                seen.add(name)
+                if isinstance(value, bytes):
+                    self._literals[len(self._names)] = value
+                    value = (-1, len(value))
+                self._names.append(name)
+                self._key_bytes.append(len(key))
+                self._record_of.append(record)
+                self._ranges.append(value)
+        if not seen:
+            raise ConversionError(
+                f"record {readable(key)} has no features, and a record without members is none",
+                hint="remove it from its shard, or keep to .tfrecord",
+            )
+
+    def table(self, members: MemberTable) -> MemberTable:
+        """The bare table of the shard that was scanned as ``members``."""
+        start, length = np.array(self._ranges, np.int64).reshape(-1, 2).T.copy()
+        return replace(
+            members,
+            names=BytesColumn.of(self._names),
+            kind=np.zeros(len(start), np.uint8),
+            payload_start=start,
+            payload_bytes=length,
+            range_start=start,
+            range_length=np.where(start < 0, 0, length),
+            literals=self._literals,
+            key_bytes=np.array(self._key_bytes, np.int64),
+            record_of=np.array(self._record_of, np.int64),
+        )
+
+
+def _members_of(feature: Feature) -> Iterator[tuple[bytes, bytes | tuple[int, int]]]:
+    """(extension, literal or range) of each member that a feature becomes."""
+    name = feature.name.replace(b"/", b".")
+    if len(feature.ranges) == 1:
+        yield name, feature.ranges[0]
+    elif feature.ranges:
+        for number, each in enumerate(feature.ranges):
+            yield b"%b.%d" % (name, number), each
+    elif len(feature.numbers) == 1:
+        yield name, feature.number_text()
+    else:
+        yield name + b".json", feature.json_text()
+
+
+def _feature_name(key: bytes, suffix: bytes) -> bytes:
+    """The feature that a member becomes. ``suffix``: the end of its name, behind the key; that of a
+    member without an extension is empty, and so is the name of its feature."""
+    feature = suffix[1:]
+    why = ""
+    if suffix == b".":
+        why = "has an empty extension"
+    elif feature == KEY_FEATURE.encode():
+        why = "is the feature that the key goes to"
+    try:
+        feature.decode()
+    except UnicodeDecodeError:
+        why = "is no UTF-8, which names of features are"
+    if why:
+        raise ConversionError(
+            f"record {readable(key)} has a member {readable(key + suffix)}: that {why}",
+            hint="rename the member",
+        )
+    return feature
+
+
+def _integer(feature: bytes, size_bytes: int, payloads: Payloads, row: int) -> int | None:
+    """The number that a member becomes; None if it stays bytes."""
+    if feature != _CLS or not 0 < size_bytes <= _INTEGER_BYTES_MAX:
+        return None
+    text = b"".join(map(bytes, payloads.pieces(row)))
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(1 << 63) <= number < 1 << 63 else None
+
+
+def _frame(
+    key: bytes,
+    heads: dict[int, bytes],
+    sizes: Sequence[int],
+    payloads: Payloads,
+    literals: dict[int, bytes],
+    tails: dict[int, bytes],
+) -> None:
+    """Put a frame around the features of one record. ``heads``: row → what stands before its value;
+    ``sizes``: of the values, by row."""
+    key_entry = example_feature(KEY_FEATURE.encode(), len(key)) + key
+    entries_bytes = len(key_entry) + sum(len(head) + sizes[row] for row, head in heads.items())
+    before = b"\n" + varint(entries_bytes) + key_entry
+    length = len(before) - len(key_entry) + entries_bytes
+    if length > EXAMPLE_BYTES_MAX:
+        raise ConversionError(
+            f"record {readable(key)} would be an Example of {length:,} bytes; the largest has "
+            f"{EXAMPLE_BYTES_MAX:,}",
+            hint="split the record, or choose another container",
+        )
+    checksum = crc32c(before)
+    begin = frame_head(length) + before
+    row = -1
+    for row, head in heads.items():
+        checksum = crc32c(head, checksum)
+        if sizes[row]:
+            for piece in payloads.pieces(row):
+                checksum = crc32c(piece, checksum)
+        literals[row] = begin + head
+        begin = b""
+    tails[row] = _SUM.pack(masked(checksum))
+
+
+TFRECORD = TFRecord()

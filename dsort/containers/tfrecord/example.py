@@ -1,0 +1,229 @@
+"""``tf.train.Example`` as bytes: where the values of its features are, and one made of members.
+
+An Example is ``{1: Features}``, Features a map ``{1: {1: name, 2: Feature}}``, a Feature one of
+``{1: BytesList}``, ``{2: FloatList}``, ``{3: Int64List}``, and each list ``{1: values}``, numbers
+packed or not. A SequenceExample has a field 2 besides. Nothing is passed over: what has no place in
+that is an error, or it would be lost in a conversion.
+
+The walker reads through a small window, so that large values cost nothing, and it makes no more
+than ``VALUES_MAX`` values of a record.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import numpy as np
+
+__all__ = ["VALUES_MAX", "ExampleBytes", "Feature", "NoExampleError", "example_feature", "varint"]
+
+VALUES_MAX: Final = 1 << 20
+"""Values of one record: more would be objects of many times the record's size."""
+WINDOW_BYTES: Final = 4096
+"""Read at once. Heads of features are small, and lie between values that are passed over."""
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FLOAT = struct.Struct("<f")
+
+Kind = Literal["", "bytes", "float", "int64"]
+_KINDS: Final[tuple[Kind, ...]] = ("", "bytes", "float", "int64")
+
+
+class NoExampleError(ValueError):
+    """The record is no ``tf.train.Example``."""
+
+
+@dataclass(slots=True)
+class Feature:
+    """One feature. ``ranges``: where the values of a bytes feature are: (start, bytes).
+    ``numbers``: the values of the others."""
+
+    name: bytes
+    kind: Kind = ""
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    numbers: list[int] | list[float] = field(default_factory=list)
+
+    def number_text(self) -> bytes:
+        """Its one number as decimal text: a float as the shortest that is read as the same 32-bit
+        float."""
+        return _text(self.numbers[0]).encode()
+
+    def json_text(self) -> bytes:
+        """Its numbers as a JSON array; NaN and infinities as Python writes and reads them."""
+        return f"[{', '.join(map(_text, self.numbers))}]".encode()
+
+
+def _text(number: float) -> str:
+    if isinstance(number, int):
+        return str(number)
+    if number != number or number in (float("inf"), float("-inf")):
+        return json.dumps(number)
+    return str(np.float32(number))
+
+
+class ExampleBytes:
+    """Records of one shard, read through a window that goes with them."""
+
+    def __init__(self, read: Callable[[int, int], bytes | memoryview]) -> None:
+        """``read``: bytes of the shard, from where and how many."""
+        self._read = read
+        self._window: bytes | memoryview = b""
+        self._base = 0
+        self._stop = 0
+        self._values = 0
+
+    def features(self, start: int, length: int) -> Iterator[Feature]:
+        """The features of the record at ``start``, in their order. ``NoExampleError``."""
+        self._stop, self._values = start + length, 0
+        for number, wire, at, size in self._fields(start, self._stop):
+            if number == 2 and wire == _BYTES:
+                raise NoExampleError("it looks like a tf.train.SequenceExample")
+            if number != 1 or wire != _BYTES:
+                raise NoExampleError(f"it has a field {number}")
+            for entry, kind, first, count in self._fields(at, at + size):
+                if entry != 1 or kind != _BYTES:
+                    raise NoExampleError(f"its features have a field {entry}")
+                yield self._feature(first, first + count)
+
+    def _feature(self, start: int, stop: int) -> Feature:
+        name, value = b"", None
+        for number, wire, at, size in self._fields(start, stop):
+            if number == 1 and wire == _BYTES:
+                if size > WINDOW_BYTES:
+                    raise NoExampleError("a feature has a name of more than 4096 bytes")
+                name = self._bytes(at, size)
+            elif number == 2 and wire == _BYTES and value is None:
+                value = (at, at + size)
+            else:
+                raise NoExampleError(f"a feature has a field {number}")
+        feature = Feature(name)
+        if value is not None:
+            for number, wire, at, size in self._fields(*value):
+                if not 1 <= number <= 3 or wire != _BYTES:
+                    raise NoExampleError(f"the value of a feature has a field {number}")
+                kind = _KINDS[number]
+                if feature.kind not in ("", kind):
+                    raise NoExampleError("a feature has values of two types")
+                feature.kind = kind
+                self._values_of(feature, at, at + size)
+        return feature
+
+    def _values_of(self, feature: Feature, start: int, stop: int) -> None:
+        """Add the values of one list to a feature."""
+        ranges, numbers = feature.ranges, list[float](feature.numbers)
+        for number, wire, at, size in self._fields(start, stop):
+            if number != 1:
+                raise NoExampleError(f"a list of values has a field {number}")
+            self._count(1)
+            if feature.kind == "bytes" and wire == _BYTES:
+                ranges.append((at, size))
+            elif feature.kind == "float" and wire in (_BYTES, _FIXED32):
+                if size % _FLOAT.size:
+                    raise NoExampleError("a list of floats has no whole number of them")
+                self._count(size // _FLOAT.size)
+                numbers += np.frombuffer(self._bytes(at, size), "<f4").tolist()
+            elif feature.kind == "int64" and wire == _BYTES:
+                place = at
+                while place < at + size:
+                    value, place = self._varint(place, at + size)
+                    self._count(1)
+                    numbers.append(_signed(value))
+            elif feature.kind == "int64" and wire == _VARINT:
+                numbers.append(_signed(self._varint(at, at + size)[0]))
+            else:
+                raise NoExampleError(f"a list of {feature.kind} values has others")
+        feature.numbers = numbers
+
+    def _count(self, values: int) -> None:
+        self._values += values
+        if self._values > VALUES_MAX:
+            raise NoExampleError(f"it has more than {VALUES_MAX:,} values")
+
+    def _fields(self, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
+        """(number, wire type, where its value begins, how long that is) of each field."""
+        at = start
+        while at < stop:
+            tag, at = self._varint(at, stop)
+            wire = tag & 7
+            if wire == _BYTES:
+                size, at = self._varint(at, stop)
+            elif wire == _VARINT:
+                size = self._varint(at, stop)[1] - at
+            elif wire in (_FIXED32, _FIXED64):
+                size = 4 if wire == _FIXED32 else 8
+            else:
+                raise NoExampleError(f"it is no protocol buffer (wire type {wire})")
+            if size > stop - at:
+                raise NoExampleError("a field is longer than what it is in")
+            yield tag >> 3, wire, at, size
+            at += size
+
+    def _varint(self, at: int, stop: int) -> tuple[int, int]:
+        """(value, where the next byte is)."""
+        value = 0
+        for shift in range(0, 70, 7):
+            if at >= stop:
+                raise NoExampleError("it ends within a number")
+            place = at - self._base
+            if not 0 <= place < len(self._window):
+                self._move(at)
+                place = 0
+            byte = self._window[place]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value & 0xFFFFFFFFFFFFFFFF, at
+        raise NoExampleError("it has a number of more than 64 bits")
+
+    def _bytes(self, at: int, size: int) -> bytes:
+        place = at - self._base
+        if place < 0 or place + size > len(self._window):
+            if size > WINDOW_BYTES:
+                return bytes(self._read(at, size))
+            self._move(at)
+            place = 0
+        return bytes(self._window[place : place + size])
+
+    def _move(self, at: int) -> None:
+        self._window = self._read(at, min(WINDOW_BYTES, self._stop - at))
+        self._base = at
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+# -- made of members -----------------------------------------------------------------------------
+
+
+def varint(value: int) -> bytes:
+    """``value``, from 0 on, as a protocol buffer stores it."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    return bytes((number << 3 | _BYTES,)) + varint(len(payload)) + payload
+
+
+def example_feature(name: bytes, size_bytes: int, number: int | None = None) -> bytes:
+    """The entry of one feature in the map of an Example: all of it for the int64 ``number``, and
+    what stands before the value of ``size_bytes`` for a bytes feature."""
+    head = _field(1, name)
+    if number is not None:
+        packed = _field(1, varint(number & 0xFFFFFFFFFFFFFFFF))
+        return _field(1, head + _field(2, _field(3, packed)))
+    in_list = b"\n" + varint(size_bytes)
+    in_feature = b"\n" + varint(len(in_list) + size_bytes) + in_list
+    in_entry = head + b"\x12" + varint(len(in_feature) + size_bytes) + in_feature
+    return b"\n" + varint(len(in_entry) + size_bytes) + in_entry

@@ -1,0 +1,209 @@
+"""Reads the frames of a TFRecord shard from windows on its bytes, and checks their checksums.
+
+A frame is ``u64 length | u32 masked CRC-32C of the length | record | u32 masked CRC-32C of the
+record``, little-endian. Nothing follows the last frame: a shard that was cut between two frames
+cannot be told from a whole one.
+
+Hopping from length to length costs 0.3 µs a record; the checksums of all lengths in a window are
+computed at once, those of records one by one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsort.containers.positions import joined_names, position_names
+from dsort.containers.tfrecord.checksums import crc32c, length_checksums, masked, masked_all
+from dsort.data.columns import Int64s, UInt8s
+from dsort.data.members import MemberTable
+from dsort.errors import CorruptShardError, InputError
+
+__all__ = ["EXTENSION", "FRAME_BYTES", "HEAD_BYTES", "TFRecordScanner"]
+
+EXTENSION = b".tfrecord"
+"""What the one member of a record is called, behind its key."""
+HEAD_BYTES = 12
+TAIL_BYTES = 4
+FRAME_BYTES = HEAD_BYTES + TAIL_BYTES
+KEYED_BYTES_MAX = 256 << 20
+"""A record is read at once to find its key; a larger one would not fit in a worker's memory."""
+
+_LENGTH, _SUM = struct.Struct("<Q"), struct.Struct("<I")
+
+KeyOf = Callable[[memoryview, int], bytes]
+"""The key of a record, from its bytes and its number."""
+
+
+@dataclass(slots=True)
+class _LargeFrame:
+    """A frame that no window holds whole."""
+
+    start: int
+    length: int
+    seen: int = 0
+    checksum: int = 0
+
+
+class TFRecordScanner:
+    """See ``containers.base.Scanner``. ``key_of``: None where records are numbered."""
+
+    def __init__(self, shard: str, size_bytes: int, key_of: KeyOf | None = None) -> None:
+        self._shard = shard
+        self._size = size_bytes
+        self._key_of = key_of
+        self.next_offset = 0
+        self.window_bytes_min = min(HEAD_BYTES, size_bytes)
+        self._starts: list[Int64s] = []
+        self._lengths: list[Int64s] = []
+        self._keys: list[bytes] = []
+        self._large: _LargeFrame | None = None
+        self._count = 0
+
+    @property
+    def done(self) -> bool:
+        return self.next_offset == self._size
+
+    def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
+        view = memoryview(window).cast("B")[self.next_offset - offset :]  # type: ignore[arg-type]
+        at = 0
+        while True:
+            if self._large is not None:
+                at = self._go_on(self._large, view, at)
+                if self._large is not None:
+                    break
+            at = self._whole_frames(view, at)
+            if not self._begin_large(view, at):
+                break
+            at += HEAD_BYTES
+        self.next_offset += at
+
+    def finish(self) -> MemberTable:
+        if not self.done:
+            raise self._cut_short(self.next_offset)
+        none = np.zeros(0, np.int64)
+        starts, lengths = (
+            np.concatenate([none, *self._starts]),
+            np.concatenate([none, *self._lengths]),
+        )
+        count = len(starts)
+        if self._key_of is None:
+            names, key_bytes = position_names(self._shard, count, EXTENSION)
+        else:
+            names, key_bytes = joined_names(self._keys, EXTENSION)
+        return MemberTable(
+            names=names,
+            kind=np.zeros(count, np.uint8),
+            payload_start=starts + HEAD_BYTES,
+            payload_bytes=lengths,
+            range_start=starts,
+            range_length=lengths + FRAME_BYTES,
+            key_bytes=key_bytes,
+            record_of=np.arange(count, dtype=np.int64),
+        )
+
+    def _whole_frames(self, view: memoryview, at: int) -> int:
+        """Take all frames that end in ``view``; where the next one begins."""
+        unpack, end = _LENGTH.unpack_from, len(view) - FRAME_BYTES
+        starts: list[int] = []
+        lengths: list[int] = []
+        while at <= end:
+            (length,) = unpack(view, at)
+            if at + length > end:
+                break
+            starts.append(at)
+            lengths.append(length)
+            at += length + FRAME_BYTES
+        if starts:
+            self._check(view, np.array(starts, np.int64), np.array(lengths, np.int64))
+        return at
+
+    def _check(self, view: memoryview, starts: Int64s, lengths: Int64s) -> None:
+        """Both checksums of each frame. A wrong length leads to frames that are none: the first
+        frame that is wrong is the one to tell of."""
+        data = np.frombuffer(view, np.uint8)
+        base = self.next_offset
+        bounds = zip((starts + HEAD_BYTES).tolist(), (starts + lengths).tolist(), strict=True)
+        sums = (crc32c(view[first : last + HEAD_BYTES]) for first, last in bounds)
+        found = masked_all(np.fromiter(sums, np.uint32, len(starts)))
+        wrong_length = length_checksums(lengths) != _sums_at(data, starts + _LENGTH.size)
+        wrong = wrong_length | (found != _sums_at(data, starts + HEAD_BYTES + lengths))
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise self._mismatch(base + int(starts[row]), of_length=bool(wrong_length[row]))
+        for number, (start, length) in enumerate(
+            zip(starts.tolist(), lengths.tolist(), strict=True)
+        ):
+            if self._key_of is None:
+                break
+            record = view[start + HEAD_BYTES : start + HEAD_BYTES + length]
+            self._keys.append(self._key_of(record, self._count + number))
+        self._take(starts + base, lengths)
+
+    def _take(self, starts: Int64s, lengths: Int64s) -> None:
+        self._starts.append(starts)
+        self._lengths.append(lengths)
+        self._count += len(starts)
+
+    def _begin_large(self, view: memoryview, at: int) -> bool:
+        """Look at the frame that begins at ``at`` and does not end in ``view``: whether it is to be
+        read piece by piece, and its head is read. False: more has to be fed."""
+        start = self.next_offset + at
+        left = self._size - start
+        if left == 0:
+            return False
+        if left < FRAME_BYTES:
+            raise self._cut_short(start)
+        self.window_bytes_min = HEAD_BYTES
+        if len(view) - at < HEAD_BYTES:
+            return False
+        (length,) = _LENGTH.unpack_from(view, at)
+        (stored,) = _SUM.unpack_from(view, at + _LENGTH.size)
+        if masked(crc32c(view[at : at + _LENGTH.size])) != stored:
+            raise self._mismatch(start, of_length=True)
+        if length + FRAME_BYTES > left:
+            raise self._cut_short(start)
+        if self._key_of is None:
+            self._large = _LargeFrame(start, length)
+            return True
+        if length > KEYED_BYTES_MAX:
+            raise InputError(
+                f"record {self._count} of shard {self._shard} has {length:,} bytes: a key is "
+                f"looked for in records of up to {KEYED_BYTES_MAX:,}",
+                hint="leave out key_field: then records are numbered",
+            )
+        self.window_bytes_min = length + FRAME_BYTES
+        return False
+
+    def _go_on(self, frame: _LargeFrame, view: memoryview, at: int) -> int:
+        """Read on in a large frame; ``_large`` is None once it is read."""
+        size = min(frame.length - frame.seen, len(view) - at)
+        frame.checksum = crc32c(view[at : at + size], frame.checksum)
+        frame.seen += size
+        at += size
+        if frame.seen < frame.length or len(view) - at < TAIL_BYTES:
+            self.window_bytes_min = TAIL_BYTES
+            return at
+        (stored,) = _SUM.unpack_from(view, at)
+        if masked(frame.checksum) != stored:
+            raise self._mismatch(frame.start, of_length=False)
+        self._take(np.array([frame.start]), np.array([frame.length]))
+        self._large = None
+        return at + TAIL_BYTES
+
+    def _mismatch(self, start: int, *, of_length: bool) -> CorruptShardError:
+        what = "the length of a record" if of_length else "a record"
+        return CorruptShardError(self._shard, start, f"{what} does not have its checksum")
+
+    def _cut_short(self, start: int) -> CorruptShardError:
+        return CorruptShardError(self._shard, start, "the shard ends within a record")
+
+
+def _sums_at(data: UInt8s, places: Int64s) -> NDArray[np.uint32]:
+    """The little-endian u32 at each of ``places``."""
+    rows = np.ascontiguousarray(data[places[:, None] + np.arange(_SUM.size)])
+    return rows.view("<u4").reshape(-1)

@@ -1,0 +1,169 @@
+"""Jobs from and to TFRecord: frames are moved as they are, records of a tar become Examples and
+come back byte for byte. What is written is read by the ``tfrecord`` package and by protobuf."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsort.errors import ConversionError, CorruptShardError, StrayMemberError
+from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.engine import run_local, spec_of
+from tests.support.tfrecords import example_bytes, examples_in, frame, frames_in
+
+TFRECORDS: dict[str, Any] = {
+    "input_format": {"template": "s-{0..2}"},
+    "input_extension": ".tfrecord",
+    "output_format": "out-%05d",
+    "algorithm": {"kind": "shuffle", "seed": 7},
+}
+SOME_MEMBERS = [
+    Member("000.jpg", b"\xff\xd8" + bytes(900)),
+    Member("000.cls", b"12"),
+    Member("001.jpg", b""),
+    Member("001.cls", b"-0"),  # not as Python writes it: it stays bytes
+    Member("002.cls", b"007"),
+    Member("002.json", b'{"a": 1}'),
+    Member("dir/003.seg.png", bytes(5000)),
+    Member("dir/003.cls", b"-9223372036854775808"),
+    Member("004.cls", b"9223372036854775808"),  # does not fit in 64 bits
+    Member("005.cls", b"0\n"),
+    Member("README", b"no extension"),
+]
+
+
+def some_tfrecords(directory: Path, count: int = 20) -> list[bytes]:
+    directory.mkdir()
+    everything: list[bytes] = []
+    for shard in range(3):
+        records = [
+            example_bytes({"id": ("int", 100 * shard + n), "x": ("byte", bytes([n]) * 50 * n)})
+            for n in range(count + shard)
+        ]
+        (directory / f"s-{shard}.tfrecord").write_bytes(b"".join(map(frame, records)))
+        everything += records
+    return everything
+
+
+def frames_out(root: Path) -> list[bytes]:
+    return [r for path in sorted((root / "out").glob("*.tfrecord")) for r in frames_in(path)]
+
+
+def test_frames_are_shuffled_as_they_are_whatever_the_movement_and_the_workers(
+    tmp_path: Path,
+) -> None:
+    everything = some_tfrecords(tmp_path / "in")
+    outputs = []
+    for number, (move, workers) in enumerate((("map", 1), ("spill", 2))):
+        spec = spec_of(**{**TFRECORDS, "output_bck": f"out{number}"}, verify="content")
+        run_local(tmp_path, spec, move=move, workers=workers)
+        outputs.append(files_of(tmp_path / f"out{number}", "*.tfrecord"))
+        (tmp_path / f"out{number}").rename(tmp_path / "out")
+        found = frames_out(tmp_path)
+        assert Counter(found) == Counter(everything)
+        assert found != everything
+        (tmp_path / "out").rename(tmp_path / f"done{number}")
+    assert outputs[0] == outputs[1]
+
+
+def test_records_can_be_ordered_by_a_feature(tmp_path: Path) -> None:
+    some_tfrecords(tmp_path / "in", 8)
+    order = {"kind": "alphanumeric", "decreasing": True}
+    run_local(tmp_path, spec_of(**{**TFRECORDS, "algorithm": order}, key_field="id"))
+    (paths,) = [sorted((tmp_path / "out").glob("*.tfrecord"))]
+    ids = [str(example["id"][1][0]) for example in examples_in(paths)]
+    assert ids == sorted(ids, reverse=True)
+
+
+def test_a_tar_becomes_examples_and_comes_back_byte_for_byte(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"a-0.tar": Shard(tuple(SOME_MEMBERS))})
+    to_examples = spec_of(
+        input_format={"template": "a-{0..0}"},
+        output_bck="examples",
+        output_format="e-%d",
+        output_extension=".tfrecord",
+        output_shard_records=3,
+    )
+    run_local(tmp_path, to_examples, workers=2)
+    examples = examples_in(sorted((tmp_path / "examples").glob("*.tfrecord")))
+    assert [example["__key__"][1] for example in examples] == [
+        [b"000"], [b"001"], [b"002"], [b"dir/003"], [b"004"], [b"005"], [b"README"],
+    ]  # fmt: skip
+    assert examples[0] == {
+        "__key__": ("bytes_list", [b"000"]),
+        "jpg": ("bytes_list", [b"\xff\xd8" + bytes(900)]),
+        "cls": ("int64_list", [12]),
+    }
+    assert [example.get("cls") for example in examples[1:6]] == [
+        ("bytes_list", [b"-0"]),
+        ("bytes_list", [b"007"]),
+        ("int64_list", [-(1 << 63)]),
+        ("bytes_list", [b"9223372036854775808"]),
+        ("bytes_list", [b"0\n"]),
+    ]
+    back = spec_of(
+        input_bck="examples",
+        input_format={"template": "e-{0..2}"},
+        input_extension=".tfrecord",
+        output_extension=".tar",
+        key_field="__key__",
+        output_shard_records=100,
+    )
+    run_local(tmp_path, back)
+    found = read_shard(files_of(tmp_path / "out")["out-0.tar"])
+    assert [(member.name, member.payload) for member in found] == [
+        (member.name, member.payload) for member in SOME_MEMBERS
+    ]
+
+
+@pytest.mark.parametrize("memory", ["1KB", ""])
+def test_conversion_gives_the_same_bytes_through_disk_and_memory(
+    tmp_path: Path, memory: str
+) -> None:
+    members = [Member(f"{n:03d}.{e}", e.encode() * 99 * n) for n in range(60) for e in ("a", "b")]
+    write_shards(tmp_path / "in", {"a-0.tar": Shard(tuple(members))})
+    spec = spec_of(
+        input_format={"template": "a-{0..0}"},
+        output_extension=".tfrecord",
+        output_shard_records=30,
+        verify="content",
+        **({"max_mem_usage": memory} if memory else {}),
+    )
+    run_local(tmp_path, spec, move="spill" if memory else "map")
+    examples = examples_in(sorted((tmp_path / "out").glob("*.tfrecord")))
+    found = [(example["a"][1][0], example["b"][1][0]) for example in examples]
+    assert found == [(b"a" * 99 * n, b"b" * 99 * n) for n in range(60)]
+
+
+def test_a_record_that_is_no_example_is_moved_but_not_converted(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for shard in range(3):
+        (tmp_path / "in" / f"s-{shard}.tfrecord").write_bytes(frame(b"no example"))
+    run_local(tmp_path, spec_of(**TFRECORDS))
+    assert frames_out(tmp_path) == [b"no example"] * 3
+    with pytest.raises(ConversionError, match="record s-0-000000000 is no tf"):
+        run_local(tmp_path, spec_of(**TFRECORDS, output_extension=".tar"))
+
+
+def test_links_are_refused(tmp_path: Path) -> None:
+    link = Member("1.png", kind="symlink", target="0.png")
+    write_shards(tmp_path / "in", {"a-0.tar": Shard((link,))})
+    with pytest.raises(StrayMemberError, match="a job that converts shards cannot keep"):
+        run_local(
+            tmp_path,
+            spec_of(input_format={"template": "a-{0..0}"}, output_extension=".tfrecord"),
+        )
+
+
+def test_a_damaged_shard_stops_the_job_with_the_offset_of_the_record(tmp_path: Path) -> None:
+    some_tfrecords(tmp_path / "in")
+    path = tmp_path / "in" / "s-1.tfrecord"
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptShardError, match="a record does not have its checksum") as caught:
+        run_local(tmp_path, spec_of(**TFRECORDS))
+    assert 0 < caught.value.offset < len(data)

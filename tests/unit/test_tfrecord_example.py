@@ -1,0 +1,182 @@
+"""Examples are read as protobuf reads them, and nothing in a record is passed over."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tfrecord import example_pb2
+from tfrecord.writer import TFRecordWriter
+
+from dsort.containers.base import ContainerOptions
+from dsort.containers.tar.container import TAR
+from dsort.containers.tfrecord import example
+from dsort.containers.tfrecord.container import TFRECORD
+from dsort.containers.tfrecord.example import ExampleBytes, Feature, NoExampleError
+from dsort.data.members import MemberTable, bare_table
+from dsort.data.records import form_records
+from dsort.errors import ConversionError
+from tests.support.datasets import Member, Shard
+from tests.support.tfrecords import Features, example_bytes, frame
+
+FLOATS = st.floats(width=32, allow_nan=False)
+VALUES = st.one_of(
+    st.tuples(st.just("byte"), st.lists(st.binary(max_size=5000), max_size=3)),
+    st.tuples(st.just("int"), st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=4)),
+    st.tuples(st.just("float"), st.lists(FLOATS, max_size=4)),
+)
+EXAMPLES = st.dictionaries(st.text(max_size=8), VALUES, max_size=5)
+KINDS = {"byte": "bytes", "int": "int64", "float": "float"}
+
+
+def walked(record: bytes, before: int = 0) -> dict[str, tuple[str, list[Any]]]:
+    data = bytes(before) + record
+    examples = ExampleBytes(lambda at, size: data[at : at + size])
+    return {
+        feature.name.decode(): (feature.kind, _values(data, feature))
+        for feature in examples.features(before, len(record))
+    }
+
+
+def _values(data: bytes, feature: Feature) -> list[Any]:
+    if feature.ranges:
+        return [data[start : start + size] for start, size in feature.ranges]
+    return feature.numbers
+
+
+@settings(max_examples=30, deadline=None)
+@given(EXAMPLES, st.sampled_from([0, 7, 5000]))
+def test_all_values_of_an_example_are_found(features: Features, before: int) -> None:
+    found = walked(example_bytes(features), before)
+    assert found == {name: (KINDS[kind], values) for name, (kind, values) in features.items()}
+
+
+def test_numbers_need_not_be_packed() -> None:
+    int64s = b"\x1a\x04\x08\x07\x08\x01"  # two values, each a field of its own
+    floats = b"\x12\x05\x0d\x00\x00\xc0\x3f"
+    record = b"".join(
+        b"\n" + bytes([len(entry)]) + entry
+        for entry in (b"\n\x01a\x12\x06" + int64s, b"\n\x01b\x12\x07" + floats)
+    )
+    record = b"\n" + bytes([len(record)]) + record
+    assert walked(record) == {"a": ("int64", [7, 1]), "b": ("float", [1.5])}
+    assert list(example_pb2.Example.FromString(record).features.feature["a"].int64_list.value) == [
+        7,
+        1,
+    ]
+
+
+def test_a_sequence_example_is_told_from_an_example() -> None:
+    record = TFRecordWriter.serialize_tf_sequence_example({"a": (1, "int")}, {"b": ([1], "int")})
+    with pytest.raises(NoExampleError, match="SequenceExample"):
+        walked(record)
+
+
+def test_no_bytes_lead_to_anything_but_features_or_a_refusal() -> None:
+    draw = random.Random(11)
+    seed = example_bytes({"a": ("byte", b"value"), "b": ("int", [1, -1]), "c": ("float", 2.0)})
+    refused = 0
+    for _ in range(1000):
+        data = bytearray(seed)
+        for _ in range(draw.randint(1, 3)):
+            data[draw.randrange(len(data))] = draw.randrange(256)
+        try:
+            walked(bytes(data[: draw.randint(1, len(data))]))
+        except (NoExampleError, UnicodeDecodeError):
+            refused += 1
+    assert refused > 600
+
+
+@pytest.mark.parametrize(
+    "values", [("byte", [b""] * 101), ("int", [1] * 101), ("float", [0] * 101)]
+)
+def test_a_hostile_count_of_values_is_refused_before_they_are_made(
+    values: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(example, "VALUES_MAX", 100)
+    with pytest.raises(NoExampleError, match="more than 100 values"):
+        walked(example_bytes({"a": values}))
+
+
+def bare_of(record: bytes, key_field: str = "__key__") -> dict[bytes, bytes]:
+    data = frame(record)
+    container = TFRECORD.with_options(ContainerOptions(key_field=key_field))
+
+    def read(at: int, size: int) -> bytes:
+        return data[at : at + size]
+
+    table: MemberTable = container.bare(container.scan("s", data), read)
+    found = {}
+    for row, name in enumerate(table.names.tolist()):
+        start, size = int(table.range_start[row]), int(table.range_length[row])
+        found[name] = table.literals.get(row, b"") + (data[start : start + size] if size else b"")
+        assert len(found[name]) == int(table.payload_bytes[row])
+    return found
+
+
+def test_features_become_members() -> None:
+    record = example_bytes(
+        {
+            "__key__": ("byte", b"dir/k"),
+            "image/encoded": ("byte", b"pixels"),
+            "cls": ("int", -3),
+            "score": ("float", 0.1),
+            "boxes": ("float", [0.5, 2.0]),
+            "names": ("byte", [b"x", b"yz"]),
+            "none": ("int", []),
+            "": ("byte", b"stray"),
+        }
+    )
+    assert bare_of(record) == {
+        b"dir/k.image.encoded": b"pixels",
+        b"dir/k.cls": b"-3",
+        b"dir/k.score": b"0.1",
+        b"dir/k.boxes.json": b"[0.5, 2.0]",
+        b"dir/k.names.0": b"x",
+        b"dir/k.names.1": b"yz",
+        b"dir/k.none.json": b"[]",
+        b"dir/k": b"stray",
+    }
+
+
+def test_lists_of_numbers_are_json_that_reads_as_the_same_numbers() -> None:
+    numbers = [1.0, 0.1, 3e38, 1e-45, -0.0]
+    record = example_bytes({"__key__": ("byte", b"k"), "x": ("float", numbers)})
+    read = json.loads(bare_of(record)[b"k.x.json"])
+    again = example_bytes({"__key__": ("byte", b"k"), "x": ("float", read)})
+    assert again == record
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (b"", "no features"),
+        (example_bytes({"__key__": ("byte", b"k"), "a/b": ("int", 1), "a.b": ("int", 2)}), "two"),
+        (example_bytes({"__key__": ("byte", b"k"), "a\0": ("int", 1)}), "NUL"),
+        (b"\x12\x00", "SequenceExample"),
+        (b"text that is no protocol buffer", "no tf.train.Example"),
+    ],
+)
+def test_what_can_be_no_record_with_members_is_refused_by_name(record: bytes, words: str) -> None:
+    key_field = "__key__" if b"__key__" in record else ""
+    with pytest.raises(ConversionError, match=words):
+        bare_of(record, key_field)
+
+
+@pytest.mark.parametrize("name", ["1.__key__", "1.\udcff", "1."])
+def test_a_member_whose_name_can_be_no_feature_is_refused(name: str) -> None:
+    members = bare_table(TAR.scan("a.tar", Shard((Member(name, b"x"),)).data))
+    with pytest.raises(ConversionError, match="record 1 has a member 1"):
+        TFRECORD.packed(members, form_records(members, "keep"), NoPayloads())
+
+
+class NoPayloads:
+    """Payloads that nobody is to ask for."""
+
+    def pieces(self, row: int) -> Iterator[bytes]:
+        raise AssertionError(row)

@@ -1,0 +1,138 @@
+"""TFRecord shards are read frame by frame, and whatever is not as its checksums say is refused."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+from dsort.containers.base import ContainerOptions
+from dsort.containers.tfrecord.checksums import length_checksums
+from dsort.containers.tfrecord.container import TFRECORD
+from dsort.containers.tfrecord.scan import KEYED_BYTES_MAX
+from dsort.data.members import MemberTable
+from dsort.errors import ContentKeyError, ConversionError, CorruptShardError, InputError
+from tests.support.tfrecords import example_bytes, frame
+
+RECORDS = [b"", b"a", bytes(300), b"x" * 70, b"end"]
+SHARD = b"".join(map(frame, RECORDS))
+KEYED = TFRECORD.with_options(ContainerOptions(key_field="id"))
+
+
+def scanned_in_windows(data: bytes, window_bytes: int, container: object = TFRECORD) -> MemberTable:
+    scanner = container.scanner("s.tfrecord", len(data))  # type: ignore[attr-defined]
+    while not scanner.done:
+        size = max(window_bytes, scanner.window_bytes_min)
+        assert scanner.next_offset + scanner.window_bytes_min <= len(data)
+        scanner.feed(data[scanner.next_offset :][:size], scanner.next_offset)
+    table: MemberTable = scanner.finish()
+    return table
+
+
+def payloads(table: MemberTable, data: bytes) -> list[bytes]:
+    places = zip(table.payload_start.tolist(), table.payload_bytes.tolist(), strict=True)
+    return [data[start : start + size] for start, size in places]
+
+
+@pytest.mark.parametrize("window_bytes", [1, 13, 16, 17, 100, 10_000])
+def test_every_window_finds_the_same_frames(window_bytes: int) -> None:
+    table = scanned_in_windows(SHARD, window_bytes)
+    assert payloads(table, SHARD) == RECORDS
+    stored = zip(table.range_start.tolist(), table.range_length.tolist(), strict=True)
+    assert b"".join(SHARD[start : start + size] for start, size in stored) == SHARD
+    assert table.names.tolist() == [b"s-%09d.tfrecord" % number for number in range(5)]
+
+
+def test_an_empty_shard_has_no_records() -> None:
+    assert len(TFRECORD.scan("s.tfrecord", b"")) == 0
+
+
+@pytest.mark.parametrize("window_bytes", [16, 10_000])
+def test_a_shard_that_ends_within_a_record_is_refused_wherever_it_ends(window_bytes: int) -> None:
+    borders = np.cumsum([0, *(len(frame(record)) for record in RECORDS)]).tolist()
+    for end in range(1, len(SHARD)):
+        if end in borders:  # nothing tells that more should follow
+            assert len(TFRECORD.scan("s", SHARD[:end])) == borders.index(end)
+            continue
+        with pytest.raises(CorruptShardError) as caught:
+            scanned_in_windows(SHARD[:end], window_bytes)
+        assert caught.value.offset == max(border for border in borders if border <= end)
+
+
+@pytest.mark.parametrize("window_bytes", [16, 10_000])
+def test_each_flipped_bit_is_found_in_its_record(window_bytes: int) -> None:
+    begin = len(frame(RECORDS[0])) + len(frame(RECORDS[1])) + len(frame(RECORDS[2]))
+    for at in range(begin, begin + len(frame(RECORDS[3]))):
+        for bit in range(0, 8, 3):
+            data = bytearray(SHARD)
+            data[at] ^= 1 << bit
+            with pytest.raises(CorruptShardError, match="checksum") as caught:
+                scanned_in_windows(bytes(data), window_bytes)
+            assert caught.value.offset == begin, at
+
+
+def test_a_length_with_its_checksum_that_leads_out_of_the_shard_is_refused() -> None:
+    head = frame(b"")[:12]
+    huge = struct.pack("<Q", 1 << 63)
+    checksum = length_checksums(np.array([1 << 40], np.int64))
+    data = struct.pack("<QI", 1 << 40, int(checksum[0])) + bytes(100)
+    with pytest.raises(CorruptShardError, match="ends within a record"):
+        TFRECORD.scan("s", data)
+    with pytest.raises(CorruptShardError, match="the length of a record"):
+        TFRECORD.scan("s", huge + head[8:] + bytes(100))
+
+
+def test_the_checksums_of_many_lengths_are_those_of_each() -> None:
+    lengths = [0, 1, 255, 256, 65_537, (1 << 40) + 12_345, (1 << 62) + 1]
+    one_by_one = []
+    for length in lengths:
+        packed = struct.pack("<Q", length)
+        one_by_one.append(struct.unpack("<I", frame(packed)[-4:])[0])
+    assert length_checksums(np.array(lengths, np.int64)).tolist() == one_by_one
+
+
+@pytest.mark.parametrize("window_bytes", [16, 64, 10_000])
+def test_a_key_is_a_feature_of_bytes_or_of_an_integer(window_bytes: int) -> None:
+    records = [
+        example_bytes({"id": ("byte", b"a/b"), "image": ("byte", bytes(200))}),
+        example_bytes({"id": ("int", -7), "other": ("float", 1.5)}),
+    ]
+    table = scanned_in_windows(b"".join(map(frame, records)), window_bytes, KEYED)
+    assert table.names.tolist() == [b"a/b.tfrecord", b"-7.tfrecord"]
+    assert table.key_bytes is not None
+    assert table.key_bytes.tolist() == [3, 2]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        example_bytes({"other": ("byte", b"a")}),
+        example_bytes({"id": ("byte", [b"a", b"b"])}),
+        example_bytes({"id": ("byte", b"")}),
+        example_bytes({"id": ("float", 1.0)}),
+        b"no example",
+    ],
+)
+def test_a_record_without_the_key_is_named(record: bytes) -> None:
+    data = frame(example_bytes({"id": ("byte", b"a")})) + frame(record)
+    with pytest.raises(ContentKeyError, match="record 1 of shard s has no key id"):
+        KEYED.scan("s", data)
+
+
+def test_a_record_too_large_to_look_for_its_key_is_refused_before_it_is_read() -> None:
+    length = KEYED_BYTES_MAX + 1
+    checksum = int(length_checksums(np.array([length], np.int64))[0])
+    scanner = KEYED.scanner("s", length + 16)
+    with pytest.raises(InputError, match="looked for in records of up to"):
+        scanner.feed(struct.pack("<QI", length, checksum), 0)
+
+
+def test_no_record_gets_another_name() -> None:
+    with pytest.raises(ConversionError, match="its key is in it"):
+        TFRECORD.renamed(SHARD[:12], b"b.tfrecord")
+
+
+def test_a_new_member_is_a_frame() -> None:
+    pieces, entry = TFRECORD.encode(b"a.tfrecord", b"payload")
+    assert (b"".join(pieces), entry) == (frame(b"payload"), b"")
