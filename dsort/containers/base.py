@@ -214,6 +214,11 @@ class Container(ABC):
         """How long the end of an output shard is whose ``members`` take ``stored_bytes`` and have
         entries of ``entries_bytes`` in all. Known before it is written: plans have exact sizes."""
 
+    def file_bytes(self, records: int, members: int, entries_bytes: int, stored_bytes: int) -> int:
+        """How long an output shard is, with head and end."""
+        end_bytes = self.end_bytes(members, entries_bytes, stored_bytes)
+        return self.head_bytes(records) + stored_bytes + end_bytes
+
     @abstractmethod
     def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
         """What follows the last member. ``entries``: in the order of the members; empty unless

@@ -44,9 +44,7 @@ def refuse_early_collisions(
     """:func:`refuse_collisions` for the first names of a template, before anything is read."""
     if source.identity("") != target.identity(""):
         return
-    template = names.templates[0]
-    count = NAMES_CHECKED_EARLY_MAX if template.count is None else template.count
-    first = (names.name(0, number) for number in range(min(count, NAMES_CHECKED_EARLY_MAX)))
+    first = names.some(0, 0, NAMES_CHECKED_EARLY_MAX)
     taken = {shard.name for shard in inputs}
     refuse_collisions(inputs, source, [name for name in first if name in taken], target)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dsort.naming.names import check_output_name, with_extension
@@ -25,31 +25,65 @@ class TemplateExhaustedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OutputNames:
-    """The templates of a job's outputs, one a group, each with its own counter."""
+    """The templates of a job's outputs, one a group, each with its own counter.
+
+    ``totals``: how many names each template makes, as ``{total}`` says it; None until the outputs
+    are planned, unless the spec says how many there will be."""
 
     templates: tuple[ShardTemplate, ...]
     extension: str
+    totals: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, texts: Sequence[str], extension: str) -> OutputNames:
+    def of(
+        cls, texts: Sequence[str], extension: str, totals: Sequence[int] | None = None
+    ) -> OutputNames:
         """From the templates' texts; ``ValueError`` where one is none, or its names cannot be those
         of outputs."""
-        names = cls(tuple(parse_template(text) for text in texts), extension)
+        known = None if totals is None else tuple(totals)
+        names = cls(tuple(parse_template(text) for text in texts), extension, known)
         for group in range(len(names.templates)):
             check_output_name(names.name(group, 0))
         return names
 
+    def counted(self, shards: Iterable[OutputShard]) -> OutputNames:
+        """The same, once it is known which shards there are."""
+        totals = [0] * len(self.templates)
+        for shard in shards:
+            totals[shard.group] = max(totals[shard.group], shard.number + 1)
+        return replace(self, totals=tuple(totals))
+
+    def counted_in(self, names: Collection[str]) -> OutputNames:
+        """The same, for a result whose shards are called ``names``."""
+        if not any(template.has_total for template in self.templates):
+            return self
+        numbers = [[self.number_of(group, each) for each in names] for group in self._groups()]
+        totals = (sum(number is not None for number in each) for each in numbers)
+        return replace(self, totals=tuple(totals))
+
+    def _groups(self) -> range:
+        return range(len(self.templates))
+
+    def awaits_total(self, group: int) -> bool:
+        """Whether the names of a group are not known yet, for they say how many there are."""
+        return self.totals is None and self.templates[group].has_total
+
     def name(self, group: int, number: int) -> str:
-        """The name of shard ``number`` of ``group``."""
-        return with_extension(self.templates[group].name(number), self.extension)
+        """The name of shard ``number`` of ``group``; as if it was the last one if nobody knows yet
+        how many there are."""
+        total = None if self.totals is None else self.totals[group]
+        return with_extension(self.templates[group].name(number, total), self.extension)
 
     def number_of(self, group: int, name: str) -> int | None:
-        """The number of the shard of ``group`` that is called ``name``, None if none is. For
-        templates with one range; of others None."""
+        """The number of the shard of ``group`` that is called ``name``, None if none is; where
+        names say how many there are, whatever ``name`` says of it. For templates with one counter;
+        of others None."""
         template = self.templates[group]
-        if len(template.ranges) > 1 or not name.startswith(template.prefix):
+        counter = template.counter
+        if counter is None or not name.startswith(template.prefix):
             return None
-        counter = template.ranges[0]
+        if template.has_total:
+            return self._number_of_many(group, name)
         digits = _DIGITS.match(name, len(template.prefix))
         after = _DIGITS.match(counter.gap)
         assert digits is not None
@@ -61,23 +95,44 @@ class OutputNames:
         in_range = number >= 0 and (counter.count is None or number < counter.count)
         return number if in_range and not rest and self.name(group, number) == name else None
 
+    def _number_of_many(self, group: int, name: str) -> int | None:
+        """The number of a shard whose name says how many there are."""
+        template = self.templates[group]
+        pattern = re.escape(template.prefix)
+        for each in template.ranges:
+            group_name = "total" if each.is_total else "n"
+            pattern += f"(?P<{group_name}>[0-9]{{1,{_DIGITS_MAX}}}){re.escape(each.gap)}"
+        numbers = re.compile(pattern)
+        for text in (name, name.removesuffix(self.extension)):
+            match = numbers.fullmatch(text)
+            if match is not None:
+                number, total = int(match["n"]), int(match["total"])
+                made = with_extension(template.name(number, total), self.extension)
+                return number if made == name else None
+        return None
+
     def made(self, names: Collection[str], first: Sequence[int]) -> set[str]:
         """Those of ``names`` that a template makes, from the number in ``first`` on, by group. Of
-        templates with several ranges, from 0 on."""
+        templates with several counters, from 0 on; so are names that say another total."""
         found = set()
         several: list[str] = []
         for group, template in enumerate(self.templates):
-            if len(template.ranges) > 1:
+            if template.counter is None:
                 several += final_templates(template.text, self.extension)
                 continue
             for name in names:
                 number = self.number_of(group, name)
-                if number is not None and number >= first[group]:
+                if number is not None and (
+                    number >= first[group] or self.name(group, number) != name
+                ):
                     found.add(name)
         return found | (names_made(several, names) if several else set())
 
     def some(self, group: int, first: int, count_max: int) -> list[str]:
-        """The names of the shards of ``group`` from number ``first`` on, ``count_max`` at most."""
+        """The names of the shards of ``group`` from number ``first`` on, ``count_max`` at most.
+        None where they are not known yet."""
+        if self.awaits_total(group):
+            return []
         total = self.templates[group].count
         end = first + count_max if total is None else min(first + count_max, total)
         return [self.name(group, number) for number in range(first, end)]
@@ -112,15 +167,18 @@ class OutputNames:
         bytes_total: int,
         records_total: int,
         counts_file: bool = False,
+        at_most: bool = False,
     ) -> CutRule:
         """When shards close. With none of the three: an even share of a bounded template each.
         ``bytes_total``: of what is counted, payload or (``counts_file``) all that is stored."""
-        if records is not None:
-            return CutRule(records=records)
         if count is not None:
             return CutRule(count=count, records_total=records_total)
         if size_bytes:
-            return CutRule(size_bytes=size_bytes, counts_file=counts_file)
+            return CutRule(
+                size_bytes=size_bytes, records=records, counts_file=counts_file, at_most=at_most
+            )
+        if records is not None:
+            return CutRule(records=records)
         names = self.templates[0].count
         assert names is not None, "an unbounded template has a size (the spec was checked)"
         share = max(-(-bytes_total // names), 1)

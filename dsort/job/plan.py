@@ -26,7 +26,7 @@ from dsort.job.extract import (
 from dsort.job.job import Job
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.reactions import store_reactions
-from dsort.naming.names import readable
+from dsort.naming.names import first_few, readable
 from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, merge_pieces
 from dsort.order.duplicates import new_keys
 from dsort.order.mixing_counts import MixingTally, judge_mixing
@@ -447,6 +447,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         bytes_total=sum(facts.stored_bytes for facts in ordered) if counts_file else payload_total,
         records_total=kept,
         counts_file=counts_file,
+        at_most=job.spec.output_shard_size_is == "at_most",
     )
     pieces, mixing = retry_after_lost_scratch(ordering, lambda: _cut(job, ordering, rule))
     outputs = with_ends(job, merge_pieces(pieces, count=rule.count))
@@ -461,6 +462,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         stored_bytes=sum(shard.stored_bytes for shard in outputs),
     )
     _warn_of_overhead(job, plan)
+    _warn_of_large_records(job, plan, rule)
     job.mixing = judge_mixing(
         mixing.table(len(outputs)),
         input_shards=len(job.inputs),
@@ -495,6 +497,21 @@ def _warn_of_overhead(job: Job, plan: Plan) -> None:
         )
 
 
+def _warn_of_large_records(job: Job, plan: Plan, rule: CutRule) -> None:
+    """No shard can be as small as asked for that has a record which is larger."""
+    if not rule.at_most or rule.size_bytes is None:
+        return
+    sizes = [s.file_bytes if rule.counts_file else s.payload_bytes for s in plan.shards]
+    names = [name for name, size in zip(plan.names, sizes, strict=True) if size > rule.size_bytes]
+    if names:
+        records = f"{len(names):,} records are" if len(names) > 1 else "1 record is"
+        job.warn(
+            "output_shard_size",
+            f"{records} larger than output_shard_size, {format_bytes(rule.size_bytes)}, and have "
+            f"an output shard of their own: {first_few(names)}",
+        )
+
+
 def _cut(job: Job, ordering: Ordering, rule: CutRule) -> tuple[list[Piece], MixingTally]:
     """The pieces of all partitions, each cut where the one before it ended, and how they mix the
     input shards."""
@@ -515,6 +532,7 @@ def _cut(job: Job, ordering: Ordering, rule: CutRule) -> tuple[list[Piece], Mixi
 
 def _names(job: Job, outputs: list[OutputShard]) -> list[str]:
     field = "ekm" if job.keymap else "output_format"
+    job.names = job.names.counted(outputs)
     try:
         return job.names.names(outputs)
     except TemplateExhaustedError as error:

@@ -195,6 +195,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     if known is None:
         return None
     data = job.retained(PLANNED_FILE)
+    job.names = job.names.counted_in([row.name for row in known.shards])
     places = _places(job, [row.name for row in known.shards])
     if data is None or places is None or job.spec.verify == "content":
         return None

@@ -58,7 +58,9 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
 def output_names(spec: JobSpec, keymap: KeyMap | None) -> OutputNames:
     """The names of the job's output shards."""
     if keymap is None:
-        return OutputNames.of([spec.output_format or ""], spec.output_extension)
+        count = spec.output_shard_count
+        totals = None if count is None else [count]
+        return OutputNames.of([spec.output_format or ""], spec.output_extension, totals)
     try:
         return OutputNames.of(keymap.templates, spec.names_extension)
     except ValueError as error:

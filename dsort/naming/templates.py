@@ -27,6 +27,7 @@ from dsort.naming.names import shortened
 
 __all__ = [
     "COUNT_MAX",
+    "SPLIT_FIELD",
     "TEXT_CHARACTERS_MAX",
     "NumberRange",
     "ShardTemplate",
@@ -35,7 +36,7 @@ __all__ = [
     "parse_template",
 ]
 
-Style = Literal["bash", "at", "fmt"]
+Style = Literal["bash", "at", "fmt", "field"]
 
 COUNT_MAX: Final = 2**63 - 1
 """Numbers in a template, and how many names it may stand for, fit in 64 bits with a sign."""
@@ -43,27 +44,36 @@ COUNT_MAX: Final = 2**63 - 1
 TEXT_CHARACTERS_MAX: Final = 8192
 """No file system and no store has names half as long."""
 
+SPLIT_FIELD: Final = "{split}"
+"""What the spec's ``split`` stands for in ``output_format``: a text, and no number."""
+
 _WIDTH_MAX = 255  # digits; no file name is longer
 _EXAMPLES: dict[Style, str] = {
     "bash": "prefix-{0001..0010..1}-suffix",
     "at": "prefix-@00100-gap-@100-suffix",
     "fmt": "prefix-%06d-suffix",
+    "field": "prefix-{n:05d}-of-{total:05d}",
 }
 _INTEGER = re.compile(r"-?[0-9]+")
 _AT = re.compile(r"@([0-9]*)")
 _FMT = re.compile(r"%(?:0([0-9]+))?d")
+_FIELD = re.compile(r"\{([A-Za-z_]\w*(?::[^{}]*)?)\}", re.ASCII)
+_FIELD_WIDTH = re.compile(r"(?::(?:0([0-9]+))?d)?")
 
 
 @dataclass(frozen=True, slots=True)
 class NumberRange:
     """One counter of a template: ``count`` numbers ``start``, ``start + step``, ..., each padded
-    with zeros to ``width`` digits, and the literal text ``gap`` up to the next counter."""
+    with zeros to ``width`` digits, and the literal text ``gap`` up to the next counter.
+
+    ``is_total``: it does not count, but says how many names there are."""
 
     start: int
     step: int
     count: int | None  # None: without end
     width: int
     gap: str
+    is_total: bool = False
 
     def number(self, index: int) -> str:
         """The ``index``-th number, padded."""
@@ -84,12 +94,25 @@ class ShardTemplate:
 
     @property
     def count(self) -> int | None:
-        """How many names there are; None for ``fmt`` templates, which have no end."""
+        """How many names there are; None for ``fmt`` and ``field`` templates, which have no end."""
         counts = [each.count for each in self.ranges]
         return prod(n for n in counts if n is not None) if None not in counts else None
 
-    def name(self, index: int) -> str:
-        """The ``index``-th name, from 0 on, without making the others. ``IndexError`` outside."""
+    @property
+    def counter(self) -> NumberRange | None:
+        """The only range that counts; None if there are several."""
+        counters = [each for each in self.ranges if not each.is_total]
+        return counters[0] if len(counters) == 1 else None
+
+    @property
+    def has_total(self) -> bool:
+        """Whether names say how many there are."""
+        return any(each.is_total for each in self.ranges)
+
+    def name(self, index: int, total_names: int | None = None) -> str:
+        """The ``index``-th name, from 0 on, without making the others. ``IndexError`` outside.
+
+        ``total_names``: for templates that say it; None: as if this was the last one."""
         total = self.count
         if index < 0 or (total is not None and index >= total):
             raise IndexError(
@@ -98,7 +121,9 @@ class ShardTemplate:
         pieces = []
         for each in reversed(self.ranges):
             digit = index
-            if each.count is not None:
+            if each.is_total:
+                digit = max(index + 1, 1) if total_names is None else total_names
+            elif each.count is not None:
                 index, digit = divmod(index, each.count)
             pieces.append(each.number(digit) + each.gap)
         pieces.append(self.prefix)
@@ -106,6 +131,8 @@ class ShardTemplate:
 
     def __iter__(self) -> Iterator[str]:
         total = self.count
+        if self.has_total:
+            raise ValueError(f"how many names {shortened(self.text)!r} has is not known yet")
         if len(self.ranges) > 1 and total is not None:
             return map(self.name, range(total))
         # Nearly all templates have one counter; this is four times as fast for them.
@@ -127,6 +154,8 @@ def parse_template(text: str) -> ShardTemplate:
         raise ValueError(
             f"template {shortened(text)!r} is longer than {TEXT_CHARACTERS_MAX} characters"
         )
+    if _FIELD.search(text):
+        return _parse_fields(text)
     if "{" in text or "}" in text:
         return _parse_bash(text)
     if "@" in text:
@@ -197,6 +226,35 @@ def _parse_fmt(text: str) -> ShardTemplate:
     width = _width("fmt", _integer("fmt", match[1] or "0", text), text)
     counter = NumberRange(0, 1, None, width, text[match.end() :])
     return ShardTemplate(text, "fmt", text[: match.start()], (counter,))
+
+
+def _parse_fields(text: str) -> ShardTemplate:
+    ranges: list[NumberRange] = []
+    fields = [*_FIELD.finditer(text)]
+    literals = [text[: fields[0].start()]]
+    for match, after in zip(fields, [*fields[1:], None], strict=True):
+        name, colon, spec = match[1].partition(":")
+        literals.append(text[match.end() : after.start() if after else len(text)])
+        if match[0] == SPLIT_FIELD:
+            _refuse("field", text, f"{SPLIT_FIELD} is known only in output_format")
+        if name not in ("n", "total"):
+            known = f"{{n}}, {{n:05d}}, {{total:05d}} and {SPLIT_FIELD}"
+            _refuse("field", text, f"unknown field {{{shortened(name)}}}, known are {known}")
+        is_total = name == "total"
+        if any(each.is_total == is_total for each in ranges):
+            _refuse("field", text, f"{{{name}}} is there more than once")
+        width = _FIELD_WIDTH.fullmatch(colon + spec)
+        if width is None:
+            _refuse("field", text, f"{{{shortened(match[1])}}} is no number, as {{{name}:05d}} is")
+        digits = _width("field", _integer("field", width[1] or "0", text), text)
+        ranges.append(NumberRange(0, 1, None, digits, literals[-1], is_total))
+    if any("{" in literal or "}" in literal for literal in literals):
+        _refuse("field", text, "there is a brace that belongs to no field")
+    if all(each.is_total for each in ranges):
+        _refuse("field", text, "{n} is missing: all shards would have one name")
+    if any(literal.endswith(".tar.lz") for literal in literals[:-1]):
+        _refuse("field", text, "a number would make .tar.lz4 of it, or not")
+    return ShardTemplate(text, "field", literals[0], tuple(ranges))
 
 
 def _integer(style: Style, digits: str, text: str) -> int:

@@ -6,7 +6,7 @@ result never depends on how many partitions there were. Everything here is a pur
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -14,17 +14,31 @@ import numpy as np
 
 from dsort.data.columns import Int32s, Int64s
 
-__all__ = ["CutRule", "OpenShard", "OutputShard", "Piece", "cut_partition", "merge_pieces"]
+__all__ = [
+    "CutRule",
+    "FileBytes",
+    "OpenShard",
+    "OutputShard",
+    "Piece",
+    "cut_partition",
+    "merge_pieces",
+]
+
+FileBytes = Callable[[int, int, int, int], int]
+"""The size of an output shard: of its records, members, the bytes of their entries, and theirs as
+they are stored. Never less for more of any."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutRule:
-    """When an output shard closes; exactly one of the three is set.
+    """When an output shard closes; of ``size_bytes`` and ``records``, whichever comes first.
 
     ``size_bytes``: once its payload (``counts_file``: headers and padding, too) is at least that;
-    with ``shards_max`` the last of so many stays open for what has no payload. ``records``: with
-    that many records, the last one of a group with fewer. ``count``: that many shards in all whose
-    record counts differ by at most one (needs ``records_total``; no groups).
+    with ``shards_max`` the last of so many stays open for what has no payload. ``at_most``: before
+    that would be exceeded (``counts_file``: by the whole file); a record that is larger has a shard
+    of its own. ``records``: with that many records, the last one of a group with fewer. ``count``:
+    that many shards in all whose record counts differ by at most one (needs ``records_total``; no
+    groups, and nothing else set).
     """
 
     size_bytes: int | None = None
@@ -33,6 +47,7 @@ class CutRule:
     records_total: int = 0
     shards_max: int | None = None
     counts_file: bool = False
+    at_most: bool = False
 
     def records_in(self, number: int) -> int | None:
         """How many records shard ``number`` of a group holds, if the rule says so."""
@@ -51,6 +66,8 @@ class OpenShard:
     records: int = 0
     payload_bytes: int = 0
     stored_bytes: int = 0
+    members: int = 0
+    entries_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +124,29 @@ def cut_partition(
     members: Int32s,
     state: OpenShard,
     entries: Int64s | None = None,
+    file_bytes: FileBytes | None = None,
 ) -> tuple[list[Piece], OpenShard]:
     """Cut one partition's rows, which are in output order; columns have shape ``(n,)``.
     ``entries``: how much each takes in the end of its shard, where that lists members.
+    ``file_bytes``: for rules that are about the whole file.
 
     Returns the pieces and where the cut stands after them.
     """
     payload = _running(payload_bytes)
     stored = _running(stored_bytes)
-    counted = stored if rule.counts_file else payload
     member_count = _running(members)
     entered = None if entries is None else _running(entries)
+    running = _Running(payload, stored, member_count, entered, file_bytes)
     pieces: list[Piece] = []
     for group, start, stop in _group_runs(groups, len(payload_bytes), state.group):
         if group != state.group:
             state = OpenShard(group=group)
         row = start
         while row < stop:
-            until, closes = _close_at(rule, state, counted, row, stop)
+            until, closes = _close_at(rule, state, running, row, stop)
+            if until == row:  # the next record is too large for what is in the shard already
+                state = OpenShard(group=group, number=state.number + 1)
+                continue
             piece = Piece(
                 group=group,
                 number=state.number,
@@ -161,23 +183,70 @@ def _group_runs(groups: Int32s | None, count: int, current: int) -> Iterator[tup
             yield int(groups[start]), start, stop
 
 
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """Sums over the first ``i`` rows of a partition, shape ``(n + 1,)``."""
+
+    payload: Int64s
+    stored: Int64s
+    members: Int64s
+    entries: Int64s | None
+    file_bytes: FileBytes | None
+
+    def whole(self, state: OpenShard, row: int, until: int) -> int:
+        """The size of the file of the open shard, once it has taken rows ``row:until``."""
+        assert self.file_bytes is not None, "the rule is about the whole file"
+        entries = 0 if self.entries is None else int(self.entries[until] - self.entries[row])
+        return self.file_bytes(
+            state.records + until - row,
+            state.members + int(self.members[until] - self.members[row]),
+            state.entries_bytes + entries,
+            state.stored_bytes + int(self.stored[until] - self.stored[row]),
+        )
+
+
 def _close_at(
-    rule: CutRule, state: OpenShard, counted: Int64s, row: int, stop: int
+    rule: CutRule, state: OpenShard, running: _Running, row: int, stop: int
 ) -> tuple[int, bool]:
-    """The row after the last one that the open shard takes, and whether it closes there."""
+    """The row after the last one that the open shard takes, and whether it closes there. ``row``
+    itself if it takes none."""
+    until, closes = stop, False
     if rule.size_bytes is not None:
-        if rule.shards_max is not None and state.number == rule.shards_max - 1:
-            return stop, False
-        so_far = state.stored_bytes if rule.counts_file else state.payload_bytes
-        wanted = counted[row] + max(rule.size_bytes, 1) - so_far
-        closing = int(np.searchsorted(counted[row + 1 : stop + 1], wanted, side="left"))
-        until = row + 1 + closing
-        return (until, True) if until <= stop else (stop, False)
+        until, closes = _full_at(rule, state, running, row, stop)
     records = rule.records_in(state.number)
-    assert records is not None
-    assert records > state.records, (rule, state)
-    until = row + records - state.records
-    return (until, True) if until <= stop else (stop, False)
+    if records is not None:
+        assert records > state.records, (rule, state)
+        until_counted = row + records - state.records
+        if until_counted <= until:
+            return until_counted, True
+    return until, closes
+
+
+def _full_at(
+    rule: CutRule, state: OpenShard, running: _Running, row: int, stop: int
+) -> tuple[int, bool]:
+    """The same, by size alone."""
+    assert rule.size_bytes is not None
+    if rule.shards_max is not None and state.number == rule.shards_max - 1:
+        return stop, False
+    counted = running.stored if rule.counts_file else running.payload
+    so_far = state.stored_bytes if rule.counts_file else state.payload_bytes
+    wanted = counted[row] + max(rule.size_bytes, 1) - so_far
+    if not rule.at_most:
+        until = row + 1 + int(np.searchsorted(counted[row + 1 : stop + 1], wanted, side="left"))
+        return (until, True) if until <= stop else (stop, False)
+    until = row + int(np.searchsorted(counted[row + 1 : stop + 1], wanted, side="right"))
+    if rule.counts_file:
+        # Heads and ends come on top: no more rows than now, found by halving what is left.
+        low, high = row, until
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = running.whole(state, row, middle) <= rule.size_bytes
+            low, high = (middle, high) if fits else (low, middle - 1)
+        until = low
+    if until == row and not state.records:
+        return row + 1, True
+    return until, until < stop
 
 
 def _advance(state: OpenShard, piece: Piece, closes: bool) -> OpenShard:
@@ -188,6 +257,8 @@ def _advance(state: OpenShard, piece: Piece, closes: bool) -> OpenShard:
         records=state.records + piece.records,
         payload_bytes=state.payload_bytes + piece.payload_bytes,
         stored_bytes=state.stored_bytes + piece.stored_bytes,
+        members=state.members + piece.members,
+        entries_bytes=state.entries_bytes + piece.entries_bytes,
     )
 
 

@@ -24,7 +24,7 @@ from dsort.naming.names import (
     normalize_extension,
 )
 from dsort.naming.patterns import glob_regex
-from dsort.naming.templates import parse_template
+from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket
 from dsort.spec.hints import FieldError, describe
@@ -44,13 +44,16 @@ __all__ = [
     "MemoryAmount",
     "NamePrefix",
     "ObjectNames",
+    "OutputFormat",
     "OutputTemplate",
     "SizeBytes",
+    "SplitName",
     "WebhookUrl",
 ]
 
 _INT_MAX: Final = 2**63 - 1
 _COMMAND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_SPLIT: Final = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _NULL: Final = {"type": "null"}  # null says "not given"
 
 
@@ -94,6 +97,19 @@ def _input_text(text: str) -> str:
 
 def _output_template(text: str) -> str:
     check_output_name(parse_template(text).name(0))
+    return text
+
+
+def _output_format(text: str) -> str:
+    _output_template(text.replace(SPLIT_FIELD, "split"))
+    return text
+
+
+def _split_name(text: str) -> str:
+    if text and not _SPLIT.fullmatch(text):
+        raise FieldError(
+            f"{describe(text)} is no name of a split", "letters, digits, '_' and '.': train, val_1"
+        )
     return text
 
 
@@ -170,7 +186,9 @@ SizeBytes = Annotated[
 MemoryAmount = Annotated[str, BeforeValidator(_quantity)]
 ArchiveExtension = Annotated[str, AfterValidator(_archive_extension)]
 InputText = Annotated[str, AfterValidator(_input_text)]
+OutputFormat = Annotated[str, AfterValidator(_output_format)]
 OutputTemplate = Annotated[str, AfterValidator(_output_template)]
+SplitName = Annotated[str, AfterValidator(_split_name)]
 ObjectNames = Annotated[
     tuple[Annotated[str, AfterValidator(_object_name)], ...],
     Strict(False),

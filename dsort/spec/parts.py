@@ -21,8 +21,10 @@ from dsort.spec.fields import (
     MemoryAmount,
     NamePrefix,
     ObjectNames,
+    OutputFormat,
     OutputTemplate,
     SizeBytes,
+    SplitName,
     WebhookUrl,
 )
 from dsort.spec.hints import FieldError
@@ -199,12 +201,19 @@ class SpecFields(Part):
         "JSON pointer (/meta/id), a feature, a column. Default: records are numbered.",
         examples=["/id"],
     )
-    output_format: OutputTemplate | None = Field(
+    output_format: OutputFormat | None = Field(
         default=None,
-        description="The range of names of the outputs: 'shard-{0000..9999}', 'shard-@9999' or "
-        "'shard-%06d'. Required unless there is an external key map. The output extension is "
-        "appended to names that have no archive extension.",
-        examples=["shuffled-%06d"],
+        description="The range of names of the outputs: 'shard-{0000..9999}', 'shard-@9999', "
+        "'shard-%06d', or with fields: {n} or {n:05d} counts from 0, {total:05d} is how many "
+        "there are, {split} is split. Required unless there is an external key map. The output "
+        "extension is appended to names that have no archive extension.",
+        examples=["shuffled-%06d", "data/{split}-{n:05d}-of-{total:05d}"],
+    )
+    split: SplitName = Field(
+        default="",
+        description="The name of the split that the outputs are: {split} of output_format, and "
+        "what sidecars call it. Default of sidecars: train.",
+        examples=["train"],
     )
     output_extension: ArchiveExtension = Field(
         default_factory=str,
@@ -215,14 +224,21 @@ class SpecFields(Part):
     output_shard_size: SizeBytes = Field(
         default=None,
         description="An output shard closes once its payload has this many bytes: 100MB = "
-        "100 x 1024 x 1024. At most one of output_shard_size, _records and _count; with none of "
-        "them and a bounded template, the size is total / number of names.",
+        "100 x 1024 x 1024. With output_shard_records, too, whichever comes first; neither goes "
+        "with output_shard_count. With none of the three and a bounded template, the size is "
+        "total / number of names.",
         examples=["100MB"],
+    )
+    output_shard_size_is: Literal["at_least", "at_most"] = Field(
+        default="at_least",
+        description="at_most: a shard closes before its size would exceed output_shard_size; a "
+        "record that is larger has a shard of its own, and a warning says so.",
     )
     output_shard_size_counts: Literal["payload", "file"] = Field(
         default="payload",
         description="What output_shard_size counts. file: headers and padding of the members as "
-        "well, which are most of a shard of small members.",
+        "well, which are most of a shard of small members; with output_shard_size_is: at_most the "
+        "whole file.",
     )
     output_shard_records: Count | None = Field(
         default=None,

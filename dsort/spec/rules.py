@@ -13,7 +13,7 @@ from dsort.errors import SpecProblem
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension
 from dsort.naming.repeats import find_repeats
-from dsort.naming.templates import parse_template
+from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.order.algorithms import ALGORITHMS
 from dsort.order.base import Check, Option
 from dsort.spec.algorithms import joined, known_options, owners_of
@@ -206,11 +206,27 @@ def _outputs_have_names(spec: SpecFields) -> Iterator[SpecProblem]:
         )
 
 
+@_rule("output_format", "split")
+def _split_is_named(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not spec.split and SPLIT_FIELD in (spec.output_format or ""):
+        yield SpecProblem(
+            "split", f"is required: output_format has {SPLIT_FIELD}", 'e.g. "split": "train"'
+        )
+
+
 @_rule(*_SIZES)
 def _one_size(spec: SpecFields) -> Iterator[SpecProblem]:
     given = _sizes_given(spec)
-    if len(given) > 1:
+    if len(given) > 1 and "output_shard_count" in given:
         yield SpecProblem(given[1], f"only one of {joined(given)} can say where shards end")
+
+
+@_rule("output_shard_size", "output_shard_size_is", "output_shard_records", "output_shard_count")
+def _at_most_some_size(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.output_shard_size_is == "at_most" and not _sizes_given(spec):
+        yield SpecProblem(
+            "output_shard_size_is", "needs output_shard_size", 'as in "output_shard_size": "100MB"'
+        )
 
 
 @_rule("output_format", "ekm", "ekm_file", *_SIZES)
@@ -227,7 +243,7 @@ def _shards_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
             hint = 'with an external key map, set it (e.g. "100MB") or output_shard_records'
             yield SpecProblem("output_shard_size", _SIZE_NEEDED, hint)
     elif spec.output_format is not None and not given:
-        total = parse_template(spec.output_format).count
+        total = _names_count(spec.output_format)
         if total is None or total > _COUNT_UNSIZED_MAX:
             hint = (
                 'set it (e.g. "100MB"), output_shard_records or output_shard_count, or give '
@@ -236,8 +252,14 @@ def _shards_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem("output_shard_size", _SIZE_NEEDED, hint)
 
 
+def _names_count(output_format: str) -> int | None:
+    return parse_template(output_format.replace(SPLIT_FIELD, "split")).count
+
+
 def _ends_by_size(spec: SpecFields) -> bool:
-    return spec.output_shard_records is None and spec.output_shard_count is None
+    if spec.output_shard_count is not None:
+        return False
+    return spec.output_shard_size is not None or spec.output_shard_records is None
 
 
 def _sizes_given(spec: SpecFields) -> list[str]:
@@ -248,7 +270,7 @@ def _sizes_given(spec: SpecFields) -> list[str]:
 def _enough_names(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.output_format is None or spec.output_shard_count is None or spec.has_key_map:
         return
-    names = parse_template(spec.output_format).count
+    names = _names_count(spec.output_format)
     if names is not None and names < spec.output_shard_count:
         yield SpecProblem(
             "output_format",
@@ -367,6 +389,8 @@ def derived(spec: SpecFields) -> dict[str, object]:
         templates = [spec.output_format] if not spec.has_key_map else [*(spec.ekm or ())]
         suffixes = (archive_extension(template or "") for template in templates)
         values["output_extension"] = next(filter(None, suffixes), input_extension)
+    if spec.split and spec.output_format is not None:
+        values["output_format"] = spec.output_format.replace(SPLIT_FIELD, spec.split)
     if "max_mem_usage" not in given:
         values["max_mem_usage"] = spec.config.default_max_mem_usage
     own = {
@@ -409,9 +433,13 @@ def without_effect(spec: SpecFields) -> tuple[dict[str, object], list[str]]:
     if spec.ekm_file_sep != "\t" and spec.ekm_file is None:
         reasons["ekm_file_sep"] = "there is no ekm_file"
         values["ekm_file_sep"] = "\t"
-    if spec.output_shard_size_counts != "payload" and not _ends_by_size(spec):
-        reasons["output_shard_size_counts"] = "shards do not end by their size"
-        values["output_shard_size_counts"] = "payload"
+    for name, default in (
+        ("output_shard_size_counts", "payload"),
+        ("output_shard_size_is", "at_least"),
+    ):
+        if getattr(spec, name) != default and not _ends_by_size(spec):
+            reasons[name] = "shards do not end by their size"
+            values[name] = default
     algorithm, kind = spec.algorithm, spec.algorithm.kind
     unused: dict[str, object] = {}
     for name, option in known_options().items():

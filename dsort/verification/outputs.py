@@ -37,6 +37,7 @@ from dsort.verification.read import (
 from dsort.workers.source import ShardBytes
 
 __all__ = [
+    "FirstRecord",
     "OutputReader",
     "OutputTable",
     "Place",
@@ -58,6 +59,17 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstRecord:
+    """The first record of a shard: the one that the shard before it had no room for."""
+
+    records: int = 0
+    members: int = 0
+    payload_bytes: int = 0
+    stored_bytes: int = 0
+    entries_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ShardFacts:
     """What an output shard holds. ``last_payload_bytes``: of its last record. ``stored_bytes``:
     with headers and padding, but without the end marker."""
@@ -71,12 +83,25 @@ class ShardFacts:
     last_payload_bytes: int
     stored_bytes: int = 0
     last_stored_bytes: int = 0
+    entries_bytes: int = 0
+    first: FirstRecord = FirstRecord()
 
     def sized_bytes(self, counts: str) -> tuple[int, int]:
         """(bytes, those of the last record) of what ``output_shard_size_counts``."""
         if counts == "file":
             return self.stored_bytes, self.last_stored_bytes
         return self.payload_bytes, self.last_payload_bytes
+
+    def grown_bytes(self, spec: JobSpec, record: FirstRecord) -> int:
+        """How large it would be with one more record, by what ``spec`` counts."""
+        if spec.output_shard_size_counts != "file":
+            return self.payload_bytes + record.payload_bytes
+        return spec.output_container.file_bytes(
+            self.records + record.records,
+            self.members + record.members,
+            self.entries_bytes + record.entries_bytes,
+            self.stored_bytes + record.stored_bytes,
+        )
 
 
 def place_outputs(
@@ -158,17 +183,23 @@ def check_cuts(
         return
     counts = spec.output_shard_size_counts
     size_bytes, shards_max = spec.output_shard_size or 0, None
-    if not size_bytes:  # an even share for each name of the template
+    if (
+        not size_bytes and spec.output_shard_records is None
+    ):  # an even share for each name of the template
         shards_max = names.templates[0].count or 1
         size_bytes = max(-(-sum(shard.sized_bytes(counts)[0] for shard in facts) // shards_max), 1)
+    by_count = spec.output_shard_records is not None and not spec.output_shard_size
     for _, group in groupby(facts, key=lambda shard: shard.place.group):
         shards = list(group)
-        for shard in shards:
-            last = shard is shards[-1]
+        for shard, following in zip(shards, [*shards[1:], None], strict=True):
+            last = following is None
             if not shard.readable:
                 continue
-            if spec.output_shard_records is not None:
-                text = _wrong_records(shard, spec.output_shard_records, last=last)
+            records_max = spec.output_shard_records
+            if records_max is not None and (by_count or shard.records >= records_max):
+                text = _wrong_records(shard, records_max, last=last)
+            elif spec.output_shard_size_is == "at_most":
+                text = _too_large(shard, following, spec)
             else:
                 # Where all payload is shared out, records without any may be left for the last.
                 stays_open = shards_max is not None and shard.place.number == shards_max - 1
@@ -193,6 +224,20 @@ def _wrong_size(
         return f"goes on after {wanted:,} bytes of {counts}, where a shard closes"
     if not last and sized_bytes < wanted:
         return f"closes with {sized_bytes:,} bytes of {counts}, before {wanted:,}"
+    return ""
+
+
+def _too_large(shard: ShardFacts, following: ShardFacts | None, spec: JobSpec) -> str:
+    size_max, counts = spec.output_shard_size or 0, spec.output_shard_size_counts
+    if shard.records == 0:
+        return "has no record"
+    has_bytes = shard.grown_bytes(spec, FirstRecord())
+    if has_bytes > size_max and shard.records > 1:
+        return f"has {has_bytes:,} bytes of {counts}, more than {size_max:,}"
+    if following is None or not following.readable:
+        return ""
+    if shard.grown_bytes(spec, following.first) <= size_max:
+        return f"closes with {has_bytes:,} bytes of {counts}, though the next record fits, too"
     return ""
 
 
@@ -414,7 +459,11 @@ def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) 
     """``stored``: the members as they were scanned. A container that tells its records apart has
     one for each, and they may hold several."""
     payload, stored_bytes = records.members.payload_bytes, stored.range_length
+    entries = stored.entries
     last = records.rows_of(len(records) - 1) if len(records) else []
+    first = records.rows_of(0) if len(records) else []
+    is_numbered = stored.record_of is not None
+    first_rows, last_rows = (slice(1), slice(-1, None)) if is_numbered else (first, last)
     return ShardFacts(
         name=name,
         place=place,
@@ -424,7 +473,13 @@ def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) 
         payload_bytes=int(payload.sum()),
         last_payload_bytes=int(payload[last].sum()),
         stored_bytes=int(stored_bytes.sum()),
-        last_stored_bytes=int(
-            stored_bytes[last if stored.record_of is None else slice(-1, None)].sum()
+        last_stored_bytes=int(stored_bytes[last_rows].sum()),
+        entries_bytes=0 if entries is None else len(entries.blob),
+        first=FirstRecord(
+            records=1 if len(records) else 0,
+            members=len(first),
+            payload_bytes=int(payload[first].sum()),
+            stored_bytes=int(stored_bytes[first_rows].sum()),
+            entries_bytes=0 if entries is None else int(entries.lengths[first_rows].sum()),
         ),
     )

@@ -124,7 +124,9 @@ class _Verification:
             min(max(sizes), BUFFER_BYTES_MAX), stop, manifest.spec.container_options
         )
         self._keymap = load_keymap(manifest.spec, Tally())
-        self._names = output_names(manifest.spec, self._keymap)
+        self._names = output_names(manifest.spec, self._keymap).counted_in(
+            [shard.name for shard in manifest.outputs]
+        )
         self._algorithm = manifest.spec.algorithm.build()
 
     def run(self) -> VerifyReport:

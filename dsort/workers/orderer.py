@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from dsort.containers.base import Container
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.entries import entries_bytes
 from dsort.data.index import Segments, SortKeys
@@ -41,8 +42,11 @@ __all__ = ["Orderer"]
 class Orderer:
     """Plans for one job, in one worker."""
 
-    def __init__(self, nodes: ScratchNodes, algorithm: Algorithm, *, spill: bool) -> None:
+    def __init__(
+        self, nodes: ScratchNodes, algorithm: Algorithm, container: Container, *, spill: bool
+    ) -> None:
         self._scratch_nodes = nodes
+        self._container = container  # of the outputs
         self._store = nodes.store
         self._decreasing = algorithm.decreasing
         self._spill = spill
@@ -171,6 +175,7 @@ class Orderer:
             members=rows.members,
             entries=None if rows.entries is None else entries_bytes(rows.entries, rows.members),
             state=task.state,
+            file_bytes=self._container.file_bytes,
         )
         mixing = count_part(task.mixing, task.state, pieces, rows.shard)
         return CutDone(task.partition, pieces, state, mixing)

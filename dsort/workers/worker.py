@@ -36,7 +36,9 @@ class Worker:
         )
         buffer = PayloadBuffer(setup.buffer_bytes)
         self._extractor = Extractor(setup, number, inputs, buffer, nodes)
-        self._orderer = Orderer(nodes, setup.algorithm, spill=setup.movement == "spill")
+        self._orderer = Orderer(
+            nodes, setup.algorithm, setup.output_container, spill=setup.movement == "spill"
+        )
         self._creator = Creator(setup, number, inputs, outputs, buffer, nodes)
         self._sealer = Sealer(nodes, outputs, buffer)
 

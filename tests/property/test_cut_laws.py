@@ -40,6 +40,13 @@ RULES = st.one_of(
         CutRule, size_bytes=st.sampled_from([1, 5, 100]), shards_max=st.sampled_from([1, 2, 5])
     ),
     st.builds(CutRule, records=st.integers(1, 8)),
+    st.builds(
+        CutRule,
+        size_bytes=st.sampled_from([1, 5, 100, 1700, 3600, 2**33 + 1, 2**40]),
+        records=st.none() | st.integers(1, 8),
+        at_most=st.booleans(),
+        counts_file=st.booleans(),
+    ),
     st.builds(CutRule, count=st.integers(1, 9)),
 )
 
@@ -61,9 +68,41 @@ def cut(
             stored_bytes=np.array([row.stored for row in own], np.int64),
             members=np.array([row.members for row in own], np.int32),
             state=state,
+            entries=np.array([ENTRY_BYTES * row.members for row in own], np.int64),
+            file_bytes=file_bytes,
         )
         pieces += found
     return pieces, merge_pieces(pieces, count=rule.count)
+
+
+HEAD_BYTES, RECORD_BYTES, ENTRY_BYTES, END_BYTES = 8, 4, 46, 22
+
+
+def file_bytes(records: int, members: int, entries: int, stored: int) -> int:
+    """The size of a shard of a container that has both heads and ends."""
+    return HEAD_BYTES + RECORD_BYTES * records + stored + entries + END_BYTES
+
+
+def size_of(rule: CutRule, shard: list[Row]) -> int:
+    """What the rule counts of a shard."""
+    if not rule.counts_file:
+        return sum(row.payload for row in shard)
+    stored = sum(row.stored for row in shard)
+    members = sum(row.members for row in shard)
+    return (
+        file_bytes(len(shard), members, ENTRY_BYTES * members, stored) if rule.at_most else stored
+    )
+
+
+def closes(rule: CutRule, shard: list[Row], following: Row) -> bool:
+    """Whether a shard is closed by the time that one more record comes."""
+    if rule.records is not None and len(shard) == rule.records:
+        return True
+    if rule.size_bytes is None:
+        return False
+    if rule.at_most:
+        return size_of(rule, [*shard, following]) > rule.size_bytes
+    return size_of(rule, shard) >= rule.size_bytes
 
 
 def slow_cut(rule: CutRule, rows: list[Row]) -> list[list[Row]]:
@@ -73,17 +112,11 @@ def slow_cut(rule: CutRule, rows: list[Row]) -> list[list[Row]]:
         sizes = [even + (number < more) for number in range(rule.count)]
         return [rows[sum(sizes[:n]) :][: sizes[n]] for n in range(rule.count)]
     shards: list[list[Row]] = []
-    closed = True
     for row in rows:
-        if closed and len(shards) != rule.shards_max:
+        may_close = len(shards) != rule.shards_max
+        if not shards or (may_close and closes(rule, shards[-1], row)):
             shards.append([])
         shards[-1].append(row)
-        payload = sum(each.payload for each in shards[-1])
-        closed = (
-            payload >= rule.size_bytes
-            if rule.size_bytes is not None
-            else len(shards[-1]) == rule.records
-        )
     return shards
 
 

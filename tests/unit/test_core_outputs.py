@@ -10,7 +10,19 @@ from dsort.order.cut import CutRule, OutputShard
 
 @pytest.mark.parametrize(
     "template",
-    ["s-%d", "s-%03d", "s-@09", "s-{02..20..3}", "d/s-%d0", "s-%d-12.tar", "%d", "s-{7..7}.tgz"],
+    [
+        *(
+            "s-%d",
+            "s-%03d",
+            "s-@09",
+            "s-{02..20..3}",
+            "d/s-%d0",
+            "s-%d-12.tar",
+            "%d",
+            "s-{7..7}.tgz",
+        ),
+        *("s-{n}", "d/s-{n:03d}", "s-{n:02d}-12.tar", "{n}"),
+    ],
 )
 def test_the_number_of_a_name_is_found_and_no_other_name_has_one(template: str) -> None:
     names = OutputNames.of([template], ".tar")
@@ -44,10 +56,41 @@ def shards(*places: tuple[int, int]) -> list[OutputShard]:
         ("o-{05..09}", ["o-05.tar", "o-06.tar", "o-07.tar"]),
         ("o-@99", ["o-00.tar", "o-01.tar", "o-02.tar"]),
         ("d/o-%d.tar", ["d/o-0.tar", "d/o-1.tar", "d/o-2.tar"]),
+        ("o{n}", ["o0.tar", "o1.tar", "o2.tar"]),
+        ("d/o-{n:02d}-of-{total:03d}", [f"d/o-0{n}-of-003.tar" for n in range(3)]),
+        ("{total}/{n:d}.tar", ["3/0.tar", "3/1.tar", "3/2.tar"]),
     ],
 )
 def test_shards_are_named_by_their_number(template: str, names: list[str]) -> None:
-    assert OutputNames.of([template], ".tar").names(shards((0, 0), (0, 1), (0, 2))) == names
+    found = OutputNames.of([template], ".tar").counted(shards((0, 0), (0, 1), (0, 2)))
+    assert found.names(shards((0, 0), (0, 1), (0, 2))) == names
+
+
+def test_a_total_counts_the_shards_of_its_template() -> None:
+    names = OutputNames.of(["a-{n}-{total}", "b-%d", "c-{n}-{total}"], ".tar")
+    planned = shards((0, 0), (0, 1), (1, 0), (2, 0))
+    assert names.counted(planned).names(planned) == [
+        "a-0-2.tar",
+        "a-1-2.tar",
+        "b-0.tar",
+        "c-0-1.tar",
+    ]
+    again = names.counted_in(["a-0-2.tar", "a-1-2.tar", "b-0.tar", "c-0-1.tar", "other"])
+    assert again == names.counted(planned)
+
+
+def test_names_with_a_total_are_known_once_shards_are_counted() -> None:
+    names = OutputNames.of(["a-{n:02d}-of-{total:02d}"], ".tar")
+    assert names.some(0, 0, 5) == []
+    found = ["a-00-of-02.tar", "a-01-of-02.tar", "a-0-of-02.tar", "a-00-of-02", "b-00-of-02.tar"]
+    assert [names.number_of(0, name) for name in found] == [0, 1, None, None, None]
+    assert names.made(found, [0]) == {"a-00-of-02.tar", "a-01-of-02.tar"}
+    known = names.counted(shards((0, 0), (0, 1), (0, 2)))
+    assert known.some(0, 1, 5)[:2] == ["a-01-of-03.tar", "a-02-of-03.tar"]
+    # What an older result of two shards left is made by the template, whatever its number.
+    assert known.made([*found, "a-00-of-03.tar", "a-03-of-03.tar"], [3]) == {
+        *("a-00-of-02.tar", "a-01-of-02.tar", "a-03-of-03.tar")
+    }
 
 
 def test_each_template_has_its_own_numbers() -> None:

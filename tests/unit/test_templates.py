@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 
 import pytest
@@ -179,3 +180,35 @@ def test_templates_are_values() -> None:
     with pytest.raises(AttributeError):
         template.text = "other"  # type: ignore[misc]
     assert isinstance(template, ShardTemplate)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("s-{m}", "unknown field {m}, known are {n}, {n:05d}, {total:05d} and {split}"),
+        ("s-{n:5d}", "{n:5d} is no number, as {n:05d} is"),
+        ("s-{n:05x}", "{n:05x} is no number"),
+        ("s-{n:0300d}", "numbers of 300 digits are too wide for a name"),
+        ("s-{n}-{n}", "{n} is there more than once"),
+        ("s-{n}-{total}-{total}", "{total} is there more than once"),
+        ("s-of-{total}", "{n} is missing"),
+        ("s-{n}-{0..3}", "a brace that belongs to no field"),
+        ("s-{n}}", "a brace that belongs to no field"),
+        ("{split}-{n}", "{split} is known only in output_format"),
+        ("s.tar.lz{n}", ".tar.lz4"),
+    ],
+)
+def test_broken_field_templates(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)) as error:
+        parse_template(text)
+    assert str(error.value).startswith("invalid 'field' template ")
+
+
+def test_fields_count_without_end_and_say_how_many_there_are() -> None:
+    template = parse_template("d/s-{n:03d}-of-{total:05d}.tar")
+    assert (template.style, template.count, template.has_total) == ("field", None, True)
+    assert template.name(7, 12) == "d/s-007-of-00012.tar"
+    assert template.name(7) == "d/s-007-of-00008.tar"
+    with pytest.raises(ValueError, match="not known yet"):
+        iter(template)
+    assert [name for name, _ in zip(parse_template("s{n}"), range(2), strict=False)] == ["s0", "s1"]

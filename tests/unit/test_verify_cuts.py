@@ -10,7 +10,14 @@ from dsort.job.manifest import ManifestOutput
 from dsort.job.output_names import OutputNames
 from dsort.spec.load import parse_spec
 from dsort.verification.findings import Findings
-from dsort.verification.outputs import Place, ShardFacts, check_cuts, find_strangers, place_outputs
+from dsort.verification.outputs import (
+    FirstRecord,
+    Place,
+    ShardFacts,
+    check_cuts,
+    find_strangers,
+    place_outputs,
+)
 from tests.support.memory_bucket import MemoryBucket
 
 
@@ -136,3 +143,30 @@ def test_a_shard_that_cannot_be_read_is_not_judged_but_counted() -> None:
     found = findings()
     check_cuts(facts, parse_spec(spec).spec, OutputNames.of(["o-%d", "p-%d"], ".tar"), found)
     assert [problem.shard for problem in found.problems] == ["2"]
+
+
+def at_most(records: int, payload: int, first: int) -> ShardFacts:
+    """A shard whose first record has ``first`` bytes."""
+    grown = FirstRecord(1, 1, first, 512)
+    return ShardFacts(
+        "s", Place(0, 0), True, records, records, payload, 0, 512 * records, 512, 0, grown
+    )
+
+
+@pytest.mark.parametrize(
+    ("shards", "wanted"),
+    [
+        ([at_most(3, 10, 1), at_most(2, 9, 1), at_most(1, 5, 5)], ""),
+        ([at_most(1, 90, 90), at_most(2, 9, 1)], ""),
+        ([at_most(3, 11, 1), at_most(2, 9, 1)], "more than 10"),
+        ([at_most(3, 8, 1), at_most(2, 9, 2)], "though the next record fits"),
+    ],
+)
+def test_a_shard_of_at_most_some_size_closes_before_it_is_larger(
+    shards: list[ShardFacts], wanted: str
+) -> None:
+    fields = {"output_shard_size": 10, "output_shard_size_is": "at_most"}
+    spec = parse_spec({"input_bck": "in", "output_format": "s-%d", **fields}).spec
+    found = findings()
+    check_cuts(shards, spec, OutputNames.of(["s-%d"], ".tar"), found)
+    assert [wanted in problem.text for problem in found.problems] == [True] * bool(wanted)
