@@ -302,14 +302,14 @@ def test_a_job_taken_over_goes_on_with_its_next_attempt(
     row = claim(database)
     assert row is not None
     assert note_process(database, "a", 1, pid=77, started=5.0)
-    taken = again(database, row, log="its last words")
+    taken = again(database, row, log={"text": "its last words", "levels": "-"})
     assert taken == store.get("a")
     assert taken is not None
     assert (taken.state, taken.attempt, taken.deaths) == ("running", 2, 1)
     assert (taken.host, taken.replica, taken.pid) == ("g/b/1", "two", None)
     assert (taken.started_at, taken.heartbeat_at) == (2000.0, 3000.0)
     assert events(store, "a")[-2:] == [
-        ("log", {"text": "its last words"}),
+        ("log", {"text": "its last words", "levels": "-"}),
         ("state", {"state": "running", "attempt": 2, "reason": "gone"}),
     ]
     spared = again(database, taken, died=False)

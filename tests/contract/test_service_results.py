@@ -20,6 +20,10 @@ from tests.support.service_here import SPEC, ServiceHere, service_here
 from tests.support.service_process import await_that
 
 PHASES = [{"phase": "extract", "seconds": 2.0, "shards": 19, "records": 19000, "bytes": 1912340480}]
+LOG = {
+    "text": "2026 I extract: done\nTraceback: something odd\nsaid I nobody\n\n",
+    "levels": "I---",
+}
 WARNING = {"kind": "missing_shards", "text": "samples-07.tar is missing"}
 
 
@@ -47,7 +51,7 @@ def ended(here: ServiceHere, result: Mapping[str, Any] | None, **query: Any) -> 
             (1002.0, "warning", WARNING),
             (1003.0, "progress", progress),
             (1004.0, "phase", {**PHASES[0], "elapsed_s": 2.0}),
-            (1005.0, "log", {"text": "2026 I extract: done\nTraceback: something odd\n"}),
+            (1005.0, "log", LOG),
         ],
         phases=PHASES,
         warning_count=1,
@@ -148,7 +152,12 @@ def test_a_log_has_a_line_for_all_but_progress(here: ServiceHere) -> None:
     assert kinds == ["state", "state", "started", "warning", "phase", "state"]
     assert lines[2].endswith("started 19 input shards, 1 B, 1 workers, way map")
     assert lines[3].endswith("warning missing_shards: samples-07.tar is missing")
-    assert "    Traceback: something odd" in lines  # and not what a phase's event says already
+    # Not what a phase's event says already, which the level of the line decides, not its text.
+    assert [line for line in lines if line.startswith("  ")] == [
+        "    Traceback: something odd",
+        "    said I nobody",
+        "    ",
+    ]
     assert "I extract" not in answer.text
 
 

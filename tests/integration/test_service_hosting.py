@@ -23,7 +23,7 @@ from dsort.job.lease import Lease
 from dsort.options import RunOptions
 from dsort.service.hosting import attempt as doing_module
 from dsort.service.hosting.attempt import JobAttempt
-from dsort.service.hosting.process import log_path, read_logs
+from dsort.service.hosting.logs import log_path, read_logs
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.fault_points import PointFault, arm
@@ -83,7 +83,10 @@ def test_a_job_gives_the_bytes_of_run_and_tells_how_it_went(hosted: Hosting, bas
     ]
     log = read_logs(hosted.config.state_dir, job_id)
     assert "input shards are missing" in log
-    assert hosted.events(job_id, "log") == [{"text": log}]
+    (event,) = hosted.events(job_id, "log")
+    assert event["text"] == log
+    levels = dict(zip(log.splitlines(), event["levels"], strict=True))
+    assert {levels[line] for line in levels if "input shards are missing" in line} == {"I"}
     assert hosted.dispatcher is not None
     assert hosted.dispatcher.hosts(job_id)
 

@@ -3,6 +3,7 @@ it has been silent, as seen from here, for long enough. And how a death is told.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -20,6 +21,15 @@ from dsort.service.hosting import process as deaths
 from dsort.service.hosting import ray_head
 from dsort.service.hosting.dispatcher import Wakeup
 from dsort.service.hosting.environment import VARIABLE, JobEnvironment
+from dsort.service.hosting.logs import (
+    LOG_FORMAT,
+    LOG_TIME_FORMAT,
+    log_event,
+    log_path,
+    read_logs,
+    remove_logs,
+    tail,
+)
 from dsort.service.hosting.process import (
     BEGIN_S_MAX,
     LEFT_ALONE,
@@ -29,11 +39,7 @@ from dsort.service.hosting.process import (
     JobProcess,
     Watch,
     how_it_died,
-    log_path,
     oom_kills,
-    read_logs,
-    remove_logs,
-    tail,
 )
 from dsort.service.jobs.rows import JobRow
 from dsort.settings import Settings, StoreSettings
@@ -223,6 +229,25 @@ def test_surroundings_reach_the_job_and_not_its_children(
     assert VARIABLE not in os.environ
     assert heard.options() == given.options()
     assert (heard.database_url, heard.state_dir) == (given.database_url, given.state_dir)
+
+
+def test_a_log_becomes_an_event_that_says_the_level_of_each_line(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    assert log_event(path) is None
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter(LOG_FORMAT, LOG_TIME_FORMAT))
+    try:
+        for level in (logging.INFO, logging.WARNING, logging.ERROR):
+            handler.handle(logging.LogRecord("n", level, "f", 1, "about %s", ("I",), None))
+        handler.handle(logging.LogRecord("n", logging.ERROR, "f", 1, "one\ntwo", None, None))
+    finally:
+        handler.close()
+    with path.open("a") as file:
+        file.write("nobody logged I this\n")
+    found = log_event(path)
+    assert found is not None
+    assert found["levels"] == "IWEE--"
+    assert found["text"].splitlines()[-2:] == ["two", "nobody logged I this"]
 
 
 def test_logs_of_all_attempts_are_read_in_order(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
 from dsort.service.api.models import SPEC_BODY, body_like, problems, shown
-from dsort.service.hosting.process import remove_logs
+from dsort.service.hosting.logs import remove_logs
 from dsort.service.jobs.rows import JobRow, NewJob, as_model, job_view
 from dsort.service.jobs.store import JobFilter, spec_hooks
 from dsort.service.jobs.submit import Asked, allowed_priority

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from itertools import zip_longest
 from typing import Annotated, Any, Final, Literal, NoReturn
 
 from fastapi import APIRouter, Depends, Header, Query, Response
@@ -55,7 +56,8 @@ __all__ = [
 DOCUMENT_BYTES_MAX: Final = 1 << 28
 """Ten times the manifest of a petabyte: a larger one was made to use up memory."""
 
-_TOLD = re.compile(r"\S+ I ")  # of a phase, of the end: at the level "info"
+EVENT_LEVEL: Final = "I"
+"""What job processes log at this level ("info"), events say as well."""
 
 
 def router(service: Service) -> APIRouter:
@@ -186,8 +188,11 @@ def _line(event: EventRow) -> str:
     if event.kind == "progress":
         return ""
     if event.kind == "log":
-        text = str(event.data.get("text", ""))
-        return "".join(f"    {each}\n" for each in text.splitlines() if not _TOLD.match(each))
+        text, levels = (str(event.data.get(name, "")) for name in ("text", "levels"))
+        lines = zip_longest(text.splitlines(), levels)
+        return "".join(
+            f"    {line}\n" for line, level in lines if line is not None and level != EVENT_LEVEL
+        )
     return f"{rfc3339(event.at)} {event.kind:<8}{_words(event.kind, event.data)}\n"
 
 

@@ -16,6 +16,7 @@ import signal
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dsort.closing import ClosesOnExit
@@ -25,6 +26,7 @@ from dsort.runtime.ray.cluster import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.hosting.environment import JobEnvironment
+from dsort.service.hosting.logs import log_event, log_path
 from dsort.service.hosting.process import (
     ExitReason,
     Host,
@@ -32,8 +34,6 @@ from dsort.service.hosting.process import (
     Watch,
     how_it_died,
     left_path,
-    log_path,
-    told_tail,
 )
 from dsort.service.hosting.ray_head import RayHeadProcess
 from dsort.service.hosting.reporter import DATABASE_AWAY
@@ -213,12 +213,12 @@ class Dispatcher(ClosesOnExit):
     def _recover(self, row: JobRow, death: ExitReason) -> None:
         """Go on with a job that nobody runs any more, or give it up."""
         state_dir = self._job_environment.state_dir
-        log_text = told_tail(log_path(state_dir, row.job_id, row.attempt))
+        log_end = log_event(log_path(state_dir, row.job_id, row.attempt))
         if left_path(state_dir, row.job_id, row.attempt).exists():
             death = replace(death, died=False)
         if death.died and row.deaths + 1 >= DEATHS_MAX:
             log.warning("job %s: %s; it is given up", row.job_id, death.reason)
-            self._give_up(row, death, log_text)
+            self._give_up(row, death, log_end)
             return
         again = take_over(
             self._database,
@@ -230,13 +230,13 @@ class Dispatcher(ClosesOnExit):
             now_s=time.time(),
             reason=death.reason,
             died=death.died,
-            log=log_text,
+            log=log_end,
         )
         if again is not None:
             log.warning("job %s, attempt %d: %s", row.job_id, row.attempt, death.reason)
             self._begin(again)
 
-    def _give_up(self, row: JobRow, death: ExitReason, log_text: str) -> None:
+    def _give_up(self, row: JobRow, death: ExitReason, log_end: Mapping[str, str] | None) -> None:
         deaths = row.deaths + 1
         hint = OUT_OF_MEMORY_HINT if death.out_of_memory else DIED_HINT
         error = WorkerLostError(
@@ -256,7 +256,7 @@ class Dispatcher(ClosesOnExit):
                 reason=death.reason,
             ),
             now_s=now_s,
-            latest=ProgressUpdate([(now_s, "log", {"text": log_text})] if log_text else ()),
+            latest=ProgressUpdate([] if log_end is None else [(now_s, "log", log_end)]),
             deaths=deaths,
         )
 

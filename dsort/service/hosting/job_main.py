@@ -35,14 +35,13 @@ from dsort.errors import (
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.attempt import JobAttempt, claims_of_keymap
 from dsort.service.hosting.environment import JobEnvironment
+from dsort.service.hosting.logs import LOG_FORMAT, LOG_TIME_FORMAT, log_event, log_path
 from dsort.service.hosting.process import (
     LEFT_ALONE,
     SILENT_S_MAX,
     Host,
     left_path,
-    log_path,
     offer_to_oom_killer,
-    told_tail,
 )
 from dsort.service.hosting.reporter import Reporter, retry_while_database_is_away
 from dsort.service.jobs.queue import Ending, claim_outputs, note_process
@@ -75,8 +74,8 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, partial(_leave, left))
     logging.basicConfig(
         level=logging.INFO,
-        format="%(asctime)s %(levelname).1s %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
+        format=LOG_FORMAT,
+        datefmt=LOG_TIME_FORMAT,
         stream=sys.stderr,
     )
     url = job_environment.database_url  # its tables are as the service needs them
@@ -118,7 +117,7 @@ def _attempt(database: Database, row: JobRow, attempt: int, job_environment: Job
         for stream in (sys.stderr, sys.stdout):
             with contextlib.suppress(OSError):  # a log on a full disk takes no job along
                 stream.flush()
-        reporter.note_log(told_tail(log_path(job_environment.state_dir, row.job_id, attempt)))
+        reporter.note_log(log_event(log_path(job_environment.state_dir, row.job_id, attempt)))
         return 0 if reporter.end(ending) else NOT_TOLD
 
 

@@ -1,11 +1,4 @@
-"""Beginning a job's process, so that it lives on without the service; and how one ended.
-
-Which machine this is, which processes are on it, and whether its memory ran out.
-
-What the processes of a job have written: a file for each attempt, on the machine it was on.
-
-Whether a job's process is dead, and how it died, in words.
-"""
+"""Processes of jobs: begun so that they live on without the service, watched, and how they died."""
 
 from __future__ import annotations
 
@@ -21,27 +14,21 @@ from pathlib import Path
 
 from dsort.runtime.machine import Holder, Machine
 from dsort.service.hosting.environment import JobEnvironment, interpreter
+from dsort.service.hosting.logs import log_path
 from dsort.service.jobs.rows import JobRow
-from dsort.tracebacks import without_tracebacks
 
 __all__ = [
     "BEGIN_S_MAX",
     "LEFT_ALONE",
     "SILENT_S_MAX",
-    "TAIL_BYTES",
     "ExitReason",
     "Host",
     "JobProcess",
     "Watch",
     "how_it_died",
     "left_path",
-    "log_path",
     "offer_to_oom_killer",
     "oom_kills",
-    "read_logs",
-    "remove_logs",
-    "tail",
-    "told_tail",
 ]
 
 OOM_SCORE = 500
@@ -97,61 +84,6 @@ def oom_kills() -> int | None:
         found = re.search(r"(?m)^oom_kill (\d+)$", _VMSTAT.read_text(encoding="ascii"))
         return int(found[1]) if found else None
     return None
-
-
-TAIL_BYTES = 16 << 10
-DIRECTORY = "logs"
-
-
-def log_path(state_dir: Path, job_id: str, attempt: int) -> Path:
-    """Where the log of an attempt is."""
-    return state_dir / DIRECTORY / f"{job_id}-{attempt}.log"
-
-
-def read_logs(state_dir: Path, job_id: str, *, bytes_max: int = 1 << 20) -> str:
-    """What is here of a job's logs, all attempts in order; the end of it, if it is long."""
-    texts = [_end(path, bytes_max) for path in _paths(state_dir, job_id)]
-    return "".join(texts)[-bytes_max:]
-
-
-def remove_logs(state_dir: Path, job_id: str) -> None:
-    """Remove what is here of a job's logs."""
-    for path in _paths(state_dir, job_id):
-        for each in (path, path.with_suffix(".left")):
-            with contextlib.suppress(OSError):
-                each.unlink()
-
-
-def tail(path: Path, *, bytes_max: int = TAIL_BYTES) -> str:
-    """The end of a log, from the beginning of a line; "" if there is none."""
-    text = _end(path, bytes_max)
-    return text if len(text) < bytes_max // 4 else text.partition("\n")[2] or text
-
-
-def told_tail(path: Path) -> str:
-    """The end of a log for whoever may see the job: tracebacks stay in the file, for those who run
-    the service."""
-    return without_tracebacks(tail(path))
-
-
-def _paths(state_dir: Path, job_id: str) -> list[Path]:
-    """Of the attempts that there are, in order."""
-    found = {}
-    for path in (state_dir / DIRECTORY).glob("*.log"):
-        owner, _, attempt = path.stem.rpartition("-")
-        if owner == job_id and attempt.isdecimal():
-            found[int(attempt)] = path
-    return [found[attempt] for attempt in sorted(found)]
-
-
-def _end(path: Path, bytes_max: int) -> str:
-    try:
-        with path.open("rb") as log:
-            size = log.seek(0, 2)
-            log.seek(max(size - bytes_max, 0))
-            return log.read(bytes_max).decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 MODULE = "dsort.service.hosting.job_main"

@@ -36,7 +36,8 @@ from dsort.runtime.ray.directory import (
 )
 from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
 from dsort.service.hosting.environment import JobEnvironment, interpreter
-from dsort.service.hosting.process import Host, tail
+from dsort.service.hosting.logs import tail
+from dsort.service.hosting.process import Host
 
 __all__ = ["RayHead", "RayHeadProcess"]
 

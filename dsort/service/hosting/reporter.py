@@ -107,10 +107,11 @@ class Reporter(ClosesOnExit):
         """Tell a warning that is not of the engine."""
         self(JobWarning(self._job_id, kind, text))
 
-    def note_log(self, text: str) -> None:
-        """Tell the end of the log."""
-        with self._lock:
-            self._note("log", {"text": text})
+    def note_log(self, event: Mapping[str, str] | None) -> None:
+        """Tell the end of the log, as ``logs.log_event`` gives it."""
+        if event is not None:
+            with self._lock:
+                self._note("log", event)
 
     def end(self, ending: Ending) -> bool:
         """Tell the rest, and how the job ended. False: the job is not ours any more."""

@@ -157,12 +157,12 @@ def take_over(
     now_s: float,
     reason: str,
     died: bool = True,
-    log: str = "",
+    log: Mapping[str, str] | None = None,
 ) -> JobRow | None:
     """Begin the next attempt of a job whose process is gone; None if somebody else has done so, or
     (``limits``) this replica has no room for it.
 
-    ``died``: whether that counts as a death. ``log``: the end of its log.
+    ``died``: whether that counts as a death. ``log``: the end of its log, as the data of an event.
     """
     with database.writing(alone=ALONE) as connection:
         found = connection.execute(select(jobs).where(*_held(job_id, attempt))).one_or_none()
@@ -177,8 +177,8 @@ def take_over(
                 **_held_by(host, replica, now_s),
             )
         )
-        if log:
-            add_event(connection, job_id, "log", {"text": log}, now_s=now_s)
+        if log is not None:
+            add_event(connection, job_id, "log", log, now_s=now_s)
         told = {"state": "running", "attempt": attempt + 1, "reason": reason}
         add_event(connection, job_id, "state", told, now_s=now_s)
         return _row(connection, job_id)

@@ -1,0 +1,89 @@
+"""What the processes of a job have written: a file for each attempt, on the machine it was on."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+from typing import Final
+
+from dsort.tracebacks import without_tracebacks
+
+__all__ = [
+    "LOG_FORMAT",
+    "LOG_TIME_FORMAT",
+    "NO_LEVEL",
+    "TAIL_BYTES",
+    "log_event",
+    "log_path",
+    "read_logs",
+    "remove_logs",
+    "tail",
+]
+
+TAIL_BYTES = 16 << 10
+DIRECTORY = "logs"
+LOG_FORMAT: Final = "%(asctime)s %(levelname).1s %(message)s"
+LOG_TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S"
+NO_LEVEL: Final = "-"
+_LOGGED = re.compile(r"\S+ ([DIWEC]) ")
+
+
+def log_path(state_dir: Path, job_id: str, attempt: int) -> Path:
+    """Where the log of an attempt is."""
+    return state_dir / DIRECTORY / f"{job_id}-{attempt}.log"
+
+
+def read_logs(state_dir: Path, job_id: str, *, bytes_max: int = 1 << 20) -> str:
+    """What is here of a job's logs, all attempts in order; the end of it, if it is long."""
+    texts = [_end(path, bytes_max) for path in _paths(state_dir, job_id)]
+    return "".join(texts)[-bytes_max:]
+
+
+def remove_logs(state_dir: Path, job_id: str) -> None:
+    """Remove what is here of a job's logs."""
+    for path in _paths(state_dir, job_id):
+        for each in (path, path.with_suffix(".left")):
+            with contextlib.suppress(OSError):
+                each.unlink()
+
+
+def tail(path: Path, *, bytes_max: int = TAIL_BYTES) -> str:
+    """The end of a log, from the beginning of a line; "" if there is none."""
+    text = _end(path, bytes_max)
+    return text if len(text) < bytes_max // 4 else text.partition("\n")[2] or text
+
+
+def log_event(path: Path) -> dict[str, str] | None:
+    """The end of a log as the data of an event, for whoever may see the job; None if it is empty.
+
+    ``text``: without tracebacks, which stay in the file for those who run the service. ``levels``:
+    a letter for each of its lines, as ``LOG_FORMAT`` has it, or ``-`` for one that nobody logged.
+    """
+    text = without_tracebacks(tail(path))
+    return {"text": text, "levels": "".join(map(_level, text.splitlines()))} if text else None
+
+
+def _level(line: str) -> str:
+    found = _LOGGED.match(line)
+    return found[1] if found else NO_LEVEL
+
+
+def _paths(state_dir: Path, job_id: str) -> list[Path]:
+    """Of the attempts that there are, in order."""
+    found = {}
+    for path in (state_dir / DIRECTORY).glob("*.log"):
+        owner, _, attempt = path.stem.rpartition("-")
+        if owner == job_id and attempt.isdecimal():
+            found[int(attempt)] = path
+    return [found[attempt] for attempt in sorted(found)]
+
+
+def _end(path: Path, bytes_max: int) -> str:
+    try:
+        with path.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(size - bytes_max, 0))
+            return log.read(bytes_max).decode("utf-8", "replace")
+    except OSError:
+        return ""
