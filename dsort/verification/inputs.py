@@ -32,8 +32,8 @@ from dsort.verification.read import (
     ShardRecords,
     with_new_keys,
 )
-from dsort.workers.safe_names import find_unsafe, with_safe_names
 from dsort.workers.source import ShardBytes
+from dsort.workers.unsafe_members import find_unsafe, with_safe_names
 
 __all__ = ["InputReader", "InputTable", "later_duplicates"]
 

@@ -32,7 +32,6 @@ from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import Bucket
 from dsort.workers.conversion import bare_members, packed_records
-from dsort.workers.safe_names import find_unsafe, shown_changes, with_new_headers, with_safe_names
 from dsort.workers.source import (
     PayloadBuffer,
     ShardBytes,
@@ -42,6 +41,12 @@ from dsort.workers.source import (
     slices_of,
 )
 from dsort.workers.tasks import ExtractTask, ShardExtracted, WorkerSetup
+from dsort.workers.unsafe_members import (
+    find_unsafe,
+    shown_changes,
+    with_new_headers,
+    with_safe_names,
+)
 
 __all__ = ["Extractor"]
 

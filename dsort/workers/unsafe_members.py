@@ -1,4 +1,4 @@
-"""``unsafe_names``: members whose names or link targets lead out of where they are unpacked."""
+"""``unsafe_names``: members that lead out of where they are unpacked, by name or by target."""
 
 from __future__ import annotations
 
