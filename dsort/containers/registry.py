@@ -33,6 +33,18 @@ def _tfrecord() -> Container:
     return TFRECORD
 
 
+def _json_lines() -> Container:
+    from dsort.containers.lines.container import JSON_LINES
+
+    return JSON_LINES
+
+
+def _text_lines() -> Container:
+    from dsort.containers.lines.container import TEXT_LINES
+
+    return TEXT_LINES
+
+
 DEFAULT_EXTENSION: Final = ".tar"
 """What shards are whose names do not say."""
 
@@ -40,6 +52,9 @@ _BUILT_IN: Final[dict[str, Callable[[], Container]]] = {
     DEFAULT_EXTENSION: _tar,
     ".tfrecord": _tfrecord,
     ".tfrecords": _tfrecord,
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".txt": _text_lines,
 }
 
 SUPPORTED_EXTENSIONS: Final = tuple(_BUILT_IN)

@@ -33,6 +33,9 @@ ARCHIVE_EXTENSIONS: Final = (
     ".tar.lz4",
     ".tfrecord",
     ".tfrecords",
+    ".jsonl",
+    ".ndjson",
+    ".txt",
 )
 """The suffixes that say of a name that it is a shard's: the containers AIStore knows, and others;
 ``containers.registry`` says which of them can be read and written."""

@@ -1,0 +1,244 @@
+"""Files of lines as containers: JSON lines and text.
+
+A line moves as it is. Nothing stands around it, in a shard of lines: no head, no end, and between
+two lines nothing but the line feed that ends the first. So a shard of no lines is an empty file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from dsort.containers.base import (
+    Container,
+    ContainerOptions,
+    OddityKind,
+    Payloads,
+)
+from dsort.containers.lines.scan import BOM, LineScanner
+from dsort.data.entries import PlacedEntries
+from dsort.data.json_pointer import JsonPointer, is_json
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
+from dsort.errors import ConversionError
+from dsort.naming.names import readable, shortened
+
+__all__ = ["JSON_LINES", "TEXT_LINES", "JsonLines", "Lines", "LonePayload", "TextLines"]
+
+JSON_BYTES_MAX: Final = 64 << 20
+"""A JSON payload that is spread over several lines is decoded to see that it is JSON."""
+
+ODDITIES: Final = (
+    OddityKind(
+        "empty_lines",
+        kind="empty_lines_dropped",
+        warning="{count} empty lines were dropped, in {names}",
+        inspected="empty_lines",
+        text="empty lines, which are no records",
+    ),
+    OddityKind(
+        "byte_order_mark",
+        kind="byte_order_marks_dropped",
+        warning="{count} byte order marks were dropped, in {names}",
+        inspected="byte_order_mark",
+        text="a byte order mark, which is dropped",
+    ),
+    OddityKind(
+        "unended_line",
+        kind="line_ends_added",
+        warning="{count} last lines had no line feed and got one, in {names}",
+        inspected="unended_line",
+        text="a last line without a line feed, which gets one",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines(Container):
+    """What both kinds have in common. ``key_field``: where keys stand; "": lines are numbered."""
+
+    key_field: str = ""
+
+    oddities = ODDITIES
+    packs_others = True
+    member_extension = b""
+    """What the member of a line is called in a tar, behind its key."""
+    is_json = False
+
+    @property
+    def numbers_records(self) -> bool:
+        return not self.key_field
+
+    def scanner(self, shard: str, size_bytes: int) -> LineScanner:
+        pointer = JsonPointer.parse(self.key_field) if self.key_field else None
+        return LineScanner(shard, size_bytes, self.member_extension, pointer, is_json=self.is_json)
+
+    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
+        raise ConversionError(
+            f"a line has no name apart from what it says, and cannot become {readable(new_name)}",
+            hint="duplicate_keys: warn keeps both records",
+        )
+
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+        lone = LonePayload(readable(name), self.suffixes[0], self.is_json)
+        lone.add(payload)
+        return (lone.line() or payload, lone.tail()), b""
+
+    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
+        return 0
+
+    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
+        return b""
+
+    def packed(
+        self, members: MemberTable, records: FormedRecords, payloads: Payloads
+    ) -> MemberTable:
+        """Each record as a line. Payloads are looked through, in Python: some µs a record."""
+        self._refuse_others(members, records)
+        pointer = JsonPointer.parse(self.key_field) if self.key_field else None
+        literals, tails = dict(members.literals), {}
+        range_start, range_length = members.range_start.copy(), members.range_length.copy()
+        keys = records.keys.tolist()
+        for record, row in enumerate(records.member_rows.tolist()):
+            key = keys[record]
+            lone = LonePayload(readable(key), self.suffixes[0], self.is_json)
+            for piece in payloads.pieces(row):
+                lone.add(piece)
+            if line := lone.line():
+                literals[row], range_start[row], range_length[row] = line, -1, 0
+            tails[row] = lone.tail()
+            if pointer is not None:
+                content = line or b"".join(payloads.pieces(row))
+                _check_key(pointer, content, key, self.suffixes[0])
+        return replace(
+            members,
+            range_start=range_start,
+            range_length=range_length,
+            literals=literals,
+            tails={row: tail for row, tail in tails.items() if tail},
+            entries=None,
+        )
+
+    def _refuse_others(self, members: MemberTable, records: FormedRecords) -> None:
+        """``ConversionError`` for the first record that is not one member that can be a line."""
+        counts = np.diff(records.member_offsets)
+        rows = records.member_rows
+        several = np.flatnonzero(counts != 1)
+        if len(several):
+            record = int(several[0])
+            raise ConversionError(
+                f"record {readable(records.keys[record])} has {int(counts[record])} members, and a "
+                f"line of a {self.suffixes[0]} shard holds one",
+                hint=f"choose an output_extension whose records have several members; a line is "
+                f"made of a record with a {readable(self.member_extension)} member alone",
+            )
+        names = members.names.take(rows)
+        starts = names.offsets[:-1] + records.key_bytes[rows]
+        wanted = np.frombuffer(self.member_extension, np.uint8)
+        fits = names.offsets[1:] - starts == len(wanted)
+        places = starts[fits][:, None] + np.arange(len(wanted))
+        fits[fits] = (names.blob[places] == wanted).all(axis=1)
+        other = np.flatnonzero(~fits)
+        if len(other):
+            raise ConversionError(
+                f"record {readable(records.keys[int(other[0])])} is "
+                f"{readable(names[int(other[0])])}, which is no line of a {self.suffixes[0]} shard",
+                hint=f"lines of such shards are made of {readable(self.member_extension)} members",
+            )
+
+
+@dataclass(slots=True)
+class LonePayload:
+    """Looks through a payload that is to be a line of its own."""
+
+    record: str
+    suffix: str
+    is_json: bool
+    size_bytes: int = 0
+    feed_at: int = -1  # the first line feed
+    has_text: bool = False
+    pieces: list[bytes] = field(default_factory=list)  # of JSON, as long as that is short
+
+    def add(self, piece: memoryview | bytes) -> None:
+        """Look at the next piece."""
+        data = bytes(piece)
+        if self.size_bytes == 0 and data.startswith(BOM):
+            raise self._refused("begins with a byte order mark, which only a file may begin with")
+        if self.feed_at < 0 and (found := data.find(b"\n")) >= 0:
+            self.feed_at = self.size_bytes + found
+        self.has_text = self.has_text or bool(data.strip(b" \t\r\n" if self.is_json else b"\r\n"))
+        self.size_bytes += len(data)
+        if self.is_json and self.size_bytes <= JSON_BYTES_MAX:
+            self.pieces.append(data)
+
+    def line(self) -> bytes:
+        """What to write in place of the payload; b"" where that is a line. ``ConversionError``."""
+        if not self.has_text:
+            raise self._refused("is empty: readers pass over empty lines")
+        one_line = self.feed_at < 0 or self.feed_at == self.size_bytes - 1
+        if self.is_json and self.size_bytes <= JSON_BYTES_MAX:
+            document = b"".join(self.pieces)
+            if not is_json(document):
+                raise self._refused("is no JSON")
+            # JSON strings have no line feeds: all there are stand between tokens, which all stay.
+            return b"" if one_line else _BREAKS.sub(b"", document.strip(b" \t\r\n"))
+        if not one_line:
+            raise self._refused("has several lines")
+        return b""
+
+    def tail(self) -> bytes:
+        """What follows it in a shard."""
+        is_ended = self.feed_at == self.size_bytes - 1 and self.feed_at >= 0
+        return b"" if is_ended else b"\n"
+
+    def _refused(self, what: str) -> ConversionError:
+        return ConversionError(
+            f"record {self.record} cannot be a line of a {self.suffix} shard: its payload {what}",
+            hint="mend the record, or choose another output_extension",
+        )
+
+
+_BREAKS: Final = re.compile(rb"[ \t\r]*\n[ \t\r\n]*")
+
+
+def _check_key(pointer: JsonPointer, document: bytes, key: bytes, suffix: str) -> None:
+    """``ConversionError`` if the line would have another key than the record."""
+    try:
+        value = pointer.value(document)
+    except KeyError:
+        value = None
+    if isinstance(value, str) and value.encode("utf-8", "surrogateescape") == key:
+        return
+    raise ConversionError(
+        f"record {readable(key)} would have another key in a {suffix} shard: its field "
+        f"{shortened(pointer.text)} does not say so",
+        hint="choose the key_field that holds the keys, or leave it out: then records are numbered",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLines(Lines):
+    """A JSON document a line."""
+
+    suffixes = (".jsonl", ".ndjson")
+    member_extension = b".json"
+    is_json = True
+
+    def with_options(self, options: ContainerOptions) -> JsonLines:
+        return replace(self, key_field=options.key_field)
+
+
+@dataclass(frozen=True, slots=True)
+class TextLines(Lines):
+    """A text a line. Lines have no fields, and always numbers."""
+
+    suffixes = (".txt",)
+    member_extension = b".txt"
+
+
+JSON_LINES = JsonLines()
+TEXT_LINES = TextLines()

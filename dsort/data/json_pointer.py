@@ -1,0 +1,174 @@
+"""One field of a JSON document, found without reading more of the document than that takes.
+
+A value is read exactly as the document writes it: numbers stay text, of any length. Of names that
+come twice in an object the last one counts, as in every reader that we know.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from dsort.data.columns import Bools, Int64s, UInt8s
+
+__all__ = ["JsonNumber", "JsonPointer", "JsonSyntaxError", "is_json"]
+
+
+class JsonSyntaxError(ValueError):
+    """A document that is not JSON."""
+
+
+class JsonNumber(str):
+    """A number as the JSON writes it: most of them nobody asks for, and some are very long."""
+
+    __slots__ = ()
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=JsonNumber, parse_float=JsonNumber)
+_TEXT: Final = ("utf-8", "surrogateescape")
+_PLAIN_NAME: Final = re.compile(rb"[ !#-.0-\[\]-~]+")
+"""A name that JSON can write in one way only, but for escapes of the form ``\\u00xx``."""
+_VALUE: Final = re.compile(
+    rb'[ \t\r]*:[ \t\r]*(?:"([^"\\\x00-\x1f]*)"'
+    rb"|(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?))[ \t\r]*[,}]"
+)
+_QUOTE, _BACKSLASH, _OPEN, _CLOSE = b'"\\{}'
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPointer:
+    """Where a value stands: names of fields and places in lists, from the top. ``text``: as it was
+    written."""
+
+    text: str
+    parts: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> JsonPointer:
+        """``/meta/id`` as RFC 6901 has it, or the bare name of a field at the top. "" is the whole
+        document. A ``~`` that is not ``~0`` or ``~1`` is taken as it is."""
+        if not text.startswith("/"):
+            return cls(text, (text,) if text else ())
+        parts = text[1:].split("/")
+        return cls(text, tuple(part.replace("~1", "/").replace("~0", "~") for part in parts))
+
+    def value(self, document: bytes) -> Any:
+        """What stands there: None, a bool, text, a ``JsonNumber``, a list or a dict.
+
+        ``KeyError`` if nothing does; ``JsonSyntaxError`` if the document is not JSON. Bytes that
+        are no UTF-8 become surrogate escapes.
+        """
+        import orjson
+
+        try:
+            found = self._follow(orjson.loads(document))
+        except orjson.JSONDecodeError:  # also of NaN, lone surrogates, and what is not UTF-8
+            return self._follow(_decoded(document))
+        if isinstance(found, bool) or not isinstance(found, int | float):
+            return found
+        if isinstance(found, int) and found:
+            return JsonNumber(found)  # JSON has one text for each of them, but for 0 and -0
+        return self._follow(_decoded(document))
+
+    def _follow(self, value: Any) -> Any:
+        for part in self.parts:
+            if isinstance(value, dict) and part in value:
+                value = value[part]
+            elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+                value = value[int(part)]
+            else:
+                raise KeyError(self.text)
+        return value
+
+    def plain_values(self, block: bytes, starts: Int64s, ends: Int64s) -> list[bytes | None]:
+        """What ``value`` would find in each of the documents ``block[starts[i]:ends[i]]``, which do
+        not overlap, as the bytes of a string or a number; None where that takes ``value``.
+
+        Only what can be told without decoding: a field at the top that is named once, whose value
+        is a number, or a string without escapes. Nothing else of a document is looked at: it must
+        be JSON. About 1 µs each, and 1 ns a byte.
+        """
+        found: list[bytes | None] = [None] * len(starts)
+        name = self.parts[0].encode(*_TEXT)
+        if len(self.parts) > 1 or not _PLAIN_NAME.fullmatch(name):
+            return found
+        array = np.frombuffer(block, np.uint8)
+        needle = b'"' + name + b'"'
+        at = _occurrences(array, needle)
+        of = np.searchsorted(starts, at, "right") - 1
+        sure = _named_once(array, starts, ends, at, of)
+        for row, place in zip(of[sure].tolist(), at[sure].tolist(), strict=True):
+            start, end = int(starts[row]), int(ends[row])
+            if not _is_at_top(block, start, place, end):
+                continue
+            match = _VALUE.match(block, place + len(needle), end)
+            if match is not None:
+                found[row] = match[1] if match[1] is not None else match[2]
+        return found
+
+
+def is_json(document: bytes) -> bool:
+    """Whether a whole document is JSON."""
+    try:
+        _WHOLE.value(document)
+    except JsonSyntaxError:
+        return False
+    return True
+
+
+_WHOLE: Final = JsonPointer("", ())
+
+
+def _decoded(document: bytes) -> Any:
+    try:
+        return _DECODER.decode(document.decode(*_TEXT))
+    except (ValueError, RecursionError):
+        raise JsonSyntaxError("no JSON, or nested too deep") from None
+
+
+def _occurrences(array: UInt8s, needle: bytes) -> Int64s:
+    """Where ``needle`` is in ``array``, ascending. About 0.6 ns a byte."""
+    count = len(array) - len(needle) + 1
+    if count <= 0:
+        return np.zeros(0, np.int64)
+    hits: Bools = array[1 : count + 1] == needle[1]  # behind the quote, which is everywhere
+    for index in (2, 3, 0):
+        if index < len(needle):
+            hits &= array[index : count + index] == needle[index]
+    found: Int64s = np.flatnonzero(hits)
+    for index in range(4, len(needle)):
+        found = found[array[found + index] == needle[index]]
+    return found
+
+
+def _named_once(array: UInt8s, starts: Int64s, ends: Int64s, at: Int64s, of: Int64s) -> Bools:
+    """Which of the occurrences ``at`` in the documents ``of`` are the only one in an object there.
+
+    A quote behind a backslash is inside a string. A name may be written with ``\\u00xx`` too; no
+    writer does that to letters, so that such a document is simply not decided here."""
+    escaped = _occurrences(array, b"\\u00")
+    escaped = escaped[escaped + 4 < len(array)]
+    high = array[escaped + 4]
+    escaped = escaped[(high >= ord("2")) & (high <= ord("7"))]
+    is_object = np.zeros(len(starts), np.bool_)
+    some = np.flatnonzero(ends - starts > 1)
+    is_object[some] = (array[starts[some]] == _OPEN) & (array[ends[some] - 1] == _CLOSE)
+    is_object[np.searchsorted(starts, escaped, "right") - 1] = False
+    inside = (of >= 0) & (at < ends[of]) & (at > starts[of])
+    counts = np.bincount(of[of >= 0], minlength=len(starts))
+    sure: Bools = inside & (counts[of] == 1) & is_object[of]
+    sure[sure] = array[at[sure] - 1] != _BACKSLASH
+    return sure
+
+
+def _is_at_top(block: bytes, start: int, place: int, end: int) -> bool:
+    """Whether the name at ``place`` belongs to the object from ``start`` to ``end`` for sure, not
+    to one in it: nothing opens before it, or nothing closes behind it. Both may occur in strings:
+    then this says no, and is not wrong."""
+    if block.find(b"{", start + 1, place) < 0 and block.find(b"[", start + 1, place) < 0:
+        return True
+    return block.find(b"}", place, end) == end - 1 and block.find(b"]", place, end) < 0

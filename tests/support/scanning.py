@@ -1,0 +1,50 @@
+"""Scans of a shard by windows, and what came out of them in plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dsort.containers.base import Container
+from dsort.data.members import MemberTable
+
+__all__ = ["columns_of", "in_windows", "payloads_of", "stored_in"]
+
+
+def in_windows(container: Container, shard: str, data: bytes, window_bytes: int) -> MemberTable:
+    """The members of a shard that is read in windows of a size, or the least that will do."""
+    scanner = container.scanner(shard, len(data))
+    while not scanner.done:
+        start, least = scanner.next_offset, scanner.window_bytes_min
+        assert least <= len(data) - start
+        scanner.feed(data[start : start + max(window_bytes, least)], start)
+    return scanner.finish()
+
+
+def columns_of(members: MemberTable) -> dict[str, Any]:
+    """A member table in values that can be compared."""
+    return {
+        "names": members.names.tolist(),
+        "payload": list(zip(members.payload_start, members.payload_bytes, strict=True)),
+        "range": list(zip(members.range_start, members.range_length, strict=True)),
+        "around": (dict(members.literals), dict(members.tails)),
+        "notes": members.notes,
+        "records": None if members.record_of is None else members.record_of.tolist(),
+        "key_bytes": None if members.key_bytes is None else members.key_bytes.tolist(),
+    }
+
+
+def payloads_of(members: MemberTable, data: bytes) -> list[bytes]:
+    """The payload of each member of a shard."""
+    pairs = zip(members.payload_start.tolist(), members.payload_bytes.tolist(), strict=True)
+    return [data[start : start + length] for start, length in pairs]
+
+
+def stored_in(members: MemberTable, data: bytes) -> bytes:
+    """What an output shard of these members holds, but for its head and its end."""
+    pairs = zip(members.range_start.tolist(), members.range_length.tolist(), strict=True)
+    return b"".join(
+        members.literals.get(row, b"")
+        + (data[start : start + length] if length else b"")
+        + members.tails.get(row, b"")
+        for row, (start, length) in enumerate(pairs)
+    )
