@@ -33,6 +33,7 @@ ROOMS = (
     {"options"},
     {"settings"},
     {"spec"},
+    {"transforms"},
     {"keymap"},
     {"containers", "order"},
     {"storage"},
@@ -59,6 +60,7 @@ PURE = (
     "storage/network_policy",
     "storage/ref",
     "tracebacks",
+    "transforms",
 )
 """What reads no clock, file, environment or random numbers of the process: the same arguments give
 the same answer, on every machine."""

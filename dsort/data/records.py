@@ -125,6 +125,25 @@ class FormedRecords:
             stored_bytes=stored_bytes,
         )
 
+    def keeping(self, kept: Bools) -> FormedRecords:
+        """The records where ``kept``, shape ``(n,)``, is true, in their order."""
+        rows = np.flatnonzero(kept)
+        counts = np.diff(self.member_offsets)[rows]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        picked = np.arange(offsets[-1]) + np.repeat(
+            self.member_offsets[rows] - offsets[:-1], counts
+        )
+        return replace(
+            self,
+            keys=self.keys.take(rows),
+            key_hash=self.key_hash[rows],
+            member_offsets=offsets,
+            member_rows=self.member_rows[picked],
+            payload_bytes=self.payload_bytes[rows],
+            stored_bytes=self.stored_bytes[rows],
+        )
+
     def stored_as(self, members: MemberTable) -> FormedRecords:
         """The same records, stored as ``members`` says, a table of the same rows."""
         stored_bytes = _sums(_stored_bytes(members, self.member_rows), self.member_offsets)

@@ -142,7 +142,7 @@ class JobState:
 
 
 RETAINED_BYTES_MAX = 4 << 30
-QUIET_KINDS = frozenset({"stray_members_kept"})
+QUIET_KINDS = frozenset({"stray_members_kept", "left_out_by_steps"})
 """Counted in the manifest, but nothing that a user has to be warned of."""
 
 WARNING_TEXTS = {

@@ -107,6 +107,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         input_container=job.spec.input_container,
         output_container=job.spec.output_container,
         movement=movement.kind,
+        steps=job.spec.steps,
         algorithm=job.spec.algorithm.build(),
         reactions=_reaction_rules(job.spec),
         keymap=job.keymap,

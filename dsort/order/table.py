@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn, Int64s, UInt64s
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 
@@ -25,6 +25,10 @@ class RecordTable:
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def keeping(self, kept: Bools) -> RecordTable:
+        """The records where ``kept``, shape ``(n,)``, is true, in their order."""
+        return replace(self, records=self.records.keeping(kept))
 
     @property
     def keys(self) -> BytesColumn:

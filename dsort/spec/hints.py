@@ -109,6 +109,7 @@ PLAIN_WORDS: Mapping[str, Callable[[ErrorDetails], str]] = {
     "missing": lambda error: "is required",
     "model_type": _not("an object"),
     "string_too_short": lambda error: "must not be empty",
+    "too_short": lambda error: "must not be empty",
     "string_type": _not("text"),
     "tuple_type": _not("a list"),
     "value_error": lambda error: str(_context(error)["error"]),
@@ -126,7 +127,9 @@ def plain_problems(error: ErrorDetails) -> list[SpecProblem]:
             replace(each, path=f"{owner}.{each.path}" if each.path else owner)
             for each in cause.problems
         ]
-    words = PLAIN_WORDS[error["type"]](error)
+    # Of the options of steps, which may be of any type, pydantic's own words will do.
+    in_plain_words = PLAIN_WORDS.get(error["type"])
+    words = in_plain_words(error) if in_plain_words is not None else error["msg"]
     return [SpecProblem(path_of(error["loc"]), words, _hint(error))]
 
 
@@ -134,7 +137,7 @@ def _hint(error: ErrorDetails) -> str:
     value = error["input"]
     if error["type"] == "value_error":
         return str(getattr(_context(error)["error"], "hint", ""))
-    if error["type"] == "missing":  # input_bck: there is no other required field
+    if error["type"] == "missing" and error["loc"] == ("input_bck",):
         return 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
     if error["type"] == "literal_error" and isinstance(value, str):
         near = closest(value, _choices(error))

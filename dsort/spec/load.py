@@ -22,6 +22,7 @@ from dsort.spec.hints import describe, path_of, plain_problems
 from dsort.spec.model import Draft, JobSpec, current_job_spec
 from dsort.spec.parts import Hook, InputFormat, JobConfig
 from dsort.spec.syntax import looks_like_json, parse_json, parse_yaml
+from dsort.spec.transform import Transform, step_model
 
 __all__ = ["SPEC_BYTES_MAX", "LoadedSpec", "load_spec", "parse_spec", "read_fields"]
 
@@ -278,6 +279,8 @@ def _fields() -> Mapping[str, list[str]]:
         "": [*_names_of(JobSpec), *_CONFIG_FIELDS],
         "input_format": _names_of(InputFormat),
         "algorithm": _names_of(algorithm_model()),
+        "transform": _names_of(Transform),
+        "transform.steps": _names_of(step_model()),
         "Config": _names_of(JobConfig),
         "on_success": _names_of(Hook),
         "on_failure": _names_of(Hook),
@@ -288,10 +291,11 @@ def _meant(path: str) -> str | None:
     """The path of the field that the unknown ``path`` most likely means."""
     fields = _fields()
     owner, _, name = path.rpartition(".")
+    place = re.sub(r"\[\d+\]$", "", owner)  # an item of a list has the fields of all its items
     for other, names in fields.items():
-        if other != owner and name in names and name not in fields.get(owner, ()):
+        if other != place and name in names and name not in fields.get(place, ()):
             return f"{other}.{name}" if other else name
-    siblings = fields.get(owner, [])  # none, if the unknown name itself has a dot
+    siblings = fields.get(place, [])  # none, if the unknown name itself has a dot
     known = {each: f"{owner}.{each}" if owner else each for each in siblings}
     for older, today in OLDER_NAMES.items():
         older_owner, _, older_name = older.rpartition(".")
@@ -303,7 +307,7 @@ def _meant(path: str) -> str | None:
     elsewhere = {
         each: f"{other}.{each}" if other else each
         for other, names in fields.items()
-        if other != owner
+        if other != place
         for each in names
     }
     near = closest(name, elsewhere)

@@ -16,6 +16,8 @@ from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import rules
 from dsort.spec.algorithms import algorithm_model
 from dsort.spec.parts import SpecFields
+from dsort.spec.transform import Transform, step_model
+from dsort.transforms.base import Step
 
 __all__ = ["Draft", "JobSpec", "current_job_spec"]
 
@@ -64,6 +66,11 @@ class JobSpec(SpecFields):
         return "" if as_they_are else self.output_extension
 
     @property
+    def steps(self) -> tuple[Step, ...]:
+        """What happens to records between reading and ordering them."""
+        return self.transform.build() if self.transform is not None else ()
+
+    @property
     def container_options(self) -> ContainerOptions:
         """What the spec says of how shards are read and written."""
         return ContainerOptions(key_field=self.key_field)
@@ -90,17 +97,26 @@ class JobSpec(SpecFields):
         fields["algorithm"] = {
             name: fields["algorithm"][name] for name in self.algorithm.canonical()
         }
+        # What a spec does not use is no part of it: such fields came later than the first specs.
+        if self.transform is None:
+            del fields["transform"]
+        else:
+            fields["transform"] = self.transform.canonical()
+        if not self.key_field:
+            del fields["key_field"]
         config: dict[str, Any] = fields.pop("Config")
         return fields | config
 
 
-_built_of = algorithm_model()
+_built_of = (algorithm_model(), step_model())
 
 
 def current_job_spec() -> type[JobSpec]:
-    """``JobSpec``, built anew if an algorithm has been added since."""
+    """``JobSpec``, built anew if an algorithm or a step has been added since."""
     global _built_of
-    if algorithm_model() is not _built_of:
-        _built_of = algorithm_model()
+    of_today = (algorithm_model(), step_model())
+    if of_today != _built_of:
+        _built_of = of_today
+        Transform.model_rebuild(force=True)
         JobSpec.model_rebuild(force=True)
     return JobSpec

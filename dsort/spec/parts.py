@@ -28,6 +28,7 @@ from dsort.spec.fields import (
     WebhookUrl,
 )
 from dsort.spec.hints import FieldError
+from dsort.spec.transform import Transform
 from dsort.storage.ref import BucketRef
 
 __all__ = ["Hook", "InputFormat", "JobConfig", "Reaction", "SpecFields"]
@@ -251,6 +252,10 @@ class SpecFields(Part):
     algorithm: AnyAlgorithm = Field(
         default_factory=lambda: algorithm_model().model_validate({}),
         description="How records are ordered.",
+    )
+    transform: Transform | None = Field(
+        default=None,
+        description="What happens to records after they are read and before they are ordered.",
     )
     ekm_file: KeyMapLocation | None = Field(
         default=None,

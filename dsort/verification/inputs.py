@@ -22,9 +22,11 @@ from dsort.keymap.match import KeyMap
 from dsort.order.base import Algorithm
 from dsort.order.duplicates import repeated_hashes
 from dsort.order.sort import stable_argsort
+from dsort.order.table import RecordTable
 from dsort.read import ShardReader
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
+from dsort.transforms.steps import apply_steps
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.read import (
     ComparedBytes,
@@ -140,6 +142,7 @@ class InputReader:
         self._reader = reader
         self._renames: Renames = {}
         self._compared = ComparedBytes.of(spec)
+        self._steps = spec.steps
 
     @property
     def passes(self) -> int:
@@ -217,7 +220,11 @@ class InputReader:
         members = self._compared.members(shard, members, config.stray_members)
         if config.unsafe_names == "rename":
             members = with_safe_names(shard, members, find_unsafe(shard, members))
-        return form_records(members, config.stray_members), members
+        records = form_records(members, config.stray_members)
+        if self._steps:
+            table = RecordTable(shard.name, members, records, shard.at)
+            records = apply_steps(self._steps, table)[0].records
+        return records, members
 
     def _groups(self, records: FormedRecords, names: BytesColumn) -> Int32s | None:
         if self._keymap is None:

@@ -31,6 +31,7 @@ from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import Bucket
+from dsort.transforms.steps import apply_steps
 from dsort.workers.conversion import bare_members, packed_records
 from dsort.workers.source import (
     PayloadBuffer,
@@ -146,6 +147,7 @@ class Extractor:
         members = self._settle_unsafe_names(shard, members, tally)
         records = form_records(members, policy)
         self._react(shard.name, members, records, tally)
+        records = self._transformed(shard, members, records, tally)
         group = self._groups(shard.name, members, records, tally)  # the key map knows no new names
         if task.renames:
             changes: list[str] = []
@@ -230,6 +232,18 @@ class Extractor:
                     hint="duplicated_records: warn keeps the last one; the others are lost",
                 )
             tally.add("duplicated_records", len(records.repeated), names)
+
+    def _transformed(
+        self, shard: ShardBytes, members: MemberTable, records: FormedRecords, tally: Tally
+    ) -> FormedRecords:
+        """What the steps of the job leave."""
+        if not self._setup.steps:
+            return records
+        table = RecordTable(shard.name, members, records, shard.at)
+        table, left_out = apply_steps(self._setup.steps, table)
+        for kind, count in left_out.items():
+            tally.add("left_out_by_steps", count, [f"{kind} in {shard.name}"])
+        return table.records
 
     def _groups(
         self, shard: str, members: MemberTable, records: FormedRecords, tally: Tally

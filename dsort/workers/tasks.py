@@ -17,6 +17,7 @@ from dsort.order.mixing_counts import MixingGrid, MixingPart
 from dsort.scratch.logs import CreatedShard
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
+from dsort.transforms.base import Step
 
 __all__ = [
     "CreateDone",
@@ -74,6 +75,7 @@ class WorkerSetup:
     input_container: Container
     output_container: Container
     movement: str  # map | spill
+    steps: tuple[Step, ...]
     algorithm: Algorithm
     reactions: ReactionRules
     keymap: KeyMap | None

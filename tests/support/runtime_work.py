@@ -80,6 +80,7 @@ def make_work(directory: Path) -> Work:
         input_container=container_of(".tar"),
         output_container=container_of(".tar"),
         movement="map",
+        steps=(),
         algorithm=Alphanumeric(),
         reactions=ReactionRules("warn", "abort", "keep", "abort"),
         keymap=None,

@@ -79,6 +79,7 @@ ONE_OF_EACH: dict[str, dict[str, Any]] = {
     "model_type": {"algorithm": 1},
     "string_too_short": {"ekm": {"a-%d": [""]}, "output_format": ...},
     "string_type": {"description": 1},
+    "too_short": {"transform": {"steps": []}},
     "tuple_type": {"input_format": {"objnames": 1}},
     "value_error": {"output_format": "x"},
 }

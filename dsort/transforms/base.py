@@ -1,0 +1,63 @@
+"""The contract of a step: what a job does to records after they are read and before it orders them.
+
+To add a step, write a module with a child of :class:`Step` and register it (``steps.register``).
+A step gets the records of one input shard at a time, as columns, and gives back those that stay. It
+must be a function of its options and of these records: the same job gives the same bytes, whatever
+the workers, and a task that a dead worker has begun is done again by another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal, Self
+
+from dsort.order.table import RecordTable
+
+__all__ = ["Needs", "Step"]
+
+Needs = Literal["index", "member"]
+
+
+class Step(ABC):
+    """One step of a transform. Instances are small, immutable and can be pickled: workers get one.
+
+    ``options_type``: what a spec gives for the step, as a type that pydantic can check: a number, a
+    list, a model. Defaults belong to it.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    """What specs call it."""
+    summary: ClassVar[str]
+    """What it does, for the description of specs: "Keep the records whose keys are listed."."""
+    options_type: ClassVar[Any]
+    needs: ClassVar[Needs] = "index"
+    """What it looks at. ``index``: keys, names, sizes, the place in the shard, which cost next to
+    nothing. ``member``: the content of one small member of each record as well."""
+    is_safe_from_network: ClassVar[bool] = True
+    """Whether a spec that came over the network may have it: it runs no code of the spec's author,
+    and opens nothing."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, options: Any) -> Self:
+        """The step with these options, a value of ``options_type``."""
+
+    @abstractmethod
+    def apply(self, records: RecordTable) -> RecordTable:
+        """The records of one shard that the step leaves, in their order (see
+        ``RecordTable.keeping``). ``InputError`` and its children name shard and record."""
+
+    @property
+    @abstractmethod
+    def options(self) -> Any:
+        """The options as JSON-able values, defaults written out."""
+
+    def digest(self) -> str:
+        """What tells two steps apart whose results may differ (hexadecimal SHA-256). A step that
+        runs code of its own adds that code."""
+        text = json.dumps([self.kind, self.options], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,32 @@
+"""The steps that there are, by kind, and how a job runs several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dsort.order.table import RecordTable
+from dsort.transforms.base import Step
+
+__all__ = ["STEPS", "apply_steps", "register"]
+
+STEPS: Final[dict[str, type[Step]]] = {}
+"""In the order in which messages list them."""
+
+
+def register(step: type[Step]) -> None:
+    """Add a step: specs that are read from now on may name it. Its module has to be there in worker
+    processes, too. ``ValueError`` if there is one of its kind already."""
+    if STEPS.setdefault(step.kind, step) is not step:
+        raise ValueError(f"there is a step {step.kind!r} already")
+
+
+def apply_steps(steps: Sequence[Step], records: RecordTable) -> tuple[RecordTable, dict[str, int]]:
+    """(what all ``steps`` leave of the records of one shard, how many each kind left out)."""
+    left_out: dict[str, int] = {}
+    for step in steps:
+        before = len(records)
+        records = step.apply(records)
+        if len(records) < before:
+            left_out[step.kind] = left_out.get(step.kind, 0) + before - len(records)
+    return records, left_out

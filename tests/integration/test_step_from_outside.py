@@ -1,0 +1,100 @@
+"""A step that is not in the package: registered, used in a spec, run, planned, verified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsort import api
+from dsort.errors import SpecError, SpecProblem
+from dsort.job.layout import manifest_name
+from dsort.options import RunOptions
+from dsort.spec import parse_spec, schema
+from dsort.transforms.steps import STEPS, register
+from tests.support.datasets import Shard, files_of, write_shards
+from tests.support.engine import keys_in, plan_local, record, run_local, spec_of
+from tests.support.every_nth import EveryNth
+
+SHARDS = {
+    f"in-{at}.tar": Shard([m for key in keys for m in record(key, "jpg", payload=b"x" * 10)])
+    for at, keys in enumerate(["abcde", "fgh"])
+}
+
+
+@pytest.fixture(autouse=True)
+def every_nth() -> Iterator[None]:
+    register(EveryNth)
+    yield
+    del STEPS[EveryNth.kind]
+
+
+def problems_of(transform: Any) -> list[SpecProblem]:
+    with pytest.raises(SpecError) as refused:
+        parse_spec(spec_of(transform=transform))
+    return list(refused.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("steps", "kept"),
+    [
+        ([{"every_nth": 2}], "acefh"),
+        ([{"every_nth": 2}, {"every_nth": 2}], "aef"),
+        ([{"every_nth": 100}], "af"),
+    ],
+)
+@pytest.mark.parametrize("move", ["map", "spill"])
+def test_its_records_are_those_of_the_outputs(
+    move: str, steps: list[dict[str, int]], kept: str, tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", SHARDS)
+    spec = spec_of(transform={"steps": steps}, output_shard_records=2)
+    planned = plan_local(tmp_path, spec, move=move)
+    report = run_local(tmp_path, spec, move=move)
+    found = [key for _, data in sorted(files_of(tmp_path / "out").items()) for key in keys_in(data)]
+    assert "".join(name[0] for name in found) == kept
+    assert planned.records == report.records == len(kept)
+    manifest = tmp_path / "out" / manifest_name(report.job_id)
+    verified = api.verify(manifest.read_bytes(), options=RunOptions(root=tmp_path))
+    assert verified.problems == ()
+
+
+def test_a_spec_that_uses_it_is_read_back_as_it_was() -> None:
+    spec = parse_spec(spec_of(transform={"steps": [{"every_nth": 3}]})).spec
+    assert spec.canonical()["transform"] == {"steps": [{"every_nth": 3}]}
+    assert parse_spec(spec.canonical()).spec == spec
+    assert spec.steps[0].digest() != EveryNth(2).digest()
+
+
+@pytest.mark.parametrize(
+    ("transform", "field", "message"),
+    [
+        ({"steps": [{"every_nth": 0}]}, "transform.steps[0].every_nth", "at least 1"),
+        ({"steps": [{"every_mth": 2}]}, "transform.steps[0].every_mth", "every_nth"),
+        ({"steps": [{}]}, "transform.steps[0]", "needs one kind of step, but has none"),
+        ({"steps": []}, "transform.steps", "must not be empty"),
+        ({}, "transform.steps", "is required"),
+    ],
+)
+def test_a_wrong_step_is_refused_by_name(transform: Any, field: str, message: str) -> None:
+    (problem,) = problems_of(transform)
+    assert problem.path == field
+    assert message in f"{problem.message} {problem.hint}"
+
+
+def test_a_spec_without_steps_is_what_it_was() -> None:
+    assert "transform" not in parse_spec(spec_of()).spec.canonical()
+
+
+def test_the_schema_says_what_it_does() -> None:
+    assert EveryNth.summary in str(schema())
+
+
+def test_another_step_of_its_kind_is_refused() -> None:
+    class Other(EveryNth):
+        pass
+
+    with pytest.raises(ValueError, match="there is a step 'every_nth' already"):
+        register(Other)
