@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from dsort import api
-from dsort.errors import SpecError, SpecProblem
+from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
+from dsort.service.config import ServiceConfig
+from dsort.service.jobs.submit import Submitter
 from dsort.spec import parse_spec, schema
 from dsort.transforms.steps import STEPS, register
 from tests.support.datasets import Shard, files_of, write_shards
 from tests.support.engine import keys_in, plan_local, record, run_local, spec_of
 from tests.support.every_nth import EveryNth
+
+if TYPE_CHECKING:
+    from dsort.service.jobs.store import JobStore
 
 SHARDS = {
     f"in-{at}.tar": Shard([m for key in keys for m in record(key, "jpg", payload=b"x" * 10)])
@@ -90,6 +95,24 @@ def test_a_spec_without_steps_is_what_it_was() -> None:
 
 def test_the_schema_says_what_it_does() -> None:
     assert EveryNth.summary in str(schema())
+
+
+def test_a_service_takes_no_step_that_is_not_safe_from_the_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spec = spec_of(transform={"steps": [{"every_nth": 2}]}, input_bck="a", output_bck="b")
+    config = ServiceConfig(
+        run=RunOptions(root=tmp_path),
+        state_dir=tmp_path / "state",
+        database_url="",
+        replica="one",
+        no_auth=True,
+    )
+    submitter = Submitter(config, cast("JobStore", None))  # to check a spec needs no store
+    assert submitter.check(spec).spec.steps
+    monkeypatch.setattr(EveryNth, "is_safe_from_network", False)
+    with pytest.raises(ForbiddenError, match=r"transform\.steps has every_nth, which no spec"):
+        submitter.check(spec)
 
 
 def test_another_step_of_its_kind_is_refused() -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, select
 from dsort.errors import ConflictError, ForbiddenError, SpecError, SpecProblem
 from dsort.job.hooks import hooks_of
 from dsort.job.setup import new_job_id, with_seed
+from dsort.naming.names import first_few
 from dsort.naming.overlap import claims_of
 from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs
@@ -32,7 +33,15 @@ from dsort.service.security.tokens import ADMIN, Identity
 from dsort.spec.load import LoadedSpec, parse_spec
 from dsort.spec.model import JobSpec
 
-__all__ = ["Asked", "Submitter", "allow", "allowed_priority", "checked_labels", "refuse_overlap"]
+__all__ = [
+    "Asked",
+    "Submitter",
+    "allow",
+    "allowed_priority",
+    "check_steps",
+    "checked_labels",
+    "refuse_overlap",
+]
 
 LABELS_MAX = 20
 PRIORITY_MAX = 1_000
@@ -52,6 +61,18 @@ class Asked:
     idempotency_key: str | None = None
     hooks: Mapping[str, Any] | None = None  # None = the spec's
     more: Mapping[str, Any] = field(default_factory=dict)  # schedule_id, due_at, after_commit
+
+
+def check_steps(spec: JobSpec) -> None:
+    """``ForbiddenError`` for steps that run code or open files: those are for whoever may log in to
+    the machine."""
+    refused = sorted({step.kind for step in spec.steps if not step.is_safe_from_network})
+    if refused:
+        raise ForbiddenError(
+            f"transform.steps has {first_few(refused)}, which no spec that comes over the network "
+            "may have",
+            hint="run such a job with `dsort start` on the machine itself",
+        )
 
 
 class Submitter:
@@ -77,6 +98,7 @@ class Submitter:
         """Where the spec leads, if it and its hooks may."""
         places = check_spec(spec, self.policy)
         check_hooks(spec, self._config)
+        check_steps(spec)
         return places
 
     def check_for(self, identity: Identity, spec: Mapping[str, Any]) -> None:
