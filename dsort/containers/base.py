@@ -56,6 +56,7 @@ class OddityKind:
     inspected: str = ""  # what `dsort inspect` calls it; "": not listed
     text: str = ""  # and says of it, behind the count
     shortfall: str = ""  # why members may be missing then, with {count}
+    refused: str = ""  # what a shard is that `concatenated_shards: abort` refuses, with {archives}
     unless: str = ""  # another note: the shard has that, and this says no more
 
 
@@ -247,18 +248,18 @@ def shortfall_in(table: Sequence[OddityKind], notes: ScanNotes) -> str:
 
 
 def refusal(
-    notes: ScanNotes, incomplete_shards: str, concatenated_shards: str
+    table: Sequence[OddityKind], notes: ScanNotes, incomplete_shards: str, concatenated_shards: str
 ) -> tuple[str, str] | None:
     """(what is wrong with a shard's end, what would help), of a shard that the two reactions
-    refuse; None if they do not."""
+    refuse; None if they do not. ``table``: the oddities of its container."""
     if notes.shortfall and incomplete_shards == "abort":
         return (
             f"may not be whole: {notes.shortfall}",
             "fetch or write it again; incomplete_shards: warn takes what can be read of it",
         )
-    if notes.concatenated and concatenated_shards == "abort":
-        return (
-            f"is {notes.concatenated + 1} tars one after the other",
-            "concatenated_shards: read takes all of them",
-        )
+    if concatenated_shards == "abort":
+        for oddity, count in oddities_in(table, notes):
+            if oddity.refused:
+                reason = oddity.refused.format(archives=count + 1)
+                return reason, "concatenated_shards: read takes all of them"
     return None

@@ -214,7 +214,12 @@ class InputReader:
                 return None
             raise
         config = self._spec.config
-        refused = refusal(members.notes, config.incomplete_shards, config.concatenated_shards)
+        refused = refusal(
+            shard.container.oddities,
+            members.notes,
+            config.incomplete_shards,
+            config.concatenated_shards,
+        )
         if refused:
             raise ShardEndError(refused[0], hint=refused[1])
         members = self._compared.members(shard, members, config.stray_members)

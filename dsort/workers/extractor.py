@@ -137,7 +137,12 @@ class Extractor:
         self, task: ExtractTask, shard: ShardBytes, members: MemberTable, tally: ReactionLog
     ) -> ShardExtracted:
         reactions = self._setup.reactions
-        refused = refusal(members.notes, reactions.incomplete_shards, reactions.concatenated_shards)
+        refused = refusal(
+            shard.container.oddities,
+            members.notes,
+            reactions.incomplete_shards,
+            reactions.concatenated_shards,
+        )
         if refused:
             raise ShardEndError(f"shard {shard.name} {refused[0]}", hint=refused[1])
         _note_oddities(shard.container, shard.name, members, tally)

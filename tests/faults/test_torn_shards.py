@@ -14,6 +14,7 @@ import pytest
 import webdataset
 
 from dsort.containers.base import refusal
+from dsort.containers.tar.oddities import ODDITIES
 from dsort.containers.tar.scan import scan
 from dsort.errors import CorruptShardError
 from tests.support.tar_builder import END, member
@@ -75,7 +76,7 @@ def names_read(data: bytes) -> list[bytes] | None:
         table = scan("s.tar", data)
     except CorruptShardError:
         return None
-    if refusal(table.notes, "abort", "read") or table.notes.unusual_padding:
+    if refusal(ODDITIES, table.notes, "abort", "read") or table.notes.unusual_padding:
         return None
     assert len(data) > 300_000 or scan_in_windows(data, [8192]).notes == table.notes
     return table.names.tolist()

@@ -45,6 +45,7 @@ ODDITIES = (
         "readers stop where the first one ends: {names}",
         by_shard=True,
         inspected="concatenated",
+        refused="is {archives} tars one after the other",
         text="further tars behind the first one's end marker, where many readers stop",
     ),
     OddityKind(
