@@ -213,6 +213,14 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def workers_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Local jobs of this process have no worker processes (``tests/support/workers_here.py``)."""
+    from tests.support.workers_here import WorkersHere
+
+    monkeypatch.setattr("dsort.api.LocalRuntime", WorkersHere)
+
+
+@pytest.fixture
 def cli(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> CommandLine:

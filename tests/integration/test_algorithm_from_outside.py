@@ -21,6 +21,8 @@ from tests.support.by_size import BySize
 from tests.support.datasets import Shard, files_of, write_shards
 from tests.support.engine import keys_in, plan_local, record, run_local, spec_of
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 SIZES = {"a": 900, "b": 30, "c": 4000, "d": 30, "e": 2, "f": 1}
 SHARDS = {
     f"in-{at}.tar": Shard(

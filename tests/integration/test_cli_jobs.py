@@ -26,6 +26,8 @@ from dsort.options import RunOptions
 from dsort.stop_flag import StopFlag
 from tests.support.commands import SPEC, CommandLine, answering
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 REPORT = JobReport(
     job_id="job-1",
     state="finished",

@@ -11,6 +11,8 @@ from dsort.job.events import VerifyProblem, VerifyReport
 from dsort.options import RunOptions
 from tests.support.commands import SPEC, CommandLine, answering
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 
 @pytest.fixture
 def shards(cli: CommandLine) -> None:

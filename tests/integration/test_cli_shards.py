@@ -12,6 +12,8 @@ import pytest
 from dsort.job.synthetic import ShardRecipe, shard_pieces
 from tests.support.commands import CommandLine
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 
 def members(path: Path) -> list[str]:
     with tarfile.open(path) as archive:

@@ -13,6 +13,8 @@ from dsort.options import RunOptions
 from tests.support.commands import SPEC, CommandLine, answering
 from tests.support.seaweedfs import S3Server
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 
 def settings_of(server: S3Server) -> str:
     return f'[stores.s3]\nendpoint_url = "{server.endpoint_url}"\n'

@@ -21,6 +21,8 @@ from dsort.storage.directory.bucket import LocalBucket
 from tests.support.engine import count_of, run_local, spec_of
 from tests.support.stored_zip import StoredZip
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 Record = tuple[str, bytes]
 
 

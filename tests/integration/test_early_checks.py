@@ -21,6 +21,8 @@ from tests.support.engine import plan_local, refused, run_local, shard_of, spec_
 from tests.support.object_stores import answer, new_s3_bucket
 from tests.support.seaweedfs import S3Server
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 NO_SHARDS = {f"in-{number}.tar": b"this is no tar" * 1000 for number in range(3)}
 SIZED = {"output_shard_records": None, "output_shard_size": "10KB"}
 KEY_MAP = {"output_format": None, "ekm": {"low-%02d": ["^0"], "high-%02d": ["^1"]}}

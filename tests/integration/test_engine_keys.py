@@ -22,6 +22,8 @@ from tests.support.engine import (
     spec_of,
 )
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 # --- external key map ----------------------------------------------------------------------------
 
 KEYED = {"in-0.tar": shard_of("cat1", "dog1", "cow"), "in-1.tar": shard_of("dog2", "cat2", "both")}

@@ -25,6 +25,8 @@ from tests.support.engine import (
     spec_of,
 )
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 SHUFFLE = {"kind": "shuffle", "seed": 5}
 DATASET = small_dataset("outputs")
 

@@ -19,6 +19,8 @@ from tests.support.datasets import tree_of
 from tests.support.engine import left_in, plan_local, refused, run_local, spec_of
 from tests.support.tar_builder import END, header, member
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 SHARDS, KEYS = 4, 25
 ALGORITHM = {"kind": "shuffle", "seed": 1}
 

@@ -32,6 +32,8 @@ from tests.support.engine import (
 )
 from tests.support.inline_runtime import Moved, run_inline
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 # --- missing_shards ------------------------------------------------------------------------------
 
 TEMPLATE = spec_of(input_format={"template": "in-{000..102}"})

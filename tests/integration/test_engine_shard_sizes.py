@@ -14,6 +14,8 @@ from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import plan_local, refused, run_local, spec_of
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 RECORDS = 60
 SIZE_BYTES = 10 * 1024
 

@@ -18,6 +18,8 @@ from tests.support.engine import (
     spec_of,
 )
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

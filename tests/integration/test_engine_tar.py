@@ -21,6 +21,8 @@ from tests.support.tar_reading import read_with_tarfile
 from tests.support.tar_torture import Found, TarCase, crafted_cases
 from tests.support.tar_written import gnu_tar_cases, tarfile_cases, webdataset_cases
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 
 def meaning(found: Found) -> tuple[bytes, bytes | None, int]:
     return found.name.rstrip(b"/"), found.payload, found.kind

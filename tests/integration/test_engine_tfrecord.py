@@ -14,6 +14,8 @@ from tests.support.datasets import Member, Shard, files_of, read_shard, write_sh
 from tests.support.engine import run_local, spec_of
 from tests.support.tfrecords import example_bytes, examples_in, frame, frames_in
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 TFRECORDS: dict[str, Any] = {
     "input_format": {"template": "s-{0..2}"},
     "input_extension": ".tfrecord",

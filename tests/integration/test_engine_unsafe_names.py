@@ -17,6 +17,8 @@ from tests.support.datasets import files_of
 from tests.support.engine import count_of, refused, run_local, spec_of
 from tests.support.tar_builder import END, checksum, gnu_long, header, member, pax
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 FAR = b"../" * 60 + b"etc/passwd"
 SHARD = (
     member(b"a.jpg", b"a")

@@ -12,6 +12,8 @@ from dsort.errors import DuplicateError, InputError, StrayMemberError
 from tests.support.engine import refused, run_local, spec_of
 from tests.support.tar_builder import END, header, member
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 PLAIN = [
     member(b"%s.%s" % (key, ext), b"1") for key in (b"a", b"b", b"c") for ext in (b"cls", b"txt")
 ]

@@ -18,6 +18,8 @@ from tests.support.commands import ROOT, CommandLine
 from tests.support.datasets import example_samples, files_of, write_shards
 from tests.support.seaweedfs import S3Server
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 SPECS = ROOT / "specs"
 SPEC_SUFFIXES = {".json", ".yaml", ".yml"}
 SCHEDULES = set((SPECS / "schedules").iterdir())  # a test of their own runs them

@@ -14,6 +14,8 @@ from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import count_of, plan_local, refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 SECOND_NS = 1_000_000_000
 
 

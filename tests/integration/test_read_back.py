@@ -21,6 +21,8 @@ from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, small_dataset, write_shards
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 SPECS: dict[str, dict[str, Any]] = {
     "shuffled": {"algorithm": {"kind": "shuffle", "seed": 1}, "output_shard_size": "9KB"},
     "in order": {"algorithm": {"kind": "none"}, "output_shard_records": 7},

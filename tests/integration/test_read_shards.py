@@ -16,6 +16,8 @@ import dsort
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.seaweedfs import S3Server
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 SPEC = {
     "input_bck": "in",
     "output_bck": "out",

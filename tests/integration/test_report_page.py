@@ -13,6 +13,8 @@ from tests.support.commands import SPEC, CommandLine
 from tests.support.datasets import files_of, write_shards
 from tests.support.engine import keys_in, plan_local, run_local, shard_of, spec_of
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 SHARDS, RECORDS, A_SHARD = 6, 40, 30
 SHUFFLE = {"kind": "shuffle", "seed": 9}
 

@@ -18,6 +18,8 @@ from tests.support.engine import run_local, shard_of, spec_of
 from tests.support.object_stores import new_s3_bucket
 from tests.support.seaweedfs import S3Server
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 DATASET = small_dataset("stale", shards=2, records=12)
 FEWER = {"overwrite": True, "output_shard_records": 10}  # three shards, instead of six
 COUNTED = {"overwrite": True, "output_shard_records": None, "output_shard_count": 3}

@@ -30,6 +30,8 @@ from tests.support.results import (
     swap_neighbours,
 )
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 
 def file(name: str, text: str = "x", **more: str) -> Member:
     return Member(name, text.encode(), **more)
