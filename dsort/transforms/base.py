@@ -11,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from dsort.order.table import RecordTable
+if TYPE_CHECKING:  # steps are known with every spec, and need not load numpy for that
+    from dsort.order.table import RecordTable
+
 
 __all__ = ["Needs", "Step"]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dsort.order.table import RecordTable
 from dsort.transforms.base import Step
+
+if TYPE_CHECKING:
+    from dsort.order.table import RecordTable
 
 __all__ = ["STEPS", "apply_steps", "register"]
 

@@ -112,6 +112,18 @@ assert set(dsort.__all__) <= set(dir(dsort))
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_a_spec_is_read_without_what_only_data_need() -> None:
+    script = """
+import sys
+from dsort.spec import parse_spec
+spec = {"input_bck": "a", "input_format": "a-{0..2}", "output_format": "b-%d"}
+parse_spec({**spec, "output_shard_count": 3, "algorithm": {"kind": "shuffle"}})
+heavy = {"numpy", "pyarrow", "boto3", "ray", "isal", "lz4", "zstandard", "orjson", "xxhash"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_the_client_without_its_extra_says_what_to_install() -> None:
     script = """
 import sys, dsort
