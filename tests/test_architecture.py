@@ -25,6 +25,7 @@ ROOMS = (
     {"web"},
     {"model"},
     {"verification"},
+    {"shard_contents"},
     {"read"},
     {"job"},
     {"runtime"},

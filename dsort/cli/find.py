@@ -24,6 +24,7 @@ __all__ = [
     "bucket_uri",
     "data_root",
     "find_job",
+    "find_shard",
     "object_in",
     "open_argument",
     "open_existing",
@@ -219,6 +220,22 @@ def object_in(text: str) -> tuple[str, str] | None:
     if not bucket:
         raise SpecError(f"{text} names no object", hint=f'write "{ref.uri}/NAME"')
     return BucketRef(ref.scheme, bucket).uri, name
+
+
+def find_shard(shard: str, root: Path | None) -> tuple[str, str]:
+    """(bucket, name) of the shard: the URI of an object, a path relative to the current directory,
+    or one under the data root. ``root``: ``--root``."""
+    at_uri = object_in(shard)
+    if at_uri is not None:
+        return at_uri
+    text = shard.removeprefix("file://")
+    for path in (Path(text), data_root(root, user_settings()) / text):
+        if path.is_file():
+            found = path.resolve()
+            return str(found.parent), found.name
+    raise ObjectNotFoundError(
+        f"there is no shard {shard}", hint="give a path, or BUCKET/NAME under the data root"
+    )
 
 
 def user_settings() -> Settings:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from dsort.cli import options, output
-from dsort.cli.find import data_root, object_in, open_argument, user_settings
-from dsort.errors import ObjectNotFoundError
+from dsort.cli.find import find_shard, open_argument
 
 if TYPE_CHECKING:
     from dsort.containers.inspect import RecordSummary, ShardSummary
@@ -21,14 +17,7 @@ ROWS_SHOWN = 10
 
 
 def inspect_shard(
-    shard: Annotated[
-        str,
-        typer.Argument(
-            metavar="SHARD",
-            help="A tar file, BUCKET/NAME under the data root, or a URI: s3://bucket/shard.tar.",
-            show_default=False,
-        ),
-    ],
+    shard: options.Shard,
     show_all: options.ShowAll = False,
     root: options.Root = None,
     as_json: options.AsJson = False,
@@ -37,7 +26,7 @@ def inspect_shard(
     """Show a shard's records, keys, extensions, sizes, and what is odd about it."""
     from dsort.containers.inspect import inspect_object
 
-    bucket, name = object_in(shard) or _find(shard, root)
+    bucket, name = find_shard(shard, root)
     summary = inspect_object(open_argument(bucket, root=root), name)
     if as_json:
         output.write_json(summary.to_dict())
@@ -49,19 +38,6 @@ def inspect_shard(
     hidden = len(summary.records) - len(shown)
     if hidden:
         output.write(f"... and {output.count(hidden, 'more record')} (--all lists them)")
-
-
-def _find(shard: str, root: Path | None) -> tuple[str, str]:
-    """(directory, name) of the shard: a path relative to the current directory, or one under the
-    data root."""
-    text = shard.removeprefix("file://")
-    for path in (Path(text), data_root(root, user_settings()) / text):
-        if path.is_file():
-            found = path.resolve()
-            return str(found.parent), found.name
-    raise ObjectNotFoundError(
-        f"there is no shard {shard}", hint="give a path, or BUCKET/NAME under the data root"
-    )
 
 
 def _overview(summary: ShardSummary) -> str:

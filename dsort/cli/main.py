@@ -12,6 +12,8 @@ from typing import Annotated
 import typer
 
 from dsort.cli import (
+    cat,
+    convert,
     exits,
     gc,
     gen_shards,
@@ -69,7 +71,7 @@ def dsort(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Shuffle, sort and reshard tar shards (WebDataset and alike).
+    """Shuffle, sort and reshard shards of training data (WebDataset and alike).
 
     \b
     Try it:
@@ -89,6 +91,7 @@ def dsort(
 _VERBS: Sequence[tuple[str, Callable[..., None], str]] = (
     ("start", start.start, "Run a job: shuffle, sort or reshard a bucket."),
     ("plan", plan.plan, "Show what a job would do; write nothing."),
+    ("convert", convert.convert, "Write shards as shards of another container."),
     ("validate", validate_verb.validate, "Check a job spec."),
     ("schema", schema.schema, "Print the JSON Schema of a job spec."),
     ("show", show.show, "Show what a job did, or does."),
@@ -99,6 +102,7 @@ _VERBS: Sequence[tuple[str, Callable[..., None], str]] = (
     ("verify", verify_verb.verify, "Check a job's result against its inputs."),
     ("ls", ls.ls, "List a bucket: names and sizes."),
     ("inspect", inspect_shard.inspect_shard, "Show what is in a shard, and what is odd about it."),
+    ("cat", cat.cat, "Write the bytes of a shard, a record or a member."),
     ("gen-shards", gen_shards.gen_shards, "Write test shards."),
     ("serve", serve.serve, "Run the job service."),
     ("wait", wait.wait, "Wait for jobs of a service."),

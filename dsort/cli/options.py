@@ -48,6 +48,7 @@ __all__ = [
     "Server",
     "Service",
     "ServiceOrHere",
+    "Shard",
     "ShowAll",
     "Source",
     "SpecSource",
@@ -71,6 +72,14 @@ Destination = Annotated[
     str | None,
     typer.Argument(
         metavar="DST", help="Output bucket, in place of the spec's.", show_default=False
+    ),
+]
+Shard = Annotated[
+    str,
+    typer.Argument(
+        metavar="SHARD",
+        help="A shard: a file, BUCKET/NAME under the data root, or a URI: s3://bucket/shard.tar.",
+        show_default=False,
     ),
 ]
 SpecSource = Annotated[

@@ -1,0 +1,115 @@
+"""``dsort cat``: the bytes of a shard, of a record, or of a member."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated, Literal
+
+import typer
+
+from dsort.cli import options, output
+from dsort.cli.find import find_shard, open_argument
+from dsort.errors import InputError, SpecError, StorageError
+
+__all__ = ["cat"]
+
+Piece = memoryview | bytes
+
+PEEKED_BYTES = 4096
+
+
+def cat(
+    shard: options.Shard,
+    key: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="KEY[.EXT]", help="A record's key, or a member's name.", show_default=False
+        ),
+    ] = None,
+    index: Annotated[
+        int | None,
+        typer.Option("--index", metavar="N", help="The N-th record, from 0 on.", min=0),
+    ] = None,
+    written_as: Annotated[
+        Literal["raw", "tar"],
+        typer.Option("--as", help="raw: payloads, one after the other. tar: a tar of them."),
+    ] = "raw",
+    to: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write; -: standard output."),
+    ] = "-",
+    root: options.Root = None,
+    debug: options.Debug = False,
+) -> None:
+    """Write the bytes of a shard, of one of its records, or of a member.
+
+    \b
+    Examples:
+      dsort cat images/s-00.tar 000017.json
+      dsort cat s3://bucket/s-00.tar 000017 --as tar -o one.tar
+      dsort cat images/s-00.tar --index 3 | wc -c
+    """
+    if key is not None and index is not None:
+        raise SpecError("KEY and --index both name a record", hint="give one of them")
+    if written_as == "tar" and key is None and index is None:
+        raise SpecError("--as tar is for a record", hint="give KEY or --index, or leave it out")
+    from dsort.shard_contents import open_contents
+
+    bucket, name = find_shard(shard, root)
+    with open_contents(open_argument(bucket, root=root), name) as contents:
+        if key is None and index is None:
+            pieces: Iterable[Piece] = contents.whole()
+        else:
+            part = contents.named(key) if key is not None else contents.numbered(index or 0)
+            if part.others:
+                output.warn(f"{output.count(part.others, 'later record')} of it: --index")
+            pieces = contents.as_tar(part) if written_as == "tar" else contents.payloads(part)
+        _write(pieces, to)
+
+
+def _write(pieces: Iterable[Piece], to: str) -> None:
+    rest = iter(pieces)
+    first = next(rest, b"")
+    if to == "-" and sys.stdout.isatty() and _is_binary(bytes(first[:PEEKED_BYTES])):
+        raise InputError("this is binary, and no terminal shows it", hint="-o FILE, or a pipe")
+    with _opened(to) as stream:
+        stream.write(first)
+        for piece in rest:
+            stream.write(piece)
+
+
+def _is_binary(data: bytes) -> bool:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(data) - 3:  # else it is a letter that goes on in the next piece
+            return True
+        text = data[: error.start].decode("utf-8")
+    return any(not each.isprintable() and each not in "\t\r\n" for each in text)
+
+
+@contextmanager
+def _opened(to: str) -> Iterator[IO[bytes]]:
+    """Standard output, or a file that appears once it is whole."""
+    path = Path(f"{to}.part")
+    try:
+        if to == "-":
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+            return
+        with path.open("wb") as stream:
+            yield stream
+        path.replace(to)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if to == "-":
+            output.abandon_stdout()
+        raise StorageError(f"cannot write {to}: {os.strerror(error.errno or 0)}") from error
+    finally:
+        if to != "-":
+            path.unlink(missing_ok=True)

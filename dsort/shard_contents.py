@@ -1,0 +1,133 @@
+"""What one shard holds, found by key, name or number, and streamed: for ``dsort cat``.
+
+Of a shard that is larger than a small buffer only headers are read to find something in it, where
+its container has payloads between them; then the payload that is asked for.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+from typing import Final
+
+from dsort.containers.registry import container_of
+from dsort.data.members import MemberKind, MemberTable
+from dsort.data.records import FormedRecords, form_records
+from dsort.errors import InputError
+from dsort.naming.names import readable
+from dsort.read import ShardReader
+from dsort.storage.bucket import Bucket
+from dsort.workers.source import ShardBytes
+
+__all__ = ["ShardContents", "ShardPart", "open_contents"]
+
+BUFFER_BYTES: Final = 1 << 20
+NEAR_KEYS_MAX: Final = 3
+KEYS_COMPARED_MAX: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPart:
+    """Members of a shard: of one record, or one of them. ``others``: how many later records have
+    the same key."""
+
+    rows: tuple[int, ...]
+    others: int = 0
+
+
+class ShardContents:
+    """One opened shard."""
+
+    def __init__(self, shard: ShardBytes) -> None:
+        self._shard = shard
+        self._scanned: tuple[MemberTable, FormedRecords] | None = None
+
+    def whole(self) -> Iterator[memoryview]:
+        """All bytes of the shard, a piece at a time, each valid until the next."""
+        return self._shard.pieces()
+
+    def named(self, text: str) -> ShardPart:
+        """The member ``text``, or the record with that key. ``InputError`` names what is near."""
+        wanted = text.encode("utf-8", "surrogateescape")
+        members, records = self._members()
+        names = members.names.tolist()
+        files = [row for row in records.member_rows.tolist() if names[row] == wanted]
+        if files:
+            return ShardPart((files[0],), len(files) - 1)
+        keys = records.keys.tolist()
+        found = [number for number, key in enumerate(keys) if key == wanted]
+        if found:
+            return ShardPart(self._rows(found[0]), len(found) - 1)
+        known = (readable(each) for each in (*islice(keys, KEYS_COMPARED_MAX), *names[:1000]))
+        near = get_close_matches(text, dict.fromkeys(known), NEAR_KEYS_MAX)
+        hint = f"near: {', '.join(near)}" if near else ""
+        raise InputError(
+            f"shard {self._shard.name} has no record and no member {text}",
+            hint=hint or f"`dsort inspect` lists its {len(keys):,} records",
+        )
+
+    def numbered(self, number: int) -> ShardPart:
+        """The record ``number``, from 0 on, in the order of ``dsort inspect``."""
+        _, records = self._members()
+        if not 0 <= number < len(records.keys):
+            raise InputError(
+                f"shard {self._shard.name} has {len(records.keys):,} records, none is number "
+                f"{number:,}: the first is number 0"
+            )
+        return ShardPart(self._rows(number))
+
+    def payloads(self, part: ShardPart) -> Iterator[memoryview | bytes]:
+        """The payloads of the members, one after the other, in pieces."""
+        for row in part.rows:
+            yield from self._payload(row)
+
+    def as_tar(self, part: ShardPart) -> Iterator[memoryview | bytes]:
+        """The members as a tar of their own, in pieces."""
+        members, _ = self._members()
+        container = container_of(".tar")
+        stored_bytes = 0
+        for row in part.rows:
+            info = tarfile.TarInfo(members.names[row].decode("utf-8", "surrogateescape"))
+            info.size = int(members.payload_bytes[row])
+            yield info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+            yield from self._payload(row)
+            yield bytes(-info.size % tarfile.BLOCKSIZE)
+            stored_bytes += info.size
+        yield bytes(container.end_bytes(len(part.rows), 0, stored_bytes))
+
+    def _rows(self, number: int) -> tuple[int, ...]:
+        _, records = self._members()
+        first, last = records.member_offsets[number : number + 2].tolist()
+        return tuple(records.member_rows[first:last].tolist())
+
+    def _payload(self, row: int) -> Iterator[memoryview | bytes]:
+        members, _ = self._members()
+        start = int(members.payload_start[row])
+        if start < 0:
+            yield members.literals[row]
+        elif members.kind[row] == MemberKind.FILE:
+            yield from self._shard.range(start, int(members.payload_bytes[row]))
+        else:
+            raise InputError(
+                f"{readable(members.names[row])} in shard {self._shard.name} is no file"
+            )
+
+    def _members(self) -> tuple[MemberTable, FormedRecords]:
+        """The members with their payloads alone, and their records."""
+        if self._scanned is None:
+            scanned = self._shard.members()
+            members = self._shard.container.bare(scanned, self._shard.at)
+            self._scanned = members, form_records(members, "keep")
+        return self._scanned
+
+
+@contextmanager
+def open_contents(bucket: Bucket, name: str) -> Iterator[ShardContents]:
+    """The shard ``name``. ``StorageError`` if it cannot be read; what is looked for in it raises
+    ``CorruptShardError`` if it is no shard."""
+    with ShardReader(BUFFER_BYTES, None).open(bucket, name) as shard:
+        yield ShardContents(shard)

@@ -1,0 +1,61 @@
+"""``dsort convert``: one container to another and back, byte for byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import CommandLine
+from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+
+SHARDS = {
+    f"s-{number}.tar": Shard(
+        tuple(
+            Member(f"{number}{i}.{extension}", b"%d %d" % (number, i))
+            for i in range(3)
+            for extension in ("cls", "txt")
+        )
+    )
+    for number in range(2)
+}
+
+
+def test_what_is_converted_comes_back_in_its_order(cli: CommandLine, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", SHARDS)
+    there = cli("convert", "in", "there", "--to", "tfrecord", "--workers", 1)
+    assert there.code == 0
+    assert "2 in, 2 out" in there.out
+    names = sorted(path.name for path in (tmp_path / "there").glob("*.tfrecord"))
+    assert names == ["shard-00000-of-00002.tfrecord", "shard-00001-of-00002.tfrecord"]
+    back = ("convert", "there", "back", "--to", ".tar", "--key-field", "__key__")
+    assert cli(*back, "--shard-records", 4, "--names", "b-%d", "--workers", 1).code == 0
+    found = files_of(tmp_path / "back")
+    assert sorted(found) == ["b-0.tar", "b-1.tar"]
+    stored = [each for name in sorted(found) for each in read_shard(found[name])]
+    payloads = {each.name: each.payload for each in stored if not each.name.endswith("__key__")}
+    assert payloads == {
+        member.name: member.payload for shard in SHARDS.values() for member in shard.members
+    }
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("mixed", "x", "--to", "tar"), ("several kinds: 1 .tar, 1 .tfrecord", "--from")),
+        (("mixed", "x", "--to", "foo"), ("--from",)),
+        (("mixed", "x", "--to", "foo", "--from", "tar"), (".foo", "is no archive extension")),
+        (("mixed", "x", "--to", "tar", "--from", "foo"), ("--from", ".foo")),
+        (("empty", "x", "--to", "tar"), ("there is no shard in",)),
+        (("nowhere", "x", "--to", "tar"), ("there is no bucket",)),
+    ],
+)
+def test_what_cannot_be_converted_is_told(
+    args: tuple[str, ...], words: tuple[str, ...], cli: CommandLine, tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "mixed", {"a.tar": b"", "b.tfrecord": b""})
+    write_shards(tmp_path / "empty", {"notes.md": b""})
+    ended = cli("convert", *args)
+    assert ended.code != 0
+    assert [word for word in words if word not in " ".join(ended.err.split())] == []
+    assert not (tmp_path / "x").exists()
