@@ -44,6 +44,7 @@ from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.open import parse_address
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
+from dsort.workers.conversion import payload_table
 from dsort.workers.source import PayloadBuffer, ShardBytes
 
 __all__ = ["ShardReader", "ShardRecord", "read_shards"]
@@ -322,7 +323,7 @@ def _records(shards: Iterator[_Shard], stop: StopFlag | None) -> Iterator[ShardR
                     f"shard {shard.name} may not be whole: {members.notes.shortfall}",
                     hint="fetch or make it again",
                 )
-            yield from _of_shard(opened, opened.container.bare(members, opened.at))
+            yield from _of_shard(opened, payload_table(opened, members))
 
 
 def _of_shard(shard: ShardBytes, members: MemberTable) -> Iterator[ShardRecord]:

@@ -156,6 +156,13 @@ class Container(ABC):
 
     # -- conversion ------------------------------------------------------------------------------
 
+    def decompressed(
+        self, members: MemberTable, row: int, read: Callable[[int, int], bytes]
+    ) -> bytes:
+        """The payload of a row that is compressed in the shard (see ``MemberTable``). ``read``:
+        bytes of the shard, from where and how many. ``ValueError`` says what is wrong with it."""
+        raise NotImplementedError(f"{self.suffixes[0]} shards have no compressed members")
+
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
         """What another container needs of a shard that was scanned as ``members``: the members that
         it holds, with their payloads alone (see ``MemberTable``). ``read``: bytes of the shard,

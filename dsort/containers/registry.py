@@ -45,6 +45,12 @@ def _text_lines() -> Container:
     return TEXT_LINES
 
 
+def _zip() -> Container:
+    from dsort.containers.zip.container import ZIP
+
+    return ZIP
+
+
 DEFAULT_EXTENSION: Final = ".tar"
 """What shards are whose names do not say."""
 
@@ -55,6 +61,7 @@ _BUILT_IN: Final[dict[str, Callable[[], Container]]] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".txt": _text_lines,
+    ".zip": _zip,
 }
 
 SUPPORTED_EXTENSIONS: Final = tuple(_BUILT_IN)

@@ -77,6 +77,9 @@ class MemberTable:
     record_of: Int64s | None = None
     """The record of each row, from 0 on and never falling, where the container tells its records
     apart by itself; ``key_bytes`` is not None then. None: names do."""
+    compressed_bytes: Int64s | None = None
+    """How long each payload is in the shard, from ``payload_start`` on, where that is compressed:
+    ``payload_bytes`` says how long it is once it is decompressed. -1: it is not. None: none is."""
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -16,12 +16,12 @@ __all__ = ["RecordTable"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordTable:
-    """The records of the shard ``shard``. ``read``: bytes of it, from where and how many."""
+    """The records of the shard ``shard``. ``read``: the content of a member, by table and row."""
 
     shard: str
     members: MemberTable
     records: FormedRecords
-    read: Callable[[int, int], bytes]
+    read: Callable[[MemberTable, int], bytes]
 
     def __len__(self) -> int:
         return len(self.records)
@@ -63,7 +63,4 @@ class RecordTable:
 
     def content(self, row: int) -> bytes:
         """The content of the member in a row of the member table."""
-        members = self.members
-        if members.payload_start[row] < 0:
-            return members.literals[row]
-        return self.read(int(members.payload_start[row]), int(members.payload_bytes[row]))
+        return self.read(self.members, row)

@@ -227,7 +227,7 @@ class InputReader:
             members = with_safe_names(shard, members, find_unsafe(shard, members))
         records = form_records(members, config.stray_members)
         if self._steps:
-            table = RecordTable(shard.name, members, records, shard.at)
+            table = RecordTable(shard.name, members, records, shard.content)
             records = apply_steps(self._steps, table)[0].records
         return records, members
 

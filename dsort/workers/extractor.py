@@ -158,7 +158,7 @@ class Extractor:
             changes: list[str] = []
             members, records = _rename_records(self._store, task, shard, members, records, changes)
             tally.write_names("duplicate_keys_renamed", changes, len(changes))
-        table = RecordTable(shard.name, members, records, shard.at)
+        table = RecordTable(shard.name, members, records, shard.content)
         if self._setup.converts:
             members, records = packed_records(shard, members, records, self._setup.output_container)
         index = self._index(shard, members, records, table, group)
@@ -244,7 +244,7 @@ class Extractor:
         """What the steps of the job leave."""
         if not self._setup.steps:
             return records
-        table = RecordTable(shard.name, members, records, shard.at)
+        table = RecordTable(shard.name, members, records, shard.content)
         table, left_out = apply_steps(self._setup.steps, table)
         for kind, count in left_out.items():
             tally.add("left_out_by_steps", count, [f"{kind} in {shard.name}"])

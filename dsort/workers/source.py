@@ -20,7 +20,8 @@ from dsort.containers.registry import container_of
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.index import Segments
 from dsort.data.members import MemberTable
-from dsort.errors import ChangedInputError, StorageError
+from dsort.errors import ChangedInputError, CorruptShardError, StorageError
+from dsort.naming.names import readable
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
@@ -135,6 +136,18 @@ class ShardBytes:
         data = bytearray(length)
         self._source.read_into(memoryview(data), start)
         return bytes(data)
+
+    def content(self, members: MemberTable, row: int) -> bytes:
+        """The payload of one of the shard's ``members``. ``CorruptShardError``."""
+        if members.payload_start[row] < 0:
+            return members.literals[row]
+        if members.compressed_bytes is None or members.compressed_bytes[row] < 0:
+            return self.at(int(members.payload_start[row]), int(members.payload_bytes[row]))
+        try:
+            return self.container.decompressed(members, row, self.at)
+        except ValueError as error:
+            offset, name = int(members.payload_start[row]), readable(members.names[row])
+            raise CorruptShardError(self.name, offset, f"{name} {error}") from None
 
     def pieces(self) -> Iterator[memoryview]:
         """All bytes of the shard, in order, a buffer at a time."""

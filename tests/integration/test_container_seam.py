@@ -162,7 +162,7 @@ def test_shards_of_one_container_are_converted_to_another_that_can_pack_them(
 
 def test_a_converted_result_verifies_and_a_changed_one_does_not(tmp_path: Path) -> None:
     some_shards(tmp_path / "in")
-    (tmp_path / "in" / "s-3.zip").write_bytes(zip_of([("0/000.bin", b"again")]))
+    (tmp_path / "in" / "s-3.szip").write_bytes(zip_of([("0/000.bin", b"again")]))
     spec = spec_of(
         **ZIPS | {"input_format": {"template": "s-{0..3}"}, "output_extension": ".tar"},
         algorithm={"kind": "shuffle", "seed": 7},

@@ -192,7 +192,7 @@ def test_an_external_key_map() -> None:
         ({"index": True}, "index", "must be none or wids, not true"),
         ({"input_extension": ".jpg"}, "input_extension", "'.jpg' is no archive extension"),
         ({"input_extension": ".tgz"}, "input_extension", ".tgz shards are not yet supported"),
-        ({"output_extension": ".zip"}, "output_extension", ".zip shards are not yet supported"),
+        ({"output_extension": ".tgz"}, "output_extension", ".tgz shards are not yet supported"),
         ({"algorithm": {**CONTENT, "extension": "cls"}}, "algorithm.extension",
          '"cls" is no member extension'),
         ({"algorithm": {**CONTENT, "json_field": "a..b"}}, "algorithm.json_field",

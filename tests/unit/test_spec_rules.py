@@ -107,8 +107,8 @@ def test_every_rule_names_its_field_and_says_what_is_wrong(
 @pytest.mark.parametrize(
     ("fields", "hint"),
     [
-        ({"output_format": "a-%d.zip", "output_extension": ".tar"},
-         ".zip shards are not yet supported"),
+        ({"output_format": "a-%d.tgz", "output_extension": ".tar"},
+         ".tgz shards are not yet supported"),
         ({"output_format": ...}, 'e.g. "shard-%06d" (or an external key map: ekm)'),
         ({"output_shard_size": ...}, "output_shard_count, or give output_format an end"),
         ({**KEY_MAP, "output_shard_size": ...}, "with an external key map, set it"),

@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dsort.containers.base import Container, Payloads
+from dsort.containers.named import check_keys_in_names
 from dsort.containers.tar.header import link_target, other_name, renamed, retargeted
 from dsort.containers.tar.oddities import ODDITIES
 from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScanner, scan
 from dsort.data.columns import UInt8s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
-from dsort.data.records import FormedRecords, split_name
-from dsort.errors import ConversionError
-from dsort.naming.names import readable
+from dsort.data.records import FormedRecords
 
 __all__ = ["TAR", "Tar", "TarFormat"]
 
@@ -68,17 +67,11 @@ class Tar(Container):
     def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
+        check_keys_in_names(members, records, ".tar")
         names, sizes = members.names.tolist(), members.payload_bytes.tolist()
-        key_bytes = records.key_bytes.tolist()
         literals, tails = {}, {}
         for row in records.member_rows.tolist():
             name = names[row]
-            if members.record_of is not None and len(split_name(name)[0]) != key_bytes[row]:
-                raise ConversionError(
-                    f"the key {readable(name[: key_bytes[row]])} has a dot in its last part: in a "
-                    ".tar shard a key ends at the first one",
-                    hint="choose another key_field, or leave it out: then records are numbered",
-                )
             literals[row] = self._header(name, sizes[row]) + members.literals.get(row, b"")
             tails[row] = _PADDING[: -sizes[row] % tarfile.BLOCKSIZE]
         return replace(members, literals=literals, tails=tails, entries=None)

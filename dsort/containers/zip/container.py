@@ -1,0 +1,119 @@
+"""The zip container: what the rest of dsort sees of this folder.
+
+Entries move as they are stored, compressed or not; nothing is compressed again. New members are
+stored, without a time of their own (1980-01-01), so that the same records give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from isal import isal_zlib
+
+from dsort.containers.base import Container, Payloads
+from dsort.containers.named import check_keys_in_names
+from dsort.containers.zip.directory import OTHER_METHODS
+from dsort.containers.zip.end import end_record, end_record_bytes
+from dsort.containers.zip.entries import (
+    LARGE_PLACE_BYTES,
+    entry_for,
+    inflated,
+    link_target,
+    new_member,
+    placed_directory,
+    renamed,
+    retargeted,
+)
+from dsort.containers.zip.layout import DEFLATE, ENTRY, LARGE
+from dsort.containers.zip.oddities import ODDITIES
+from dsort.containers.zip.scan import ZipScanner
+from dsort.data.columns import BytesColumn
+from dsort.data.entries import PlacedEntries
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
+from dsort.errors import ConversionError
+from dsort.naming.names import readable
+
+__all__ = ["ZIP", "Zip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Zip(Container):
+    """Zips, with zip64 where it is needed."""
+
+    suffixes = (".zip",)
+    oddities = ODDITIES
+    lists_members = True
+    packs_others = True
+
+    def scanner(self, shard: str, size_bytes: int) -> ZipScanner:
+        return ZipScanner(shard, size_bytes)
+
+    # -- payloads --------------------------------------------------------------------------------
+
+    def decompressed(
+        self, members: MemberTable, row: int, read: Callable[[int, int], bytes]
+    ) -> bytes:
+        assert members.entries is not None
+        assert members.compressed_bytes is not None
+        fields = ENTRY.unpack_from(members.entries[row])
+        if fields[4] != DEFLATE:
+            name = OTHER_METHODS.get(fields[4], str(fields[4]))
+            raise ValueError(f"is compressed by {name}: dsort moves it, and does not read it")
+        stored = read(int(members.payload_start[row]), int(members.compressed_bytes[row]))
+        return inflated(stored, int(members.payload_bytes[row]), fields[7])
+
+    # -- conversion ------------------------------------------------------------------------------
+
+    def packed(
+        self, members: MemberTable, records: FormedRecords, payloads: Payloads
+    ) -> MemberTable:
+        check_keys_in_names(members, records, ".zip")
+        names, sizes = members.names.tolist(), members.payload_bytes.tolist()
+        literals, entries = {}, [b""] * len(members)
+        for row in records.member_rows.tolist():
+            checksum = 0
+            for piece in payloads.pieces(row):
+                checksum = isal_zlib.crc32(piece, checksum)
+            try:
+                header, entries[row] = new_member(names[row], sizes[row], checksum)
+            except ValueError as error:
+                raise ConversionError(
+                    f"{readable(names[row])} cannot be in a .zip shard: {error}",
+                    hint="rename the member, or write .tar shards",
+                ) from None
+            literals[row] = header + members.literals.get(row, b"")
+        return replace(members, literals=literals, entries=BytesColumn.of(entries))
+
+    # -- headers ---------------------------------------------------------------------------------
+
+    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
+        return renamed(headers, new_name)
+
+    def entry_for(self, headers: bytes, entry: bytes) -> bytes:
+        return entry_for(headers, entry)
+
+    def link_target(self, headers: bytes) -> bytes:
+        return link_target(headers)
+
+    def retargeted(self, headers: bytes, target: bytes) -> bytes:
+        return retargeted(headers, target)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+        header, entry = new_member(name, len(payload), isal_zlib.crc32(payload))
+        return (header, payload), entry
+
+    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
+        if stored_bytes >= LARGE:
+            entries_bytes += members * LARGE_PLACE_BYTES
+        return entries_bytes + end_record_bytes(members, entries_bytes, stored_bytes)
+
+    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
+        directory = placed_directory(entries, stored_bytes)
+        return directory + end_record(len(entries), len(directory), stored_bytes)
+
+
+ZIP = Zip()

@@ -1,0 +1,312 @@
+"""The central directory: what it says of each entry, as columns; all entries that dsort cannot move
+are refused here, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Never
+
+import numpy as np
+
+from dsort.containers.zip.end import ZipEnd
+from dsort.containers.zip.layout import (
+    DEFLATE,
+    ENTRY,
+    ENTRY_DTYPE,
+    ENTRY_MAGIC,
+    EXTRA_BYTES_MAX,
+    LARGE,
+    LARGE_ID,
+    MANY,
+    STORED,
+    UTF8,
+    Records,
+    name_text,
+    records_at,
+    slices_at,
+)
+from dsort.data.columns import BytesColumn, Int64s, UInt8s
+from dsort.data.members import MemberKind
+from dsort.errors import CorruptShardError
+from dsort.naming.names import readable
+
+__all__ = ["OTHER_METHODS", "Directory", "DirectoryReader"]
+
+OTHER_METHODS: Final = {9: "deflate64", 12: "bzip2", 14: "LZMA", 93: "zstd", 95: "xz"}
+"""Methods whose entries move as they are: how long they are says the directory. Nothing reads
+them."""
+
+_PIECE_BYTES_MAX = 8 << 20
+"""So much of a directory is read at a time."""
+_LINK_BYTES_MAX = 0xFFFF
+_AES = 99
+_LONGEST = 1 << 62
+
+_MAGIC = int.from_bytes(ENTRY_MAGIC, "little")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Directory:
+    """The entries of a zip, in the order of its central directory; columns of ``(n,)`` rows."""
+
+    shard: str
+    heads: Records  # ENTRY_DTYPE
+    blob: UInt8s  # all entries, as they are
+    bounds: Int64s  # entry i is ``blob[bounds[i]:bounds[i + 1]]``; shape (n + 1,)
+    start: Int64s  # of the local header, in the shard
+    stored: Int64s  # bytes of the data
+    size: Int64s  # bytes of the payload, once it is decompressed
+    names: BytesColumn  # as they are stored
+    large_at: Int64s  # where in the entry its zip64 field is, or -1
+    at: int  # where in the shard the directory begins
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def fail(self, row: int, text: str) -> Never:
+        """``CorruptShardError`` about one entry."""
+        name = readable(self.names[row])
+        offset = self.at + int(self.bounds[row])
+        raise CorruptShardError(self.shard, offset, f"the entry {name} {text}")
+
+    def fail_where(self, wrong: np.ndarray[tuple[int], np.dtype[np.bool_]], text: str) -> None:
+        """The same about the first row that is ``wrong``, if there is one."""
+        if wrong.any():
+            self.fail(int(np.argmax(wrong)), text)
+
+    def entry(self, row: int) -> bytes:
+        """An entry as it is."""
+        return self.blob[self.bounds[row] : self.bounds[row + 1]].tobytes()
+
+    def extra(self, row: int) -> bytes:
+        """The extra of an entry."""
+        start = ENTRY.size + int(self.heads["name_bytes"][row])
+        return self.entry(row)[start : start + int(self.heads["extra_bytes"][row])]
+
+    def texts(self) -> tuple[BytesColumn, tuple[int, ...]]:
+        """(the names as UTF-8, the rows whose names say neither that they are nor are ASCII)."""
+        wide = np.flatnonzero(self.names.blob >= 0x80)
+        if len(wide) == 0:
+            return self.names, ()
+        rows = np.unique(np.searchsorted(self.names.offsets, wide, side="right") - 1)
+        rows = rows[(self.heads["flags"][rows] & UTF8) == 0]
+        if len(rows) == 0:
+            return self.names, ()
+        texts = self.names.tolist()
+        for row in rows.tolist():
+            texts[row] = name_text(texts[row], 0, self.extra(row))
+        return BytesColumn.of(texts), tuple(rows.tolist())
+
+    def kinds(self) -> UInt8s:
+        """What each entry is, by its name and what Unix says of it."""
+        kind = np.full(len(self), MemberKind.FILE, np.uint8)
+        lengths = self.names.lengths
+        last = self.names.blob[self.names.offsets[1:] - 1] if len(self) else self.names.blob
+        is_directory = (last == ord("/")) & (lengths > 0)
+        self.fail_where(is_directory & (self.size > 0), "is a directory with content")
+        of_unix = np.isin(self.heads["made_by"] >> 8, (3, 19))
+        mode = np.where(of_unix, self.heads["external"] >> 28, 0)
+        kind[(mode == 0o12) & ~is_directory] = MemberKind.SYMLINK
+        kind[np.isin(mode, (0o1, 0o2, 0o6, 0o14)) & (self.size == 0)] = MemberKind.DEVICE
+        kind[is_directory] = MemberKind.DIRECTORY
+        links = kind == MemberKind.SYMLINK
+        long = (self.size > _LINK_BYTES_MAX) | (self.stored > 2 * _LINK_BYTES_MAX)
+        self.fail_where(links & long, "is a symbolic link with a target of over 64 KiB")
+        opaque = ~np.isin(self.heads["method"], (STORED, DEFLATE))
+        self.fail_where(links & opaque, "is a symbolic link whose target dsort cannot decompress")
+        return kind
+
+
+class DirectoryReader:
+    """Reads a central directory from one window after the other.
+
+    ``next_offset`` and ``window_bytes_min`` as in ``containers.base.Scanner``."""
+
+    def __init__(self, shard: str, end: ZipEnd) -> None:
+        self._shard = shard
+        self._end = end
+        self.next_offset = end.directory_start
+        self._pieces: list[tuple[Records, UInt8s]] = []
+        self.window_bytes_min = 0
+        self._need(ENTRY.size)
+
+    @property
+    def done(self) -> bool:
+        """Whether all of it is read."""
+        return self.next_offset == self._end.directory_end
+
+    def feed(self, window: UInt8s, offset: int) -> None:
+        """Read on in ``window``, the bytes of the shard from ``offset`` on."""
+        while not self.done:
+            first = self.next_offset - offset
+            length = max(_PIECE_BYTES_MAX, self.window_bytes_min)
+            stop = min(first + length, self._end.directory_end - offset, len(window))
+            if stop - first < self.window_bytes_min:
+                return
+            self._read(window[first:stop])
+
+    def _read(self, piece: UInt8s) -> None:
+        """Take the whole entries that ``piece`` begins with."""
+        starts, needed = _entry_starts(piece)
+        if len(starts) == 0:
+            if needed < 0 or self.next_offset + needed > self._end.directory_end:
+                self._fail(self.next_offset, "no whole entry of the central directory begins here")
+            self._need(needed)
+            return
+        heads = records_at(piece, starts, ENTRY_DTYPE)
+        used = int(starts[-1]) + int(_entry_lengths(heads[-1:])[0])
+        self._pieces.append((heads, piece[:used].copy()))
+        self.next_offset += used
+        self._need(ENTRY.size)
+
+    def _need(self, size_bytes: int) -> None:
+        left = self._end.directory_end - self.next_offset
+        if 0 < left < ENTRY.size:
+            self._fail(self.next_offset, "bytes in the central directory that are no entry")
+        self.window_bytes_min = min(size_bytes, left)
+
+    def _fail(self, offset: int, text: str) -> Never:
+        raise CorruptShardError(self._shard, offset, text)
+
+    def finish(self) -> Directory:
+        """The entries, all of them such as dsort can move. ``CorruptShardError``."""
+        none = np.zeros(0, ENTRY_DTYPE)
+        heads = np.concatenate([none, *(heads for heads, _ in self._pieces)])
+        blob = np.concatenate([np.zeros(0, np.uint8), *(blob for _, blob in self._pieces)])
+        self._pieces.clear()
+        if len(heads) % self._end.entries_modulo != self._end.entries:
+            self._fail(
+                self._end.directory_end,
+                f"the central directory has {len(heads):,} entries, its end record says "
+                f"{self._end.entries:,}",
+            )
+        bounds = np.zeros(len(heads) + 1, np.int64)
+        np.cumsum(_entry_lengths(heads), out=bounds[1:])
+        names = slices_at(blob, bounds[:-1] + ENTRY.size, heads["name_bytes"].astype(np.int64))
+        columns = {name: heads[name].astype(np.int64) for name in ("stored", "size", "offset")}
+        large_at = _large_fields(heads, blob, bounds)
+        directory = Directory(
+            self._shard,
+            heads,
+            blob,
+            bounds,
+            columns["offset"],
+            columns["stored"],
+            columns["size"],
+            names,
+            large_at,
+            self._end.directory_start,
+        )
+        _read_large(directory)
+        np.add(directory.start, self._end.shift, out=directory.start)
+        _refuse(directory)
+        return directory
+
+
+def _entry_lengths(heads: Records) -> Int64s:
+    parts = [heads[name].astype(np.int64) for name in _VARIABLE]
+    lengths: Int64s = ENTRY.size + parts[0] + parts[1] + parts[2]
+    return lengths
+
+
+_VARIABLE = ("name_bytes", "extra_bytes", "comment_bytes")
+
+
+def _entry_starts(piece: UInt8s) -> tuple[Int64s, int]:
+    """(where the whole entries begin that follow each other from the first byte on, how many bytes
+    the first one needs if there are none: -1 if it is no entry)."""
+    nothing = np.zeros(0, np.int64)
+    if len(piece) < ENTRY.size:
+        return nothing, ENTRY.size
+    words = np.ndarray((len(piece) - ENTRY.size + 1,), "<u4", piece, strides=(1,))
+    found = np.flatnonzero(words == _MAGIC)
+    if len(found) == 0 or found[0]:
+        return nothing, -1
+    ends = found + _entry_lengths(records_at(piece, found, ENTRY_DTYPE))
+    follows = np.searchsorted(found, ends)
+    chained = ends[:-1] == found[1:]
+    run = len(found) if chained.all() else int(np.argmin(chained)) + 1
+    if run == len(found) or ends[run - 1] > len(piece):
+        starts = found[:run]
+    else:  # a name, an extra or a comment has the bytes that entries begin with
+        hops, places, after = [*range(run)], found.tolist(), follows.tolist()
+        stops, last = ends.tolist(), run - 1
+        while after[last] < len(places) and places[after[last]] == stops[last]:
+            last = after[last]
+            hops.append(last)
+        starts = found[hops]
+        ends = ends[hops]
+    whole = int(np.searchsorted(ends[: len(starts)], len(piece), side="right"))
+    return (starts[:whole], 0) if whole else (nothing, int(ends[0]))
+
+
+def _large_fields(heads: Records, blob: UInt8s, bounds: Int64s) -> Int64s:
+    """Where in each entry its zip64 field is, or -1. Looks at the first field of all extras at
+    once, then at the second, and so on; what is no whole field ends an extra."""
+    found = np.full(len(heads), -1, np.int64)
+    live = np.flatnonzero(heads["extra_bytes"] >= 4)
+    at = bounds[live] + ENTRY.size + heads["name_bytes"][live]
+    end = at + heads["extra_bytes"][live]
+    while len(live):
+        kind = blob[at].astype(np.int64) | blob[at + 1].astype(np.int64) << 8
+        length = blob[at + 2].astype(np.int64) | blob[at + 3].astype(np.int64) << 8
+        whole = at + 4 + length <= end
+        hit = whole & (kind == LARGE_ID)
+        found[live[hit]] = at[hit] - bounds[live[hit]]
+        at = at + 4 + length
+        on = whole & ~hit & (at + 4 <= end)
+        live, at, end = live[on], at[on], end[on]
+    return found
+
+
+def _read_large(directory: Directory) -> None:
+    """Put the numbers of zip64 fields in the place of those that do not fit in 32 bits."""
+    blob, heads = directory.blob, directory.heads
+    columns = {"size": directory.size, "stored": directory.stored, "offset": directory.start}
+    saturated = {name: column == LARGE for name, column in columns.items()}
+    if not any(marked.any() for marked in saturated.values()):
+        return
+    at = directory.bounds[:-1] + directory.large_at + 4
+    extra_length = np.zeros(len(directory), np.int64)
+    has = directory.large_at >= 0
+    extra_length[has] = blob[at[has] - 2].astype(np.int64) | blob[at[has] - 1].astype(np.int64) << 8
+    end = at + extra_length
+    for name, column in columns.items():
+        marked = saturated[name]
+        directory.fail_where(
+            marked & ((at + 8 > end) | ~has), "has no zip64 field for its sizes or its place"
+        )
+        rows = np.flatnonzero(marked)
+        raw = blob[at[rows, None] + np.arange(8)]
+        values = np.ascontiguousarray(raw).view("<i8").reshape(-1)
+        column[rows] = values
+        at[rows] += 8
+        directory.fail_where((column < 0) | (column > _LONGEST), "is said to be over 4 EiB long")
+    several = (heads["disk"] == MANY) & has
+    if several.any():
+        directory.fail_where(several & (at + 4 > end), "has no zip64 field for its disk")
+        rows = np.flatnonzero(several)
+        heads["disk"][rows] = blob[at[rows, None] + np.arange(4)].any(axis=1)
+
+
+def _refuse(directory: Directory) -> None:
+    """``CorruptShardError`` for the first entry that dsort cannot move."""
+    heads, fail = directory.heads, directory.fail_where
+    method, flags = heads["method"], heads["flags"]
+    fail((flags & 0x2041 != 0) | (method == _AES), "is encrypted, which dsort cannot read")
+    fail(flags & 0x0020 != 0, "is patched data, which dsort cannot read")
+    known = np.isin(method, (STORED, DEFLATE, *OTHER_METHODS))
+    if not known.all():
+        row = int(np.argmin(known))
+        directory.fail(row, f"is compressed by method {method[row]}, which dsort does not know")
+    fail(heads["disk"] != 0, "is on another disk of a zip of several")
+    fail((method == STORED) & (directory.stored != directory.size), "is stored in two sizes")
+    fail(heads["name_bytes"] == 0, "has no name")
+    fail(heads["extra_bytes"] > EXTRA_BYTES_MAX, "has an extra of nearly 64 KiB")
+    nul = np.flatnonzero(directory.names.blob == 0)
+    if len(nul):
+        row = int(np.searchsorted(directory.names.offsets, nul[0], side="right")) - 1
+        directory.fail(row, "has a NUL in its name")
+    last = directory.at - 30 - heads["name_bytes"].astype(np.int64)
+    fail(directory.start > last, "begins behind the central directory")
+    fail(directory.stored > last - directory.start, "reaches into the central directory")

@@ -1,0 +1,246 @@
+"""Local headers and entries of the central directory, as dsort writes them.
+
+The entries that travel with members have 0 for their place. One of a member of 4 GiB and more has
+its sizes in a zip64 field, which is its first; all others have none. In a shard of 4 GiB and more
+every entry takes 12 bytes more: a zip64 field with the place, or the place and the disk behind the
+sizes. So it is known beforehand how long a directory will be.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, cast
+
+import numpy as np
+from isal import igzip_lib, isal_zlib
+
+from dsort.containers.zip.directory import Directory
+from dsort.containers.zip.layout import (
+    DEFLATE,
+    DESCRIBED,
+    ENTRY,
+    ENTRY_MAGIC,
+    LARGE,
+    LARGE_ID,
+    LOCAL,
+    LOCAL_MAGIC,
+    MANY,
+    NAME_BYTES_MAX,
+    STORED,
+    UNICODE_NAME_ID,
+    UTF8,
+    without_extras,
+)
+from dsort.data.columns import BytesColumn
+from dsort.data.entries import PlacedEntries
+
+__all__ = [
+    "LARGE_PLACE_BYTES",
+    "carried_entries",
+    "entry_for",
+    "inflated",
+    "link_target",
+    "local_header",
+    "new_member",
+    "placed_directory",
+    "renamed",
+    "retargeted",
+]
+
+LARGE_PLACE_BYTES: Final = 12
+"""An entry takes so much more in a shard of 4 GiB and more."""
+
+_VERSION, _VERSION_64 = 20, 45
+_UNIX = 3 << 8
+_FILE_MODE = 0o100644 << 16
+_DATE = 33  # 1980-01-01, the first day that there is
+_INFLATE_ERROR = cast(type[Exception], igzip_lib.IsalError)
+_OFFSET_AT = ENTRY.size - 4
+_SIZES = struct.Struct("<2HQQ")
+_PLACE = struct.Struct("<2HQ")
+
+
+def new_member(name: bytes, size_bytes: int, checksum: int) -> tuple[bytes, bytes]:
+    """(local header, entry) of a new stored member, whose payload has that CRC-32.
+
+    ``ValueError`` for a name that no zip can have."""
+    if not 0 < len(name) <= NAME_BYTES_MAX or b"\0" in name:
+        raise ValueError("a zip has names of 1 to 65,535 bytes, without NUL")
+    flags = 0
+    if not name.isascii():
+        try:
+            name.decode()
+        except UnicodeDecodeError:
+            raise ValueError("names in a zip are UTF-8") from None
+        flags = UTF8
+    version, size, extra = _VERSION, size_bytes, b""
+    if size_bytes >= LARGE:
+        version, size = _VERSION_64, LARGE
+        extra = _SIZES.pack(LARGE_ID, _SIZES.size - 4, size_bytes, size_bytes)
+    common = (version, flags, STORED, 0, _DATE, checksum, size, size, len(name), len(extra))
+    header = LOCAL.pack(LOCAL_MAGIC, *common) + name + extra
+    entry = ENTRY.pack(ENTRY_MAGIC, _UNIX | version, *common, 0, 0, 0, _FILE_MODE, 0)
+    return header, entry + name + extra
+
+
+# -- entries of members that are copied ------------------------------------------------------------
+
+
+def carried_entries(directory: Directory, mended_rows: tuple[int, ...]) -> BytesColumn:
+    """The entries of a directory, as they travel with its members."""
+    blob, bounds = directory.blob.copy(), directory.bounds
+    for at in (34, 35, *range(_OFFSET_AT, ENTRY.size)):  # the disk, the place
+        blob[bounds[:-1] + at] = 0
+    changed = {*np.flatnonzero(directory.large_at >= 0).tolist(), *mended_rows}
+    column = BytesColumn(bounds, blob)
+    if not changed:
+        return column
+    entries = column.tolist()
+    for row in changed:
+        entries[row] = _with_sizes(
+            entries[row],
+            int(directory.size[row]),
+            int(directory.stored[row]),
+            described=row not in mended_rows,
+        )
+    return BytesColumn.of(entries)
+
+
+def _with_sizes(entry: bytes, size: int, stored: int, *, described: bool = True) -> bytes:
+    fields, name, extra, comment = _parts(entry)
+    extra = without_extras(extra, LARGE_ID)
+    if max(size, stored) >= LARGE:
+        extra = _SIZES.pack(LARGE_ID, _SIZES.size - 4, size, stored) + extra
+        size = stored = LARGE
+    if not described:
+        fields[3] &= ~DESCRIBED
+    fields[8], fields[9] = stored, size
+    return _joined(fields, name, extra, comment)
+
+
+def _parts(entry: bytes) -> tuple[list[int], bytes, bytes, bytes]:
+    """(the fields behind the magic, numbered from 1; name; extra; comment)."""
+    fields = list(ENTRY.unpack_from(entry))
+    name_stop = ENTRY.size + fields[10]
+    extra_stop = name_stop + fields[11]
+    name, extra = entry[ENTRY.size : name_stop], entry[name_stop:extra_stop]
+    return fields, name, extra, entry[extra_stop:]
+
+
+def _joined(fields: list[int], name: bytes, extra: bytes, comment: bytes) -> bytes:
+    fields[10:13] = len(name), len(extra), len(comment)
+    return ENTRY.pack(*fields) + name + extra + comment
+
+
+def placed_directory(placed: PlacedEntries, stored_bytes: int) -> bytes:
+    """The central directory of a shard whose members take ``stored_bytes``."""
+    if stored_bytes >= LARGE:
+        return b"".join([_with_large_place(entry, offset) for offset, entry in placed])
+    blob = placed.entries.blob.copy()
+    at = placed.entries.offsets[:-1] + _OFFSET_AT
+    for byte in range(4):
+        blob[at + byte] = placed.offsets >> 8 * byte & 0xFF
+    return blob.tobytes()
+
+
+def _with_large_place(entry: bytes, offset: int) -> bytes:
+    fields, name, extra, comment = _parts(entry)
+    fields[-1] = LARGE
+    kind, length = struct.unpack_from("<2H", extra) if len(extra) >= 4 else (0, 0)
+    if (kind, length) == (LARGE_ID, _SIZES.size - 4):
+        sizes, rest = extra[4 : _SIZES.size], extra[_SIZES.size :]
+        behind = struct.pack("<QI", offset, 0)
+        extra = struct.pack("<2H", LARGE_ID, length + len(behind)) + sizes + behind + rest
+        fields[13] = MANY
+    else:
+        extra = _PLACE.pack(LARGE_ID, _PLACE.size - 4, offset) + extra
+    return _joined(fields, name, extra, comment)
+
+
+# -- headers: the local header, and for a symbolic link its target ---------------------------------
+
+
+def local_header(directory: Directory, row: int) -> bytes:
+    """The local header of an entry, as the central directory describes it."""
+    fields, name, extra, _ = _parts(directory.entry(row))
+    size, stored = int(directory.size[row]), int(directory.stored[row])
+    extra = without_extras(extra, LARGE_ID)
+    if max(size, stored) >= LARGE:
+        extra = _SIZES.pack(LARGE_ID, _SIZES.size - 4, size, stored) + extra
+        size = stored = LARGE
+    flags = fields[3] & ~DESCRIBED
+    common = (*fields[4:7], fields[7], stored, size, len(name), len(extra))
+    return LOCAL.pack(LOCAL_MAGIC, fields[2], flags, *common) + name + extra
+
+
+def renamed(headers: bytes, new_name: bytes) -> bytes:
+    """The headers of a member, for the name ``new_name``. ``ValueError`` for no name."""
+    if not 0 < len(new_name) <= NAME_BYTES_MAX:
+        raise ValueError("a zip has names of 1 to 65,535 bytes")
+    fields = list(LOCAL.unpack_from(headers))
+    name_stop = LOCAL.size + fields[9]
+    extra_stop = name_stop + fields[10]
+    extra = without_extras(headers[name_stop:extra_stop], UNICODE_NAME_ID)
+    if not new_name.isascii():
+        fields[2] |= UTF8
+    fields[9:11] = len(new_name), len(extra)
+    return LOCAL.pack(*fields) + new_name + extra + headers[extra_stop:]
+
+
+def entry_for(headers: bytes, entry: bytes) -> bytes:
+    """The entry of a member that gets new ``headers``; ``entry``: the one that it had."""
+    local = LOCAL.unpack_from(headers)
+    name = headers[LOCAL.size : LOCAL.size + local[9]]
+    fields, old_name, extra, comment = _parts(entry)
+    if name != old_name:
+        extra = without_extras(extra, UNICODE_NAME_ID)
+        if (fields[3] ^ local[2]) & UTF8 and not comment.isascii():
+            comment = b""  # it would be read by another code page now
+    fields[3:5] = local[2], local[3]
+    if not local[2] & DESCRIBED and LARGE not in local[7:9]:
+        fields[7:10] = local[6:9]
+    return _joined(fields, name, extra, comment)
+
+
+def link_target(headers: bytes) -> bytes:
+    """Where a symbolic link leads, whose headers are all that there is of its member."""
+    fields = LOCAL.unpack_from(headers)
+    data = headers[LOCAL.size + fields[9] + fields[10] :]
+    if fields[3] == DEFLATE:
+        return _inflate_all(data)
+    return data[: fields[7]]
+
+
+def retargeted(headers: bytes, target: bytes) -> bytes:
+    """The headers of a symbolic link, leading to ``target``."""
+    fields = list(LOCAL.unpack_from(headers))
+    name_stop = LOCAL.size + fields[9]
+    extra = without_extras(headers[name_stop : name_stop + fields[10]], LARGE_ID)
+    fields[2], fields[3] = fields[2] & ~DESCRIBED, STORED
+    fields[6:9] = isal_zlib.crc32(target), len(target), len(target)
+    fields[10] = len(extra)
+    return LOCAL.pack(*fields) + headers[LOCAL.size : name_stop] + extra + target
+
+
+def _inflate_all(data: bytes) -> bytes:
+    decoder = isal_zlib.decompressobj(-isal_zlib.MAX_WBITS)
+    try:
+        return decoder.decompress(data, MANY + 1)
+    except _INFLATE_ERROR:
+        return b""
+
+
+def inflated(data: bytes, size_bytes: int, checksum: int) -> bytes:
+    """The payload of a deflated entry of ``size_bytes``, which has that CRC-32.
+
+    ``ValueError`` says what is wrong with it."""
+    decoder = isal_zlib.decompressobj(-isal_zlib.MAX_WBITS)
+    try:
+        payload = decoder.decompress(data, size_bytes + 1)
+    except _INFLATE_ERROR as error:
+        raise ValueError(f"cannot be inflated ({error})") from None
+    if len(payload) != size_bytes or not decoder.eof or decoder.unused_data:
+        raise ValueError("inflates to another size than the central directory says")
+    if isal_zlib.crc32(payload) != checksum:
+        raise ValueError("has another CRC-32 than the central directory says")
+    return payload

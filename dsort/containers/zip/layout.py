@@ -1,0 +1,155 @@
+"""How the records of a zip are laid out, by APPNOTE 6.3.10, and how fields of them are read."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsort.data.columns import BytesColumn, Int64s, UInt8s
+
+__all__ = [
+    "DEFLATE",
+    "DESCRIBED",
+    "END",
+    "END64",
+    "END64_MAGIC",
+    "END_MAGIC",
+    "ENTRY",
+    "ENTRY_DTYPE",
+    "ENTRY_MAGIC",
+    "EXTRA_BYTES_MAX",
+    "LARGE",
+    "LARGE_ID",
+    "LOCAL",
+    "LOCAL_DTYPE",
+    "LOCAL_MAGIC",
+    "LOCATOR",
+    "LOCATOR_MAGIC",
+    "MANY",
+    "NAME_BYTES_MAX",
+    "STORED",
+    "UNICODE_NAME_ID",
+    "UTF8",
+    "Records",
+    "extra_fields",
+    "name_text",
+    "records_at",
+    "slices_at",
+    "without_extras",
+]
+
+Records = NDArray[np.void]
+
+_COMMON = [
+    ("version", "<u2"),
+    ("flags", "<u2"),
+    ("method", "<u2"),
+    ("time", "<u2"),
+    ("date", "<u2"),
+    ("crc", "<u4"),
+    ("stored", "<u4"),  # bytes in the archive
+    ("size", "<u4"),  # bytes once they are decompressed
+    ("name_bytes", "<u2"),
+    ("extra_bytes", "<u2"),
+]
+LOCAL_DTYPE: Final = np.dtype([("magic", "<u4"), *_COMMON])
+ENTRY_DTYPE: Final = np.dtype(
+    [
+        ("magic", "<u4"),
+        ("made_by", "<u2"),
+        *_COMMON,
+        ("comment_bytes", "<u2"),
+        ("disk", "<u2"),
+        ("internal", "<u2"),
+        ("external", "<u4"),
+        ("offset", "<u4"),
+    ]
+)
+LOCAL: Final = struct.Struct("<4s5H3I2H")
+ENTRY: Final = struct.Struct("<4s6H3I5H2I")
+END: Final = struct.Struct("<4s4H2IH")
+END64: Final = struct.Struct("<4sQ2H2I4Q")
+LOCATOR: Final = struct.Struct("<4sIQI")
+LOCAL_MAGIC: Final = b"PK\3\4"
+ENTRY_MAGIC: Final = b"PK\1\2"
+END_MAGIC: Final = b"PK\5\6"
+END64_MAGIC: Final = b"PK\6\6"
+LOCATOR_MAGIC: Final = b"PK\6\7"
+
+STORED: Final = 0
+DEFLATE: Final = 8
+
+DESCRIBED: Final = 0x0008
+"""The flag of entries whose sizes follow their data, in a data descriptor."""
+UTF8: Final = 0x0800
+"""The flag of names and comments that are UTF-8; without it they are code page 437."""
+
+MANY: Final = 0xFFFF
+LARGE: Final = 0xFFFFFFFF
+"""A field with this value, of 16 or 32 bits, is in a zip64 record instead."""
+NAME_BYTES_MAX: Final = 0xFFFF
+EXTRA_BYTES_MAX: Final = 0xFFFF - 12
+"""An entry may get a zip64 field of 12 more bytes (see ``entries.with_offsets``)."""
+
+LARGE_ID: Final = 0x0001
+UNICODE_NAME_ID: Final = 0x7075
+
+_FIELD = struct.Struct("<2H")
+
+
+def records_at(view: UInt8s, starts: Int64s, kind: np.dtype[np.void]) -> Records:
+    """The records of ``kind`` that begin at ``starts`` of ``view``, all of them whole."""
+    if len(starts) == 0:
+        return np.zeros(0, kind)
+    count = len(view) - kind.itemsize + 1
+    everywhere: Records = np.ndarray((count,), kind, view, strides=(1,))
+    return everywhere[starts]
+
+
+def slices_at(view: UInt8s, starts: Int64s, lengths: Int64s) -> BytesColumn:
+    """The column of ``view[starts[i] : starts[i] + lengths[i]]``."""
+    offsets = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    shift = np.repeat(starts - offsets[:-1], lengths)
+    return BytesColumn(offsets, view[np.arange(offsets[-1]) + shift])
+
+
+def extra_fields(extra: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """(offset, id, data) of the fields in an extra; what follows the last whole one is left out."""
+    at = 0
+    while at + _FIELD.size <= len(extra):
+        kind, length = _FIELD.unpack_from(extra, at)
+        data = extra[at + _FIELD.size : at + _FIELD.size + length]
+        if len(data) < length:
+            return
+        yield at, kind, data
+        at += _FIELD.size + length
+
+
+def without_extras(extra: bytes, *ids: int) -> bytes:
+    """An extra without its fields of these ``ids``."""
+    kept, at = [], 0
+    for start, kind, data in extra_fields(extra):
+        stop = start + _FIELD.size + len(data)
+        if kind not in ids:
+            kept.append(extra[start:stop])
+        at = stop
+    return b"".join(kept) + extra[at:]
+
+
+def name_text(raw: bytes, flags: int, extra: bytes) -> bytes:
+    """The name that an entry means, as UTF-8: ``raw`` if it is flagged so or is ASCII; what an
+    extra says that was made for this very name; else ``raw`` as code page 437."""
+    if flags & UTF8 or raw.isascii():
+        return raw
+    for _, kind, data in extra_fields(extra):
+        if kind == UNICODE_NAME_ID and data[:1] == b"\1" and len(data) > 5:
+            (checksum,) = struct.unpack_from("<I", data, 1)
+            if checksum == zlib.crc32(raw):
+                return data[5:]
+    return raw.decode("cp437").encode()

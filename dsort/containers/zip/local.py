@@ -1,0 +1,210 @@
+"""Local headers and data descriptors, compared with what the central directory says of them.
+
+Readers that stream a zip believe these, all others the central directory. Where they say different
+things, two readers see two shards: that is refused. Where a local header only says less, it is
+written anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dsort.containers.zip.directory import Directory
+from dsort.containers.zip.layout import (
+    DESCRIBED,
+    LARGE,
+    LARGE_ID,
+    LOCAL,
+    LOCAL_DTYPE,
+    LOCAL_MAGIC,
+    UTF8,
+    Records,
+    extra_fields,
+    records_at,
+    slices_at,
+)
+from dsort.data.columns import Bools, Int64s, UInt8s
+
+__all__ = ["LocalReader"]
+
+_MAGIC = int.from_bytes(LOCAL_MAGIC, "little")
+_REFUSED = 0x2061  # flags of encryption and patches
+_LONGEST = 1 << 62
+_DESCRIPTOR_BYTES_MAX = 24
+_DESCRIPTOR_MAGIC = 0x08074B50
+
+
+@dataclass(slots=True, eq=False)
+class Places:
+    """Where entries are in the shard; columns of ``(n,)`` rows, in the order of their places."""
+
+    data: Int64s  # where the data begins
+    stop: Int64s  # the byte after the entry, its descriptor included
+    mended: Bools  # whose local header cannot be copied
+
+
+@dataclass(slots=True)
+class LocalReader:
+    """Reads local headers from one window after the other, in the order they lie in the shard.
+
+    ``next_offset`` and ``window_bytes_min`` as in ``containers.base.Scanner``.
+    """
+
+    directory: Directory
+    order: Int64s = field(init=False)  # rows of the directory, by place
+    places: Places = field(init=False)
+    next_offset: int = -1
+    window_bytes_min: int = 0
+    _awaits_descriptor: bool = False
+    _row: int = 0  # the first in ``order`` that is not read
+    _start: Int64s = field(init=False)  # by place
+    _limit: Int64s = field(init=False)  # where the next entry begins
+
+    def __post_init__(self) -> None:
+        directory = self.directory
+        count = len(directory)
+        self.order = np.argsort(directory.start, kind="stable")
+        self._start = directory.start[self.order]
+        self._limit = np.append(self._start[1:], directory.at)[:count]
+        twice = np.flatnonzero(self._start[1:] == self._start[:-1])
+        if len(twice):
+            row = int(self.order[twice[0] + 1])
+            directory.fail(row, "has the local header of another entry")
+        none = np.zeros(count, np.int64)
+        self.places = Places(none, none.copy(), np.zeros(count, np.bool_))
+        self._go_on(0)
+
+    @property
+    def done(self) -> bool:
+        """Whether all local headers are read."""
+        return self._row == len(self.directory)
+
+    def feed(self, window: UInt8s, offset: int) -> None:
+        """Read on in ``window``, the bytes of the shard from ``offset`` on."""
+        end = offset + len(window)
+        while not self.done and self.next_offset + self.window_bytes_min <= end:
+            if self._awaits_descriptor:
+                self._read_descriptors(np.array([self._row]), window, offset)
+                self._go_on(self._row + 1)
+                continue
+            fits = int(np.searchsorted(self._start, end - LOCAL.size, side="right"))
+            self._read(slice(self._row, fits), window, offset)
+
+    def _read(self, some: slice, window: UInt8s, offset: int) -> None:
+        """Read the entries ``some``, whose headers begin in the window."""
+        start, end = self._start[some], offset + len(window)
+        heads = records_at(window, start - offset, LOCAL_DTYPE)
+        self._fail_where(some, heads["magic"] != _MAGIC, "has no local header where it should")
+        data = start + LOCAL.size + heads["name_bytes"] + heads["extra_bytes"].astype(np.int64)
+        stop = data + self.directory.stored[self.order[some]]
+        self._fail_where(some, stop > self._limit[some], "overlaps with what follows it")
+        header_bytes = LOCAL.size
+        if data[-1] > end:  # its name or its extra is not all there
+            header_bytes = int(data[-1]) - int(start[-1])
+            some = slice(some.start, some.stop - 1)
+            heads, data, stop = heads[:-1], data[:-1], stop[:-1]
+            if len(heads) == 0:
+                self._go_on(some.stop, header_bytes)
+                return
+        self.places.data[some], self.places.stop[some] = data, stop
+        self._compare(some, heads, window, offset)
+        described = np.flatnonzero((heads["flags"] & DESCRIBED) != 0)
+        behind = np.minimum(self._limit[some] - stop, _DESCRIPTOR_BYTES_MAX)[described]
+        there = (stop[described] + behind <= end) | (behind == 0)
+        self._read_descriptors(some.start + described[there], window, offset)
+        if there.all():
+            self._go_on(some.stop, header_bytes)
+            return
+        self._row = some.stop - 1  # of the last one only, the descriptor may be missing
+        self._awaits_descriptor = True
+        self.next_offset, self.window_bytes_min = int(stop[-1]), int(behind[-1])
+
+    def _go_on(self, row: int, header_bytes: int = LOCAL.size) -> None:
+        """Read the header of the entry ``row`` next."""
+        self._row, self._awaits_descriptor = row, False
+        if not self.done:
+            self.next_offset, self.window_bytes_min = int(self._start[row]), header_bytes
+
+    def _fail_where(self, some: slice, wrong: Bools, text: str) -> None:
+        if wrong.any():
+            self.directory.fail(int(self.order[some][int(np.argmax(wrong))]), text)
+
+    def _compare(self, some: slice, heads: Records, window: UInt8s, offset: int) -> None:
+        """Refuse local headers that contradict the directory; note those that say less."""
+        directory, rows = self.directory, self.order[some]
+        entries = directory.heads[rows]
+        text = "has another {} in its local header than in the central directory"
+        lengths = heads["name_bytes"].astype(np.int64)
+        self._fail_where(some, heads["name_bytes"] != entries["name_bytes"], text.format("name"))
+        names = slices_at(window, self._start[some] + LOCAL.size - offset, lengths)
+        unlike = names.blob != directory.names.take(rows).blob
+        if unlike.any():
+            place = int(np.searchsorted(names.offsets, np.argmax(unlike), side="right")) - 1
+            directory.fail(int(rows[place]), text.format("name"))
+        self._fail_where(some, heads["method"] != entries["method"], text.format("method"))
+        flags = heads["flags"] ^ entries["flags"]
+        self._fail_where(some, flags & _REFUSED != 0, text.format("encryption"))
+        described = (heads["flags"] & DESCRIBED) != 0
+        stored, size = heads["stored"].astype(np.int64), heads["size"].astype(np.int64)
+        large = (stored == LARGE) | (size == LARGE)
+        for index in np.flatnonzero(large).tolist():
+            first = int(self._start[some][index]) + LOCAL.size + int(lengths[index]) - offset
+            extra = window[first : first + int(heads["extra_bytes"][index])].tobytes()
+            size[index], stored[index] = _large_sizes(extra, int(size[index]), int(stored[index]))
+        pairs = (
+            (heads["crc"].astype(np.int64), entries["crc"].astype(np.int64)),
+            (stored, directory.stored[rows]),
+            (size, directory.size[rows]),
+        )
+        same = np.logical_and.reduce([here == there for here, there in pairs])
+        left_out = np.logical_and.reduce(
+            [(here == there) | (here == 0) | (described & (here == LARGE)) for here, there in pairs]
+        )
+        self._fail_where(some, ~left_out, text.format("size or checksum"))
+        self.places.mended[some] = (flags & (DESCRIBED | UTF8) != 0) | (~same & ~described)
+
+    def _read_descriptors(self, places: Int64s, window: UInt8s, offset: int) -> None:
+        """Find the data descriptors of entries, all of them in the window."""
+        if len(places) == 0:
+            return
+        directory, rows, stop = self.directory, self.order[places], self.places.stop[places]
+        behind = self._limit[places] - stop
+        at = stop[:, None] - offset + np.arange(_DESCRIPTOR_BYTES_MAX)
+        raw = window[np.minimum(at, len(window) - 1)]
+        words = np.ascontiguousarray(raw).view("<u4").astype(np.int64)
+        crc = directory.heads["crc"][rows].astype(np.int64)
+        sizes = directory.stored[rows], directory.size[rows]
+        narrow = np.stack([crc, *sizes], axis=1)
+        wide = np.stack([crc, *(part for size in sizes for part in (size & LARGE, size >> 32))], 1)
+        marked = words[:, 0] == _DESCRIPTOR_MAGIC
+        fits = {
+            16: marked & (words[:, 1:4] == narrow).all(axis=1),
+            24: marked & (words[:, 1:6] == wide).all(axis=1),
+            12: (words[:, 0:3] == narrow).all(axis=1),
+            20: (words[:, 0:5] == wide).all(axis=1),
+        }
+        length = np.zeros(len(places), np.int64)
+        for size_bytes, fit in fits.items():
+            length[(length == 0) & fit & (behind >= size_bytes)] = size_bytes
+        for size_bytes, fit in fits.items():  # that none of it is left over is the best sign
+            length[fit & (behind == size_bytes)] = size_bytes
+        wrong = (length == 0) & (behind >= min(fits))
+        if wrong.any():
+            row = int(rows[int(np.argmax(wrong))])
+            directory.fail(row, "has a data descriptor that the central directory contradicts")
+        self.places.stop[places] = stop + length
+        self.places.mended[places] |= length == 0
+
+
+def _large_sizes(extra: bytes, size: int, stored: int) -> tuple[int, int]:
+    """(size, stored) of a local header, those that are too large for it from its zip64 field."""
+    for _, kind, data in extra_fields(extra):
+        if kind == LARGE_ID:
+            numbers = [int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data), 8)]
+            values = iter(numbers[: len(data) // 8])
+            size = next(values, size) if size == LARGE else size
+            stored = next(values, stored) if stored == LARGE else stored
+            break
+    return min(size, _LONGEST), min(stored, _LONGEST)

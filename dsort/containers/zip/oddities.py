@@ -1,0 +1,74 @@
+"""All that may be odd about a zip without making it unreadable, with the sentences about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dsort.containers.base import OddityKind
+from dsort.data.members import ScanNotes
+
+__all__ = ["ODDITIES", "ZipNotes"]
+
+
+@dataclass(frozen=True, slots=True)
+class ZipNotes(ScanNotes):
+    """What may be odd about a zip, besides ``mended`` and ``trailing_bytes``."""
+
+    leading_zip_bytes: int = 0  # before the first entry, and they begin as an entry does
+    unlisted_bytes: int = 0  # before or between entries, which the central directory does not list
+    comment_bytes: int = 0
+    cp437_names: tuple[int, ...] = ()  # rows whose names are not flagged as UTF-8, and not ASCII
+    other_methods: tuple[int, ...] = ()  # rows that are neither stored nor deflated
+
+
+ODDITIES = (
+    OddityKind(
+        "trailing_bytes",
+        inspected="trailing_bytes",
+        text="bytes behind the end record that are no zip",
+        shortfall="{count:,} bytes behind its end record are no zip",
+    ),
+    OddityKind(
+        "leading_zip_bytes",
+        inspected="leading_zip",
+        text="bytes before the first entry that begin as another zip does",
+        shortfall="{count:,} bytes before its first entry begin as another zip does, and its "
+        "central directory does not list them",
+    ),
+    OddityKind(
+        "unlisted_bytes",
+        kind="unlisted_bytes",
+        warning="{count} bytes before or between entries are in no entry that the central "
+        "directory lists, and were left out, in {names}",
+        inspected="unlisted_bytes",
+        text="bytes before or between entries that the central directory does not list",
+        unless="leading_zip_bytes",
+    ),
+    OddityKind(
+        "comment_bytes",
+        kind="comments_dropped",
+        warning="{count} bytes of comments of whole zips were left out, in {names}",
+        inspected="comment",
+        text="bytes of a comment of the whole zip",
+    ),
+    OddityKind(
+        "mended",
+        kind="headers_mended",
+        warning="{count} entries have local headers at which some readers stop; these were written "
+        "anew from the central directory: {names}",
+        inspected="odd_headers",
+        text="entries whose local headers say less than the central directory",
+    ),
+    OddityKind(
+        "cp437_names",
+        kind="cp437_names",
+        inspected="cp437_names",
+        text="names that are not marked as UTF-8, and were read as code page 437",
+    ),
+    OddityKind(
+        "other_methods",
+        kind="other_methods",
+        inspected="other_methods",
+        text="entries that are neither stored nor deflated: they move, but are not read",
+    ),
+)

@@ -1,0 +1,142 @@
+"""The zip format: a shard's bytes to its members, without a copy of any payload.
+
+The end comes first, then the central directory, then the local headers in the order they lie there.
+Only what the central directory lists is a member; its order is that of the members. An entry moves
+as it is stored: its local header, its data, and its data descriptor if it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from dsort.containers.base import shortfall_in
+from dsort.containers.zip.directory import Directory, DirectoryReader
+from dsort.containers.zip.end import TAIL_BYTES_MAX, ZipEnd, find_end
+from dsort.containers.zip.entries import carried_entries, local_header
+from dsort.containers.zip.layout import DEFLATE, DESCRIBED, LOCAL_MAGIC, STORED
+from dsort.containers.zip.local import LocalReader
+from dsort.containers.zip.oddities import ODDITIES, ZipNotes
+from dsort.data.columns import Bools, Int64s, UInt8s
+from dsort.data.members import MemberKind, MemberTable
+from dsort.errors import CorruptShardError
+
+__all__ = ["ZipScanner"]
+
+
+class ZipScanner:
+    """Reads a zip from windows on it (see ``containers.base.Scanner``)."""
+
+    def __init__(self, shard: str, size_bytes: int) -> None:
+        self._shard = shard
+        self._size_bytes = size_bytes
+        self._end: ZipEnd | None = None
+        self._reader: DirectoryReader | LocalReader | None = None
+        self._locals: LocalReader | None = None
+        self._first_bytes: bytes | None = None  # of the shard, if they are no entry
+        if size_bytes == 0:
+            raise CorruptShardError(shard, 0, "it has no bytes")
+
+    @property
+    def next_offset(self) -> int:
+        """Where the next window begins."""
+        if self._reader is not None:
+            return self._reader.next_offset
+        return 0 if self._end else max(self._size_bytes - TAIL_BYTES_MAX, 0)
+
+    @property
+    def window_bytes_min(self) -> int:
+        """How long it is at least."""
+        if self._reader is not None:
+            return self._reader.window_bytes_min
+        return len(LOCAL_MAGIC) if self._end else self._size_bytes - self.next_offset
+
+    @property
+    def done(self) -> bool:
+        """Whether no more windows are needed."""
+        return self._locals is not None and self._locals.done and self._first_bytes is not None
+
+    def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
+        """Read on in ``window``. ``CorruptShardError``."""
+        data: UInt8s = np.frombuffer(window, np.uint8)
+        if self._end is None:
+            self._end = find_end(self._shard, data.tobytes(), offset)
+            self._reader = DirectoryReader(self._shard, self._end)
+        elif self._reader is None:
+            self._first_bytes = data[: len(LOCAL_MAGIC)].tobytes()
+        else:
+            self._reader.feed(data, offset)
+        if isinstance(self._reader, DirectoryReader) and self._reader.done:
+            self._reader = self._locals = LocalReader(self._reader.finish())
+        if self._locals is not None and self._reader is not None and self._reader.done:
+            self._reader = None
+            if self._end.shift < len(LOCAL_MAGIC):
+                self._first_bytes = b""
+
+    def finish(self) -> MemberTable:
+        """The members, in the order of the central directory."""
+        assert self._locals is not None
+        assert self._end is not None
+        return _table(self._locals, self._end, self._first_bytes == LOCAL_MAGIC)
+
+
+def _table(reader: LocalReader, end: ZipEnd, leading_zip: bool) -> MemberTable:
+    directory, order, places = reader.directory, reader.order, reader.places
+    data, stop = np.empty_like(places.data), np.empty_like(places.stop)
+    mended = np.empty_like(places.mended)
+    data[order], stop[order], mended[order] = places.data, places.stop, places.mended
+    names, cp437 = directory.texts()
+    kind = directory.kinds()
+    links = kind == MemberKind.SYMLINK  # where they lead is all they have: no payload, but headers
+    notes = ZipNotes(
+        trailing_bytes=end.trailing_bytes,
+        leading_zip_bytes=end.shift if leading_zip else 0,
+        unlisted_bytes=_unlisted_bytes(directory, places.stop),
+        comment_bytes=end.comment_bytes,
+        mended=tuple(np.flatnonzero(mended).tolist()),
+        cp437_names=cp437,
+        other_methods=_other_methods(directory),
+    )
+    mended |= links & (directory.heads["flags"] & DESCRIBED != 0)
+    mended_rows = tuple(np.flatnonzero(mended).tolist())
+    start = np.where(mended, data, directory.start)
+    range_stop = np.where(mended, data + directory.stored, stop)
+    return MemberTable(
+        names=names,
+        kind=kind,
+        payload_start=np.where(links, range_stop, data),
+        payload_bytes=np.where(links, 0, directory.size),
+        range_start=start,
+        range_length=range_stop - start,
+        literals=_new_headers(directory, mended_rows),
+        notes=replace(notes, shortfall=shortfall_in(ODDITIES, notes)),
+        entries=carried_entries(directory, mended_rows),
+        compressed_bytes=_compressed_bytes(directory, links),
+    )
+
+
+def _new_headers(directory: Directory, rows: tuple[int, ...]) -> Mapping[int, bytes]:
+    headers = {row: local_header(directory, row) for row in rows}
+    return headers or MappingProxyType({})
+
+
+def _other_methods(directory: Directory) -> tuple[int, ...]:
+    known = np.isin(directory.heads["method"], (STORED, DEFLATE))
+    return tuple(np.flatnonzero(~known).tolist())
+
+
+def _compressed_bytes(directory: Directory, links: Bools) -> Int64s | None:
+    compressed = (directory.heads["method"] != STORED) & ~links
+    if not compressed.any():
+        return None
+    lengths: Int64s = np.where(compressed, directory.stored, -1)
+    return lengths
+
+
+def _unlisted_bytes(directory: Directory, stop: Int64s) -> int:
+    """How much before the central directory is no part of an entry; ``stop``: where entries end,
+    by place."""
+    return directory.at - int((stop - np.sort(directory.start)).sum())

@@ -1,0 +1,238 @@
+"""Jobs over zips: entries move as they are stored, and others read all of what comes out."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import subprocess
+import tarfile
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dsort import api
+from dsort.containers.inspect import inspect_object
+from dsort.errors import CorruptShardError, InputError
+from dsort.options import RunOptions
+from dsort.read import read_shards
+from dsort.storage.directory.bucket import LocalBucket
+from tests.support.engine import count_of, run_local, spec_of
+from tests.support.zips import Record, read_zips, zip_of
+
+SHUFFLE = {"kind": "shuffle", "seed": 7}
+ZIPS = {"input_format": {"template": "s-{0..2}"}, "input_extension": ".zip"}
+
+
+def some_zips(directory: Path, *, deflated: bool = False, streamed: bool = False) -> list[Record]:
+    """Three zips of unequal length in ``directory``; all that is in them."""
+    directory.mkdir()
+    everything: list[Record] = []
+    for shard in range(3):
+        members = []
+        for number in range(4 + 3 * shard):
+            key = f"{shard}/{number:03d}"
+            members.append((f"{key}.bin", bytes([shard]) * (100 + 1000 * number)))
+            members.append((f"{key}.cls", f"{99 - number}".encode()))
+        data = zip_of(members, deflated=deflated, streamed=streamed)
+        (directory / f"s-{shard}.zip").write_bytes(data)
+        everything += members
+    return everything
+
+
+def outputs(bucket: Path, suffix: str = "zip") -> list[Path]:
+    return sorted((bucket / "out").glob(f"*.{suffix}"))
+
+
+def digest_of(paths: list[Path]) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+
+
+@pytest.mark.parametrize("deflated", [False, True])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_shuffle_of_zips_keeps_every_entry_and_compresses_nothing_again(
+    tmp_path: Path, *, deflated: bool, streamed: bool
+) -> None:
+    everything = some_zips(tmp_path / "in", deflated=deflated, streamed=streamed)
+    run_local(tmp_path, spec_of(**ZIPS, algorithm=SHUFFLE, verify="content"))
+    found = read_zips(outputs(tmp_path))
+    assert Counter(found) == Counter(everything)
+    assert found != everything
+    methods = set()
+    for path in outputs(tmp_path):
+        with zipfile.ZipFile(path) as archive:
+            methods |= {(each.compress_type, each.flag_bits) for each in archive.infolist()}
+    assert methods == {(8 if deflated else 0, 8 if streamed else 0)}
+
+
+def test_outputs_are_the_same_bytes_however_payload_moves(tmp_path: Path) -> None:
+    digests = set()
+    for move, workers in (("map", 1), ("map", 2), ("spill", 2)):
+        root = tmp_path / f"{move}{workers}"
+        root.mkdir()
+        some_zips(root / "in", deflated=True)
+        run_local(root, spec_of(**ZIPS, algorithm=SHUFFLE), move=move, workers=workers)
+        digests.add(digest_of(outputs(root)))
+    assert len(digests) == 1
+
+
+@pytest.mark.skipif(shutil.which("unzip") is None, reason="there is no unzip here")
+def test_unzip_finds_nothing_wrong_with_an_output(tmp_path: Path) -> None:
+    some_zips(tmp_path / "in", streamed=True)
+    run_local(tmp_path, spec_of(**ZIPS, algorithm=SHUFFLE))
+    for path in outputs(tmp_path):
+        done = subprocess.run(["unzip", "-t", path], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "No errors detected" in done.stdout
+
+
+@pytest.mark.parametrize("deflated", [False, True])
+def test_zips_are_sorted_by_what_a_member_says_compressed_or_not(
+    tmp_path: Path, *, deflated: bool
+) -> None:
+    some_zips(tmp_path / "in", deflated=deflated)
+    order = {"kind": "content", "extension": ".cls", "content_key_type": "int"}
+    run_local(tmp_path, spec_of(**ZIPS, algorithm=order))
+    labels = [int(payload) for name, payload in read_zips(outputs(tmp_path)) if ".cls" in name]
+    assert labels == sorted(labels)
+    assert len(labels) == 21
+
+
+@pytest.mark.parametrize("deflated", [False, True])
+@pytest.mark.parametrize("move", ["map", "spill"])
+def test_zips_become_tars_with_the_payload_as_it_was(
+    tmp_path: Path, move: str, *, deflated: bool
+) -> None:
+    everything = some_zips(tmp_path / "in", deflated=deflated)
+    spec = spec_of(**ZIPS, output_extension=".tar", algorithm=SHUFFLE)
+    run_local(tmp_path, spec, move=move)
+    found: list[Record] = []
+    for path in outputs(tmp_path, "tar"):
+        with tarfile.open(path) as archive:
+            for member in archive:
+                file = archive.extractfile(member)
+                assert file is not None
+                found.append((member.name, file.read()))
+    assert Counter(found) == Counter(everything)
+    manifest = next((tmp_path / "out" / ".dsort").glob("*/manifest.json")).read_bytes()
+    assert not api.verify(manifest, options=RunOptions(root=tmp_path)).problems
+
+
+def tar_of(members: list[Record]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name, payload in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(payload)
+            archive.addfile(info, io.BytesIO(payload))
+    return file.getvalue()
+
+
+def test_tars_become_zips_and_tars_again_with_the_same_members(tmp_path: Path) -> None:
+    members = [(f"d/{n}.é.bin", bytes([n]) * n * 500) for n in range(5)]
+    members += [("d/4.cls", b""), ("d/5.cls", b"five")]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "s-0.tar").write_bytes(tar_of(members))
+    one = {"input_format": "s-{0..0}", "output_format": "s-{0..0}", "output_shard_records": 9}
+    run_local(tmp_path, spec_of(**one, input_extension=".tar", output_extension=".zip"))
+    (path,) = outputs(tmp_path)
+    assert read_zips([path]) == members
+    with zipfile.ZipFile(path) as archive:
+        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    back = tmp_path / "back"
+    (back / "in").mkdir(parents=True)
+    shutil.copy(path, back / "in")
+    run_local(back, spec_of(**one, input_extension=".zip", output_extension=".tar"))
+    (path,) = outputs(back, "tar")
+    with tarfile.open(path) as archive:
+        found = [(member.name, archive.extractfile(member).read()) for member in archive]  # type: ignore[union-attr]
+    assert found == members
+
+
+def test_a_tar_whose_names_no_zip_can_have_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "s-0.tar").write_bytes(tar_of([("a\udcff.bin", b"x")]))
+    spec = spec_of(input_format="s-{0..0}", output_format="s-{0..0}", output_extension=".zip")
+    with pytest.raises(InputError, match=r"a\\xff.bin cannot be in a .zip shard: names .* UTF-8"):
+        run_local(tmp_path, spec)
+
+
+def test_renamed_records_have_their_new_name_wherever_a_reader_looks(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for shard in range(3):
+        data = zip_of([("ü.bin", bytes([shard]))], streamed=shard == 1, deflated=shard == 2)
+        (tmp_path / "in" / f"s-{shard}.zip").write_bytes(data)
+    run_local(tmp_path, spec_of(**ZIPS, duplicate_keys="rename"))
+    found = read_zips(outputs(tmp_path))
+    assert sorted(found) == [("ü-1.bin", b"\1"), ("ü-2.bin", b"\2"), ("ü.bin", b"\0")]
+
+
+def test_links_that_lead_out_are_made_safe_in_header_and_directory(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    link = zipfile.ZipInfo("a.lnk")
+    link.create_system, link.external_attr = 3, 0o120777 << 16
+    for shard in range(3):
+        link.filename = f"{shard}.lnk"
+        data = zip_of([(link, b"../../etc/passwd")], streamed=shard == 1)
+        (tmp_path / "in" / f"s-{shard}.zip").write_bytes(data)
+    run_local(tmp_path, spec_of(**ZIPS, unsafe_names="rename"))
+    assert {payload for _, payload in read_zips(outputs(tmp_path))} == {b"etc/passwd"}
+
+
+def test_a_deflated_member_with_another_checksum_is_not_converted(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for shard in range(3):
+        data = bytearray(zip_of([(f"{shard}.bin", b"hello" * 9)], deflated=True))
+        at = data.index(b"PK\1\2") + 16
+        data[at] ^= 1
+        data[14] ^= 1
+        (tmp_path / "in" / f"s-{shard}.zip").write_bytes(bytes(data))
+    spec = spec_of(**ZIPS, output_extension=".tar")
+    with pytest.raises(CorruptShardError, match=r"0\.bin has another CRC-32"):
+        run_local(tmp_path, spec)
+
+
+def test_what_is_odd_about_zips_is_counted_and_listed(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for shard in range(3):
+        data = zip_of([(f"{shard}.bin", b"x")], comment=b"hello" if shard == 1 else b"")
+        if shard == 2:
+            data = b"#!/bin/sh\n" + data
+        (tmp_path / "in" / f"s-{shard}.zip").write_bytes(data)
+    report = run_local(tmp_path, spec_of(**ZIPS))
+    assert count_of(report, "comments_dropped") == (5, ("s-1.zip",))
+    assert count_of(report, "unlisted_bytes") == (10, ("s-2.zip",))
+    seen = inspect_object(LocalBucket(tmp_path / "in"), "s-1.zip")
+    assert [(each.kind, each.count) for each in seen.oddities] == [("comment", 5)]
+    assert len(read_zips(outputs(tmp_path))) == 3
+
+
+def test_two_zips_one_after_the_other_are_no_whole_shard(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for shard in range(3):
+        data = zip_of([(f"{shard}.bin", b"x")])
+        (tmp_path / "in" / f"s-{shard}.zip").write_bytes(zip_of([("lost.bin", b"y")]) + data)
+    with pytest.raises(InputError, match="before its first entry begin as another zip does"):
+        run_local(tmp_path, spec_of(**ZIPS))
+
+
+@pytest.mark.parametrize("deflated", [False, True])
+def test_the_records_of_zips_are_read_with_their_content(tmp_path: Path, *, deflated: bool) -> None:
+    everything = some_zips(tmp_path / "in", deflated=deflated)
+    found = [member for record in read_shards(tmp_path / "in") for member in record.members.items()]
+    assert found == everything
+
+
+def test_a_result_of_zips_verifies_and_a_changed_one_does_not(tmp_path: Path) -> None:
+    some_zips(tmp_path / "in", deflated=True)
+    run_local(tmp_path, spec_of(**ZIPS, algorithm=SHUFFLE))
+    manifest = next((tmp_path / "out" / ".dsort").glob("*/manifest.json")).read_bytes()
+    options = RunOptions(root=tmp_path)
+    assert not api.verify(manifest, options=options).problems
+    path = outputs(tmp_path)[0]
+    data = bytearray(path.read_bytes())
+    data[-40] ^= 1  # in the central directory
+    path.write_bytes(data)
+    assert api.verify(manifest, options=options).problems
