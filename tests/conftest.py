@@ -221,6 +221,14 @@ def workers_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def worker_processes(workers_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Local jobs have worker processes after all, in a file that does without them elsewhere."""
+    from dsort.runtime.local import LocalRuntime
+
+    monkeypatch.setattr("dsort.api.LocalRuntime", LocalRuntime)
+
+
+@pytest.fixture
 def cli(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> CommandLine:

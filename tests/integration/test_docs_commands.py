@@ -16,6 +16,7 @@ from dsort.cli.main import app
 from tests.support.commands import ROOT, CommandLine
 from tests.support.doc_pages import TAGS, Shell, blocks, commands, hand_written
 
+pytestmark = pytest.mark.usefixtures("workers_here")
 PAGES = hand_written()
 SERVICE = ROOT / "docs" / "operations" / "service.md"  # which has a test of its own
 RUNNING = [

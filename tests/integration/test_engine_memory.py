@@ -71,7 +71,8 @@ def write_data(directory: Path) -> Counter[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory_group", [200 << 20, 120 << 20], ids=str, indirect=True)
+@pytest.mark.sample(keep=1)
+@pytest.mark.parametrize("memory_group", [120 << 20, 200 << 20], ids=str, indirect=True)
 def test_three_and_five_times_the_memory_are_spilled_and_nothing_is_lost(
     memory_group: Path, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def when(phase: str, action: Callable[[], object]) -> Callable[[Event], None]:
 # --- what is written -----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("worker_processes")
 def test_the_same_bytes_whatever_the_workers_and_the_way(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", DATASET)
     results = []
@@ -137,6 +138,7 @@ def test_exactly_so_many_shards_even_empty_ones(tmp_path: Path) -> None:
     assert files_of(tmp_path / "out")["out-2.tar"] == END
 
 
+@pytest.mark.usefixtures("worker_processes")
 def test_a_spill_is_gone_once_it_is_written(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", DATASET)
     scratch = tmp_path / "scratch"

@@ -17,6 +17,8 @@ from tests.support.datasets import END, files_of, small_dataset, tree_of, write_
 from tests.support.engine import children_here, plan_local, refused, run_local, spec_of
 from tests.support.tar_builder import header, member, pax
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 SHUFFLE = {"kind": "shuffle", "seed": 9}
 HUGE_BYTES = 9 << 30
 
@@ -79,6 +81,7 @@ def huge_shard(path: Path, headers: bytes) -> None:
         file.write(member(b"small.jpg", b"small") + END)
 
 
+@pytest.mark.usefixtures("worker_processes")
 @pytest.mark.parametrize("move", ["map", "spill"])
 @pytest.mark.parametrize("form", ["base-256", "pax"])
 def test_members_of_more_than_8_gb_are_planned_without_reading_them(

@@ -80,6 +80,7 @@ def test_every_name_is_there_and_counts_add_up(root: Path, duplicates: str) -> N
     assert repeated == {(f"in-{n}.tar", key) for n in range(1, SHARDS) for key in keys}
 
 
+@pytest.mark.usefixtures("worker_processes")
 def test_the_file_is_the_same_whoever_makes_it(root: Path) -> None:
     def made(**options: Any) -> list[dict[str, Any]]:
         report = run_local(root, spec(duplicate_keys="drop", overwrite=True), **options)
