@@ -65,6 +65,7 @@ __all__ = [
     "NotFoundError",
     "NotSupportedError",
     "ObjectNotFoundError",
+    "SchemaError",
     "ScratchLostError",
     "ServiceError",
     "ShardEndError",
@@ -174,6 +175,10 @@ class CorruptShardError(InputError):
 
 class ConversionError(InputError):
     """A record that the container of the outputs cannot hold."""
+
+
+class SchemaError(InputError):
+    """Shards whose records have different columns, which no shard of the output can hold."""
 
 
 class ChangedInputError(InputError):

@@ -5,7 +5,8 @@ A container turns the bytes of one shard into a ``MemberTable`` whose rows are b
 the headers of members that get a new name, and says what ends an output shard. It knows nothing of
 buckets, paths, records or jobs; no other module knows how its shards are laid out.
 
-An output shard is its head (most have none), the stored bytes of its members, one after the other,
+An output shard is its head (most have none; it may say what all records have in common, their
+*schema*), the stored bytes of its members, one after the other,
 and then its end. A container whose end lists the members (a zip: its central directory) gives each
 member an *entry* when it scans: what the end says of that member, apart from its place. Entries go
 with their records through the plan; the end is built from them and from where the members lie.
@@ -19,7 +20,7 @@ and tails. Payload stays what it is: ranges of the input shard.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,6 +34,7 @@ __all__ = [
     "Container",
     "ContainerOptions",
     "OddityKind",
+    "OutputFile",
     "Payloads",
     "Scanner",
     "oddities_in",
@@ -101,6 +103,18 @@ class Payloads(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class OutputFile:
+    """An output shard as it is stored. ``name``: in its directory. ``xxh3``: of all its bytes, in
+    hexadecimal digits."""
+
+    name: str
+    records: int
+    payload_bytes: int
+    file_bytes: int
+    xxh3: str
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerOptions:
     """What a job says of how shards are read and written; each container has use for some of it.
 
@@ -127,12 +141,28 @@ class Container(ABC):
     """Whether the size of an output shard is known before it is written. Where bytes are encoded on
     their way it is not, and is taken from what was written."""
 
+    has_head: bool = False
+    """Whether something stands before the first member: then ``head_bytes`` and ``head`` are asked
+    for, and the sizes of all records of an output shard are gathered before it is begun."""
+
+    shard_bytes_max: int = 0
+    """How long a shard may be; 0: as long as can be."""
+
     packs_others: bool = False
     """Whether shards of other containers can be converted to this one: it has ``packed``."""
 
     def with_options(self, options: ContainerOptions) -> Container:
         """The same container, reading and writing as ``options`` say."""
         return self
+
+    def with_schema(self, schema: str) -> Container:
+        """The same container, writing shards of records that have ``schema`` in common."""
+        return self
+
+    def schema_difference(self, schema: str, other: str) -> str:
+        """How two schemas differ, in words that follow the name of a shard ("has no column a"):
+        ``other`` is the one of that shard."""
+        return "has another schema"
 
     @property
     def numbers_records(self) -> bool:
@@ -209,13 +239,19 @@ class Container(ABC):
         """A new member as an output shard stores it: (its bytes in pieces, its entry)."""
 
     def head_bytes(self, records: int) -> int:
-        """How long the head of an output shard of so many records is."""
+        """How long the head of an output shard of so many records is. Asked of a container that has
+        its schema, where ``has_head``."""
         return 0
 
     def head(self, stored_bytes: Int64s) -> bytes:
         """The head of an output shard, before its first member. ``stored_bytes``: of each record,
-        shape ``(records,)``. Asked for only where ``head_bytes`` is not 0."""
+        shape ``(records,)``."""
         return b""
+
+    def directory_files(self, outputs: Sequence[OutputFile]) -> Mapping[str, bytes]:
+        """The files, by name, that readers need beside the ``outputs`` of one directory, in their
+        order."""
+        return {}
 
     @abstractmethod
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:

@@ -80,6 +80,10 @@ class MemberTable:
     compressed_bytes: Int64s | None = None
     """How long each payload is in the shard, from ``payload_start`` on, where that is compressed:
     ``payload_bytes`` says how long it is once it is decompressed. -1: it is not. None: none is."""
+    schema: str = ""
+    """What its records have in common, as their container tells it of all of them in one place (the
+    columns of an MDS shard). All shards of a job must agree. "": there is no such thing, or there
+    are no records that could have it."""
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -94,4 +98,5 @@ def bare_table(members: MemberTable) -> MemberTable:
         literals=MappingProxyType({}),
         tails=MappingProxyType({}),
         entries=None,
+        schema="",
     )

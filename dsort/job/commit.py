@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from dsort.errors import InvariantError
 from dsort.job.create import Created, keep_sealed
+from dsort.job.directory_files import directory_file_names, directory_files
 from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
 from dsort.job.journal_entries import Committing
@@ -57,6 +58,10 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
         _Named(f"{prefix}{shard.ordinal}", name, created.shards[shard.ordinal].receipt, False)
         for shard, name in zip(plan.shards, plan.names, strict=True)
     ]
+    for number, (name, data) in enumerate(directory_files(job, plan, outputs), len(named)):
+        token = f"{prefix}{number}"  # numbered on, so that what they replace is kept as shards are
+        named.append(_stage(bucket, token, name, data, replaces=job.was_committing))
+    own_names = len(named)
     # All that needs room is stored before the first name is given: a disk that is full by now must
     # not cost the user what the names stood for.
     if index is not None:
@@ -74,7 +79,7 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
         job.lease.check()
     job.stop.raise_if_requested()  # the lease has looked whether somebody asked to
     if overwrite:
-        named[: len(plan.names)] = _keep_replaced(job, named[: len(plan.names)])
+        named[:own_names] = _keep_replaced(job, named[:own_names])
         if job.lease is not None:
             job.lease.check()  # that may have taken a while
     job.naming.update({each.token: (each.name, each.receipt) for each in named})
@@ -121,7 +126,8 @@ def _publish(job: Job, named: list[_Named], last: _Named) -> None:
 def names_stored(job: Job) -> list[str]:
     """All names that something is stored under, or was to be."""
     own = (index_name(job.job_id), reactions_name(job.job_id), manifest_name(job.job_id))
-    return [*job.planned_names, *own]
+    beside = directory_file_names(job.spec.output_container, job.planned_names)
+    return [*job.planned_names, *beside, *own]
 
 
 def rollback(job: Job) -> PutBack:

@@ -15,6 +15,7 @@ from dsort.errors import DsortError, StorageError
 from dsort.job.collisions import refuse_collisions
 from dsort.job.commit import commit, names_stored, rollback
 from dsort.job.create import Created, create, seal
+from dsort.job.directory_files import directory_file_names, refuse_beside_inputs
 from dsort.job.events import JobReport, PlannedShard, PlanReport
 from dsort.job.free_space import check_output_space
 from dsort.job.inputs import refuse_changed_inputs
@@ -151,8 +152,10 @@ def planned(plan: PlanReport, output_uri: str) -> JobReport:
 def _refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
     source, target = job.bucket_identities
     replaces = overwrite or job.was_committing
+    beside = directory_file_names(job.spec.output_container, plan.names)
+    refuse_beside_inputs(job, beside)
     job.stop.wait_for(lambda: refuse_collisions(job.inputs, source, plan.names, target))
-    job.stop.wait_for(lambda: refuse_taken(job, plan.names, overwrite=replaces))
+    job.stop.wait_for(lambda: refuse_taken(job, [*plan.names, *beside], overwrite=replaces))
 
 
 def _clean(job: Job) -> None:

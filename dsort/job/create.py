@@ -111,6 +111,7 @@ def _create_tasks(
             node=best[0][0] if best else "",
             want_md5=on_the_way and job.spec.index == "wids",
             check_content=on_the_way and job.spec.verify == "content",
+            schema=plan.schema,
         )
 
 
@@ -151,7 +152,9 @@ def _pieces(job: Job, plan: Plan, shard: OutputShard) -> Iterator[OutputPiece]:
             last=part is shard.pieces[-1],
         )
     if not shard.pieces:
-        yield OutputPiece(token, name, shard.ordinal, size, -1, 0, 0, 0, 0, last=True)
+        yield OutputPiece(
+            token, name, shard.ordinal, size, -1, 0, 0, shard.head_bytes, 0, last=True
+        )
 
 
 def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> dict[int, str]:
@@ -185,6 +188,7 @@ def _seal_missing(
             if ordering is not None
             else (),
             reread=shard.ordinal in created.rechecked,
+            head_bytes=shard.head_bytes,
         )
         for shard in plan.shards
         if shard.ordinal not in md5

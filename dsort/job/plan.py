@@ -7,8 +7,8 @@ earlier record has are found by ranges of the key hash.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import xxhash
@@ -26,6 +26,7 @@ from dsort.job.extract import (
 from dsort.job.job import Job
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.reactions import store_reactions
+from dsort.job.schemas import agreed_schema, with_ends
 from dsort.naming.names import first_few, readable
 from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, merge_pieces
 from dsort.order.duplicates import new_keys
@@ -322,6 +323,7 @@ class Plan:
     members: int
     payload_bytes: int
     stored_bytes: int
+    schema: str = ""  # of all records, where their container has such a thing
 
     def digest(self) -> str:
         """The same for two plans of the same output shards."""
@@ -450,7 +452,9 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         at_most=job.spec.output_shard_size_is == "at_most",
     )
     pieces, mixing = retry_after_lost_scratch(ordering, lambda: _cut(job, ordering, rule))
-    outputs = with_ends(job, merge_pieces(pieces, count=rule.count))
+    schema = agreed_schema(job, extraction)
+    container = job.spec.output_container.with_schema(schema)
+    outputs = with_ends(container, merge_pieces(pieces, count=rule.count))
     if sum(shard.records for shard in outputs) != kept:
         raise InvariantError(f"{kept} records were cut into {len(outputs)} shards that have fewer")
     plan = Plan(
@@ -460,6 +464,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         members=sum(shard.members for shard in outputs),
         payload_bytes=payload_total,
         stored_bytes=sum(shard.stored_bytes for shard in outputs),
+        schema=schema,
     )
     _warn_of_overhead(job, plan)
     _warn_of_large_records(job, plan, rule)
@@ -470,18 +475,6 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         order=job.order,
     )
     return plan, ordering
-
-
-def with_ends(job: Job, shards: Sequence[OutputShard]) -> list[OutputShard]:
-    """The output shards with what their container puts behind the last member."""
-    container = job.spec.output_container
-    return [
-        replace(
-            shard,
-            end_bytes=container.end_bytes(shard.members, shard.entries_bytes, shard.stored_bytes),
-        )
-        for shard in shards
-    ]
 
 
 def _warn_of_overhead(job: Job, plan: Plan) -> None:

@@ -28,7 +28,8 @@ from dsort.job.journal_entries import (
     inputs_told,
 )
 from dsort.job.layout import reactions_name, report_name, staged_prefix
-from dsort.job.plan import Plan, with_ends
+from dsort.job.plan import Plan
+from dsort.job.schemas import with_ends
 from dsort.order.cut import OutputShard
 from dsort.order.mixing_counts import mixing_of
 from dsort.scratch.logs import CreatedShard
@@ -199,11 +200,11 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     places = _places(job, [row.name for row in known.shards])
     if data is None or places is None or job.spec.verify == "content":
         return None
-    if job.spec.output_container.lists_members:
-        return None  # the journal does not say how long the ends are
+    if job.spec.output_container.lists_members or job.spec.output_container.has_head:
+        return None  # the journal does not say how long ends are, nor what heads say
     plan = Plan(
         shards=with_ends(
-            job,
+            job.spec.output_container,
             [
                 OutputShard(
                     ordinal=ordinal,

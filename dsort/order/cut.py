@@ -92,8 +92,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class OutputShard:
-    """One output shard as planned; ``ordinal`` counts over all groups. Sizes without the end, whose
-    size in bytes is ``end_bytes``, as its container says."""
+    """One output shard as planned; ``ordinal`` counts over all groups. Sizes without what its
+    container puts before and behind the records: ``head_bytes`` and ``end_bytes``."""
 
     ordinal: int
     group: int
@@ -104,6 +104,7 @@ class OutputShard:
     stored_bytes: int
     pieces: tuple[Piece, ...]
     entries_bytes: int = 0
+    head_bytes: int = 0
     end_bytes: int = 0
     written_bytes: int = -1  # of the whole shard, once it is written; -1: as planned
 
@@ -111,7 +112,9 @@ class OutputShard:
     def file_bytes(self) -> int:
         """The size of the whole shard: an estimate until it is written, where its container does
         not plan sizes."""
-        return self.stored_bytes + self.end_bytes if self.written_bytes < 0 else self.written_bytes
+        if self.written_bytes >= 0:
+            return self.written_bytes
+        return self.head_bytes + self.stored_bytes + self.end_bytes
 
 
 def cut_partition(

@@ -282,6 +282,10 @@ class IndexStore:
             entries=_optional_bytes(file, "entries", start, stop),
         )
 
+    def stored_bytes(self, partition: int, start: int, stop: int) -> Int64s:
+        """Of rows ``start:stop`` of one partition in output order."""
+        return self.columns(f"ordered-{partition}.col").array("stored_bytes", start, stop)
+
     # -- positions and splitters -------------------------------------------------------------
 
     def write_positions(

@@ -31,6 +31,7 @@ __all__ = [
     "PositionsOf",
     "Sample",
     "Sampled",
+    "StoredBytesOf",
 ]
 
 
@@ -173,6 +174,18 @@ class OrderedRowsOf:
 
     def answer(self, store: IndexStore) -> OrderedRows:
         return store.ordered(self.partition, self.start, None if self.stop < 0 else self.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBytesOf:
+    """How much rows ``start:stop`` of a partition, in output order, take in an output shard."""
+
+    partition: int
+    start: int
+    stop: int
+
+    def answer(self, store: IndexStore) -> Int64s:
+        return store.stored_bytes(self.partition, self.start, self.stop)
 
 
 @dataclass(frozen=True, slots=True)

@@ -437,14 +437,15 @@ def check_index(
 
 
 def _is_plain(container: Container, members: MemberTable, size_bytes: int) -> bool:
-    """Members side by side from the first byte on, their container's end, and nothing else."""
+    """The head of their container, members side by side, its end, and nothing else."""
+    head_bytes = container.with_schema(members.schema).head_bytes(len(members))
     ends = members.range_start + members.range_length
-    stored_bytes = int(ends[-1]) if len(ends) else 0
+    stored_bytes = int(ends[-1]) if len(ends) else head_bytes
     entries_bytes = 0 if members.entries is None else len(members.entries.blob)
     end_bytes = container.end_bytes(len(members), entries_bytes, stored_bytes)
     starts = np.append(members.range_start, size_bytes - end_bytes)
     return (
-        bool((starts == np.insert(ends, 0, 0)).all())
+        bool((starts == np.insert(ends, 0, head_bytes)).all())
         and not members.literals
         and not members.notes.shortfall
     )

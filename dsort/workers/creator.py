@@ -19,7 +19,7 @@ from dsort.data.columns import Int64s
 from dsort.scratch.index import OrderedRows
 from dsort.scratch.logs import CreatedLog, CreatedShard
 from dsort.scratch.nodes import ScratchNodes
-from dsort.scratch.requests import OrderedRowsOf
+from dsort.scratch.requests import OrderedRowsOf, StoredBytesOf
 from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket
 from dsort.workers.shard_writer import ContentCheck, ShardWriter, Writeback
@@ -65,6 +65,7 @@ class Creator:
     def create(self, task: CreateTask) -> CreateDone:
         """Write the pieces of a task, all of a shard's through one open output."""
         finished: list[_FinishedShard] = []
+        container = self._container.with_schema(task.schema)
         payloads = self._payloads(task)
         payload: _Payload | None = None
         out: ShardWriter | None = None
@@ -80,10 +81,12 @@ class Creator:
                         staged,
                         piece,
                         self._writeback,
-                        self._container,
+                        container,
                         want_md5=task.want_md5,
                         seals_on_finish=self._outputs.seals_on_finish,
                     )
+                    if container.has_head:
+                        out.write_head(container.head(self._record_sizes(task, piece.ordinal)))
                 if piece.partition >= 0 and (
                     payload is None or payload.partition != piece.partition
                 ):
@@ -108,6 +111,19 @@ class Creator:
             records=sum(piece.row_stop - piece.row_start for piece in task.pieces),
             bytes_written=sum(piece.stored_bytes for piece in task.pieces),
         )
+
+    def _record_sizes(self, task: CreateTask, ordinal: int) -> Int64s:
+        """How much each record of an output shard takes in it, whatever partitions they are of."""
+        nodes = dict(task.nodes)
+        sizes = [
+            self._scratch_nodes.ask(
+                nodes[piece.partition],
+                StoredBytesOf(piece.partition, piece.row_start, piece.row_stop),
+            )
+            for piece in task.pieces
+            if piece.ordinal == ordinal and piece.partition >= 0
+        ]
+        return np.concatenate([np.zeros(0, np.int64), *sizes])
 
     def _payloads(self, task: CreateTask) -> Generator[_Payload, None, None]:
         """The payload of one partition after the other. While one is written, the next one's first

@@ -175,6 +175,7 @@ class Extractor:
             payload_bytes=int(index.payload_bytes.sum()),
             stored_bytes=int(index.stored_bytes.sum()),
             tally=counted,
+            schema=members.schema,
         )
 
     def _settle_unsafe_names(

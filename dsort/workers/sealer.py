@@ -84,7 +84,7 @@ class Sealer:
         self, shard: StagedShard, staged: StagedObject, nodes: dict[int, str]
     ) -> None:
         """Each record's bytes hash to what they hashed to when they were extracted."""
-        at = 0
+        at = shard.head_bytes
         for partition, start, stop in shard.pieces:
             rows = self._scratch_nodes.ask(nodes[partition], OrderedRowsOf(partition, start, stop))
             if rows.content_hash is None:

@@ -111,6 +111,10 @@ class ShardWriter:
         """MD5 of what was written (hexadecimal); "" if nobody asked for it."""
         return self._md5.hexdigest() if self._md5 is not None else ""
 
+    def write_head(self, head: bytes) -> None:
+        """Write what stands before the first piece."""
+        self._write([memoryview(head)])
+
     def write_piece(
         self, piece: OutputPiece, payload: Slices | None, check: ContentCheck | None
     ) -> None:

@@ -132,6 +132,7 @@ class ShardExtracted:
     payload_bytes: int
     stored_bytes: int
     tally: Tally = field(default_factory=Tally)
+    schema: str = ""  # see ``MemberTable.schema``; of the records as they are stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,7 @@ class CutDone:
 
 @dataclass(frozen=True, slots=True)
 class OutputPiece:
-    """Rows of one partition, and where in which output shard they go.
+    """Rows of one partition, and where in which output shard they go, behind its head.
 
     All pieces of an output shard are in one task. ``name``: of the output shard, when it is
     published. ``last``: the end marker follows.
@@ -232,7 +233,7 @@ class CreateTask:
 
     ``nodes``: (partition, node that has it in order). ``node``: the one that has most of it: a
     worker there is the best one. ``want_md5``, ``check_content``: while the shard is written,
-    where it cannot be read back later (see ``Bucket.seals_on_finish``).
+    where it cannot be read back later (see ``Bucket.seals_on_finish``). ``schema``: of all records.
     """
 
     pieces: tuple[OutputPiece, ...]
@@ -241,6 +242,7 @@ class CreateTask:
     node: str
     want_md5: bool = False
     check_content: bool = False
+    schema: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +256,9 @@ class CreateDone:
 
 @dataclass(frozen=True, slots=True)
 class StagedShard:
-    """One output shard that is written. ``pieces``: the rows (partition, start, stop) whose content
-    is to be checked; none where the spec does not ask for it. ``reread``: check its checksum,
+    """One output shard that is written; ``head_bytes`` stand before its first record.
+    ``pieces``: the rows (partition, start, stop) whose content is to be checked; none where the
+    spec does not ask for it. ``reread``: check its checksum,
     too."""
 
     ordinal: int
@@ -264,6 +267,7 @@ class StagedShard:
     checksum: str
     pieces: tuple[tuple[int, int, int], ...] = ()
     reread: bool = False
+    head_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
