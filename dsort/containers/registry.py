@@ -51,6 +51,12 @@ def _zip() -> Container:
     return ZIP
 
 
+def _mds() -> Container:
+    from dsort.containers.mds.container import MDS
+
+    return MDS
+
+
 DEFAULT_EXTENSION: Final = ".tar"
 """What shards are whose names do not say."""
 
@@ -62,6 +68,7 @@ _BUILT_IN: Final[dict[str, Callable[[], Container]]] = {
     ".ndjson": _json_lines,
     ".txt": _text_lines,
     ".zip": _zip,
+    ".mds": _mds,
 }
 
 SUPPORTED_EXTENSIONS: Final = tuple(_BUILT_IN)

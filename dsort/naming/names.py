@@ -36,6 +36,7 @@ ARCHIVE_EXTENSIONS: Final = (
     ".jsonl",
     ".ndjson",
     ".txt",
+    ".mds",
 )
 """The suffixes that say of a name that it is a shard's: the containers AIStore knows, and others;
 ``containers.registry`` says which of them can be read and written."""

@@ -155,7 +155,7 @@ def test_lists_of_numbers_are_json_that_reads_as_the_same_numbers() -> None:
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (b"", "no features"),
+        (b"", "holds nothing"),
         (example_bytes({"__key__": ("byte", b"k"), "a/b": ("int", 1), "a.b": ("int", 2)}), "two"),
         (example_bytes({"__key__": ("byte", b"k"), "a\0": ("int", 1)}), "NUL"),
         (b"\x12\x00", "SequenceExample"),

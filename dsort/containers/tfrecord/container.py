@@ -22,13 +22,12 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
-import numpy as np
-
+from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Container, ContainerOptions, Payloads
 from dsort.containers.tfrecord.checksums import crc32c, frame_head, masked
 from dsort.containers.tfrecord.example import (
@@ -39,7 +38,6 @@ from dsort.containers.tfrecord.example import (
     varint,
 )
 from dsort.containers.tfrecord.scan import TFRecordScanner
-from dsort.data.columns import BytesColumn
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
@@ -101,7 +99,7 @@ class TFRecord(Container):
         assert members.key_bytes is not None
         names, key_bytes = members.names.tolist(), members.key_bytes.tolist()
         starts, lengths = members.payload_start.tolist(), members.payload_bytes.tolist()
-        rows = _BareRows()
+        rows = BareRows()
         examples = ExampleBytes(read)
         for record, (name, size) in enumerate(zip(names, key_bytes, strict=True)):
             key = name[:size]
@@ -113,7 +111,7 @@ class TFRecord(Container):
                 ) from None
             if self.key_field == KEY_FEATURE:
                 features.pop(KEY_FEATURE.encode(), None)
-            rows.add(record, key, features.values())
+            rows.add(record, key, chain.from_iterable(map(_members_of, features.values())))
         return rows.table(members)
 
     def packed(
@@ -176,62 +174,9 @@ def _key(record: memoryview, wanted: bytes) -> bytes:
     raise NoExampleError("there is no such feature")
 
 
-class _BareRows:
-    """The rows of a bare table, as they come."""
-
-    def __init__(self) -> None:
-        self._names: list[bytes] = []
-        self._key_bytes: list[int] = []
-        self._record_of: list[int] = []
-        self._ranges: list[tuple[int, int]] = []
-        self._literals: dict[int, bytes] = {}
-
-    def add(self, record: int, key: bytes, features: Iterable[Feature]) -> None:
-        """The features of one record. ``ConversionError`` if they can be no members."""
-        seen: set[bytes] = set()
-        for feature in features:
-            for extension, value in _members_of(feature):
-                name = key + b"." + extension if extension else key
-                if name in seen or b"\0" in name:
-                    why = "two features of the name" if name in seen else "a NUL in the name"
-                    raise ConversionError(
-                        f"record {readable(key)} has {why} {readable(extension)} as a member",
-                        hint="rename the features; a slash in a name becomes a dot",
-                    )
-                seen.add(name)
-                if isinstance(value, bytes):
-                    self._literals[len(self._names)] = value
-                    value = (-1, len(value))
-                self._names.append(name)
-                self._key_bytes.append(len(key))
-                self._record_of.append(record)
-                self._ranges.append(value)
-        if not seen:
-            raise ConversionError(
-                f"record {readable(key)} has no features, and a record without members is none",
-                hint="remove it from its shard, or keep to .tfrecord",
-            )
-
-    def table(self, members: MemberTable) -> MemberTable:
-        """The bare table of the shard that was scanned as ``members``."""
-        start, length = np.array(self._ranges, np.int64).reshape(-1, 2).T.copy()
-        return replace(
-            members,
-            names=BytesColumn.of(self._names),
-            kind=np.zeros(len(start), np.uint8),
-            payload_start=start,
-            payload_bytes=length,
-            range_start=start,
-            range_length=np.where(start < 0, 0, length),
-            literals=self._literals,
-            key_bytes=np.array(self._key_bytes, np.int64),
-            record_of=np.array(self._record_of, np.int64),
-        )
-
-
-def _members_of(feature: Feature) -> Iterator[tuple[bytes, bytes | tuple[int, int]]]:
+def _members_of(feature: Feature) -> Iterator[tuple[bytes, Value]]:
     """(extension, literal or range) of each member that a feature becomes."""
-    name = feature.name.replace(b"/", b".")
+    name = feature.name
     if len(feature.ranges) == 1:
         yield name, feature.ranges[0]
     elif feature.ranges:

@@ -1,0 +1,282 @@
+"""The MDS container (version 2): what the rest of dsort sees of this folder.
+
+A record is a sample, and moves as it is: so all inputs must have the same columns. It has no name:
+its key is a column (``key_field``), or else its position.
+
+Converted, a sample is a record whose members are its columns: a number of a fixed size becomes
+decimal text, all other values are members as they are. Records become samples whose columns are
+``__key__`` and the extensions of their members; all must have the same. Values stay as they are,
+byte for byte, and the encoding says what a reader makes of them: ``txt`` is ``str``, ``json`` is
+``json``, ``cls`` is ``str_int`` (an integer as text), ``jpg`` and ``jpeg`` are ``jpeg``, ``png`` is
+``png``, all others are ``bytes``. The columns of a sample are sorted by name, so members come back
+in that order.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from dsort.containers.bare_rows import BareRows, Value
+from dsort.containers.base import Container, ContainerOptions, OutputFile, Payloads
+from dsort.containers.mds.columns import NO_COLUMNS, NUMBER_TYPES, Columns
+from dsort.containers.mds.scan import MdsScanner, number_text
+from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
+from dsort.data.columns import Int64s
+from dsort.data.entries import PlacedEntries
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
+from dsort.errors import ConversionError
+from dsort.naming.names import readable
+
+__all__ = ["MDS", "Mds"]
+
+KEY_COLUMN: Final = "__key__"
+"""The column that a converted record's key is in; webdataset calls it so, too."""
+_ENCODINGS: Final[Mapping[str, str]] = {
+    "txt": "str",
+    "cls": "str_int",
+    "json": "json",
+    "jpg": "jpeg",
+    "jpeg": "jpeg",
+    "png": "png",
+}
+"""By the last part of an extension, as webdataset's decoders choose. Others are ``bytes``."""
+_HASH: Final = "xxh3_64"
+
+
+@dataclass(frozen=True, slots=True)
+class Mds(Container):
+    """MDS shards. ``key_field``: the column that is the key; "": records are numbered.
+    ``columns``: of the shards that are written."""
+
+    key_field: str = ""
+    columns: Columns = NO_COLUMNS
+
+    suffixes = (".mds",)
+    packs_others = True
+    has_head = True
+    shard_bytes_max = SHARD_BYTES_MAX
+
+    def with_options(self, options: ContainerOptions) -> Mds:
+        return replace(self, key_field=options.key_field)
+
+    def with_schema(self, schema: str) -> Mds:
+        return replace(self, columns=Columns.of_schema(schema))
+
+    def schema_difference(self, schema: str, other: str) -> str:
+        return Columns.of_schema(schema).difference(Columns.of_schema(other))
+
+    @property
+    def numbers_records(self) -> bool:
+        return not self.key_field
+
+    def scanner(self, shard: str, size_bytes: int) -> MdsScanner:
+        return MdsScanner(shard, size_bytes, self.key_field)
+
+    # -- conversion ------------------------------------------------------------------------------
+
+    def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
+        assert members.key_bytes is not None
+        columns = Columns.of_schema(members.schema)
+        sizes_of = struct.Struct(f"<{columns.variable}I")
+        names, key_bytes = members.names.tolist(), members.key_bytes.tolist()
+        left_out = KEY_COLUMN if self.key_field == KEY_COLUMN else None
+        rows = BareRows()
+        for record, start in enumerate(members.payload_start.tolist()):
+            sizes = iter(sizes_of.unpack(read(start, sizes_of.size)))
+            at = start + sizes_of.size
+            found: list[tuple[bytes, Value]] = []
+            for name, encoding, fixed in zip(
+                columns.names, columns.encodings, columns.sizes, strict=True
+            ):
+                size = next(sizes) if fixed is None else fixed
+                if name != left_out:
+                    value: Value = (at, size)
+                    if encoding in NUMBER_TYPES:
+                        value = number_text(encoding, read(at, size))
+                    found.append((name.encode("utf-8", "surrogatepass"), value))
+                at += size
+            rows.add(record, names[record][: key_bytes[record]], found)
+        return rows.table(members)
+
+    def packed(
+        self, members: MemberTable, records: FormedRecords, payloads: Payloads
+    ) -> MemberTable:
+        names, sizes = members.names.tolist(), members.payload_bytes.tolist()
+        key_bytes, rows = records.key_bytes.tolist(), records.member_rows.tolist()
+        samples = _Samples(members.literals)
+        for first, stop in pairwise(records.member_offsets.tolist()):
+            own = rows[first:stop]
+            key = names[own[0]][: key_bytes[own[0]]]
+            samples.add(key, own, [names[row][key_bytes[row] :] for row in own], sizes)
+        moved = np.arange(len(members))
+        moved[list(samples.moved)] = list(samples.moved.values())
+        return replace(
+            members,
+            names=members.names.take(moved),
+            kind=members.kind[moved],
+            payload_start=members.payload_start[moved],
+            payload_bytes=members.payload_bytes[moved],
+            range_start=members.range_start[moved],
+            range_length=members.range_length[moved],
+            literals=samples.literals,
+            tails=samples.tails,
+            entries=None,
+            key_bytes=None if members.key_bytes is None else members.key_bytes[moved],
+            schema=samples.columns.schema if len(records) else "",
+        )
+
+    # -- headers and writing ---------------------------------------------------------------------
+
+    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
+        raise ConversionError(
+            f"a sample of an .mds shard cannot be called {readable(new_name)}: its key is in it",
+            hint="choose other reactions than rename, or leave out key_field",
+        )
+
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+        return (struct.pack("<I", len(payload)), payload), b""
+
+    def head_bytes(self, records: int) -> int:
+        return table_bytes(records) + len(self._config())
+
+    def head(self, stored_bytes: Int64s) -> bytes:
+        config = self._config()
+        return offset_table(self.head_bytes(len(stored_bytes)), stored_bytes) + config
+
+    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
+        return 0
+
+    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
+        return b""
+
+    def directory_files(self, outputs: Sequence[OutputFile]) -> Mapping[str, bytes]:
+        shards = [
+            {
+                **self._settings(),
+                "raw_data": {
+                    "basename": output.name,
+                    "bytes": output.file_bytes,
+                    "hashes": {_HASH: output.xxh3},
+                },
+                "samples": output.records,
+                "zip_data": None,
+            }
+            for output in outputs
+        ]
+        index = {"shards": shards, "version": 2}
+        return {"index.json": json.dumps(index, sort_keys=True).encode()}
+
+    def _config(self) -> bytes:
+        return json.dumps(self._settings(), sort_keys=True).encode()
+
+    def _settings(self) -> dict[str, Any]:
+        """What a shard's config and its line in the index have in common. The hash is the one that
+        every output shard has anyway."""
+        return {
+            **self.columns.as_config(),
+            "compression": None,
+            "format": "mds",
+            "hashes": [_HASH],
+            "size_limit": None,
+            "version": 2,
+        }
+
+
+@dataclass(slots=True)
+class _Samples:
+    """Makes samples of records, one after the other. ``moved``: the row that takes the place of
+    each row, for the values of a sample lie in the order of its columns."""
+
+    bare_literals: Mapping[int, bytes]
+    columns: Columns = NO_COLUMNS
+    literals: dict[int, bytes] = field(default_factory=dict)
+    tails: dict[int, bytes] = field(default_factory=dict)
+    moved: dict[int, int] = field(default_factory=dict)
+    _first_key: bytes = b""
+
+    def add(
+        self, key: bytes, rows: Sequence[int], suffixes: Sequence[bytes], sizes: Sequence[int]
+    ) -> None:
+        """A record: its members' rows, the ends of their names, and the sizes of all rows."""
+        values: dict[str, int] = {KEY_COLUMN: -1}
+        for row, suffix in zip(rows, suffixes, strict=True):
+            values[_column(key, suffix)] = row
+        columns = sorted(values)
+        self._settle(key, columns, values.keys())
+        order = [values[column] for column in columns]
+        lengths = [len(key) if row < 0 else sizes[row] for row in order]
+        if max(lengths) > SHARD_BYTES_MAX:
+            raise ConversionError(
+                f"record {readable(key)} has a member of {max(lengths):,} bytes; an .mds shard may "
+                f"have {SHARD_BYTES_MAX:,}",
+                hint="choose another container",
+            )
+        waiting = struct.pack(f"<{len(lengths)}I", *lengths)
+        places: Iterator[int] = iter(rows)
+        place = rows[0]
+        for row in order:
+            if row < 0:
+                waiting += key
+                continue
+            place = next(places)
+            self.moved[place] = row
+            literal = waiting + self.bare_literals.get(row, b"")
+            if literal:
+                self.literals[place] = literal
+            waiting = b""
+        if waiting:
+            self.tails[place] = waiting
+
+    def _settle(self, key: bytes, columns: list[str], found: Any) -> None:
+        """``ConversionError`` unless a record has the columns of the first one."""
+        if not self.columns.names:
+            encodings = tuple(
+                "str" if column == KEY_COLUMN else _encoding(column) for column in columns
+            )
+            self.columns = Columns(tuple(columns), encodings, (None,) * len(columns))
+            self._first_key = key
+        if tuple(columns) == self.columns.names:
+            return
+        lacking = [name for name in self.columns.names if name not in found]
+        further = [name for name in columns if name not in self.columns.names]
+        what = f"has no member .{lacking[0]}" if lacking else f"has a member .{further[0]}"
+        raise ConversionError(
+            f"record {readable(key)} {what}, unlike record {readable(self._first_key)}: "
+            "all samples of an MDS data set have the same columns",
+            hint="take out such records first, or choose another container",
+        )
+
+
+def _column(key: bytes, suffix: bytes) -> str:
+    """The column of a member; ``suffix``: the end of its name, behind the key."""
+    why = ""
+    try:
+        key.decode()
+        column = suffix[1:].decode()
+    except UnicodeDecodeError:
+        why, column = "has a name that is no UTF-8", ""
+    if not why and not column:
+        why = "has no extension"
+    elif column == KEY_COLUMN:
+        why = "is the column that the key goes to"
+    if why:
+        raise ConversionError(
+            f"record {readable(key)} has a member {readable(key + suffix)}: that {why}",
+            hint="rename the member; stray_members: drop leaves out members without an extension",
+        )
+    return column
+
+
+def _encoding(column: str) -> str:
+    return _ENCODINGS.get(column.rpartition(".")[2].lower(), "bytes")
+
+
+MDS = Mds()

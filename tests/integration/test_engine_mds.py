@@ -1,0 +1,172 @@
+"""Jobs from and to MDS: samples are moved as they are, and a reader that was written from the text
+of the format finds all of them by the index."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsort.errors import ConversionError, NamesTakenError, SchemaError
+from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of, write_shards
+from tests.support.engine import run_local, spec_of
+from tests.support.mds_reader import read_mds, write_mds
+
+COLUMNS = {"id": "str", "image": "bytes", "label": "int"}
+JOB: dict[str, Any] = {
+    "input_format": {"template": "shard.{00000..00002}"},
+    "input_extension": ".mds",
+    "output_format": "train/shard.%05d",
+    "output_shard_records": 7,
+    "algorithm": {"kind": "shuffle", "seed": 7},
+}
+TARS: dict[str, Any] = {
+    "input_format": {"template": "a-{0..1}"},
+    "output_extension": ".mds",
+    "output_shard_records": 4,
+}
+
+
+def some_samples(directory: Path, count: int = 9) -> list[dict[str, Any]]:
+    samples: list[dict[str, Any]] = [
+        {"id": f"id-{n}", "image": bytes([n % 251]) * 400 * (n % 7), "label": n}
+        for n in range(3 * count)
+    ]
+    parts = {f"shard.{n:05d}.mds": samples[n * count : (n + 1) * count] for n in range(3)}
+    write_mds(directory, COLUMNS, parts)
+    return samples
+
+
+def by_label(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(samples, key=lambda sample: int(sample["label"]))
+
+
+def test_samples_are_shuffled_as_they_are_whatever_the_movement_and_the_workers(
+    tmp_path: Path,
+) -> None:
+    everything = some_samples(tmp_path / "in", 300)
+    sizes = {"output_shard_records": 370}
+    outputs = []
+    # The least memory parts the records, so that shards are written across partitions.
+    for bucket, move, workers, memory in (("o1", "map", 2, ""), ("o2", "spill", 1, "1KB")):
+        limit = {"max_mem_usage": memory} if memory else {}
+        spec = spec_of(**{**JOB, "output_bck": bucket, **sizes, **limit}, verify="content")
+        report = run_local(tmp_path, spec, move=move, workers=workers)
+        found = read_mds(tmp_path / bucket / "train")
+        assert by_label(found) == everything
+        assert found != everything
+        files = files_of(tmp_path / bucket / "train", "*")
+        assert report.file_bytes == sum(len(files[n]) for n in files if n.endswith(".mds"))
+        assert sorted(files) == ["index.json", *(f"shard.{n:05d}.mds" for n in range(3))]
+        outputs.append(files)
+    assert outputs[0] == outputs[1]
+
+
+def test_samples_can_be_ordered_by_a_column(tmp_path: Path) -> None:
+    everything = some_samples(tmp_path / "in")
+    order = {"kind": "alphanumeric", "decreasing": True}
+    run_local(tmp_path, spec_of(**{**JOB, "algorithm": order}, key_field="id"))
+    found = [sample["id"] for sample in read_mds(tmp_path / "out" / "train")]
+    assert found == sorted((sample["id"] for sample in everything), reverse=True)
+
+
+def test_shards_with_other_columns_are_refused_by_shard_and_column(tmp_path: Path) -> None:
+    some_samples(tmp_path / "in")
+    other = [{"id": "x", "image": b"", "label": 1}]
+    write_mds(tmp_path / "in", {**COLUMNS, "id": "bytes"}, {"shard.00001.mds": [
+        {**other[0], "id": b"x"}
+    ]})  # fmt: skip
+    words = r"shard\.00001\.mds has column id as bytes, not str, unlike shard shard\.00000\.mds"
+    with pytest.raises(SchemaError, match=words):
+        run_local(tmp_path, spec_of(**JOB))
+
+
+def test_the_index_of_others_is_not_replaced_unless_it_may_be(tmp_path: Path) -> None:
+    everything = some_samples(tmp_path / "in")
+    index = tmp_path / "out" / "train" / "index.json"
+    index.parent.mkdir(parents=True)
+    index.write_bytes(b"of others")
+    with pytest.raises(NamesTakenError, match=r"train/index\.json"):
+        run_local(tmp_path, spec_of(**JOB))
+    assert index.read_bytes() == b"of others"
+    run_local(tmp_path, spec_of(**JOB, overwrite=True))
+    assert by_label(read_mds(index.parent)) == everything
+    before = tree_of(tmp_path / "in")
+    beside = spec_of(**{**JOB, "output_bck": "in", "output_format": "out-%05d"})
+    with pytest.raises(NamesTakenError, match="input shards are in the same directory"):
+        run_local(tmp_path, beside, overwrite=True)
+    assert {n: v for n, v in tree_of(tmp_path / "in").items() if n in before} == before
+
+
+def members_of(count: int = 11) -> list[Member]:
+    return [
+        Member(name, payload)
+        for n in range(count)
+        for name, payload in (
+            (f"d/{n:03d}.txt", f"text {n} é".encode()),
+            (f"d/{n:03d}.seg.png", bytes([n]) * 700 * (n % 3)),
+            (f"d/{n:03d}.cls", b"%02d\n" % n),
+            (f"d/{n:03d}.Z", b"first"),
+        )
+    ]
+
+
+def test_a_tar_becomes_samples_and_comes_back_byte_for_byte(tmp_path: Path) -> None:
+    members = members_of()
+    parts = (members[:20], members[20:])
+    shards = {f"a-{n}.tar": Shard(tuple(part)) for n, part in enumerate(parts)}
+    write_shards(tmp_path / "in", shards)
+    run_local(tmp_path, spec_of(**TARS, output_bck="samples", verify="content"), workers=2)
+    samples = read_mds(tmp_path / "samples")
+    assert [sample["__key__"] for sample in samples] == [f"d/{n:03d}" for n in range(11)]
+    assert samples[4] == {
+        "Z": b"first",
+        "__key__": "d/004",
+        "cls": 4,
+        "seg.png": bytes([4]) * 700,
+        "txt": "text 4 é",
+    }
+    listed = json.loads((tmp_path / "samples" / "index.json").read_bytes())["shards"][0]
+    assert listed["column_encodings"] == ["bytes", "str", "str_int", "png", "str"]
+    back = spec_of(
+        input_bck="samples",
+        input_format={"template": "out-{0..2}"},
+        input_extension=".mds",
+        output_extension=".tar",
+        key_field="__key__",
+        output_shard_records=100,
+    )
+    run_local(tmp_path, back)
+    found = read_shard(files_of(tmp_path / "out")["out-0.tar"])
+    assert sorted((member.name, member.payload) for member in found) == sorted(
+        (member.name, member.payload) for member in members
+    )
+    assert [member.name for member in found[:4]] == [
+        "d/000.Z", "d/000.cls", "d/000.seg.png", "d/000.txt",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        (["0.a", "0.b", "1.a"], r"record 1 has no member \.b, unlike record 0"),
+        (["0.a", "1.a", "1.b"], r"record 1 has a member \.b, unlike record 0"),
+        (["0.a", "alone"], "has no extension"),
+    ],
+)
+def test_a_record_with_other_members_is_refused_by_name(
+    tmp_path: Path, members: list[str], words: str
+) -> None:
+    shards = {f"a-{n}.tar": Shard(tuple(Member(name, b"x") for name in members)) for n in range(2)}
+    write_shards(tmp_path / "in", shards)
+    with pytest.raises(ConversionError, match=words):
+        run_local(tmp_path, spec_of(**TARS))
+
+
+def test_tars_whose_records_differ_from_shard_to_shard_are_refused(tmp_path: Path) -> None:
+    one, other = Shard((Member("0.a", b"x"),)), Shard((Member("1.b", b"x"),))
+    write_shards(tmp_path / "in", {"a-0.tar": one, "a-1.tar": other})
+    with pytest.raises(SchemaError, match=r"shard a-1\.tar has no column a"):
+        run_local(tmp_path, spec_of(**TARS))
