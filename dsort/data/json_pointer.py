@@ -15,7 +15,7 @@ import numpy as np
 
 from dsort.data.columns import Bools, Int64s, UInt8s
 
-__all__ = ["JsonNumber", "JsonPointer", "JsonSyntaxError", "is_json"]
+__all__ = ["JsonNumber", "JsonPointer", "JsonSyntaxError", "decoded", "is_json"]
 
 
 class JsonSyntaxError(ValueError):
@@ -33,8 +33,8 @@ _TEXT: Final = ("utf-8", "surrogateescape")
 _PLAIN_NAME: Final = re.compile(rb"[ !#-.0-\[\]-~]+")
 """A name that JSON can write in one way only, but for escapes of the form ``\\u00xx``."""
 _VALUE: Final = re.compile(
-    rb'[ \t\r]*:[ \t\r]*(?:"([^"\\\x00-\x1f]*)"'
-    rb"|(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?))[ \t\r]*[,}]"
+    rb'[ \t\r\n]*:[ \t\r\n]*("[^"\\\x00-\x1f]*"'
+    rb"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[ \t\r\n]*[,}]"
 )
 _QUOTE, _BACKSLASH, _OPEN, _CLOSE = b'"\\{}'
 
@@ -65,16 +65,17 @@ class JsonPointer:
         import orjson
 
         try:
-            found = self._follow(orjson.loads(document))
+            found = self.follow(orjson.loads(document))
         except orjson.JSONDecodeError:  # also of NaN, lone surrogates, and what is not UTF-8
-            return self._follow(_decoded(document))
+            return self.follow(decoded(document.decode(*_TEXT)))
         if isinstance(found, bool) or not isinstance(found, int | float):
             return found
         if isinstance(found, int) and found:
             return JsonNumber(found)  # JSON has one text for each of them, but for 0 and -0
-        return self._follow(_decoded(document))
+        return self.follow(decoded(document.decode(*_TEXT)))
 
-    def _follow(self, value: Any) -> Any:
+    def follow(self, value: Any) -> Any:
+        """What stands there in a decoded document. ``KeyError`` if nothing does."""
         for part in self.parts:
             if isinstance(value, dict) and part in value:
                 value = value[part]
@@ -84,9 +85,9 @@ class JsonPointer:
                 raise KeyError(self.text)
         return value
 
-    def plain_values(self, block: bytes, starts: Int64s, ends: Int64s) -> list[bytes | None]:
+    def plain_tokens(self, block: bytes, starts: Int64s, ends: Int64s) -> list[bytes | None]:
         """What ``value`` would find in each of the documents ``block[starts[i]:ends[i]]``, which do
-        not overlap, as the bytes of a string or a number; None where that takes ``value``.
+        not overlap: a number, or a string with its quotes; None where that takes ``value``.
 
         Only what can be told without decoding: a field at the top that is named once, whose value
         is a number, or a string without escapes. Nothing else of a document is looked at: it must
@@ -107,7 +108,7 @@ class JsonPointer:
                 continue
             match = _VALUE.match(block, place + len(needle), end)
             if match is not None:
-                found[row] = match[1] if match[1] is not None else match[2]
+                found[row] = match[1]
         return found
 
 
@@ -123,9 +124,10 @@ def is_json(document: bytes) -> bool:
 _WHOLE: Final = JsonPointer("", ())
 
 
-def _decoded(document: bytes) -> Any:
+def decoded(text: str) -> Any:
+    """A whole document. ``JsonSyntaxError``."""
     try:
-        return _DECODER.decode(document.decode(*_TEXT))
+        return _DECODER.decode(text)
     except (ValueError, RecursionError):
         raise JsonSyntaxError("no JSON, or nested too deep") from None
 

@@ -28,6 +28,7 @@ from dsort.order.base import (
 
 if TYPE_CHECKING:
     from dsort.data.index import SortKeys
+    from dsort.data.json_pointer import JsonPointer
     from dsort.order.table import RecordTable
 
 __all__ = ["DIGITS_MAX", "Content", "ContentValueError", "content_value"]
@@ -92,8 +93,10 @@ def _extension(text: str | None) -> str | None:
 
 
 def _json_path(text: str | None) -> str | None:
-    if text is not None and not all(text.split(".")):
-        raise OptionError(f'"{text}" has an empty part', 'names with dots between, e.g. "a.b"')
+    if text is not None and not text.startswith("/") and not all(text.split(".")):
+        raise OptionError(
+            f'"{text}" has an empty part', 'names with dots between, e.g. "a.b", or "/a/b"'
+        )
     return text
 
 
@@ -139,8 +142,9 @@ class Content(Algorithm):
     json_field: str | None = option(
         str | None,
         "Of content: the member is JSON, and the key is its field of this name; "
-        "dots lead into objects and lists. A field that is not of the content_key_type (null, an "
-        "object, a number where strings are compared) fails the job and names the record.",
+        "dots lead into objects and lists, or slashes as in the JSON pointer /meta/score. A "
+        "field that is not of the content_key_type (null, an object, a number where strings are "
+        "compared) fails the job and names the record.",
         examples=("meta.score",),
         check=_json_path,
     )
@@ -163,11 +167,28 @@ class Content(Algorithm):
     def keys(self, records: RecordTable) -> SortKeys:
         """The values, with ranks if records without one stay. A read and some µs a record."""
         values: list[int | float | bytes | None] = []
-        for record, row in enumerate(records.rows_with(self.extension).tolist()):
-            values.append(self._value(records, row) if row >= 0 else None)
-            if values[-1] is None and self.content_key_missing == "abort":
-                raise self._missing(records.shard, records.keys[record], has_member=row >= 0)
+        for rows, contents in _batches(records, records.rows_with(self.extension).tolist()):
+            tokens = self._tokens(contents)
+            for row, content, token in zip(rows, contents, tokens, strict=True):
+                values.append(
+                    None if content is None else self._value(records, row, content, token)
+                )
+                if values[-1] is None and self.content_key_missing == "abort":
+                    key = records.keys[len(values) - 1]
+                    raise self._missing(records.shard, key, has_member=row >= 0)
         return self._columns(values)
+
+    def _tokens(self, contents: Sequence[bytes | None]) -> Sequence[bytes | None]:
+        """What stands in the field of each JSON content, as it is written, where that can be told
+        without decoding all of it; None elsewhere."""
+        if self.json_field is None:
+            return [None] * len(contents)
+        import numpy as np
+
+        documents = [content or b"" for content in contents]
+        lengths = np.fromiter(map(len, documents), np.int64, len(documents))
+        ends = np.cumsum(lengths)
+        return _pointer(self.json_field).plain_tokens(b"".join(documents), ends - lengths, ends)
 
     def _columns(self, values: Sequence[int | float | bytes | None]) -> SortKeys:
         import numpy as np
@@ -190,9 +211,13 @@ class Content(Algorithm):
         words = float_words(np.array(numbers, np.float64))
         return SortKeys(len(values), rank=rank, words=words)
 
-    def _value(self, records: RecordTable, row: int) -> int | float | bytes | None:
+    def _value(
+        self, records: RecordTable, row: int, content: bytes, token: bytes | None
+    ) -> int | float | bytes | None:
         try:
-            return self._key(records.content(row))
+            if token is not None:
+                return _of_token(token, self.content_key_type, self.json_field, strip=self.strip)
+            return self._key(content)
         except KeyError:
             return None
         except ContentValueError as problem:
@@ -235,33 +260,61 @@ class Content(Algorithm):
 # -- reading a value ------------------------------------------------------------------------------
 
 
-class _Number(str):
-    """A number as the JSON writes it: most of them nobody asks for, and some are very long."""
-
-    __slots__ = ()
+_BATCH_BYTES: Final = 1 << 20
 
 
-_DECODER = json.JSONDecoder(parse_int=_Number, parse_float=_Number)
+def _batches(
+    records: RecordTable, rows: Sequence[int]
+) -> Iterator[tuple[list[int], list[bytes | None]]]:
+    """Rows of the member table (negative: none), and their contents, some at a time."""
+    first, size_bytes = 0, 0
+    contents: list[bytes | None] = []
+    for at, row in enumerate(rows):
+        contents.append(records.content(row) if row >= 0 else None)
+        size_bytes += len(contents[-1] or b"")
+        if size_bytes >= _BATCH_BYTES or at + 1 == len(rows):
+            yield list(rows[first : at + 1]), contents
+            first, contents, size_bytes = at + 1, [], 0
+
+
+def _of_token(token: bytes, kind: str, field: str | None, *, strip: bool) -> int | float | bytes:
+    """The key that a number, or a string with its quotes, is."""
+    from dsort.data.json_pointer import JsonNumber
+
+    text = token.decode("utf-8", "surrogateescape")
+    value = text[1:-1] if text.startswith('"') else JsonNumber(text)
+    try:
+        return _typed(value, kind, strip=strip)
+    except ContentValueError as error:
+        raise ContentValueError(f"field {shortened(field or '')}: {error}") from None
+
+
+def _pointer(field: str) -> JsonPointer:
+    from dsort.data.json_pointer import JsonPointer
+
+    return JsonPointer.parse(field if field.startswith("/") else "/" + _slashed(field))
+
+
+def _slashed(field: str) -> str:
+    return field.replace("~", "~0").replace("/", "~1").replace(".", "/")
 
 
 def _json_value(content: bytes, field: str) -> object:
+    from dsort.data.json_pointer import JsonSyntaxError, decoded
+
     try:
-        text = content.decode(json.detect_encoding(content), "surrogatepass")
-        value: object = _DECODER.decode(text)
-    except (ValueError, RecursionError):
+        encoding = json.detect_encoding(content)
+        if encoding == "utf-8":
+            return _pointer(field).value(content)
+        return _pointer(field).follow(decoded(content.decode(encoding, "surrogatepass")))
+    except (JsonSyntaxError, UnicodeError):
         raise ContentValueError("the member is not JSON") from None
-    for part in field.split("."):
-        if isinstance(value, dict) and part in value:
-            value = value[part]
-        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
-        else:
-            raise KeyError(field)
-    return value
 
 
 def _typed(value: object, kind: str, *, strip: bool) -> int | float | bytes:
-    if isinstance(value, _Number):
+    from dsort.data.json_pointer import JsonNumber
+
+    if isinstance(value, JsonNumber):
         if kind == "string":
             raise ContentValueError(f"the number {shortened(value)} is not a string")
         if kind == "int":
@@ -271,13 +324,21 @@ def _typed(value: object, kind: str, *, strip: bool) -> int | float | bytes:
             raise ContentValueError("the number is too large for a float")
         return number
     if isinstance(value, str):
-        text = value.encode("utf-8", "surrogatepass")
-        return content_value(text, kind, None, strip=strip)
+        return content_value(_text_bytes(value), kind, None, strip=strip)
     if isinstance(value, float) and kind == "float":  # NaN and Infinity, as Python writes them
         return _checked(value)
     parts = "an object" if isinstance(value, dict) else "a list"
     shown = parts if isinstance(value, (dict, list)) else json.dumps(value)
     raise ContentValueError(f"{shown} is not {_article(kind)}")
+
+
+def _text_bytes(text: str) -> bytes:
+    """A string of a JSON document as bytes: what was no UTF-8 there is what it was, and lone
+    surrogates sort with the characters around them."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 def _integer(text: str) -> int:

@@ -41,6 +41,13 @@ _OTHERS: Final = {
     b"\xfd7zXZ\0": "xz data, not lines: its name should end in .xz",
     b"PK\3\4": "a zip, not lines",
 }
+_KINDS: Final = {
+    dict: "an object",
+    list: "a list",
+    type(None): "null",
+    bool: "a bool",
+    float: "no finite number",
+}
 _LINE_FEED, _RETURN, _SPACE, _TAB = b"\n\r \t"
 
 
@@ -209,8 +216,8 @@ class LineScanner:
         block = array[base - offset : int(ends[-1]) - offset].tobytes()
         starts, ends = starts - base, ends - base
         stops = _without_white_space(block, starts, ends)
-        keys = self._pointer.plain_values(block, starts, stops)
-        for row, key in enumerate(keys):
+        for row, token in enumerate(self._pointer.plain_tokens(block, starts, stops)):
+            key = token.strip(b'"') if token else b""
             if not key:
                 line = block[int(starts[row]) : int(stops[row])]
                 key = self._key_of(line, int(numbers[row]), base + int(starts[row]))
