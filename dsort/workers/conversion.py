@@ -19,7 +19,7 @@ from dsort.errors import CorruptShardError, StrayMemberError
 from dsort.naming.names import readable
 from dsort.workers.source import ShardBytes
 
-__all__ = ["ShardPayloads", "bare_members", "packed_records", "payload_table"]
+__all__ = ["BARE", "ShardPayloads", "bare_members", "packed_records", "payload_table"]
 
 EXPANSION_MAX = 200
 

@@ -181,8 +181,6 @@ class Extractor:
     def _settle_unsafe_names(
         self, shard: ShardBytes, members: MemberTable, tally: Tally
     ) -> MemberTable:
-        if members.record_of is not None and not self._setup.converts:
-            return members  # no shard has these names in it: they are but keys
         found = find_unsafe(shard, members)
         if not len(found):
             return members

@@ -12,6 +12,7 @@ from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberKind, MemberTable
 from dsort.naming.names import readable
 from dsort.naming.safe_names import new_safe_names, safe_name, unsafe_links, unsafe_rows
+from dsort.workers.conversion import BARE
 from dsort.workers.source import ShardBytes
 
 __all__ = [
@@ -42,7 +43,10 @@ class UnsafeNames:
 
 
 def find_unsafe(shard: ShardBytes, members: MemberTable) -> UnsafeNames:
-    """What is unsafe among ``members``."""
+    """What is unsafe among ``members``. Nothing is where no shard has their names in it: they are
+    but the keys of records that the container tells apart."""
+    if members.record_of is not None and shard.container is not BARE:
+        return UnsafeNames([], {})
     rows = unsafe_rows(members.names)
     others = {}
     for row in members.notes.unsafe_prefixes:
@@ -80,13 +84,16 @@ def with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames)
         if row in names or row in found.others:  # the latter keep what all others read
             blocks = shard.container.renamed(blocks, names.get(row, members.names[row]))
         headers[row] = blocks
-    all_names = members.names
+    all_names, key_bytes = members.names, members.key_bytes
     if names:
         texts = all_names.tolist()
         for row, name in names.items():
             texts[row] = name
         all_names = BytesColumn.of(texts)
-    return with_new_headers(shard.container, replace(members, names=all_names), headers)
+        if key_bytes is not None:  # extensions stay what they are
+            key_bytes = key_bytes + (all_names.lengths - members.names.lengths)
+    named = replace(members, names=all_names, key_bytes=key_bytes)
+    return with_new_headers(shard.container, named, headers)
 
 
 def shown_changes(before: MemberTable, after: MemberTable, found: UnsafeNames) -> Iterator[str]:
