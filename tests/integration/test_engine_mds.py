@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from dsort import api
 from dsort.errors import ConversionError, NamesTakenError, SchemaError
+from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.mds_reader import read_mds, write_mds
@@ -54,6 +56,7 @@ def test_samples_are_shuffled_as_they_are_whatever_the_movement_and_the_workers(
         limit = {"max_mem_usage": memory} if memory else {}
         spec = spec_of(**{**JOB, "output_bck": bucket, **sizes, **limit}, verify="content")
         report = run_local(tmp_path, spec, move=move, workers=workers)
+        assert verified(tmp_path, bucket) == ()
         found = read_mds(tmp_path / bucket / "train")
         assert by_label(found) == everything
         assert found != everything
@@ -100,6 +103,11 @@ def test_the_index_of_others_is_not_replaced_unless_it_may_be(tmp_path: Path) ->
     assert {n: v for n, v in tree_of(tmp_path / "in").items() if n in before} == before
 
 
+def verified(root: Path, bucket: str) -> tuple[Any, ...]:
+    (manifest,) = (root / bucket / ".dsort").glob("*/manifest.json")
+    return api.verify(manifest.read_bytes(), options=RunOptions(root=root)).problems
+
+
 def members_of(count: int = 11) -> list[Member]:
     return [
         Member(name, payload)
@@ -119,6 +127,7 @@ def test_a_tar_becomes_samples_and_comes_back_byte_for_byte(tmp_path: Path) -> N
     shards = {f"a-{n}.tar": Shard(tuple(part)) for n, part in enumerate(parts)}
     write_shards(tmp_path / "in", shards)
     run_local(tmp_path, spec_of(**TARS, output_bck="samples", verify="content"), workers=2)
+    assert verified(tmp_path, "samples") == ()
     samples = read_mds(tmp_path / "samples")
     assert [sample["__key__"] for sample in samples] == [f"d/{n:03d}" for n in range(11)]
     assert samples[4] == {
@@ -135,7 +144,6 @@ def test_a_tar_becomes_samples_and_comes_back_byte_for_byte(tmp_path: Path) -> N
         input_format={"template": "out-{0..2}"},
         input_extension=".mds",
         output_extension=".tar",
-        key_field="__key__",
         output_shard_records=100,
     )
     run_local(tmp_path, back)

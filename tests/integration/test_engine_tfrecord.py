@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from dsort import api
 from dsort.errors import ConversionError, CorruptShardError, StrayMemberError
+from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.tfrecords import example_bytes, examples_in, frame, frames_in
@@ -90,6 +92,8 @@ def test_a_tar_becomes_examples_and_comes_back_byte_for_byte(tmp_path: Path) -> 
         output_shard_records=3,
     )
     run_local(tmp_path, to_examples, workers=2)
+    (manifest,) = (tmp_path / "examples" / ".dsort").glob("*/manifest.json")
+    assert not api.verify(manifest.read_bytes(), options=RunOptions(root=tmp_path)).problems
     examples = examples_in(sorted((tmp_path / "examples").glob("*.tfrecord")))
     assert [example["__key__"][1] for example in examples] == [
         [b"000"], [b"001"], [b"002"], [b"dir/003"], [b"004"], [b"005"], [b"README"],
@@ -111,7 +115,6 @@ def test_a_tar_becomes_examples_and_comes_back_byte_for_byte(tmp_path: Path) -> 
         input_format={"template": "e-{0..2}"},
         input_extension=".tfrecord",
         output_extension=".tar",
-        key_field="__key__",
         output_shard_records=100,
     )
     run_local(tmp_path, back)

@@ -1,7 +1,8 @@
 """The MDS container (version 2): what the rest of dsort sees of this folder.
 
 A record is a sample, and moves as it is: so all inputs must have the same columns. It has no name:
-its key is a column (``key_field``), or else its position.
+its key is a column (``key_field``), or else its position. In a conversion it is the column
+``__key__``, if there is one and ``key_field`` names no other.
 
 Converted, a sample is a record whose members are its columns: a number of a fixed size becomes
 decimal text, all other values are members as they are. Records become samples whose columns are
@@ -87,24 +88,34 @@ class Mds(Container):
         columns = Columns.of_schema(members.schema)
         sizes_of = struct.Struct(f"<{columns.variable}I")
         names, key_bytes = members.names.tolist(), members.key_bytes.tolist()
-        left_out = KEY_COLUMN if self.key_field == KEY_COLUMN else None
+        key_column = self._key_column(columns)
         rows = BareRows()
         for record, start in enumerate(members.payload_start.tolist()):
             sizes = iter(sizes_of.unpack(read(start, sizes_of.size)))
             at = start + sizes_of.size
+            key = names[record][: key_bytes[record]]
             found: list[tuple[bytes, Value]] = []
             for name, encoding, fixed in zip(
                 columns.names, columns.encodings, columns.sizes, strict=True
             ):
                 size = next(sizes) if fixed is None else fixed
-                if name != left_out:
+                if name == key_column:
+                    key = read(at, size) or key
+                else:
                     value: Value = (at, size)
                     if encoding in NUMBER_TYPES:
                         value = number_text(encoding, read(at, size))
                     found.append((name.encode("utf-8", "surrogatepass"), value))
                 at += size
-            rows.add(record, names[record][: key_bytes[record]], found)
+            rows.add(record, key, found)
         return rows.table(members)
+
+    def _key_column(self, columns: Columns) -> str:
+        """The column that is a record's key where it is converted, and no member; "" if none is."""
+        if self.key_field not in ("", KEY_COLUMN) or KEY_COLUMN not in columns.names:
+            return ""
+        encoding = columns.encodings[columns.names.index(KEY_COLUMN)]
+        return KEY_COLUMN if encoding in ("str", "bytes") else ""
 
     def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads

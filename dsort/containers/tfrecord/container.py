@@ -1,7 +1,8 @@
 """The TFRecord container: what the rest of dsort sees of this folder.
 
 A record is a frame, and moves with both of its checksums. It has no name: its key is a feature of
-the ``tf.train.Example`` that it holds (``key_field``), or else its position.
+the ``tf.train.Example`` that it holds (``key_field``), or else its position. In a conversion it is
+the feature ``__key__``, if there is one and ``key_field`` names no other.
 
 Converted, an Example is a record whose members are its features, and a record becomes an Example
 whose features are its members, in their order, behind the feature ``__key__``:
@@ -109,8 +110,10 @@ class TFRecord(Container):
                 raise ConversionError(
                     f"record {readable(key)} is no tf.train.Example: {error}", hint=_EXAMPLE_HINT
                 ) from None
-            if self.key_field == KEY_FEATURE:
-                features.pop(KEY_FEATURE.encode(), None)
+            own = features.get(KEY_FEATURE.encode())
+            if self.key_field in ("", KEY_FEATURE) and own is not None and len(own.ranges) == 1:
+                key = read(*own.ranges[0]) or key
+                del features[own.name]
             rows.add(record, key, chain.from_iterable(map(_members_of, features.values())))
         return rows.table(members)
 
