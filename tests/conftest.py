@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -44,6 +45,8 @@ for profile, examples in (("sampled", 30), ("all", sampling.EXAMPLES_OF_ALL)):
 def pytest_configure(config: pytest.Config) -> None:
     """One seed for everything random, and how many examples hypothesis tries."""
     gc.disable()  # until all tests are collected
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background has it so
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not os.environ.get(SEED_VARIABLE):
         fresh = random.SystemRandom().randrange(2**32)
         # All processes of pytest-xdist collect the same tests.

@@ -114,6 +114,7 @@ def make_circular_link(path: Path) -> None:
 NO_SHARDS = [make_directory, make_dangling_link, make_pipe]
 
 
+@pytest.mark.usefixtures("workers_here")
 @pytest.mark.parametrize("make", NO_SHARDS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("inputs", [{"template": "in-{0..2}"}, {"prefix": "in-"}], ids=str)
 def test_what_is_no_file_is_a_missing_shard(
@@ -128,6 +129,7 @@ def test_what_is_no_file_is_a_missing_shard(
     assert count_of(report, "missing_shards") == ((1, ("in-1.tar",)) if is_told else (0, ()))
 
 
+@pytest.mark.usefixtures("workers_here")
 @pytest.mark.parametrize("inputs", [{}, {"prefix": "in-"}, {"glob": "in-*"}], ids=str)
 def test_links_to_nothing_are_missing_shards_of_any_listing(
     inputs: dict[str, str], tmp_path: Path
@@ -143,6 +145,7 @@ def test_links_to_nothing_are_missing_shards_of_any_listing(
         run_local(tmp_path, spec)
 
 
+@pytest.mark.usefixtures("workers_here")
 @pytest.mark.parametrize("make", [*NO_SHARDS, make_circular_link], ids=lambda make: make.__name__)
 def test_nothing_but_what_is_no_file_is_an_error(
     make: Callable[[Path], None], tmp_path: Path
