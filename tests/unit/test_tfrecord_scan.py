@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
+from tfrecord.tools.tfrecord2idx import create_index
 
 from dsort.containers.base import ContainerOptions
 from dsort.containers.tfrecord.checksums import length_checksums
 from dsort.containers.tfrecord.container import TFRECORD
+from dsort.containers.tfrecord.dali import dali_index
 from dsort.containers.tfrecord.scan import KEYED_BYTES_MAX
 from dsort.data.members import MemberTable
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError, InputError
@@ -136,3 +139,10 @@ def test_no_record_gets_another_name() -> None:
 def test_a_new_member_is_a_frame() -> None:
     pieces, entry = TFRECORD.encode(b"a.tfrecord", b"payload")
     assert (b"".join(pieces), entry) == (frame(b"payload"), b"")
+
+
+def test_the_index_for_dali_is_what_tfrecord2idx_writes(tmp_path: Path) -> None:
+    shard, index = tmp_path / "s.tfrecord", tmp_path / "s.idx"
+    shard.write_bytes(SHARD)
+    create_index(str(shard), str(index))
+    assert dali_index(TFRECORD.scan("s", SHARD).range_length) == index.read_bytes()
