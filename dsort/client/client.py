@@ -1,7 +1,4 @@
-"""``DsortClient``: all that a service does, as methods.
-
-The schedules of a service.
-"""
+"""``DsortClient``: all that a service does, as methods; ``Schedules`` has those of schedules."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What happens to a job of a service, as it happens: typed events from a stream that goes on where
-it broke off."""
+"""Events of a service's job as they happen: typed values from a stream that survives reconnects."""
 
 from __future__ import annotations
 

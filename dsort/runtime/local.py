@@ -1,8 +1,7 @@
-"""The embedded runtime: worker processes on this machine, there at once, gone with the job.
+"""The local runtime: worker processes on this machine, started at once, gone with the job.
 
-Workers are fresh interpreters (no fork of a process that may have threads, no re-import of the
-user's ``__main__``), started before the inputs are resolved so that both happen at the same time.
-"""
+Workers are fresh interpreters: no fork of a process that may have threads, no second import of the
+user's ``__main__``. They start before the inputs are resolved, so both happen at the same time."""
 
 from __future__ import annotations
 

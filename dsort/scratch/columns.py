@@ -4,9 +4,8 @@ Layout: 8 bytes magic, 8 bytes length of the header (little-endian), the header 
 [dtype, count, offset]), then the arrays, each at a multiple of 64 bytes. A bytes column ``x`` is
 stored as ``x.offsets`` and ``x.blob``. Private to one job; no other program reads it.
 
-Some of them come back from the output bucket, where others may write: what is read is numbers of a
-few known kinds, every one of them inside the file, or it is refused.
-"""
+Some files are read back from the output bucket, where others may write. So a file is refused unless
+it holds numbers of a few known kinds, all of them inside the file."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """A scratch directory, held by a descriptor and not by its name.
 
-Its default place is beside the outputs, where others may be allowed to write. So it is for its
-owner alone (0700), who is checked, and every file in it is reached from the open directory: who
-renames it, or a directory above it, or puts another in its place, changes nothing for those who
-hold it. No link is followed in the part of the path that is dsort's own.
-"""
+Its default place is beside the outputs, where others may be allowed to write. So it belongs to its
+owner alone (0700), the owner is checked, and every file is opened relative to the open directory.
+Renaming the directory or one above it, or putting another in its place, changes nothing for
+processes that hold it. No link is followed in the part of the path that dsort made."""
 
 from __future__ import annotations
 

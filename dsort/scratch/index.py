@@ -1,12 +1,11 @@
-"""Where the record index lives while a job runs: column files in scratch, a few for each shard.
+"""The record index on disk while a job runs: column files in scratch, a few for each shard.
 
 ``<stage>-<shard>.col``      one shard's records, ordered by partition, in input order within each
 ``ordered-<partition>.col``  one partition's records in output order
 ``duplicates-<part>.col``    positions (shard, ordinal) of records whose key an earlier one has
 
-Rows of one partition are read from all shards' files by slices, so that nobody ever holds more of
-the index than a partition of it.
-"""
+Rows of one partition are read as slices of all shards' files, so no process holds more of the index
+than one partition."""
 
 from __future__ import annotations
 

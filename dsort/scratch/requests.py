@@ -1,7 +1,6 @@
-"""What nodes can be asked, and how they answer: from their own scratch files, in few large pieces.
+"""Requests to scratch nodes, and their answers, which are read from the node's own scratch files.
 
-Payload comes in blocks of up to ``BLOCK_BYTES``, never a record at a time.
-"""
+Payload travels in blocks of up to ``spill.BLOCK_BYTES``, never record by record."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Problem documents (RFC 9457): errors as the command line tells them, in JSON.
+"""Problem documents (RFC 9457): errors in JSON, with the words of the command line.
 
-Free of any HTTP library: job processes write them, too.
-"""
+This module imports no HTTP library, because job processes write problems too."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Running the service: the socket, uvicorn, what is said at the start, and the end by a signal.
+"""Run the service: its socket, uvicorn, the first messages, and the end by a signal.
 
-Connections that send no request are closed: each of them is a file that nobody else can open.
-"""
+Connections that send no request are closed, because each of them holds a file descriptor."""
 
 from __future__ import annotations
 

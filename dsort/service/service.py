@@ -1,4 +1,4 @@
-"""The service put together: what there is of it besides HTTP."""
+"""The service without HTTP: database, queue, dispatcher, schedules and limits in one object."""
 
 from __future__ import annotations
 

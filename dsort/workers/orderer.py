@@ -1,8 +1,7 @@
-"""The planning verbs of a worker: find duplicate keys, order a partition, cut it.
+"""The orderer: finds duplicate keys, orders a partition, and cuts it into output shards.
 
-``order`` makes all decisions. The orderer asks nodes for columns, passes them to ``order``, and
-writes the result.
-"""
+The room ``order`` makes all decisions. The orderer asks nodes for columns, passes them to
+``order``, and writes the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sealer: makes a staged output shard durable, and checks it before it gets its name."""
+"""The sealer: makes a staged output shard durable and checks it, before it gets its name."""
 
 from __future__ import annotations
 

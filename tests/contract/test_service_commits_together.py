@@ -9,10 +9,11 @@ import pytest
 from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from dsort.service.database.engine import Database, GroupCommit, open_database
+from dsort.service.database.engine import Database, open_database
+from dsort.service.database.group_commit import GroupCommit
 from dsort.service.database.tables import locks
+from tests.support.group_commits import run_together
 from tests.support.postgres import PostgresServer
-from tests.support.together import run_together
 
 Work = Callable[[Connection], object]
 

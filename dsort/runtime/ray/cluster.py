@@ -1,9 +1,8 @@
-"""Starting a Ray, joining one, and leaving it: in one thread, and without a trace.
+"""Start a Ray, join one, and leave it: in one thread, and without a trace.
 
-Before a cluster is joined, its address is checked: Ray itself takes more than ten minutes to find
-out that nothing listens there, and logs each try; the check here takes seconds. A Ray that dsort
-starts listens on loopback only and asks for a token.
-"""
+Before a cluster is joined, its address is checked, in seconds. Ray itself takes more than ten
+minutes to find out that nothing listens there, and logs each try. A Ray that dsort starts listens
+on loopback only and asks for a token."""
 
 from __future__ import annotations
 

@@ -1,12 +1,10 @@
-"""The directory of a Ray of dsort's own: out of others' reach, and known to be left behind once its
-owner is gone.
+"""The directory of a Ray that dsort started: private, and known as abandoned once its owner died.
 
 ::
 
-    dsort-ray-XXXXXXXX/   only for us: of what Ray makes in it, some is for all to write to
+    dsort-ray-XXXXXXXX/   mode 0700: Ray makes some of its own files writable for everybody
         owner.json        the process that the Ray ends with
-        r/                Ray's files and sockets
-"""
+        r/                Ray's files and sockets"""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""What sees to it that a Ray of one's own is over when the process that began it is.
+"""A program that ends a Ray which dsort started, once the process that started it is gone.
 
-A program of its own, made of the standard library alone: it has to be there before anything of Ray
-is, and outlive whatever ends its owner. It reads from a pipe whose other end only the owner holds.
-A byte: the owner needs it no more. The end of the pipe: the owner died, in whatever way; then it
-ends all processes of that Ray, and removes its files.
+It uses the standard library alone: it starts before anything of Ray does, and outlives whatever
+ends its owner. It reads from a pipe whose other end only the owner holds. A byte means that the
+owner needs the watchdog no more. The end of the pipe means that the owner died: the watchdog ends
+all processes of that Ray and removes its files.
 
-A process is of that Ray if it holds one of the files in its directory open for writing, as all of
-Ray's do from their first instruction on: their logs. (Names and environments they overwrite.)
-"""
+A process belongs to that Ray if it holds a file of the Ray's directory open for writing. All of
+Ray's processes do from their first instruction on: their logs. (They overwrite their names and
+environments, which say nothing.)"""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""What AIStore's routes take and answer, for the OpenAPI document: ``JobInfo``, and examples.
-
-Jobs as AIStore's clients know them: ``JobInfo`` and its metrics, from a row of the database.
+"""``JobInfo`` and its metrics, as AIStore's clients know them, made from a row of the database.
 
 Facts of ``api/apc`` and ``ext/dsort/api_metrics.go`` of AIStore 5.0: counters are texts, durations
 whole nanoseconds, times that are not known the year 1, and the metrics' key is ``Metrics``. A
-cluster has one ``JobInfo`` for each target; a job of this service is one target's.
-"""
+cluster has one ``JobInfo`` for each target; a job of this service is one target's. The OpenAPI
+document takes its models and examples of AIStore's routes from here."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """AIStore's own routes for dSort, ``/v1/sort``, so that its clients work with this service: the
 official Python SDK (2.0.0), its Go API and command line.
 
-They want texts for errors, and take the status of a problem for nothing but its class: so errors
-are told in plain words here. What else an AIStore cluster answers (buckets, objects, the cluster
-map) is declined, for this is none, and its payload never passes through here.
-"""
+These clients show the text of an error and read only the class of its status, so errors are plain
+text here. What else an AIStore cluster answers (buckets, objects, the cluster map) is declined:
+this service is no cluster, and no payload passes through it."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""The application: all routes, what surrounds every request, and how errors are told.
+"""The application: all routes, what surrounds every request, and how errors become answers.
 
-Requests that a page of somebody else has a browser send are refused.
+A request that a web page of another site made a browser send is refused, by its ``Origin`` and
+``Host``. A service that asks for no token would do whatever any page tells the user's browser to
+send to it; one that asks for tokens could be reached under a name that an attacker's DNS points
+here.
 
-A service that asks for no token would do what any web page tells the user's browser to send to it,
-and one that does could be reached under a name that an attacker's DNS points here.
-
-What a route answers when the database refuses or does not answer.
-"""
+While the database does not answer, a request gets a 503 that says when to ask again."""
 
 from __future__ import annotations
 

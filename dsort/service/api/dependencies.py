@@ -1,10 +1,8 @@
-"""Who sent a request: what routes ask for as a parameter.
+"""What routes ask for as parameters: who sent a request, and where a list goes on.
 
-A token comes in the header ``Authorization: Bearer ...`` and nowhere else: addresses end up in
-logs. The client's address is the connection's; headers of proxies are not believed.
-
-Where a list goes on: the number of the last row of the page before, as a text.
-"""
+A token comes in the header ``Authorization: Bearer ...`` and nowhere else, because addresses end up
+in logs. The client's address is the connection's; headers of proxies are not believed. A list goes
+on behind the last row of the page before: its number, as a text, is the cursor."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a job has made and said: manifest, report, log, and its page as data.
+"""What a job has made and said: its manifest, report, log, page and events.
 
-``/v1/jobs/{job_id}/events``: a job's events as they happen, as server-sent events.
-"""
+``/v1/jobs/{job_id}/events`` streams events as they happen, as server-sent events. The other routes
+read the job's row and its files in the output bucket."""
 
 from __future__ import annotations
 

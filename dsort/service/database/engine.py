@@ -1,22 +1,15 @@
-"""Opening the database, bringing its tables up to date, and the two kinds of transaction.
+"""The database: opened, brought up to date, read from, and written to in transactions.
 
-Many small transactions, committed together: one sync of the disk for all that wait for it.
-
-A commit waits for the disk, 1 ms while it is idle and 8 and more while jobs write to it; whoever
-comes meanwhile is put into the next one (group commit: DeWitt et al., SIGMOD 1984).
-"""
+:class:`Database` knows two kinds of transaction, one that reads and one that writes. Under SQLite
+all that write exclude each other; under PostgreSQL those of one name do."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.engine import URL, ExceptionContext, make_url
@@ -33,11 +26,9 @@ from dsort.data.total_json import from_json, to_json
 from dsort.errors import SpecError, StorageError
 from dsort.retry import Failures, RetryPolicy
 from dsort.service.database.tables import locks
-from dsort.stop_flag import run_into_future
 
 __all__ = [
     "Database",
-    "GroupCommit",
     "database_url",
     "open_database",
     "refuse_undone",
@@ -261,62 +252,3 @@ def _migrate(engine: Engine) -> None:
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
-
-
-Answer = TypeVar("Answer")
-TOGETHER_MAX = 64
-
-
-@dataclass(slots=True)
-class _Waiting:
-    work: Callable[[Connection], Any]
-    answer: Any = None
-    worked: Future[None] = field(default_factory=Future)  # not committed yet
-    done: Future[Any] = field(default_factory=Future)
-
-    def do(self, connection: Connection) -> None:
-        with connection.begin_nested():
-            self.answer = self.work(connection)
-
-
-class GroupCommit:
-    """Runs pieces of work of many threads, each in a savepoint of its own: one that fails is undone
-    alone."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._lock = threading.Lock()
-        self._turn = threading.Lock()
-        self._waiting: list[_Waiting] = []
-
-    def run(self, work: Callable[[Connection], Answer]) -> Answer:
-        """What ``work`` answers, once it is committed; or the error that it ended with."""
-        mine = _Waiting(work)
-        with self._lock:
-            self._waiting.append(mine)
-        with self._turn:
-            while not mine.done.done():  # else whoever had the turn before has seen to it
-                with self._lock:
-                    now, self._waiting = (
-                        self._waiting[:TOGETHER_MAX],
-                        self._waiting[TOGETHER_MAX:],
-                    )
-                self._commit(now)
-        answer: Answer = mine.done.result()
-        return answer
-
-    def _commit(self, together: list[_Waiting]) -> None:
-        committed: Future[None] = Future()
-        run_into_future(committed, lambda: self._work_on(together))
-        for each in together:
-            error = committed.exception() or each.worked.exception()
-            if error is None:
-                each.done.set_result(each.answer)
-            else:
-                each.done.set_exception(error)
-
-    def _work_on(self, together: list[_Waiting]) -> None:
-        with self._database.writing() as connection:
-            for each in together:
-                run_into_future(each.worked, partial(each.do, connection))
-                refuse_undone(connection)  # or what comes now would be committed alone

@@ -1,14 +1,12 @@
 """The tables. Times are seconds since 1970 (UTC, float); JSON values are documents of our own.
-Texts and JSON of any kind can be stored (``data.total_json``).
 
-One rule holds for all: whoever changes a job's row while it runs names the attempt that it speaks
-for, so that what a process says that has been given up is not heard.
+One rule holds for all: a change of a running job's row names the attempt that it speaks for. So a
+process that was given up can change nothing.
 
-Whatever text comes, it can be stored and read again. A file name that is quoted in an error may
+Any text can be stored and read again (``data.total_json``). A file name that an error quotes may
 hold bytes that are not UTF-8, and PostgreSQL has no NUL. What users send is refused before, with
-its field named; what is left is stored as an escape, and never keeps a job's end from being noted.
-JSON columns have the same border: the serializer that ``engine.py`` gives to SQLAlchemy.
-"""
+its field named; the rest is stored as an escape, so it never keeps a job's end from being noted.
+JSON columns pass through the serializer that ``engine.py`` gives to SQLAlchemy."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Doing a job: begun, gone on with after a death, or found to be done.
+"""One attempt at a job, in the job's process: begin it, resume it, or find that it is done.
 
-The output bucket says how far a job is, not the database: a manifest there is a result, a lease
-that is renewed means that somebody else runs it, a journal or the report of an aborted attempt can
-be gone on with, and where there is nothing the job is begun, with the id that it has.
-"""
+The output bucket, and not the database, says how far a job is. A manifest means that the result is
+there. A lease that is renewed means that another process runs the job. A journal, or the report of
+an aborted attempt, can be resumed. Where there is nothing, the job begins, with the id it has."""
 
 from __future__ import annotations
 

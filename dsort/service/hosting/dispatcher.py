@@ -1,10 +1,8 @@
-"""The dispatcher: begins jobs of the queue, each in a process of its own, and sees after them.
+"""The dispatcher begins the jobs of the queue, each in a process of its own, and watches them.
 
-A job whose process died is gone on with by a new one, at most twice; who dies a third time has
-failed. The dispatcher itself may end at any time: jobs run on, and the next one finds them.
-
-Waiting until there is something to do: somebody says so, a process ends, or time is up.
-"""
+If a job's process dies, a new process resumes the job. After the third death the job fails. The
+dispatcher itself may end at any time: jobs run on, and the next dispatcher finds them. Between
+turns it sleeps until a job is submitted, a process ends, or time is up (:class:`Wakeup`)."""
 
 from __future__ import annotations
 

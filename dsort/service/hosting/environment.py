@@ -1,5 +1,6 @@
-"""What a service hands to its job processes, in their environment: where the database is, and how
-jobs are to be run. Command lines are for everybody on the machine to see; these are not."""
+"""What a service hands to its job processes: the address of the database, and how to run jobs.
+
+It is in their environment, because everybody on a machine can read command lines."""
 
 from __future__ import annotations
 

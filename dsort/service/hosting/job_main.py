@@ -1,13 +1,12 @@
 """The process of one attempt at a job: ``python -m dsort.service.hosting.job_main JOB ATTEMPT``.
 
-It reads its job from the database, does it, and says there how that went. It ends with 0 once the
-job is over, in whatever way; with anything else the job still counts as running, and is gone on
-with by the next process.
+It reads its job from the database, does it, and writes to the database how it ended. It exits with
+0 once the job is over, however it ended. With any other code the job still counts as running, and
+the next process resumes it.
 
-SIGTERM and SIGINT come from whoever wants the process to end, not the job (a machine that shuts
-down): it ends at once, and leaves everything where it is, as if it had been killed. A job that is
-to be stopped is told so by its row.
-"""
+SIGTERM and SIGINT are meant for the process and not for the job (a machine shuts down). The process
+exits at once and leaves everything in place, as if it had been killed. A job that a user stops
+reads so in its row."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """A Ray of the service's own: one head on this machine that all of its jobs share.
 
-It is a process of its own (``ray start --head``), so that a service which ends, in whatever way,
-takes no running job along; the next one finds it by a file in the state directory. It listens on
-loopback alone, and is locked with a token, which only that file and job processes have. It ends
-when the service ends while no job runs.
-"""
+The head is a separate process (``ray start --head``), so running jobs survive the end of the
+service. The next service finds it by a file in the state directory. It listens on loopback only and
+asks for a token, which only that file and job processes have. It ends when the service ends while
+no job runs."""
 
 from __future__ import annotations
 

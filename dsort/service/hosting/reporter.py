@@ -1,8 +1,7 @@
-"""What a job process tells the database while it runs: events, figures, and that it is alive.
+"""What a job process writes to the database while it runs: events, figures, and heartbeats.
 
-The job itself never waits for the database, and never ends because it is away: what there is to
-tell waits, the newest progress in place of older ones, and is told once the database is back.
-"""
+The job never waits for the database, and never fails because it is away. Until the database is back
+events are held here, and of progress only the newest."""
 
 from __future__ import annotations
 

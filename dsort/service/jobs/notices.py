@@ -1,8 +1,7 @@
-"""Notices: what hooks are still to be told, kept until they have been.
+"""Notices: hooks that still have to be called, kept until they were.
 
-They are written in the transaction that ends a job, so that none is forgotten, whoever dies then.
-A hook may be told twice: by a replica that died before it could say that it was done.
-"""
+A notice is written in the transaction that ends its job, so a crash loses none. A hook may be
+called twice: a replica may die between the call and the note that it was made."""
 
 from __future__ import annotations
 

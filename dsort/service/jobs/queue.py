@@ -1,14 +1,12 @@
-"""What dispatchers and job processes do to the rows of jobs: claimed, told of, ended, taken over.
+"""The queue: how dispatchers and job processes claim, report on, end and take over jobs.
 
-Each function is one short transaction. Whoever speaks for a job names its attempt, and is not
-heard (``False``, ``None``, a :class:`Beat` that is not ``ours``) once another attempt has begun or
-the job is over. Who may run what is decided by one replica at a time (``alone="dispatch"``).
+Each function is one short transaction. It names the attempt that it speaks for, and does nothing
+(``False``, ``None``, a :class:`Beat` that is not ``ours``) once another attempt has begun or the
+job is over. One replica at a time decides which job runs (``alone="dispatch"``).
 
-Whether two jobs may write one name, found out once for each pair.
-
-It takes a second where templates are made to be hard, or there are ten thousand. So it is found out
-before a transaction that others wait for, and known in it.
-"""
+Whether two jobs may write one name is found out once for each pair, and before the transaction:
+comparing templates may take a second, if there are ten thousand of them or they are made to be
+hard."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A job of the service as it is stored: one frozen value a row.
+"""Jobs and their events as rows: one frozen value a row, and its view for REST.
 
-A job as the REST routes show it: JSON with times in RFC 3339.
-"""
+A view is JSON for the models of ``dsort.model``, with times in RFC 3339."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs as the REST routes see them: taken in, found, listed, asked to stop, removed."""
+"""Jobs as the REST routes use them: submit, find, list, ask to stop, remove."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from sqlalchemy.exc import IntegrityError
 
 from dsort.errors import ConflictError, NotFoundError, TooManyRequestsError
 from dsort.job.setup import new_job_id
-from dsort.service.database.engine import Database, GroupCommit
+from dsort.service.database.engine import Database
+from dsort.service.database.group_commit import GroupCommit
 from dsort.service.database.tables import events, jobs, labels, schedules
 from dsort.service.jobs.rows import ENDED, EventRow, JobRow, NewJob
 from dsort.service.jobs.turns import queue_places
@@ -138,7 +139,7 @@ class JobStore:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
-        self._together = GroupCommit(database)
+        self._group_commit = GroupCommit(database)
         self._max_queued = max_queued_per_owner
         self._clock = clock
 
@@ -164,7 +165,7 @@ class JobStore:
                 with self._database.reading() as connection:
                     before(connection)
             try:
-                return self._together.run(
+                return self._group_commit.run(
                     partial(self._take_in, new=new, on_insert=on_insert)
                 ), True
             except IntegrityError:

@@ -1,4 +1,4 @@
-"""From a spec that somebody sends to a job in the queue: read, checked, allowed, taken in."""
+"""From a spec that a client sends to a job in the queue: parse, check, allow, insert."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From a schedule's definition and a due time to a job for the queue.
+"""Schedules from requests, and jobs from schedules.
 
-From what a user sends to a ``ScheduleDefinition``, or to all its problems.
-"""
+A request becomes a ``ScheduleDefinition``, or an error with all of its problems. A definition and a
+due time become a job for the queue."""
 
 from __future__ import annotations
 

@@ -1,17 +1,14 @@
-"""What is done about a due time: once, however many replicas there are, and whenever they die.
+"""Firing: submit the job of a due time once, however many replicas there are, whenever they die.
 
-All of it is one transaction, which begins with the schedule's own row: it is moved to its next due
-time only if nobody else has moved or changed it since it was read. So of several replicas one does
-it, and what it does (the run's row, the job in the queue, the count of jobs) happens with it or
-not at all. The job is made before, outside of the transaction.
+Firing is one transaction. It begins with the schedule's own row, which moves to its next due time
+only if nobody has moved or changed it since it was read. So one of several replicas wins, and its
+work (the run's row, the job in the queue, the count of jobs) is committed with that move or not at
+all. The job is made before, outside of the transaction.
 
-The thread that watches the clock for the schedules of a service.
-
-Each replica has one. It keeps nothing that the database does not: it looks there at least every few
-seconds, since another replica may have changed a schedule, or a job may have ended that a run waits
-for. (The schedulers of libraries take one process for granted, and note that a time was due only
-after the fact.)
-"""
+:class:`ScheduleKeeper` is the thread of each replica that watches the clock. It holds nothing that
+the database does not: it reads the database every few seconds, because another replica may have
+changed a schedule, or a job that a run waits for may have ended. (Schedulers of libraries take one
+process for granted, and note only after the fact that a time was due.)"""
 
 from __future__ import annotations
 

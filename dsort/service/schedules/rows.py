@@ -1,7 +1,4 @@
-"""Schedules and their runs as they are stored: one frozen value a row.
-
-A schedule as the REST routes show it: JSON with times in RFC 3339.
-"""
+"""Schedules and their runs as rows: one frozen value a row, and its view for REST."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
 """Rules of schedules: cron expressions as ``crontab(5)`` has them, and intervals.
 
-CronSim finds the times of an expression. The fields are parsed here first, since CronSim says only
-"Bad minute" of a mistake, and takes what ``crontab(5)`` has not (a sixth field, ``L``, ``#``).
-
-Intervals are written as people write them: ``6h``, ``1d``, ``1d12h``, or ISO 8601's ``P1D``.
-"""
+CronSim finds the times of a cron expression. The fields are parsed here first, because CronSim says
+only "Bad minute" of a mistake, and takes what ``crontab(5)`` has not (a sixth field, ``L``, ``#``).
+Intervals are written as people write them: ``6h``, ``1d``, ``1d12h``, or ISO 8601's ``P1D``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules as the REST routes see them: made, found, listed, changed, paused, removed."""
+"""Schedules as the REST routes use them: create, find, list, change, pause, remove."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The audit trail: who did what to what, when, from where. Rows are added, never changed.
 
-Tokens are kept out of logs, wherever somebody may have put one: into an address, say.
-"""
+Tokens are removed from what is logged, also where a client put one by mistake: in an address, for
+example."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """Whether a spec that came over the network keeps to what the operator allows.
 
-A spec is parsed first, which sees to its syntax, and checked here, which sees to where it leads:
-buckets, directories behind links, servers, files of key maps, names. What can change between the
-check and the job is checked again by the job: ``SpecPolicy.fetch_policy()`` goes with it.
-
-What specs from the network may touch, as an operator says it.
-"""
+:class:`SpecPolicy` holds what the operator allows. A spec is parsed before, which checks its
+syntax. Here it is checked where it leads: buckets, directories behind links, servers, files of key
+maps, names. What can change between this check and the job is checked again by the job, which gets
+``SpecPolicy.fetch_policy()``."""
 
 from __future__ import annotations
 

@@ -1,19 +1,18 @@
-"""Tokens: ``dsort_<id>_<secret>``, of which the database holds the id and a hash of the secret.
+"""Tokens and identities: who sends a request, and what they may do.
 
-The hash is scrypt with a salt of its own. It costs 40 ms and 16 MiB, so that a secret that was
-found right is remembered, by its SHA-256, until nobody used it for a minute. The token's row is
-read each time all the same, and a token that was removed is refused at once.
+A token is ``dsort_<id>_<secret>``; the database holds the id and a hash of the secret. The hash is
+scrypt with its own salt. It costs 40 ms and 16 MiB, so a secret that was right is remembered, by
+its SHA-256, until nobody used it for a minute. The token's row is read on each request all the
+same: a token that was removed is refused at once.
 
-Who asks, and what they may do: roles, and patterns of the buckets that they may use.
+An identity has a role and patterns of buckets. A *viewer* reads; a *submitter* also submits jobs
+and schedules and changes its own; an *admin* does everything to all of them, and manages tokens.
+Everybody sees only jobs whose two buckets fit: the input's URI one of ``input_globs``, the output's
+one of ``output_globs``.
 
-A *viewer* reads, a *submitter* also submits jobs and schedules and changes its own, an *admin* does
-everything to all of them, and sees to tokens. Besides, everybody sees only jobs whose buckets both
-fit: the input's URI one of ``input_globs``, the output's one of ``output_globs``.
-
-In a pattern ``*`` is any text, slashes too, and ``?`` any one character; nothing else is special,
-and a pattern stands for whole URIs: ``s3://team-a/*`` is not the bucket ``s3://team-a`` itself. The
-URI of a directory is ``file://`` and its path with all links resolved.
-"""
+In a pattern ``*`` is any text, slashes too, and ``?`` any one character; nothing else is special.
+A pattern stands for whole URIs: ``s3://team-a/*`` is not the bucket ``s3://team-a`` itself. The URI
+of a directory is ``file://`` and its path with all links resolved."""
 
 from __future__ import annotations
 

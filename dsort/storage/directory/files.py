@@ -1,4 +1,4 @@
-"""Open files of a directory that is a bucket: one to read, one to fill."""
+"""Files of a directory that is a bucket: read, filled, listed; errors become ``StorageError``."""
 
 from __future__ import annotations
 

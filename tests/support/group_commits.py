@@ -7,21 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import Connection
 
-from dsort.service.database.engine import GroupCommit
+from dsort.service.database.group_commit import GroupCommit
 from tests.support.service_process import await_that
 
 __all__ = ["run_together"]
 
 
 def run_together(
-    together: GroupCommit, works: Sequence[Callable[[Connection], object]]
+    commits: GroupCommit, works: Sequence[Callable[[Connection], object]]
 ) -> list[BaseException | None]:
     """What each of ``works`` ended with, None where it was told that it is done. They are put into
     one transaction, in this order."""
     with ThreadPoolExecutor(len(works)) as threads:
-        with together._turn:
+        with commits._turn:
             futures = []
             for count, work in enumerate(works, start=1):
-                futures.append(threads.submit(together.run, work))
-                await_that(lambda count=count: len(together._waiting) == count)
+                futures.append(threads.submit(commits.run, work))
+                await_that(lambda count=count: len(commits._waiting) == count)
         return [future.exception() for future in futures]

@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import Connection, insert, select
 
 from dsort.errors import ConflictError
-from dsort.service.database.engine import Database, GroupCommit, open_database
+from dsort.service.database.engine import Database, open_database
+from dsort.service.database.group_commit import GroupCommit
 from dsort.service.database.tables import locks
 
 
@@ -25,14 +26,14 @@ def names(database: Database) -> set[str]:
 
 
 def test_what_is_answered_is_committed(database: Database) -> None:
-    together = GroupCommit(database)
+    commits = GroupCommit(database)
 
     def add(number: int) -> int:
         def work(connection: Connection) -> int:
             connection.execute(insert(locks), {"name": f"n{number}"})
             return number
 
-        answer = together.run(work)
+        answer = commits.run(work)
         assert f"n{number}" in names(database)
         return answer
 
@@ -41,7 +42,7 @@ def test_what_is_answered_is_committed(database: Database) -> None:
 
 
 def test_one_that_fails_is_undone_alone(database: Database) -> None:
-    together = GroupCommit(database)
+    commits = GroupCommit(database)
     begun, go_on = threading.Event(), threading.Event()
 
     def first(connection: Connection) -> None:
@@ -58,9 +59,9 @@ def test_one_that_fails_is_undone_alone(database: Database) -> None:
         raise ConflictError("no")
 
     with ThreadPoolExecutor(3) as pool:
-        leading = pool.submit(together.run, first)
+        leading = pool.submit(commits.run, first)
         assert begun.wait(120)
-        others = [pool.submit(together.run, work) for work in (good, bad)]
+        others = [pool.submit(commits.run, work) for work in (good, bad)]
         go_on.set()
         leading.result(30)
         assert others[0].result(30) == "good"
@@ -71,7 +72,7 @@ def test_one_that_fails_is_undone_alone(database: Database) -> None:
 
 
 def test_after_an_error_of_any_kind_the_next_one_has_its_turn(database: Database) -> None:
-    together = GroupCommit(database)
+    commits = GroupCommit(database)
     with pytest.raises(ZeroDivisionError):
-        together.run(lambda connection: 1 // 0)
-    assert together.run(lambda connection: 7) == 7
+        commits.run(lambda connection: 1 // 0)
+    assert commits.run(lambda connection: 7) == 7
