@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dsort.containers.base import Container, oddities_in
-from dsort.containers.registry import container_of
+from dsort.containers.codecs.decoding import Decoding
+from dsort.containers.misnamed import refuse_misnamed
+from dsort.containers.registry import codec_of, container_of
 from dsort.data.members import MemberKind, MemberTable, ScanNotes
 from dsort.data.records import FormedRecords, form_records, split_name
 from dsort.naming.safe_names import new_safe_names, unsafe_links, unsafe_rows
@@ -61,7 +63,7 @@ class ShardSummary:
 
 
 def inspect_object(bucket: Bucket, name: str) -> ShardSummary:
-    """Summarise the shard ``name``, mapped where it can be, else read whole.
+    """Summarise the shard ``name``, mapped where it can be, else read whole (and decoded).
 
     ``StorageError`` if it cannot be read, ``CorruptShardError`` if it is no whole shard.
     """
@@ -71,13 +73,18 @@ def inspect_object(bucket: Bucket, name: str) -> ShardSummary:
         if mapped is None:
             mapped = memoryview(bytearray(stored.info.size_bytes))
             stored.read_into(mapped, 0)
+        codec, file_bytes = codec_of(name), stored.info.size_bytes
+        if codec is not None:
+            mapped = memoryview(bytearray().join(Decoding(name, codec, [mapped], file_bytes)))
+        elif file_bytes:
+            refuse_misnamed(name, lambda at, size: bytes(mapped[at : at + size]), file_bytes)
         members = container.scan(name, mapped)
         targets = {}
         for row in np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist():
             start, end = int(members.range_start[row]), int(members.payload_start[row])
             headers = members.literals.get(row, b"") + bytes(mapped[start:end])
             targets[row] = container.link_target(headers)
-        return summarise(name, container, stored.info.size_bytes, members, targets)
+        return summarise(name, container, file_bytes, members, targets)
 
 
 def summarise(

@@ -1,4 +1,6 @@
-"""Which container a shard is, by the end of its name. One table: to add a container, add a line.
+"""Which container a shard is, and which codec is around it, by the end of its name.
+
+Two tables: to add a container or a codec, add a line.
 
 Loads no container before one is asked for, so that a spec is read without numpy.
 """
@@ -9,14 +11,23 @@ from collections.abc import Callable
 from typing import Final
 
 from dsort.containers.base import Container
-from dsort.naming.names import add_archive_extension
+from dsort.containers.codecs.base import Codec
+from dsort.naming.names import (
+    SHORT_EXTENSIONS,
+    add_archive_extension,
+    archive_extension,
+    codec_extension,
+)
 
 __all__ = [
     "DEFAULT_EXTENSION",
     "SUPPORTED_EXTENSIONS",
     "can_convert",
     "check_supported",
+    "check_writable",
+    "codec_of",
     "container_of",
+    "is_supported",
     "register",
 ]
 
@@ -71,6 +82,46 @@ _BUILT_IN: Final[dict[str, Callable[[], Container]]] = {
     ".mds": _mds,
 }
 
+
+def _gzip() -> Codec:
+    from dsort.containers.codecs.gzip import Gzip
+
+    return Gzip()
+
+
+def _zstd() -> Codec:
+    from dsort.containers.codecs.zstd import Zstd
+
+    return Zstd()
+
+
+def _lz4() -> Codec:
+    from dsort.containers.codecs.lz4 import Lz4
+
+    return Lz4()
+
+
+def _bzip2() -> Codec:
+    from dsort.containers.codecs.xz import Bzip2
+
+    return Bzip2()
+
+
+def _xz() -> Codec:
+    from dsort.containers.codecs.xz import Xz
+
+    return Xz()
+
+
+_CODECS: Final[dict[str, Callable[[], Codec]]] = {
+    ".gz": _gzip,
+    ".zst": _zstd,
+    ".zstd": _zstd,
+    ".lz4": _lz4,
+    ".bz2": _bzip2,
+    ".xz": _xz,
+}
+
 SUPPORTED_EXTENSIONS: Final = tuple(_BUILT_IN)
 """The archive suffixes that dsort reads and writes by itself."""
 
@@ -87,19 +138,58 @@ def register(container: Container) -> None:
 
 def check_supported(extension: str) -> None:
     """``ValueError`` for a known extension whose container dsort cannot read and write yet."""
-    if extension not in _BUILT_IN and extension not in _registered:
+    raw = _raw(extension)
+    if raw not in _BUILT_IN and raw not in _registered:
         usable = " ".join(dict.fromkeys((*_BUILT_IN, *_registered)))
-        raise ValueError(f"{extension} shards are not yet supported (usable now: {usable})")
+        codecs = " ".join(_CODECS)
+        raise ValueError(
+            f"{extension} shards are not yet supported (usable now: {usable}, also with {codecs} "
+            "behind)"
+        )
+
+
+def check_writable(extension: str) -> None:
+    """``ValueError`` for an extension whose codec dsort reads, and does not write."""
+    codec = codec_of(extension)
+    if codec is not None and not codec.writes:
+        raise ValueError(f"{extension} shards are read, and not written: {codec.name} is too slow")
+
+
+def is_supported(name: str) -> bool:
+    """Whether ``name`` is that of a shard that dsort can read."""
+    extension = archive_extension(name)
+    return extension is not None and (
+        _raw(extension) in _BUILT_IN or _raw(extension) in _registered
+    )
 
 
 def container_of(name: str) -> Container:
-    """The container of the shard ``name``, or of an extension: that of the longest suffix that it
-    ends in; tar if there is none."""
+    """The container of the shard ``name``, or of an extension, whatever codec is around it: that of
+    the longest suffix that it ends in; tar if there is none."""
+    raw = _raw(name)
     known = (*_registered, *_BUILT_IN)
-    suffix = max((each for each in known if name.endswith(each)), key=len, default="")
+    suffix = max((each for each in known if raw.endswith(each)), key=len, default="")
     if suffix in _registered:
         return _registered[suffix]
     return _BUILT_IN[suffix or DEFAULT_EXTENSION]()
+
+
+def codec_of(name: str) -> Codec | None:
+    """The codec around the shard ``name``, or of an extension; None if there is none."""
+    extension = archive_extension(name)
+    if extension is None:
+        return None
+    codec = codec_extension(SHORT_EXTENSIONS.get(extension, extension))
+    return _CODECS[codec]() if codec else None
+
+
+def _raw(name: str) -> str:
+    """``name`` without the suffix of its codec."""
+    extension = archive_extension(name)
+    if extension is None:
+        return name
+    full = name.removesuffix(extension) + SHORT_EXTENSIONS.get(extension, extension)
+    return full.removesuffix(codec_extension(full))
 
 
 def can_convert(extension: str, other: str) -> bool:

@@ -9,12 +9,15 @@ from unicodedata import category
 
 __all__ = [
     "ARCHIVE_EXTENSIONS",
+    "CODEC_EXTENSIONS",
     "INTERNAL_PART",
+    "SHORT_EXTENSIONS",
     "add_archive_extension",
     "archive_extension",
     "check_object_name",
     "check_output_name",
     "closest",
+    "codec_extension",
     "first_few",
     "has_control_characters",
     "is_internal",
@@ -28,9 +31,7 @@ __all__ = [
 ARCHIVE_EXTENSIONS: Final = (
     ".tar",
     ".tgz",
-    ".tar.gz",
     ".zip",
-    ".tar.lz4",
     ".tfrecord",
     ".tfrecords",
     ".jsonl",
@@ -38,8 +39,14 @@ ARCHIVE_EXTENSIONS: Final = (
     ".txt",
     ".mds",
 )
-"""The suffixes that say of a name that it is a shard's: the containers AIStore knows, and others;
-``containers.registry`` says which of them can be read and written."""
+"""The suffixes that say of a name that it is a shard's, by themselves or with one of
+``CODEC_EXTENSIONS`` behind; ``containers.registry`` says which of them can be read and written."""
+
+CODEC_EXTENSIONS: Final = (".gz", ".zst", ".zstd", ".lz4", ".bz2", ".xz")
+"""The suffixes of codecs: ``.tar.gz`` is a tar, compressed."""
+
+SHORT_EXTENSIONS: Final = {".tgz": ".tar.gz"}
+"""What stands for a container and a codec."""
 
 INTERNAL_PART: Final = ".dsort"
 """The part of names that are dsort's own; no bucket, no input and no output may have it."""
@@ -76,23 +83,35 @@ def add_archive_extension(extension: str) -> None:
 def archive_extension(name: str) -> str | None:
     """The longest archive suffix that ``name`` ends in (``"a/b.tar.gz"``: ``".tar.gz"``), or
     None."""
-    if not name.endswith(ARCHIVE_EXTENSIONS) and not _added_extensions:
+    codec = codec_extension(name)
+    raw = name.removesuffix(codec)
+    if not raw.endswith(ARCHIVE_EXTENSIONS) and not _added_extensions:
         return None
     known = (*ARCHIVE_EXTENSIONS, *_added_extensions)
-    return max((each for each in known if name.endswith(each)), key=len, default=None)
+    found = max((each for each in known if raw.endswith(each)), key=len, default=None)
+    return None if found is None or (codec and found in SHORT_EXTENSIONS) else found + codec
+
+
+def codec_extension(name: str) -> str:
+    """The suffix of a codec that ``name`` ends in as it stands (``"a.tar.gz"``: ``".gz"``); "" if
+    there is none."""
+    found = (each for each in CODEC_EXTENSIONS if name.endswith(each))
+    return max(found, key=len, default="")
 
 
 def normalize_extension(text: str) -> str:
-    """``text`` as one of ``ARCHIVE_EXTENSIONS``: ``"tar"`` and ``" .tar"`` are ``".tar"``.
+    """``text`` as an archive extension: ``"tar"`` and ``" .tar"`` are ``".tar"``.
 
     ``ValueError`` for anything else. Compared as a whole: AIStore looks for the suffix anywhere in
     the text and so takes ``gzip`` for ``.zip``.
     """
     stripped = text.strip()
     extension = stripped if stripped.startswith(".") else f".{stripped}"
-    if extension not in ARCHIVE_EXTENSIONS and extension not in _added_extensions:
-        known = " ".join(ARCHIVE_EXTENSIONS)
-        raise ValueError(f"{text!r} is no archive extension (known ones: {known})")
+    if archive_extension(extension) != extension:
+        known, codecs = " ".join(ARCHIVE_EXTENSIONS), " ".join(CODEC_EXTENSIONS)
+        raise ValueError(
+            f"{text!r} is no archive extension (known ones: {known}, also with {codecs} behind)"
+        )
     return extension
 
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.containers.registry import SUPPORTED_EXTENSIONS, check_supported
+from dsort.containers.registry import (
+    SUPPORTED_EXTENSIONS,
+    check_supported,
+    codec_of,
+    container_of,
+)
+from dsort.naming import names
 from dsort.naming.names import (
     ARCHIVE_EXTENSIONS,
+    CODEC_EXTENSIONS,
     INTERNAL_PART,
+    SHORT_EXTENSIONS,
     archive_extension,
     check_object_name,
     check_output_name,
@@ -26,6 +34,10 @@ from dsort.storage.bucket import INTERNAL_PREFIX
         ("dir.zip/a.tgz", ".tgz"),
         ("a.tar.gz", ".tar.gz"),
         ("a.tar.lz4", ".tar.lz4"),
+        ("a.tar.zst", ".tar.zst"),
+        ("a.jsonl.xz", ".jsonl.xz"),
+        ("a.tgz.gz", None),
+        ("a.tar.gz.gz", None),
         ("a.gz", None),
         ("a.TAR", None),
         ("tar", None),
@@ -44,6 +56,25 @@ def test_the_extension_is_appended_only_where_there_is_none() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "codec", "raw"),
+    [
+        ("a.tar", None, ".tar"),
+        ("a.tgz", "gzip", ".tar"),
+        (".tar.gz", "gzip", ".tar"),
+        ("a.jsonl.zst", "zstd", ".jsonl"),
+        ("a.tfrecord.bz2", "bzip2", ".tfrecord"),
+        ("a.gz", None, ".tar"),
+    ],
+)
+def test_a_name_says_what_its_shard_is_and_what_is_around_it(
+    name: str, codec: str | None, raw: str
+) -> None:
+    found = codec_of(name)
+    assert (found.name if found else None) == codec
+    assert container_of(name) is container_of(raw)
+
+
+@pytest.mark.parametrize(
     ("text", "extension"), [("tar", ".tar"), (" .tar ", ".tar"), ("tar.gz", ".tar.gz")]
 )
 def test_extensions_may_lack_their_dot(text: str, extension: str) -> None:
@@ -55,15 +86,20 @@ def test_unknown_extensions_are_refused_and_never_guessed(text: str) -> None:
     with pytest.raises(ValueError) as error:
         normalize_extension(text)
     assert str(error.value) == (
-        f"{text!r} is no archive extension (known ones: {' '.join(ARCHIVE_EXTENSIONS)})"
+        f"{text!r} is no archive extension (known ones: {' '.join(ARCHIVE_EXTENSIONS)}, also with "
+        f"{' '.join(CODEC_EXTENSIONS)} behind)"
     )
 
 
-def test_known_containers_that_cannot_be_used_yet_are_told_from_unknown_ones() -> None:
-    for extension in set(ARCHIVE_EXTENSIONS) - set(SUPPORTED_EXTENSIONS):
+def test_known_containers_that_cannot_be_used_are_told_from_unknown_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(names, "_added_extensions", {".other"})
+    assert normalize_extension("other.gz") == ".other.gz"
+    for extension in (".other", ".other.gz"):
         with pytest.raises(ValueError, match=r"shards are not yet supported \(usable now: \.tar"):
             check_supported(extension)
-    for extension in SUPPORTED_EXTENSIONS:
+    for extension in (*SUPPORTED_EXTENSIONS, *SHORT_EXTENSIONS, *ARCHIVE_EXTENSIONS):
         check_supported(extension)
 
 

@@ -1,0 +1,232 @@
+"""Decodes a file, member after member, within bounds; whatever is wrong is said with its offset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dsort.containers.codecs.base import Codec, MemberDecoder
+from dsort.errors import CorruptShardError
+from dsort.sizes import format_bytes
+
+__all__ = [
+    "EXPANSION_FLOOR_BYTES",
+    "EXPANSION_MAX_DEFAULT",
+    "WINDOW_BYTES_MAX",
+    "WINDOW_BYTES_MIN",
+    "Decoding",
+    "format_of",
+]
+
+STEP_BYTES = 1 << 20
+INPUT_BYTES = 256 << 10
+EXPANSION_MAX_DEFAULT = 200
+EXPANSION_FLOOR_BYTES = 16 << 20
+"""A file may decode to so much, however small it is."""
+WINDOW_BYTES_MIN = 9 << 20
+"""What a decoder may always take: zstd writes windows of 8 MiB up to its level 19, xz of 8 MiB at
+its default level."""
+WINDOW_BYTES_MAX = 128 << 20
+_HEAD_BYTES = 8
+
+_FORMATS = (
+    (b"\x1f\x8b", "gzip", ".gz"),
+    (b"\x28\xb5\x2f\xfd", "zstd", ".zst"),
+    (b"\x5e\x2a\x4d\x18", "zstd", ".zst"),
+    (b"\x04\x22\x4d\x18", "lz4", ".lz4"),
+    (b"BZh", "bzip2", ".bz2"),
+    (b"\xfd7zXZ\x00", "xz", ".xz"),
+    (b"PK\x03\x04", "zip", ".zip"),
+    (b"PK\x05\x06", "zip", ".zip"),
+    (b"PAR1", "Parquet", ".parquet"),
+)
+_TAR_MAGIC = slice(257, 262)
+
+
+def format_of(head: bytes) -> tuple[str, str]:
+    """(what a file is that begins with ``head``, its suffix); two empty texts if nobody knows.
+    ``head``: 262 bytes, to know a tar."""
+    for magic, name, suffix in _FORMATS:
+        if head.startswith(magic):
+            return name, suffix
+    return ("tar", ".tar") if head[_TAR_MAGIC] == b"ustar" else ("", "")
+
+
+@dataclass(slots=True)
+class _Input:
+    """The file, as far as it has come. ``at``: the offset of the first byte of ``data``."""
+
+    pieces: Iterator[bytes]
+    data: bytes = b""
+    at: int = 0
+
+    def fill(self, size: int) -> bool:
+        """Have at least ``size`` bytes in ``data``; False if the file ends before."""
+        while len(self.data) < size:
+            piece = next(self.pieces, b"")
+            if not piece:
+                return False
+            self.data += piece
+        return True
+
+    def take_all(self) -> bytes:
+        """All that is in ``data``, or else the next piece; b"" at the end of the file."""
+        data = self.data or next(self.pieces, b"")
+        self.data = b""
+        self.at += len(data)
+        return data
+
+    def put_back(self, data: bytes) -> None:
+        """The last bytes that were taken."""
+        self.data = data
+        self.at -= len(data)
+
+
+def _bounded(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """Decoders keep what they have no use for yet: large pieces would be copied each time."""
+    for piece in pieces:
+        for at in range(0, len(piece), INPUT_BYTES):
+            yield bytes(piece[at : at + INPUT_BYTES])
+
+
+class Decoding:
+    """The decoded bytes of the file ``shard``, in pieces of about ``STEP_BYTES``, as an iterator.
+
+    ``pieces``: the file, in order. ``file_bytes``: its length. ``CorruptShardError`` if it is not
+    members from its first byte to its last, or decodes to more than ``max_expansion`` times its
+    length and ``EXPANSION_FLOOR_BYTES``.
+    """
+
+    def __init__(
+        self,
+        shard: str,
+        codec: Codec,
+        pieces: Iterable[bytes | memoryview],
+        file_bytes: int,
+        *,
+        max_expansion: float = EXPANSION_MAX_DEFAULT,
+        window_bytes_max: int = WINDOW_BYTES_MIN,
+    ) -> None:
+        self._shard = shard
+        self._codec = codec
+        self._input = _Input(_bounded(pieces))
+        self._max_expansion = max_expansion
+        self._decoded_max = file_bytes * max_expansion + EXPANSION_FLOOR_BYTES
+        self._window = min(max(window_bytes_max, WINDOW_BYTES_MIN), WINDOW_BYTES_MAX)
+        self.decoded_bytes = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        source, members = self._input, 0
+        while source.fill(1):
+            if self._skip():
+                continue
+            begin = source.at
+            if members and source.data[:1] == b"\0" and self._codec.padding_max():
+                self._pass_padding()
+                continue
+            if not self._begins_member():
+                raise self._no_member(is_first=members == 0)
+            yield from self._member(begin)
+            members += 1
+        if not members:
+            raise self._corrupt(source.at, f"the file holds no {self._what}")
+
+    @property
+    def _what(self) -> str:
+        return f"{self._codec.name} {self._codec.member_word}"
+
+    def _begins_member(self) -> bool:
+        longest = max(map(len, self._codec.magics))
+        self._input.fill(longest)
+        head = self._input.data[:longest]
+        # A head that is cut off is a member that is: its decoder says so.
+        return any(magic.startswith(head) or head.startswith(magic) for magic in self._codec.magics)
+
+    def _skip(self) -> bool:
+        """Pass over what is no content; whether there was any."""
+        source = self._input
+        source.fill(_HEAD_BYTES)
+        length, begin = self._codec.skipped_bytes(source.data[:_HEAD_BYTES]), source.at
+        left = length
+        while left:
+            data = source.take_all()
+            if not data:
+                reason = f"the file ends in a skippable frame that begins at byte {begin:,}"
+                raise self._corrupt(source.at, reason)
+            if len(data) > left:
+                source.put_back(data[left:])
+            left -= min(left, len(data))
+        return length > 0
+
+    def _pass_padding(self) -> None:
+        source, begin = self._input, self._input.at
+        while data := source.take_all():
+            rest = data.lstrip(b"\0")
+            if rest:
+                source.put_back(rest)
+            if source.at - begin > self._codec.padding_max():
+                raise self._corrupt(
+                    begin,
+                    f"more than {self._codec.padding_max():,} bytes of zeros follow its last "
+                    f"{self._what}: the file was not written to its end",
+                )
+            if rest:
+                return
+
+    def _member(self, begin: int) -> Iterator[bytes]:
+        source = self._input
+        decoder = self._codec.decoder(self._window)
+        while True:
+            data = b""
+            if decoder.needs_input:
+                data = source.take_all()
+                if not data:
+                    reason = f"the file ends in the {self._what} that begins at byte {begin:,}"
+                    raise self._corrupt(source.at, reason)
+            decoded = self._decoded(decoder, data, begin)
+            self._count(len(decoded))
+            if decoded:
+                yield decoded
+            if decoder.eof:
+                source.put_back(bytes(decoder.unused_data or b""))
+                return
+
+    def _decoded(self, decoder: MemberDecoder, data: bytes, begin: int) -> bytes:
+        try:
+            return decoder.decompress(data, STEP_BYTES)
+        except self._codec.errors as error:
+            raise self._corrupt(
+                self._input.at - len(data),
+                f"the {self._what} that begins at byte {begin:,} cannot be decoded: {error}",
+            ) from None
+
+    def _count(self, decoded_bytes: int) -> None:
+        self.decoded_bytes += decoded_bytes
+        if self.decoded_bytes > self._decoded_max:
+            raise self._corrupt(
+                self._input.at,
+                f"it decodes to more than {format_bytes(int(self._decoded_max))}, "
+                f"{self._max_expansion:g} times its length and "
+                f"{format_bytes(EXPANSION_FLOOR_BYTES)}",
+                hint="a bomb does; if this is data, set a larger max_expansion",
+            )
+
+    def _no_member(self, *, is_first: bool) -> CorruptShardError:
+        source = self._input
+        if not is_first:
+            return self._garbage(source.at)
+        source.fill(_TAR_MAGIC.stop)
+        found, suffix = format_of(source.data[: _TAR_MAGIC.stop])
+        if not found:
+            return self._corrupt(source.at, f"the file does not begin with a {self._what}")
+        return self._corrupt(
+            source.at,
+            f"the file is {found}, and no {self._codec.name} as its name says",
+            hint=f"call it by its suffix, which is {suffix}",
+        )
+
+    def _garbage(self, offset: int) -> CorruptShardError:
+        return self._corrupt(offset, f"what follows its last {self._what} is none")
+
+    def _corrupt(self, offset: int, reason: str, *, hint: str = "") -> CorruptShardError:
+        return CorruptShardError(self._shard, offset, reason, hint=hint)

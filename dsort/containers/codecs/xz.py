@@ -1,0 +1,49 @@
+"""bzip2 and xz: read, and not written. Both take a second of processor time for some ten megabytes,
+which is no way to keep shards that are read again and again."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+
+from dsort.containers.codecs.base import Codec, MemberDecoder
+
+__all__ = ["Bzip2", "Xz"]
+
+PADDING_MAX = 1 << 16
+
+
+class Bzip2(Codec):
+    """bzip2 files."""
+
+    name = "bzip2"
+    suffixes = (".bz2",)
+    magics = (b"BZh",)
+    member_word = "stream"
+
+    def decoder(self, window_bytes_max: int) -> MemberDecoder:
+        return bz2.BZ2Decompressor()
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        return (OSError, ValueError)
+
+
+class Xz(Codec):
+    """xz files. Zeros may stand between streams and behind the last one."""
+
+    name = "xz"
+    suffixes = (".xz",)
+    magics = (b"\xfd7zXZ\x00",)
+    member_word = "stream"
+
+    def decoder(self, window_bytes_max: int) -> MemberDecoder:
+        # What a dictionary takes is no more than the limit, whatever the header claims.
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=window_bytes_max + (1 << 20))
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        return (lzma.LZMAError,)
+
+    def padding_max(self) -> int:
+        return PADDING_MAX

@@ -1,0 +1,186 @@
+"""zstd (RFC 8878): frames of 2 MiB with a checksum each, and a seek table behind them.
+
+Any reader passes over the table, for it is a skippable frame. Those that know it (zstd's own
+``contrib/seekable_format``) find the frame of a byte in it.
+
+The library's streams say nothing of a frame that ends too early, and do not bound what comes of
+some input. So the blocks of each frame are counted here; the library gets them a few at a time.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import zstandard
+
+from dsort.containers.codecs.base import Codec, EncodedPiece, MemberDecoder, PieceEncoder
+from dsort.sizes import format_bytes
+
+__all__ = ["Zstd"]
+
+PIECE_BYTES = 2 << 20
+MAGIC = b"\x28\xb5\x2f\xfd"
+SKIPPABLE_MAGIC = range(0x184D2A50, 0x184D2A60)
+SEEK_TABLE_MAGIC: Final = 0x184D2A5E
+SEEKABLE_MAGIC: Final = 0x8F92EAB1
+BLOCK_BYTES_MAX = 128 << 10
+BLOCKS_AT_ONCE = 8
+CHECKSUM_BYTES = 4
+RAW, RLE, COMPRESSED, RESERVED = range(4)
+_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
+_DICTIONARY_ID_BYTES = (0, 1, 2, 4)
+
+
+class Zstd(Codec):
+    """zstd files."""
+
+    name = "zstd"
+    suffixes = (".zst", ".zstd")
+    magics = (MAGIC,)
+    levels = range(-7, 23)
+    default_level = 1
+    member_word = "frame"
+
+    def decoder(self, window_bytes_max: int) -> MemberDecoder:
+        return _FrameDecoder(window_bytes_max)
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        return (zstandard.ZstdError, _FrameError)
+
+    def skipped_bytes(self, head: bytes) -> int:
+        return skippable_bytes(head)
+
+    def encoder(self, level: int) -> PieceEncoder:
+        return _FrameEncoder(level)
+
+    def library(self, level: int) -> tuple[str, str]:
+        version = ".".join(map(str, zstandard.ZSTD_VERSION))
+        return "zstandard", f"{zstandard.__version__} (libzstd {version})"
+
+
+def skippable_bytes(head: bytes) -> int:
+    """How long the skippable frame is that begins with ``head``, 8 bytes; 0 if it is none."""
+    if len(head) < 8:
+        return 0
+    magic, size = struct.unpack("<II", head)
+    return 8 + size if magic in SKIPPABLE_MAGIC else 0
+
+
+class _FrameError(ValueError):
+    """A frame that is none."""
+
+
+class _FrameDecoder:
+    """Decodes one frame (see ``MemberDecoder``), some blocks at a time."""
+
+    def __init__(self, window_bytes_max: int) -> None:
+        self._window_bytes_max = window_bytes_max
+        self._decoder = zstandard.ZstdDecompressor(max_window_size=window_bytes_max)
+        self._stream = self._decoder.decompressobj()
+        self._data = b""
+        self._is_begun = self._is_last = False
+        self._has_checksum = False
+        self.eof = False
+        self.needs_input = True
+
+    @property
+    def unused_data(self) -> bytes:
+        """What was given beyond the end of the frame."""
+        return self._data if self.eof else b""
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """Decode as many whole blocks as there are, but no more than ``BLOCKS_AT_ONCE``."""
+        self._data += data
+        size = self._units_bytes()
+        if not size:
+            self.needs_input = True
+            return b""
+        units, self._data = self._data[:size], self._data[size:]
+        decoded: bytes = self._stream.decompress(units)
+        if self._is_last:
+            if not self._stream.eof:
+                raise _FrameError("it does not end with its last block")
+            self.eof = True
+        self.needs_input = False
+        return decoded
+
+    def _units_bytes(self) -> int:
+        """How long the whole blocks are that come next, with the header before the first and the
+        checksum behind the last."""
+        at = 0
+        if not self._is_begun:
+            at = self._header_bytes()
+            if not at:
+                return 0
+            self._is_begun = True
+        for _ in range(BLOCKS_AT_ONCE):
+            header = self._data[at : at + 3]
+            if len(header) < 3:
+                break
+            word = int.from_bytes(header, "little")
+            is_last, kind, size = word & 1, word >> 1 & 3, word >> 3
+            if kind == RESERVED or size > BLOCK_BYTES_MAX:
+                raise _FrameError("one of its blocks has no known header")
+            end = at + 3 + (1 if kind == RLE else size)
+            if is_last and self._has_checksum:
+                end += CHECKSUM_BYTES
+            if end > len(self._data):
+                break
+            at = end
+            if is_last:
+                self._is_last = True
+                break
+        return at
+
+    def _header_bytes(self) -> int:
+        """How long the frame's header is; 0 if it is not all there."""
+        if len(self._data) < 5:
+            return 0
+        flags = self._data[4]
+        is_single = flags >> 5 & 1
+        if flags & 0x08:
+            raise _FrameError("its header has a reserved bit")
+        if flags & 3:
+            raise _FrameError("it needs a dictionary")
+        content_bytes = _CONTENT_SIZE_BYTES[flags >> 6] or is_single
+        size = 5 + (not is_single) + _DICTIONARY_ID_BYTES[flags & 3] + content_bytes
+        if len(self._data) < size:
+            return 0
+        if is_single:
+            told = int.from_bytes(self._data[size - content_bytes : size], "little")
+            window = told + (256 if content_bytes == 2 else 0)
+        else:
+            base = 1 << (10 + (self._data[5] >> 3))
+            window = base + (base >> 3) * (self._data[5] & 7)
+        if window > self._window_bytes_max:
+            raise _FrameError(
+                f"it refers back over {format_bytes(window)}, and there are "
+                f"{format_bytes(self._window_bytes_max)} of memory for that (give the job more, up "
+                "to 128 MiB for each worker's buffer, or encode it anew with a smaller window)"
+            )
+        self._has_checksum = bool(flags >> 2 & 1)
+        return size
+
+
+class _FrameEncoder(PieceEncoder):
+    piece_bytes = PIECE_BYTES
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+        self._entries: list[bytes] = []
+
+    def encode(self, piece: bytearray) -> EncodedPiece:
+        compressor = zstandard.ZstdCompressor(
+            level=self._level, write_checksum=True, write_content_size=True
+        )
+        return EncodedPiece(compressor.compress(piece))
+
+    def add(self, piece: bytearray, encoded: EncodedPiece) -> None:
+        self._entries.append(struct.pack("<II", len(encoded.data), len(piece)))
+
+    def end(self) -> bytes:
+        footer = struct.pack("<IBI", len(self._entries), 0, SEEKABLE_MAGIC)
+        content = b"".join(self._entries) + footer
+        return struct.pack("<II", SEEK_TABLE_MAGIC, len(content)) + content
