@@ -20,7 +20,7 @@ import numpy as np
 
 from dsort.closing import ClosesOnExit
 from dsort.containers.base import ContainerOptions
-from dsort.containers.registry import SUPPORTED_EXTENSIONS, check_supported, container_of
+from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, container_of, is_supported
 from dsort.data.columns import Int64s
 from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
@@ -45,6 +45,7 @@ from dsort.storage.open import parse_address
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 from dsort.workers.conversion import payload_table
+from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import PayloadBuffer, ShardBytes
 
 __all__ = ["ShardReader", "ShardRecord", "read_shards"]
@@ -135,15 +136,26 @@ class ShardReader:
         self.bytes_read = 0
 
     @contextmanager
-    def open(self, bucket: Bucket, name: str) -> Iterator[ShardBytes]:
+    def open(
+        self, bucket: Bucket, name: str, decoding: DecodingRules | None = None
+    ) -> Iterator[ShardBytes]:
         """The bytes of one shard; those of one shard at a time."""
         self.heed_stop()
         with bucket.open(name) as source:
             container = container_of(name).with_options(self._options)
             counted = _Counted(source, self)
-            shard = ShardBytes(name, counted, self._buffer, mapped=False, container=container)
-            yield shard
-            shard.whole = None
+            shard = ShardBytes(
+                name,
+                counted,
+                self._buffer,
+                mapped=False,
+                container=container,
+                decoding=decoding,
+            )
+            try:
+                yield shard
+            finally:
+                shard.close()
 
     def heed_stop(self) -> None:
         """``JobStoppedError`` if the user asked to stop."""
@@ -244,7 +256,7 @@ def _of_bucket(bucket: Bucket, stop: StopFlag | None) -> Iterator[ShardRecord]:
 
 
 def _is_shard(name: str) -> bool:
-    return name.endswith(SUPPORTED_EXTENSIONS) and not is_internal(name)
+    return is_supported(name) and not is_internal(name)
 
 
 def _of_template(
@@ -252,7 +264,7 @@ def _of_template(
 ) -> Iterator[ShardRecord]:
     bucket = _open(holder, options)
     try:
-        names = expand_inputs(template, SUPPORTED_EXTENSIONS[0])
+        names = expand_inputs(template, DEFAULT_EXTENSION)
     except ValueError as error:
         raise SpecError(str(error)) from None
     wanted: list[str] = []
@@ -311,9 +323,9 @@ def _records(shards: Iterator[_Shard], stop: StopFlag | None) -> Iterator[ShardR
     reader = ShardReader(BUFFER_BYTES, stop)
     for shard in shards:
         with reader.open(shard.bucket, shard.name) as opened:
-            if shard.size_bytes is not None and opened.size_bytes != shard.size_bytes:
+            if shard.size_bytes is not None and opened.file_bytes != shard.size_bytes:
                 raise ChangedInputError(
-                    f"shard {shard.name} in {shard.bucket.uri} has {opened.size_bytes:,} bytes, "
+                    f"shard {shard.name} in {shard.bucket.uri} has {opened.file_bytes:,} bytes, "
                     f"its manifest says {shard.size_bytes:,}",
                     hint="fetch or make it again; `dsort verify` compares all of the result",
                 )

@@ -115,8 +115,7 @@ def _split_target(target: str) -> tuple[str, list[str]]:
             hint="write BUCKET/TEMPLATE.tar, as in 'images/samples-{00..18}.tar' or "
             "'s3://images/train/samples-{00..18}.tar'",
         )
-    if not text.endswith(".tar"):
-        raise SpecError(f"{target!r} must end in .tar, the container that gen-shards writes")
+    _check_written(target, text)
     names = [text]
     try:
         if first_range:
@@ -131,6 +130,22 @@ def _split_target(target: str) -> tuple[str, list[str]]:
     except ValueError as error:
         raise SpecError(str(error)) from error
     return bucket, names
+
+
+def _check_written(target: str, text: str) -> None:
+    from dsort.containers.registry import check_writable, container_of
+    from dsort.naming.names import archive_extension
+
+    extension = archive_extension(text)
+    if extension is None or container_of(extension) is not container_of(".tar"):
+        raise SpecError(
+            f"{target!r} must end in .tar, the container that gen-shards writes, or in .tgz, "
+            ".tar.zst or .tar.lz4"
+        )
+    try:
+        check_writable(extension)
+    except ValueError as error:
+        raise SpecError(f"{target!r}: {error}") from None
 
 
 def _member_bytes(text: str) -> int:

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-def outputs_of(plan: Plan, created: Created) -> list[ManifestOutput]:
+def outputs_of(plan: Plan, created: Created, *, encoded: bool) -> list[ManifestOutput]:
     """The output shards as the manifest lists them."""
     return [
         ManifestOutput(
@@ -41,6 +41,7 @@ def outputs_of(plan: Plan, created: Created) -> list[ManifestOutput]:
             payload_bytes=shard.payload_bytes,
             file_bytes=shard.file_bytes,
             xxh3=created.shards[shard.ordinal].checksum,
+            decoded_bytes=shard.container_bytes if encoded else None,
         )
         for shard, name in zip(plan.shards, plan.names, strict=True)
     ]
@@ -49,7 +50,8 @@ def outputs_of(plan: Plan, created: Created) -> list[ManifestOutput]:
 def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overwrite: bool) -> str:
     """Name the shards and write the manifest; returns its name. All or nothing is visible."""
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
-    outputs = outputs_of(plan, created)
+    codec = job.spec.output_codec
+    outputs = outputs_of(plan, created, encoded=codec is not None)
     if sum(shard.records for shard in outputs) != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
     bucket, prefix = job.outputs_bucket, staged_prefix(job.job_id)
@@ -162,7 +164,7 @@ def _stage(bucket: Bucket, token: str, name: str, data: bytes, *, replaces: bool
 
 
 def _manifest(job: Job, outputs: list[ManifestOutput], index: str | None) -> bytes:
-    movement = job.movement
+    movement, codec = job.movement, job.spec.output_codec
     return manifest_bytes(
         job_id=job.job_id,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -192,5 +194,6 @@ def _manifest(job: Job, outputs: list[ManifestOutput], index: str | None) -> byt
         index=index,
         reactions_file=job.reactions_file,
         timeline=job.timeline.samples(),
+        codec=codec.description(job.spec.output_level) if codec is not None else None,
         mixing=None if job.mixing is None else job.mixing.stored(),
     )

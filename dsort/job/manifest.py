@@ -11,8 +11,11 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
 ``spec``           the spec with every default and the seed; can be run again as it is
 ``inputs``         name, bytes, mtime_ns, etag and records of each input shard, in input order
 ``outputs``        name, records, members, payload_bytes, file_bytes and xxh3 (XXH3-64 of the file,
-                   16 hexadecimal digits) of each output shard, in output order
+                   16 hexadecimal digits) of each output shard, in output order; decoded_bytes
+                   too, where a codec is around them
 ``totals``         records, members, payload_bytes, file_bytes of all outputs
+``codec``          what the outputs are compressed with: name, library, version and level; null if
+                   they are not, absent in manifests of the first releases
 ``move``           how payload moved, and why
 ``phase_seconds``  seconds of each phase up to the manifest
 ``reactions``      kind, count and samples of all that was dropped, kept, renamed or odd
@@ -37,7 +40,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -72,7 +75,8 @@ class ManifestInput:
 
 @dataclass(frozen=True, slots=True)
 class ManifestOutput:
-    """One output shard. ``xxh3``: XXH3 (64 bits) of the file, as ``xxhsum -H3`` prints it."""
+    """One output shard. ``xxh3``: XXH3 (64 bits) of the file, as ``xxhsum -H3`` prints it.
+    ``decoded_bytes``: how long it is without its codec; None if there is none."""
 
     name: str
     records: int
@@ -80,6 +84,12 @@ class ManifestOutput:
     payload_bytes: int
     file_bytes: int
     xxh3: str
+    decoded_bytes: int | None = None
+
+    @property
+    def container_bytes(self) -> int:
+        """How long the shard is, without its codec."""
+        return self.file_bytes if self.decoded_bytes is None else self.decoded_bytes
 
 
 def manifest_bytes(
@@ -97,6 +107,7 @@ def manifest_bytes(
     reactions_file: str | None = None,
     timeline: Sequence[Sequence[object]] = (),
     mixing: Mapping[str, object] | None = None,
+    codec: Mapping[str, object] | None = None,
 ) -> bytes:
     """The manifest as it is stored."""
     content = {
@@ -113,6 +124,7 @@ def manifest_bytes(
             "payload_bytes": sum(shard.payload_bytes for shard in outputs),
             "file_bytes": sum(shard.file_bytes for shard in outputs),
         },
+        "codec": codec if codec is None else dict(codec),
         "move": dict(move),
         "phase_seconds": dict(phase_seconds),
         "reactions": list(reactions),
@@ -162,11 +174,12 @@ def _mixing(mixing: Mapping[str, object]) -> dict[str, object]:
 def _rows(kind: type, shards: Sequence[object]) -> Rows:
     names = [field.name for field in fields(kind)]
     values = attrgetter(*names)
-    return Rows(dict(zip(names, values(shard), strict=True)) for shard in shards)
+    rows = (dict(zip(names, values(shard), strict=True)) for shard in shards)
+    return Rows({name: value for name, value in row.items() if value is not None} for row in rows)
 
 
 _Row = TypeVar("_Row", ManifestInput, ManifestOutput)
-_TYPES: Mapping[str, type] = {"int": int, "str": str}
+_TYPES: Mapping[str, type] = {"int": int, "str": str, "int | None": int}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +233,7 @@ def _stored_rows(content: Mapping[str, Any], name: str, kind: type[_Row]) -> tup
         values = {
             each.name: _field(row, each.name, _TYPES[str(each.type)], where)
             for each in fields(kind)
+            if each.name in row or each.default is MISSING
         }
         made.append(kind(**values))
     return tuple(made)

@@ -98,6 +98,7 @@ def choose_movement(
     *,
     input_bytes: int,
     mappable: bool,
+    encoded: bool = False,
     memory_bytes: int,
     workers: int,
     nodes: int = 1,
@@ -106,11 +107,15 @@ def choose_movement(
 ) -> Movement:
     """Choose how payload moves.
 
+    ``input_bytes``: of all inputs as they move; where some are ``encoded``, about what they decode
+    to.
     ``memory_bytes`` is what the whole job may use on one node, and ``workers`` are spread over
     ``nodes``. ``upload_bytes``: what each worker needs besides its buffer, for uploads.
     """
-    fits = mappable and input_bytes <= memory_bytes * MAP_SHARE
+    fits = mappable and not encoded and input_bytes <= memory_bytes * MAP_SHARE
     kind = forced if forced != "auto" else ("map" if fits else "spill")
+    if kind == "map" and encoded:
+        raise NotMappableError("the inputs cannot be mapped: they are compressed")
     if kind == "map" and not mappable:
         raise NotMappableError("the inputs cannot be mapped: they are not files of this machine")
     a_node, buffer_bytes = _buffers(memory_bytes, -(-workers // nodes), upload_bytes)
@@ -124,6 +129,8 @@ def choose_movement(
         scratch_bytes = input_bytes // 20
     else:
         reason = f"{size} of inputs do not fit twice in the {memory} that the job may use"
+        if encoded:
+            reason = f"the inputs are compressed: they are decoded once, to about {size}"
         # Half a buffer a partition: a partition of few large records varies much in size. And
         # several for each worker, for a partition that two workers share is read twice.
         enough = min(workers * PARTITIONS_A_WORKER, input_bytes // PARTITION_BYTES_MIN)

@@ -1,4 +1,5 @@
-"""Test shards: tars of random payload under unique keys, the same bytes for the same recipe."""
+"""Test shards: tars (and encoded ones) of random payload under unique keys, the same bytes for the
+same recipe."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ from itertools import takewhile
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from dsort.containers.registry import codec_of
 from dsort.containers.tar.container import Tar, TarFormat
 from dsort.data.entries import PlacedEntries
 from dsort.errors import NamesTakenError
 from dsort.job.events import Event, PhaseDone, Progress
 from dsort.job.layout import generated_prefix
+from dsort.workers.encoded import encoded_pieces
 
 if TYPE_CHECKING:
     from dsort.storage.bucket import Bucket
@@ -108,7 +111,7 @@ def _write_shard(
     offset = waiting_bytes = 0
     waiting: list[bytes] = []
     with bucket.stage(token, name=name) as staged:
-        for piece in shard_pieces(recipe, name, ordinal):
+        for piece in _stored_pieces(recipe, name, ordinal):
             waiting.append(piece)
             waiting_bytes += len(piece)
             if waiting_bytes >= WRITE_BYTES_MAX:
@@ -120,6 +123,12 @@ def _write_shard(
         receipt = staged.finish()
     bucket.publish(token, name, overwrite=overwrite, receipt=receipt)
     return offset + waiting_bytes
+
+
+def _stored_pieces(recipe: ShardRecipe, name: str, ordinal: int) -> Iterator[bytes]:
+    pieces = shard_pieces(recipe, name, ordinal)
+    codec = codec_of(name)
+    return pieces if codec is None else encoded_pieces(codec, codec.default_level, pieces)
 
 
 def _refuse_taken(bucket: Bucket, names: Sequence[str]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from dsort.containers.codecs.decoding import WINDOW_BYTES_MIN
 from dsort.errors import SpecError, SpecProblem, StorageError
+from dsort.job.decoded_sizes import decoded_bytes
 from dsort.job.job import Job
 from dsort.job.layout import scratch_name, staged_prefix
 from dsort.job.memory import (
@@ -18,6 +20,8 @@ from dsort.job.memory import (
 from dsort.job.resources import store_limits, with_part_sizes
 from dsort.spec.model import JobSpec
 from dsort.storage.limit import StoreLimits
+from dsort.workers.decoded import DecodingRules
+from dsort.workers.encoded import ENCODING_BYTES
 from dsort.workers.tasks import ReactionRules, WorkerSetup
 
 __all__ = ["check_directories", "movement_for", "start_workers"]
@@ -32,6 +36,11 @@ def movement_for(job: Job) -> Movement:
     """How the job moves payload. ``SpecError`` if it cannot, with the memory that it may use."""
     mappable = all(job.inputs_bucket.local_path(shard.name) is not None for shard in job.inputs[:1])
     uploads = _output_limits(job).upload_bytes if job.outputs_bucket.seals_on_finish else 0
+    decoded = decoded_bytes(job)
+    if decoded.are_encoded:
+        uploads += WINDOW_BYTES_MIN
+    if job.spec.output_codec is not None:
+        uploads += ENCODING_BYTES
     memory_bytes, forced = job.memory.wanted_bytes, job.options.move
     least = least_memory_bytes(uploads)
     if memory_bytes < least <= job.memory.most_bytes:
@@ -40,8 +49,9 @@ def movement_for(job: Job) -> Movement:
         memory_bytes, forced = least, "spill" if forced == "auto" else forced
     try:
         return choose_movement(
-            input_bytes=sum(shard.size_bytes for shard in job.inputs),
+            input_bytes=decoded.estimate_bytes,
             mappable=mappable,
+            encoded=decoded.are_encoded,
             memory_bytes=memory_bytes,
             workers=job.runtime.workers_max(),
             nodes=job.runtime.nodes(),
@@ -118,6 +128,9 @@ def start_workers(job: Job, *, dry: bool) -> None:
         verify_content=job.spec.verify == "content",
         input_limits=store_limits(job.input_bck, job.options, workers=movement.workers),
         output_limits=_output_limits(job, workers=movement.workers),
+        decoding=DecodingRules(job.spec.max_expansion, job.spec.input_codec),
+        output_codec=job.spec.output_codec,
+        output_level=job.spec.output_level,
     )
     job.runtime.start(setup, movement.workers)
 

@@ -114,6 +114,11 @@ class OutputShard:
         not plan sizes."""
         if self.written_bytes >= 0:
             return self.written_bytes
+        return self.container_bytes
+
+    @property
+    def container_bytes(self) -> int:
+        """The size of the whole shard without a codec around it."""
         return self.head_bytes + self.stored_bytes + self.end_bytes
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "BucketReading",
     "CommandName",
     "Count",
+    "Expansion",
     "Glob",
     "InputText",
     "KeyMapLocation",
@@ -208,3 +209,4 @@ Keys = Annotated[
 ]
 Count = Annotated[int, Field(ge=1, le=_INT_MAX)]
 Limit = Annotated[int, Field(ge=0, le=_INT_MAX)]
+Expansion = Annotated[int, Field(ge=1, le=1_000_000)]

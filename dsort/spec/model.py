@@ -10,7 +10,8 @@ from typing import Any, Self
 from pydantic import ValidationInfo, model_validator
 
 from dsort.containers.base import Container, ContainerOptions
-from dsort.containers.registry import container_of
+from dsort.containers.codecs.base import Codec
+from dsort.containers.registry import codec_of, container_of
 from dsort.errors import SpecError
 from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import rules
@@ -84,6 +85,22 @@ class JobSpec(SpecFields):
     def output_container(self) -> Container:
         """The container of the outputs."""
         return container_of(self.output_extension).with_options(self.container_options)
+
+    @property
+    def input_codec(self) -> Codec | None:
+        """The codec of inputs whose names do not say."""
+        return codec_of(self.input_extension)
+
+    @property
+    def output_codec(self) -> Codec | None:
+        """The codec around the outputs; None if there is none."""
+        return codec_of(self.output_extension)
+
+    @property
+    def output_level(self) -> int:
+        """The level of the outputs' codec; 0 if there is none."""
+        codec = self.output_codec
+        return codec.level_or_default(self.output_compression_level) if codec is not None else 0
 
     def with_seed(self, seed: str) -> JobSpec:
         """This spec with ``seed``: what a shuffle without one becomes once a seed is drawn."""

@@ -7,12 +7,14 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.spec.algorithms import AnyAlgorithm, Part, algorithm_model
 from dsort.spec.fields import (
     ArchiveExtension,
     Bucket,
     CommandName,
     Count,
+    Expansion,
     Glob,
     InputText,
     KeyMapLocation,
@@ -221,6 +223,19 @@ class SpecFields(Part):
         description="The container of the outputs, as a suffix. Default: that of output_format, "
         "else input_extension.",
         examples=[".tar"],
+    )
+    output_compression_level: int | None = Field(
+        default=None,
+        description="How hard the codec of output_extension tries: gzip 1 to 9, zstd -7 to 22, lz4 "
+        "1 to 12. Default: 1 for each, which is the fastest but for zstd's below 0. gzip levels "
+        "above 3 take several times as long.",
+        examples=[3],
+    )
+    max_expansion: Expansion = Field(
+        default=EXPANSION_MAX_DEFAULT,
+        description="An input shard that is compressed may be so many times as long once it is "
+        "decoded, and 16 MiB in any case. What is longer is refused: it may be made to fill the "
+        "disk.",
     )
     output_shard_size: SizeBytes = Field(
         default=None,

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from dsort.containers.registry import DEFAULT_EXTENSION, can_convert, check_supported
+from dsort.containers.registry import (
+    DEFAULT_EXTENSION,
+    can_convert,
+    check_supported,
+    check_writable,
+    codec_of,
+    container_of,
+)
 from dsort.errors import SpecProblem
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension
@@ -178,10 +185,18 @@ def _suffix_problem(
         check_supported(suffix)
     except ValueError as error:
         unsupported = str(error)
-    if suffix != extension:
+    same = not unsupported and _means_the_same(extension_field, suffix, extension)
+    if suffix != extension and not same:
         message = f'ends in "{suffix}", but {extension_field} is "{extension}"'
         return SpecProblem(path, message, unsupported)
     return SpecProblem(path, unsupported) if unsupported else None
+
+
+def _means_the_same(extension_field: str, suffix: str, extension: str) -> bool:
+    """Whether both suffixes are of one container; inputs are decoded by their own suffixes."""
+    if container_of(suffix) is not container_of(extension):
+        return False
+    return extension_field == "input_extension" or codec_of(suffix) == codec_of(extension)
 
 
 @_rule("input_extension", "output_extension")
@@ -194,6 +209,37 @@ def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]
 
 
 # --- output --------------------------------------------------------------------------------------
+
+
+@_rule("output_extension", "output_compression_level")
+def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
+    codec = codec_of(spec.output_extension)
+    try:
+        check_writable(spec.output_extension)
+    except ValueError as error:
+        yield SpecProblem("output_extension", str(error), "use .tar.zst, .tgz or .tar.lz4")
+        return
+    if spec.output_compression_level is None:
+        return
+    if codec is None:
+        text = f"{spec.output_extension} shards are not compressed"
+        yield SpecProblem("output_compression_level", text, 'e.g. output_extension: ".tgz"')
+        return
+    try:
+        codec.level_or_default(spec.output_compression_level)
+    except ValueError as error:
+        yield SpecProblem("output_compression_level", str(error))
+
+
+@_rule("output_extension", "output_shard_size_counts")
+def _file_sizes_are_known(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.output_shard_size_counts == "file" and codec_of(spec.output_extension) is not None:
+        yield SpecProblem(
+            "output_shard_size_counts",
+            f"where a {spec.output_extension} shard ends is decided before it is compressed: by "
+            "how much it shrinks is not known then",
+            "use payload: it counts bytes as they are before they are compressed",
+        )
 
 
 @_rule("output_format", "ekm", "ekm_file")

@@ -34,6 +34,7 @@ from dsort.verification.read import (
     ShardRecords,
     with_new_keys,
 )
+from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import ShardBytes
 from dsort.workers.unsafe_members import find_unsafe, with_safe_names
 
@@ -182,7 +183,8 @@ class InputReader:
         ``CorruptShardError`` unless the spec says to skip such shards: then it has no records.
         ``ShardEndError`` if it does not end as the spec wants it.
         """
-        with self._reader.open(self._bucket, name) as shard:
+        decoding = DecodingRules(self._spec.max_expansion, self._spec.input_codec)
+        with self._reader.open(self._bucket, name, decoding) as shard:
             formed = self._formed(shard)
             if formed is None:
                 return _NO_RECORDS, None if self._keymap is None else np.zeros(0, np.int32)

@@ -5,6 +5,7 @@ manifest says, and whether every shard is called and cut as the spec says.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from itertools import groupby
 import numpy as np
 
 from dsort.containers.base import Container
+from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.containers.registry import container_of
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable
@@ -34,6 +36,7 @@ from dsort.verification.read import (
     output_key_bytes,
     output_records,
 )
+from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import ShardBytes
 
 __all__ = [
@@ -315,7 +318,7 @@ class OutputReader:
             found = self._shard(shard, place, watch, md5)
             if found is None:
                 given = (shard.records, shard.members, shard.payload_bytes)
-                stored_bytes = shard.file_bytes - _end_bytes(shard)
+                stored_bytes = shard.container_bytes - _end_bytes(shard)
                 facts.append(ShardFacts(shard.name, place, False, *given, 0, stored_bytes))
                 parts.append(_NOTHING)
             else:
@@ -340,7 +343,7 @@ class OutputReader:
 
     def records(self, name: str) -> ShardRecords:
         """The records of one output shard that is known to be readable."""
-        with self._reader.open(self._bucket, name) as shard:
+        with self._reader.open(self._bucket, name, DecodingRules(math.inf)) as shard:
             return self._records(shard, shard.members())
 
     def _records(
@@ -361,11 +364,11 @@ class OutputReader:
         if it cannot be read."""
         name = listed.name
         try:
-            with self._reader.open(self._bucket, name) as shard:
+            with self._reader.open(self._bucket, name, _decoding(listed)) as shard:
                 checksums = Checksums(shard, want_md5=self._want_md5)
                 found = self._opened(shard, checksums, place, watch)
                 xxh3, md5[name] = checksums.finish()
-                size_bytes = shard.size_bytes
+                size_bytes = shard.file_bytes
         except ObjectNotFoundError:
             text = f"is not there; it should have {listed.records:,} records"
             self._findings.problem("missing_shard", name, "", text)
@@ -451,9 +454,15 @@ def _is_plain(container: Container, members: MemberTable, size_bytes: int) -> bo
     )
 
 
+def _decoding(listed: ManifestOutput) -> DecodingRules:
+    """An output may decode to what its manifest says, however much that is."""
+    expansion = listed.container_bytes / max(listed.file_bytes, 1)
+    return DecodingRules(max(expansion, EXPANSION_MAX_DEFAULT))
+
+
 def _end_bytes(listed: ManifestOutput) -> int:
     """How long the end is of a shard that cannot be read, as far as that is known."""
-    return container_of(listed.name).end_bytes(listed.members, 0, listed.file_bytes)
+    return container_of(listed.name).end_bytes(listed.members, 0, listed.container_bytes)
 
 
 def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) -> ShardFacts:

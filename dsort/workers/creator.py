@@ -22,6 +22,7 @@ from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf, StoredBytesOf
 from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket
+from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads
 from dsort.workers.shard_writer import ContentCheck, ShardWriter, Writeback
 from dsort.workers.source import MappedInputs, PayloadBuffer, slices_of, slices_of_sources
 from dsort.workers.tasks import CreateDone, CreateTask, OutputPiece, WorkerSetup
@@ -55,10 +56,15 @@ class Creator:
         self._scratch_nodes = nodes
         self._log = CreatedLog(nodes.store.scratch, worker)
         self._writeback = Writeback()
+        self._encoders: EncoderThreads | None = None
+        if setup.output_codec is not None:
+            self._encoders = EncoderThreads(setup.output_codec, setup.output_level)
         self._inputs = MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
 
     def close(self) -> None:
         """Let go of the mapped inputs."""
+        if self._encoders is not None:
+            self._encoders.close()
         self._writeback.close()
         self._inputs.close()
 
@@ -75,7 +81,7 @@ class Creator:
                     staged = self._outputs.stage(
                         piece.token,
                         name=piece.name,
-                        size_bytes=piece.shard_bytes if piece.shard_bytes >= 0 else None,
+                        size_bytes=self._expected_bytes(piece),
                     )
                     out = ShardWriter(
                         staged,
@@ -84,6 +90,7 @@ class Creator:
                         container,
                         want_md5=task.want_md5,
                         seals_on_finish=self._outputs.seals_on_finish,
+                        encoder=self._encoders.encoder() if self._encoders else None,
                     )
                     if container.has_head:
                         out.write_head(container.head(self._record_sizes(task, piece.ordinal)))
@@ -124,6 +131,16 @@ class Creator:
             if piece.ordinal == ordinal and piece.partition >= 0
         ]
         return np.concatenate([np.zeros(0, np.int64), *sizes])
+
+    def _expected_bytes(self, piece: OutputPiece) -> int | None:
+        """How long the file of a piece's shard will be, as far as that is known."""
+        if piece.shard_bytes < 0:
+            return None
+        if self._encoders is None:
+            return piece.shard_bytes
+        # An upload needs to know how large its parts have to be. A file would have room reserved.
+        longest = piece.shard_bytes + piece.shard_bytes // 100 + ENCODING_BYTES
+        return longest if self._outputs.seals_on_finish else None
 
     def _payloads(self, task: CreateTask) -> Generator[_Payload, None, None]:
         """The payload of one partition after the other. While one is written, the next one's first

@@ -82,6 +82,7 @@ class Extractor:
                 mapped=mapped,
                 spool=self._store.scratch,
                 container=self._setup.input_container,
+                decoding=self._setup.decoding,
             )
             try:
                 done = self._extract(task, shard)
@@ -93,13 +94,16 @@ class Extractor:
 
     def _extract(self, task: ExtractTask, shard: ShardBytes) -> ShardExtracted:
         skipped = ""
+        state = xxhash.xxh3_64()
+        if task.xxh3:
+            shard.watch = state.update
         try:
             members = shard.members()
         except CorruptShardError as error:
             if self._setup.reactions.corrupt_shards != "skip":
                 raise
             members, skipped = _no_members(), error.message
-        changed = "" if skipped else self._changed_since(task, shard)
+        changed = "" if skipped else self._changed_since(task, shard, state)
         names = None
         if task.stage == "index":
             names = LineWriter(self._store.scratch, lines_file(task.stage, task.shard))
@@ -110,12 +114,12 @@ class Extractor:
             log.add("incomplete_shards", 1, [f"{shard.name} ({changed})"])
         return self._extract_members(task, shard, members, log)
 
-    def _changed_since(self, task: ExtractTask, shard: ShardBytes) -> str:
-        """What is wrong with a shard that an earlier job wrote, by its checksum; "" if nothing."""
+    def _changed_since(self, task: ExtractTask, shard: ShardBytes, state: xxhash.xxh3_64) -> str:
+        """What is wrong with a shard that an earlier job wrote, by its checksum; "" if nothing.
+        ``state``: has seen the file if it was decoded."""
         if not task.xxh3:
             return ""
-        state = xxhash.xxh3_64()
-        for piece in shard.pieces():
+        for piece in shard.pieces() if shard.codec is None else ():
             state.update(piece)
         found = state.hexdigest()
         if found == task.xxh3:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import Protocol
 
 import numpy as np
 import xxhash
 
+from dsort.containers.codecs.base import Codec
 from dsort.data.columns import Int64s
 from dsort.errors import InvariantError, StorageError
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.storage.bucket import Bucket, StagedObject
 from dsort.storage.process_limits import is_no_thread
+from dsort.workers.decoded import ForwardReader
 from dsort.workers.source import PayloadBuffer
 from dsort.workers.tasks import SealDone, SealTask, StagedShard
 
@@ -25,10 +28,23 @@ ROWS_AT_ONCE_MAX = 65536
 SYNCS_AT_ONCE_MAX = 8
 
 
+class _Stored(Protocol):
+    """The bytes of an output shard, read in order."""
+
+    def read_into(self, buffer: memoryview, offset: int) -> None: ...
+
+
 class Sealer:
     """Seals output shards for one job, in one worker."""
 
-    def __init__(self, nodes: ScratchNodes, outputs: Bucket, buffer: PayloadBuffer) -> None:
+    def __init__(
+        self,
+        nodes: ScratchNodes,
+        outputs: Bucket,
+        buffer: PayloadBuffer,
+        codec: Codec | None = None,
+    ) -> None:
+        self._codec = codec
         self._scratch_nodes = nodes
         self._outputs = outputs
         self._buffer = buffer
@@ -84,12 +100,15 @@ class Sealer:
         self, shard: StagedShard, staged: StagedObject, nodes: dict[int, str]
     ) -> None:
         """Each record's bytes hash to what they hashed to when they were extracted."""
+        stored: _Stored = staged
+        if self._codec is not None:
+            stored = ForwardReader(f"number {shard.ordinal}", self._codec, staged)
         at = shard.head_bytes
         for partition, start, stop in shard.pieces:
             rows = self._scratch_nodes.ask(nodes[partition], OrderedRowsOf(partition, start, stop))
             if rows.content_hash is None:
                 raise InvariantError("the index has no content hashes to verify against")
-            found = self._record_hashes(staged, at, rows.stored_bytes)
+            found = self._record_hashes(stored, at, rows.stored_bytes)
             wrong = np.flatnonzero(found != rows.content_hash)
             if len(wrong):
                 row = int(wrong[0])
@@ -102,7 +121,7 @@ class Sealer:
             at += int(rows.stored_bytes.sum())
 
     def _record_hashes(
-        self, staged: StagedObject, offset: int, stored_bytes: Int64s
+        self, staged: _Stored, offset: int, stored_bytes: Int64s
     ) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
         hashes = np.zeros(len(stored_bytes), np.uint64)
         row = 0
@@ -127,7 +146,7 @@ class Sealer:
             row += run
         return hashes
 
-    def _large_record_hash(self, staged: StagedObject, offset: int, size: int) -> int:
+    def _large_record_hash(self, staged: _Stored, offset: int, size: int) -> int:
         state = xxhash.xxh3_64()
         for at in range(0, size, self._buffer.size_bytes):
             window = self._buffer.view(min(self._buffer.size_bytes, size - at))

@@ -20,6 +20,7 @@ from dsort.errors import InvariantError, StorageError
 from dsort.scratch.index import OrderedRows
 from dsort.storage.bucket import StagedObject
 from dsort.storage.process_limits import is_no_thread
+from dsort.workers.encoded import ShardEncoder
 from dsort.workers.tasks import OutputPiece
 
 __all__ = ["ContentCheck", "ShardWriter", "Slices", "Writeback"]
@@ -85,13 +86,16 @@ class ShardWriter:
         *,
         want_md5: bool,
         seals_on_finish: bool,
+        encoder: ShardEncoder | None = None,
     ) -> None:
         self.ordinal = first.ordinal
         self._writeback = writeback
         self._container = container
         self._finish = writeback.finish if seals_on_finish else writeback.finish_now
         self._staged = staged
-        self._offset = self._flushed = 0
+        self._encoder = encoder
+        self._offset = 0  # in the shard
+        self._written = self._flushed = 0  # of the file: less than that, if it is encoded
         self._entries: list[PlacedEntries] = []
         self._xxh3 = xxhash.xxh3_64()
         self._md5 = hashlib.md5(usedforsecurity=False) if want_md5 else None
@@ -103,8 +107,8 @@ class ShardWriter:
 
     @property
     def written_bytes(self) -> int:
-        """How long the output shard is so far."""
-        return self._offset
+        """How long the file is so far."""
+        return self._written
 
     @property
     def md5(self) -> str:
@@ -142,21 +146,34 @@ class ShardWriter:
             self._write([memoryview(self._container.end(entries, self._offset))])
             if self._offset != piece.shard_bytes and piece.shard_bytes >= 0:
                 raise InvariantError(f"output shard {piece.ordinal} has {self._offset} bytes")
+            if self._encoder is not None:
+                for encoded in self._encoder.finish():
+                    self._store([memoryview(encoded)])
 
     def finish(self) -> Future[str]:
         """Nothing more comes: let the store take the rest; the receipt."""
-        return self._finish(self._staged, self._flushed, self._offset - self._flushed)
+        return self._finish(self._staged, self._flushed, self._written - self._flushed)
 
     def abandon(self) -> None:
         """It will not be finished: let go of it."""
+        if self._encoder is not None:
+            self._encoder.abandon()
         self._writeback.abandon(self._staged)
 
     def _write(self, slices: Sequence[memoryview]) -> None:
-        self._staged.write_at(self._offset, slices)
         self._offset += sum(map(len, slices))
-        if self._offset - self._flushed >= FLUSH_BYTES:
-            self._writeback.start(self._staged, self._flushed, self._offset - self._flushed)
-            self._flushed = self._offset
+        if self._encoder is None:
+            self._store(slices)
+            return
+        for encoded in self._encoder.feed(slices):
+            self._store([memoryview(encoded)])
+
+    def _store(self, slices: Sequence[memoryview]) -> None:
+        self._staged.write_at(self._written, slices)
+        self._written += sum(map(len, slices))
+        if self._written - self._flushed >= FLUSH_BYTES:
+            self._writeback.start(self._staged, self._flushed, self._written - self._flushed)
+            self._flushed = self._written
         update = self._xxh3.update
         for piece in slices:
             update(piece)

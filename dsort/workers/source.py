@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import resource
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import xxhash
 
 from dsort.containers.base import Container
-from dsort.containers.registry import container_of
+from dsort.containers.misnamed import refuse_misnamed
+from dsort.containers.registry import codec_of, container_of
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.index import Segments
 from dsort.data.members import MemberTable
 from dsort.errors import ChangedInputError, CorruptShardError, StorageError
-from dsort.naming.names import readable
+from dsort.naming.names import archive_extension, readable
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.directory.files import LocalStagedObject, StorageErrors
+from dsort.workers.decoded import DecodedFile, DecodingRules, decode, file_pieces
 
 __all__ = [
     "INPUTS_FILE",
@@ -75,7 +77,8 @@ class Window:
 
 
 class ShardBytes:
-    """One opened input shard."""
+    """One opened input shard. If there is a codec around it, its bytes are those that are in it:
+    ``members`` decodes it, and nothing else can be asked before."""
 
     def __init__(
         self,
@@ -86,17 +89,27 @@ class ShardBytes:
         mapped: bool,
         spool: Scratch | None = None,
         container: Container | None = None,
+        decoding: DecodingRules | None = None,
     ) -> None:
         """``spool``: the directory for shards that do not fit and are not to be fetched twice.
         ``container``: None for the one that ``name`` tells."""
         self.name = name
         self.container = container or container_of(name)
-        self.size_bytes = source.info.size_bytes
+        self.decoding = decoding or DecodingRules()
+        self.codec = codec_of(name) if archive_extension(name) else self.decoding.codec
+        self.file_bytes = self.size_bytes = source.info.size_bytes
+        self.watch: Callable[[bytes], object] | None = None  # gets the file while it is decoded
         self._info = source.info
-        self._source: ReadObject | Spool = source
+        self._stored = source
+        self._source: ReadObject | Spool | DecodedFile = source
         self._buffer = buffer
+        self._spool = spool
+        self._is_decoded = self.codec is None
         self._window_bytes = min(buffer.size_bytes, WINDOW_BYTES_MAX)
-        self.whole: memoryview | None = source.mapping() if mapped else None
+        self.whole: memoryview | None = None
+        if self.codec is not None:
+            return
+        self.whole = source.mapping() if mapped else None
         if self.whole is None and self.size_bytes <= buffer.size_bytes:
             self.whole = buffer.view(self.size_bytes)
             source.read_into(self.whole, 0)
@@ -107,11 +120,15 @@ class ShardBytes:
     def close(self) -> None:
         """Let go of the view, and of a spool; the source is its opener's."""
         self.whole = None
-        if isinstance(self._source, Spool):
+        if isinstance(self._source, (Spool, DecodedFile)):
             self._source.close()
 
     def members(self) -> MemberTable:
         """The members of the shard; ``CorruptShardError`` if it cannot be read whole."""
+        if not self._is_decoded:
+            self._decode()
+        elif self.codec is None and self.size_bytes:
+            refuse_misnamed(self.name, self.at, self.size_bytes)
         if self.whole is not None:
             return self.container.scan(self.name, self.whole)
         scanner = self.container.scanner(self.name, self.size_bytes)
@@ -126,6 +143,29 @@ class ShardBytes:
             self._source.read_into(window, offset)
             scanner.feed(window, offset)
         return scanner.finish()
+
+    def file_pieces(self, start: int = 0) -> Iterator[bytes]:
+        """The bytes of the shard as it is stored, encoded if it is, from ``start`` on."""
+        return file_pieces(self._stored, start)
+
+    def _decode(self) -> None:
+        assert self.codec is not None
+        view = self._buffer.view(self._buffer.size_bytes)
+        decoded = decode(
+            self.name,
+            self.codec,
+            self._stored,
+            view,
+            self.decoding,
+            scratch=self._spool,
+            watch=self.watch,
+        )
+        if isinstance(decoded, DecodedFile):
+            self._source, self.size_bytes = decoded, decoded.size_bytes
+        else:
+            self.whole, self.size_bytes = view[:decoded], decoded
+        self._stored.forget()  # nobody reads it again
+        self._is_decoded = True
 
     def at(self, start: int, length: int) -> bytes:
         """A few bytes of the shard."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dsort.containers.base import Container
+from dsort.containers.codecs.base import Codec
 from dsort.data.tally import Tally
 from dsort.keymap.match import KeyMap
 from dsort.order.base import Algorithm
@@ -18,6 +19,7 @@ from dsort.scratch.logs import CreatedShard
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 from dsort.transforms.base import Step
+from dsort.workers.decoded import DecodingRules
 
 __all__ = [
     "CreateDone",
@@ -87,6 +89,9 @@ class WorkerSetup:
     verify_content: bool
     input_limits: StoreLimits
     output_limits: StoreLimits
+    decoding: DecodingRules = field(default_factory=DecodingRules)
+    output_codec: Codec | None = None
+    output_level: int = 0
 
     @property
     def converts(self) -> bool:

@@ -40,7 +40,7 @@ class Worker:
             nodes, setup.algorithm, setup.output_container, spill=setup.movement == "spill"
         )
         self._creator = Creator(setup, number, inputs, outputs, buffer, nodes)
-        self._sealer = Sealer(nodes, outputs, buffer)
+        self._sealer = Sealer(nodes, outputs, buffer, setup.output_codec)
 
     def do(self, task: Task) -> TaskDone:
         """Do ``task``; its errors are ``DsortError`` and its children."""

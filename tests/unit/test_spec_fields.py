@@ -191,8 +191,6 @@ def test_an_external_key_map() -> None:
         ({"verify": "all"}, "verify", 'must be none or content, not the text "all"'),
         ({"index": True}, "index", "must be none or wids, not true"),
         ({"input_extension": ".jpg"}, "input_extension", "'.jpg' is no archive extension"),
-        ({"input_extension": ".tgz"}, "input_extension", ".tgz shards are not yet supported"),
-        ({"output_extension": ".tgz"}, "output_extension", ".tgz shards are not yet supported"),
         ({"algorithm": {**CONTENT, "extension": "cls"}}, "algorithm.extension",
          '"cls" is no member extension'),
         ({"algorithm": {**CONTENT, "json_field": "a..b"}}, "algorithm.json_field",

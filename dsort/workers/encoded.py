@@ -1,0 +1,131 @@
+"""Encodes output shards behind their writer: pieces of a fixed size, on threads, in order.
+
+The worker fills one piece while others are encoded. The libraries let go of the interpreter while
+they do, so that gathering goes on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from dsort.containers.codecs.base import Codec, EncodedPiece, PieceEncoder
+from dsort.storage.process_limits import is_no_thread
+
+__all__ = ["ENCODING_BYTES", "EncoderThreads", "ShardEncoder", "encoded_pieces"]
+
+THREADS = 2
+PIECES_MAX = 3
+"""So many pieces may wait to be encoded or written; then gathering waits, too."""
+ENCODING_BYTES = 16 << 20
+"""What a worker takes for pieces, encoded ones, and the tables of encoders."""
+
+
+class EncoderThreads:
+    """The threads of one worker, which encode one shard after the other."""
+
+    def __init__(self, codec: Codec, level: int) -> None:
+        self._codec = codec
+        self._level = level
+        self._threads: ThreadPoolExecutor | None = None
+        self._is_alone = False
+
+    def encoder(self) -> ShardEncoder:
+        """What encodes the next shard."""
+        return ShardEncoder(self._codec.encoder(self._level), self)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=True)
+            self._threads = None
+
+    def submit(self, encoder: PieceEncoder, piece: bytearray) -> Future[EncodedPiece]:
+        """Have ``piece`` encoded."""
+        if self._threads is None and not self._is_alone:
+            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="encoder")
+        if self._threads is not None:
+            try:
+                return self._threads.submit(encoder.encode, piece)
+            except RuntimeError as error:
+                if not is_no_thread(error):
+                    raise
+                # What was handed over is encoded by the threads that there are, if there are any.
+                self._is_alone = True
+                self.close()
+        future: Future[EncodedPiece] = Future()
+        future.set_result(encoder.encode(piece))
+        return future
+
+
+class ShardEncoder:
+    """Encodes one output shard."""
+
+    def __init__(self, encoder: PieceEncoder, threads: EncoderThreads) -> None:
+        self._encoder = encoder
+        self._threads = threads
+        self._piece = bytearray(encoder.piece_bytes)
+        self._filled = 0
+        self._pieces = 0
+        self._waiting: deque[tuple[bytearray, Future[EncodedPiece]]] = deque()
+        self._spare: list[bytearray] = []
+
+    def feed(self, slices: Sequence[memoryview]) -> Iterator[bytes]:
+        """The next bytes of the shard; what is encoded by now, in order."""
+        size, at = len(self._piece), self._filled
+        for piece in slices:
+            end = at + len(piece)
+            if end < size:
+                self._piece[at:end] = piece
+                at = end
+                continue
+            rest = memoryview(piece)
+            while len(rest) >= size - at:
+                self._piece[at:size] = rest[: size - at]
+                rest, at = rest[size - at :], 0
+                yield from self._hand_over(self._piece)
+            self._piece[: len(rest)] = rest
+            at = len(rest)
+        self._filled = at
+
+    def finish(self) -> Iterator[bytes]:
+        """Nothing more comes: the rest of the file."""
+        if self._filled or not self._pieces:
+            yield from self._hand_over(self._piece[: self._filled])
+        yield from self._written(0)
+        yield self._encoder.end()
+
+    def abandon(self) -> None:
+        """Forget what waits."""
+        for _, future in self._waiting:
+            future.cancel()
+
+    def _hand_over(self, piece: bytearray) -> Iterator[bytes]:
+        if not self._pieces:
+            yield self._encoder.begin()
+        self._pieces += 1
+        self._waiting.append((piece, self._threads.submit(self._encoder, piece)))
+        yield from self._written(PIECES_MAX - 1)
+        self._piece = self._spare.pop() if self._spare else bytearray(self._encoder.piece_bytes)
+
+    def _written(self, waiting_max: int) -> Iterator[bytes]:
+        while len(self._waiting) > waiting_max:
+            piece, future = self._waiting.popleft()
+            encoded = future.result()
+            self._encoder.add(piece, encoded)
+            if len(piece) == self._encoder.piece_bytes:
+                self._spare.append(piece)
+            yield encoded.data
+
+
+def encoded_pieces(codec: Codec, level: int, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The file that ``pieces`` are encoded to, as jobs write it."""
+    threads = EncoderThreads(codec, level)
+    try:
+        encoder = threads.encoder()
+        for piece in pieces:
+            yield from encoder.feed([memoryview(piece)])
+        yield from encoder.finish()
+    finally:
+        threads.close()
