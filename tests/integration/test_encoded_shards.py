@@ -1,0 +1,255 @@
+"""Jobs over compressed shards: what comes out is what went in, whatever is around it."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import webdataset
+
+import dsort
+from dsort import api
+from dsort.containers.inspect import inspect_object
+from dsort.errors import CorruptShardError, SpecError
+from dsort.options import RunOptions
+from dsort.storage.directory.bucket import LocalBucket
+from tests.support.datasets import END, Member, Shard, small_dataset, tree_of
+from tests.support.encoded_files import SUFFIXES, WRITTEN, decoded, encoded, judged, made_elsewhere
+from tests.support.engine import count_of, plan_local, refused, spec_of
+from tests.support.inline_runtime import Moved, run_inline
+
+SHUFFLE = {"algorithm": {"kind": "shuffle", "seed": 7}, "verify": "content"}
+OUT = {".gz": ".tgz", ".zst": ".tar.zst", ".lz4": ".tar.lz4"}
+
+
+def dataset() -> dict[str, bytes]:
+    """Plain tars by their stems."""
+    return {name.removesuffix(".tar"): shard.data for name, shard in small_dataset(5).items()}
+
+
+def stored(root: Path, files: dict[str, bytes], bucket: str = "in") -> list[str]:
+    """``files`` in a bucket; their names."""
+    (root / bucket).mkdir(exist_ok=True)
+    for name, data in files.items():
+        (root / bucket / name).write_bytes(data)
+    return sorted(files)
+
+
+def members_of(tars: list[bytes], tmp_path: Path) -> Counter[tuple[str, bytes]]:
+    """What Python's ``tarfile`` finds in plain tars."""
+    found: Counter[tuple[str, bytes]] = Counter()
+    for data in tars:
+        path = tmp_path / "one.tar"
+        path.write_bytes(data)
+        with tarfile.open(path) as tar:
+            for each in tar:
+                file = tar.extractfile(each)
+                found[each.name, b"" if file is None else file.read()] += 1
+    return found
+
+
+def outputs(root: Path, suffix: str) -> list[bytes]:
+    """The files in the output bucket, in order."""
+    return [path.read_bytes() for path in sorted((root / "out").glob(f"out-*{suffix}"))]
+
+
+def manifest(root: Path) -> dict[str, Any]:
+    (path,) = (root / "out" / ".dsort").glob("*/manifest.json")
+    found: dict[str, Any] = json.loads(path.read_bytes())
+    return found
+
+
+def check(root: Path) -> None:
+    """`dsort verify` finds nothing wrong."""
+    (path,) = (root / "out" / ".dsort").glob("*/manifest.json")
+    assert api.verify(path.read_bytes(), options=RunOptions(root=root)).problems == ()
+
+
+@pytest.mark.parametrize("to", [*WRITTEN, ""])
+@pytest.mark.parametrize("suffix", [*SUFFIXES, ""])
+def test_each_codec_is_read_and_written(tmp_path: Path, suffix: str, to: str) -> None:
+    plain = dataset()
+    made = {stem: made_elsewhere(suffix, data) if suffix else data for stem, data in plain.items()}
+    names = stored(tmp_path, {f"{stem}.tar{suffix}": data for stem, data in made.items()})
+    ending = OUT.get(to, ".tar")
+    spec = spec_of(input_format={"objnames": names}, output_extension=ending, **SHUFFLE)
+    report = run_inline(spec, tmp_path, Moved("spill" if suffix else "map"))
+    files = outputs(tmp_path, ending)
+    tars = [judged(to, file) if to else file for file in files]
+    assert [decoded(to, file) if to else file for file in files] == tars
+    assert members_of(tars, tmp_path) == members_of([*plain.values()], tmp_path)
+    listed = manifest(tmp_path)
+    assert [each["file_bytes"] for each in listed["outputs"]] == [len(file) for file in files]
+    assert report.file_bytes == sum(map(len, files))
+    if to:
+        assert [each["decoded_bytes"] for each in listed["outputs"]] == [len(tar) for tar in tars]
+        assert listed["codec"]["level"] == 1
+    else:
+        assert listed["codec"] is None
+    check(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", WRITTEN)
+def test_the_same_job_writes_the_same_bytes_however_it_is_done(tmp_path: Path, suffix: str) -> None:
+    files = {f"{stem}.tar.gz": made_elsewhere(".gz", data) for stem, data in dataset().items()}
+    found = set()
+    for number, moved in enumerate(
+        (
+            Moved("spill"),
+            Moved("spill", workers=2, partitions=5, buffer_bytes=20_000, order_seed=1),
+            Moved("spill", workers=3, partitions=2, buffer_bytes=4096, nodes=2, losses=1),
+        )
+    ):
+        root = tmp_path / str(number)
+        root.mkdir()
+        names = stored(root, files)
+        ending = OUT[suffix]
+        spec = spec_of(input_format={"objnames": names}, output_extension=ending, **SHUFFLE)
+        run_inline(spec, root, moved)
+        found.add(tuple(outputs(root, ending)))
+    assert len(found) == 1
+
+
+def test_one_job_reads_plain_and_encoded_shards(tmp_path: Path) -> None:
+    plain = dataset()
+    (first, tar), *others = plain.items()
+    files = {f"{first}.tar": tar}
+    for (stem, data), suffix in zip(others, [".tgz", ".tar.zst"], strict=False):
+        files[f"{stem}{suffix}"] = encoded(suffix.replace(".tgz", ".gz").removeprefix(".tar"), data)
+    used = [tar, *(data for (_, data), _ in zip(others, "ab", strict=False))]
+    spec = spec_of(input_format={"objnames": stored(tmp_path, files)}, output_extension=".tar")
+    run_inline(spec, tmp_path, Moved("spill"))
+    assert members_of(outputs(tmp_path, ".tar"), tmp_path) == members_of(used, tmp_path)
+    check(tmp_path)
+
+
+def test_webdataset_reads_all_of_a_tgz_that_was_written(tmp_path: Path) -> None:
+    payload = {f"{n:03d}": bytes([n % 251]) * 9000 for n in range(400)}
+    shard = Shard(tuple(Member(f"{key}.bin", data) for key, data in payload.items()))
+    stored(tmp_path, {"s-0.tar": shard.data})
+    spec = spec_of(
+        input_format={"template": "s-{0..0}"}, output_format="out-%d.tgz", output_shard_records=400
+    )
+    run_inline(spec, tmp_path)
+    found = webdataset.WebDataset(str(tmp_path / "out" / "out-0.tgz"), shardshuffle=False)
+    assert {sample["__key__"]: sample["bin"] for sample in found} == payload
+
+
+def test_what_is_read_and_written_with_codecs_is_seen_by_the_other_commands(tmp_path: Path) -> None:
+    plain = dataset()
+    names = stored(tmp_path, {f"{s}.tar.zst": encoded(".zst", d) for s, d in plain.items()})
+    records = [
+        (record.key, record.members)
+        for record in dsort.read_shards(tmp_path / "in", options=RunOptions(root=tmp_path))
+    ]
+    stored(tmp_path, {f"{s}.tar": d for s, d in plain.items()}, "plain")
+    assert records == [
+        (record.key, record.members)
+        for record in dsort.read_shards(tmp_path / "plain", options=RunOptions(root=tmp_path))
+    ]
+    summary = inspect_object(LocalBucket(tmp_path / "in"), names[0])
+    also = inspect_object(LocalBucket(tmp_path / "plain"), names[0].removesuffix(".zst"))
+    assert summary.records == also.records
+    assert summary.file_bytes == (tmp_path / "in" / names[0]).stat().st_size
+
+
+def test_encoded_inputs_are_decoded_once_and_cannot_be_mapped(tmp_path: Path) -> None:
+    names = stored(tmp_path, {f"{s}.tgz": encoded(".gz", d) for s, d in dataset().items()})
+    plan = plan_local(tmp_path, spec_of(input_format={"objnames": names}))
+    assert plan.move == "spill"
+    assert "the inputs are compressed: they are decoded once, to about" in plan.move_reason
+    with pytest.raises(SpecError, match="cannot be mapped: they are compressed"):
+        plan_local(tmp_path, spec_of(input_format={"objnames": names}), move="map")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda data: data[:-1], "the file ends in the gzip member"),
+        (lambda data: data + b"?", "follows its last gzip member"),
+        (lambda data: data[:-6] + b"!" + data[-5:], "cannot be decoded"),
+        (lambda data: b"", "has no bytes"),
+    ],
+)
+def test_an_input_that_is_not_whole_ends_the_job_before_anything_is_written(
+    tmp_path: Path, change: Any, words: str
+) -> None:
+    tar = Shard((Member("a.bin", b"x" * 5000),)).data
+    names = stored(tmp_path, {"s-0.tgz": change(encoded(".gz", tar))})
+    spec = spec_of(input_format={"objnames": names})
+    if words == "has no bytes":
+        with pytest.raises(dsort.DsortError):
+            run_inline(spec, tmp_path, Moved("spill"))
+        return
+    with refused(tmp_path, CorruptShardError, "s-0.tgz", words):
+        run_inline(spec, tmp_path, Moved("spill"))
+    report = run_inline({**spec, "corrupt_shards": "skip"}, tmp_path, Moved("spill"))
+    assert count_of(report, "corrupt_shards")[0] == 1
+
+
+def test_a_shard_under_a_wrong_name_is_called_what_it_is(tmp_path: Path) -> None:
+    tar = Shard((Member("a.bin", b"x" * 5000),)).data
+    names = stored(tmp_path, {"s-0.tar": encoded(".gz", tar), "t-0.tgz": tar})
+    with refused(tmp_path, CorruptShardError, "s-0.tar", "is gzip", "add .gz to its name"):
+        run_inline(spec_of(input_format={"objnames": names[:1]}), tmp_path)
+    with refused(tmp_path, CorruptShardError, "t-0.tgz", "is tar, and no gzip"):
+        run_inline(spec_of(input_format={"objnames": names[1:]}), tmp_path, Moved("spill"))
+
+
+def test_a_bomb_is_refused_and_data_that_shrinks_as_much_is_not(tmp_path: Path) -> None:
+    tar = Shard((Member("a.bin", bytes(40 << 20)),)).data
+    names = stored(tmp_path, {"s-0.tar.zst": made_elsewhere(".zst", tar)})
+    spec = spec_of(input_format={"objnames": names}, output_extension=".tar")
+    with refused(tmp_path, CorruptShardError, "s-0.tar.zst", "decodes to more", "max_expansion"):
+        run_inline(spec, tmp_path, Moved("spill"))
+    assert tree_of(tmp_path / "out").keys() >= {".dsort/"}
+    run_inline({**spec, "max_expansion": 100_000}, tmp_path, Moved("spill"))
+    (out,) = outputs(tmp_path, ".tar")
+    assert out.rstrip(b"\0") == tar.rstrip(b"\0")
+    assert out.endswith(END)
+
+
+def test_outputs_that_shrink_much_are_verified_all_the_same(tmp_path: Path) -> None:
+    stored(tmp_path, {"s-0.tar": Shard((Member("a.bin", bytes(40 << 20)),)).data})
+    spec = spec_of(input_format={"template": "s-{0..0}"}, output_extension=".tar.zst")
+    run_inline(spec, tmp_path)
+    check(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"output_extension": ".tar.bz2"}, "output_extension", "read, and not written"),
+        ({"output_extension": ".tar.xz"}, "output_extension", "read, and not written"),
+        (
+            {"output_extension": ".tgz", "output_compression_level": 10},
+            "output_compression_level",
+            "10 is no level of gzip: it has 1 to 9",
+        ),
+        ({"output_compression_level": 1}, "output_compression_level", "are not compressed"),
+        (
+            {
+                "output_extension": ".tgz",
+                "output_shard_size_counts": "file",
+                "output_shard_records": None,
+                "output_shard_size": "1MB",
+            },
+            "output_shard_size_counts",
+            "decided before it is compressed",
+        ),
+    ],
+)
+def test_what_codecs_cannot_do_is_refused_with_the_spec(
+    fields: dict[str, Any], field: str, words: str
+) -> None:
+    from dsort.spec.load import parse_spec
+
+    spec = spec_of(input_format={"template": "s-{0..0}.tar"}, **fields)
+    with pytest.raises(SpecError) as caught:
+        parse_spec({name: value for name, value in spec.items() if value is not None})
+    assert [problem.path for problem in caught.value.problems] == [field]
+    assert words in caught.value.problems[0].message
