@@ -281,6 +281,7 @@ def cut_evenly(
                 records=state.records + count,
                 payload_bytes=state.payload_bytes + piece.payload_bytes,
                 stored_bytes=state.stored_bytes + piece.stored_bytes,
+                members=state.members + piece.members,
             )
         row = until
     return pieces, state

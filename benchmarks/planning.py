@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dsort.containers.registry import container_of
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.hashes import shard_seed, shuffle_words
 from dsort.data.index import RecordIndex, Segments, SortKeys
@@ -71,7 +72,8 @@ def _write_shard(store: IndexStore, shard: int, count: int, stream: np.random.Ge
 def plan_index(store: IndexStore, shards: int, shard_bytes: int) -> int:
     """Plan a shuffle of all records into shards of ``shard_bytes``; how many output shards."""
     store.write_file(WHERE, ShardLocations((HOME,), np.zeros(shards, np.int32)).dump())
-    orderer = Orderer(ScratchNodes(HOME, store, None), Shuffle(seed="1"), spill=False)
+    nodes = ScratchNodes(HOME, store, None)
+    orderer = Orderer(nodes, Shuffle(seed="1"), container_of(".tar"), spill=False)
     bounds = [part * (1 << 64) // PARTS for part in range(PARTS)] + [0]
     for part in range(PARTS):
         orderer.duplicates(
