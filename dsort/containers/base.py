@@ -120,9 +120,14 @@ class ContainerOptions:
 
     ``key_field``: where a record's key stands, for containers that have no names of members: a JSON
     pointer, a feature, a column. "": records are numbered (see ``naming.names.position_key``).
+    ``row_group_rows``, ``row_group_bytes``: how large the row groups of tables are at most, in rows
+    and in bytes of their values. ``compression``: of columns; "": what suits the container.
     """
 
     key_field: str = ""
+    row_group_rows: int | None = None
+    row_group_bytes: int = 64 << 20
+    compression: str = ""
 
 
 class Container(ABC):
@@ -136,6 +141,9 @@ class Container(ABC):
 
     lists_members: bool = False
     """Whether the end needs entries: then ``MemberTable.entries`` is not None."""
+
+    is_columnar: bool = False
+    """Whether records are rows of tables: jobs that write such shards move rows, not bytes."""
 
     plans_sizes: bool = True
     """Whether the size of an output shard is known before it is written. Where bytes are encoded on

@@ -1,0 +1,165 @@
+"""Rows as records: their keys, and their cells as members.
+
+A cell is a member ``<key>.<column>`` without a copy of its meaning lost: texts and binaries are
+their bytes, the ``bytes`` of a media column are its content, whole numbers and others are text, and
+nested values are JSON. A null is no member; a row of nulls alone is one empty member, ``<key>``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dsort.containers.columnar.reader import open_table, plain_batches
+from dsort.containers.columnar.schema import bytes_column, is_media, plain_schema
+from dsort.data.columns import BytesColumn
+from dsort.data.members import MemberTable
+from dsort.errors import InputError
+from dsort.naming.names import position_key, shortened
+
+__all__ = ["KEY_COLUMN", "MemorySource", "cell_contents", "cells_of_shard", "row_keys"]
+
+BATCH_BYTES = 8 << 20
+KEY_COLUMN = "__key__"
+"""Where conversions keep the keys of records."""
+
+
+class MemorySource:
+    """The bytes of a shard that are in memory."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.size_bytes = len(data)
+
+    def whole(self) -> memoryview | None:
+        """All of them."""
+        return self._data
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Some of them."""
+        return bytes(self._data[offset : offset + length])
+
+
+def row_keys(shard: str, batch: Any, key_field: str, first: int) -> BytesColumn:
+    """The record keys of a batch whose first row is row ``first`` of its shard: of the column
+    ``key_field``, or if that is "" of ``KEY_COLUMN``, or the rows' positions. ``InputError`` for a
+    row that has none."""
+    import pyarrow as pa
+
+    if not key_field and KEY_COLUMN in batch.schema.names:
+        key_field = KEY_COLUMN
+    if not key_field:
+        if not batch.num_rows:
+            return BytesColumn.of([])
+        return BytesColumn.of([position_key(shard, first + row) for row in range(batch.num_rows)])
+    at = batch.schema.get_field_index(key_field)
+    if at < 0:
+        known = ", ".join(map(shortened, batch.schema.names[:10]))
+        raise InputError(
+            f"shard {shard} has no column {shortened(key_field)} for keys",
+            hint=f"key_field has to be one of its columns: {known}",
+        )
+    column = batch.column(at)
+    if column.null_count:
+        row = first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise InputError(
+            f"row {row} of shard {shard} has no key: its {shortened(key_field)} is null",
+            hint="fill it in, or take another key_field",
+        )
+    kind = column.type
+    if pa.types.is_integer(kind):
+        column = column.cast(pa.string())
+    elif not (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    ):
+        raise InputError(
+            f"column {shortened(key_field)} of shard {shard} is {shortened(str(kind))}, which is "
+            "no key",
+            hint="keys are texts, binaries or whole numbers",
+        )
+    keys = bytes_column(column)
+    if (keys.lengths == 0).any():
+        row = first + int(np.flatnonzero(keys.lengths == 0)[0])
+        raise InputError(f"row {row} of shard {shard} has an empty key", hint="fill it in")
+    return keys
+
+
+def cell_contents(column: Any) -> Iterator[bytes | None]:
+    """What each row of a column says, as a member's content; None for a null."""
+    import pyarrow as pa
+
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from cell_contents(column.storage)
+        return
+    if is_media(kind):
+        contents = column.field("bytes")
+        for value, is_there in zip(contents, column.is_valid(), strict=True):
+            yield _content(value.as_py()) if is_there.as_py() else None
+        return
+    for value in column:
+        yield _content(value.as_py())
+
+
+def _content(value: object) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, default=_json_value, ensure_ascii=False).encode()
+    if isinstance(value, bool):
+        return str(int(value)).encode()
+    return repr(value).encode() if isinstance(value, float) else str(value).encode()
+
+
+def _json_value(value: object) -> object:
+    """What JSON has no form for."""
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def cells_of_shard(shard: str, data: memoryview, key_field: str) -> MemberTable:
+    """The cells of all rows of a shard, as a bare table: each is its own literal."""
+    names: list[bytes] = []
+    key_bytes: list[int] = []
+    record_of: list[int] = []
+    literals: dict[int, bytes] = {}
+    if len(data):
+        table = open_table(shard, MemorySource(data))
+        plain, first = plain_schema(shard, table.schema), 0
+        extensions = [b"." + name.encode() for name in plain.names if name != KEY_COLUMN]
+        for batch in plain_batches(shard, table, plain, BATCH_BYTES):
+            keys = row_keys(shard, batch, key_field, first).tolist()
+            columns = [
+                cell_contents(batch.column(at))
+                for at, name in enumerate(plain.names)
+                if name != KEY_COLUMN
+            ]
+            for row, key in enumerate(keys):
+                cells = zip(extensions, map(next, columns), strict=True)
+                there = [(key + extension, cell) for extension, cell in cells if cell is not None]
+                for name, content in there or [(key, b"")]:
+                    literals[len(names)] = content
+                    names.append(name)
+                    key_bytes.append(len(key))
+                    record_of.append(first + row)
+            first += batch.num_rows
+    nothing = np.full(len(names), -1, np.int64)
+    sizes = np.fromiter(map(len, literals.values()), np.int64, len(names))
+    return MemberTable(
+        names=BytesColumn.of(names),
+        kind=np.zeros(len(names), np.uint8),
+        payload_start=nothing,
+        payload_bytes=sizes,
+        range_start=nothing,
+        range_length=np.zeros(len(names), np.int64),
+        literals=literals,
+        key_bytes=np.array(key_bytes, np.int64),
+        record_of=np.array(record_of, np.int64),
+    )

@@ -1,0 +1,106 @@
+"""The containers of rows: what specs, inspection and conversions see of them.
+
+Jobs that write such shards move rows and not bytes: ``is_columnar`` says so, and workers read and
+write by ``reader`` and ``writer``. Whoever wants members of a shard gets them by the layout of
+Hugging Face: a column ``jpg`` of the row ``a`` is the member ``a.jpg``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from dsort.containers.base import Container, ContainerOptions, OddityKind, Scanner
+
+if TYPE_CHECKING:
+    from dsort.data.columns import UInt8s
+    from dsort.data.entries import PlacedEntries
+    from dsort.data.members import MemberTable
+
+__all__ = ["ARROW", "ARROW_STREAM", "PARQUET", "Columnar"]
+
+
+@dataclass(frozen=True)
+class Columnar(Container):
+    """Parquet or Arrow IPC. ``suffixes`` says what is written; what is read says itself."""
+
+    suffixes: tuple[str, ...] = (".parquet",)
+    options: ContainerOptions = field(default_factory=ContainerOptions)
+
+    is_columnar = True
+    plans_sizes = False
+    oddities = (
+        OddityKind(
+            "other_metadata",
+            kind="other_metadata",
+            warning="{count} shards have other schema metadata than the first one: {names}",
+            by_shard=True,
+        ),
+    )
+
+    def with_options(self, options: ContainerOptions) -> Columnar:
+        """See :class:`Container`."""
+        return replace(self, options=options)
+
+    @property
+    def numbers_records(self) -> bool:
+        """See :class:`Container`."""
+        return not self.options.key_field
+
+    def scanner(self, shard: str, size_bytes: int) -> Scanner:
+        """Reads a shard whole: its cells become members."""
+        return CellScanner(shard, size_bytes, self.options.key_field)
+
+    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
+        """There are no headers: a cell is named by its column."""
+        return headers
+
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+        """Cells are not stored one by one."""
+        raise NotImplementedError("rows are written in groups")
+
+    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
+        """Not known before it is written."""
+        return 0
+
+    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
+        """The writer's."""
+        return b""
+
+
+@dataclass(slots=True)
+class CellScanner:
+    """Takes the bytes of a whole shard at once."""
+
+    shard: str
+    size_bytes: int
+    key_field: str
+    next_offset: int = 0
+    done: bool = False
+    _table: MemberTable | None = None
+
+    @property
+    def window_bytes_min(self) -> int:
+        """All of it: the footer says where everything is."""
+        return self.size_bytes
+
+    def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
+        """See :class:`Scanner`."""
+        from dsort.containers.columnar.cells import cells_of_shard
+
+        view = memoryview(window).cast("B")  # type: ignore[arg-type]
+        self._table = cells_of_shard(self.shard, view, self.key_field)
+        self.done = True
+
+    def finish(self) -> MemberTable:
+        """See :class:`Scanner`."""
+        if self._table is None:
+            self.feed(b"", 0)
+        assert self._table is not None
+        return self._table
+
+
+PARQUET = Columnar((".parquet",))
+ARROW = Columnar((".arrow",))
+ARROW_STREAM = Columnar((".arrows",))

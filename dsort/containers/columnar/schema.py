@@ -1,0 +1,227 @@
+"""Schemas: what rows are worked with as, whether two shards agree, how many bytes rows take.
+
+Rows are worked with as *plain* types. Dictionaries and views refer to values elsewhere, which no
+longer fits once rows are taken apart: they are decoded as they are read, and made again as they are
+written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dsort.data.columns import BytesColumn, Int64s
+from dsort.errors import InputError
+from dsort.naming.names import shortened
+
+__all__ = [
+    "bytes_column",
+    "check_same",
+    "decoded",
+    "encoded",
+    "is_media",
+    "plain_schema",
+    "row_bytes",
+    "schema_bytes",
+    "schema_of",
+]
+
+
+def plain_schema(shard: str, schema: Any) -> Any:
+    """The schema that rows of ``schema`` are worked with as, without its metadata. ``InputError``
+    for a type that cannot be worked with."""
+    import pyarrow as pa
+
+    if not len(schema):
+        raise InputError(f"shard {shard} has no columns", hint="leave it out")
+    if len(set(schema.names)) != len(schema.names):
+        raise InputError(f"shard {shard} has two columns of one name", hint="rename one of them")
+    fields = []
+    for field in schema:
+        kind = _plain_type(field.type)
+        if kind is None or _is_out_of_place(kind):
+            raise InputError(
+                f"column {shortened(field.name)} of shard {shard} has the type "
+                f"{shortened(str(field.type))}, which dsort cannot take apart by rows",
+                hint="cast it to a plain type",
+            )
+        fields.append(pa.field(field.name, kind, field.nullable))
+    return pa.schema(fields)
+
+
+def _plain_type(kind: Any) -> Any:
+    """The type that a column of ``kind`` is worked with as; None if there is none."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return None if pa.types.is_nested(kind.value_type) else _plain_type(kind.value_type)
+    views = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
+    return views.get(str(kind), kind)
+
+
+def _is_out_of_place(kind: Any) -> bool:
+    """Whether there is a dictionary, a view, a union or a run-length code in a plain type."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        return _is_out_of_place(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_union(kind) or "view" in str(kind).split("<")[0]:
+        return True
+    if pa.types.is_run_end_encoded(kind):
+        return True
+    return any(_is_out_of_place(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def decoded(batch: Any, plain: Any) -> Any:
+    """A record batch as it was read, with the types of the schema ``plain``, column by name."""
+    import pyarrow as pa
+
+    columns = []
+    for field in plain:
+        column = batch.column(batch.schema.get_field_index(field.name))
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=plain)
+
+
+def encoded(batch: Any, schema: Any) -> Any:
+    """A record batch of plain types with the types and the metadata of ``schema``."""
+    import pyarrow as pa
+
+    columns = []
+    for column, field in zip(batch.columns, schema, strict=True):
+        if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def check_same(shard: str, schema: Any, wanted: Any) -> bool:
+    """``InputError`` unless both have the same columns, in whatever order; whether their metadata
+    are the same, too."""
+    names, known = set(schema.names), set(wanted.names)
+    if names != known:
+        has, name = ("lacks", min(known - names)) if known - names else ("has", min(names - known))
+        raise InputError(
+            f"shard {shard} {has} the column {shortened(name)}, which the first input "
+            f"{'has' if has == 'lacks' else 'lacks'}",
+            hint="all inputs of a job need the same columns",
+        )
+    for field in wanted:
+        other = schema.field(field.name)
+        if not other.type.equals(field.type) or other.nullable != field.nullable:
+            raise InputError(
+                f"column {shortened(field.name)} of shard {shard} is {_text(other)}, but in the "
+                f"first input it is {_text(field)}",
+                hint="cast the column to one type in all inputs",
+            )
+    alike = schema_of(schema_bytes(schema))  # some names within types do not survive that
+    return bool(alike.equals(wanted, check_metadata=True))
+
+
+def _text(field: Any) -> str:
+    return shortened(str(field.type)) + ("" if field.nullable else " not null")
+
+
+def is_media(kind: Any) -> bool:
+    """Whether a column holds files, as Hugging Face's images and sounds do."""
+    import pyarrow as pa
+
+    if not pa.types.is_struct(kind):
+        return False
+    names = {kind.field(at).name for at in range(kind.num_fields)}
+    return {"bytes", "path"} <= names
+
+
+def schema_bytes(schema: Any) -> bytes:
+    """A schema as bytes, metadata included."""
+    return bytes(schema.serialize())
+
+
+def schema_of(data: bytes) -> Any:
+    """What :func:`schema_bytes` made."""
+    import pyarrow as pa
+
+    return pa.ipc.read_schema(pa.py_buffer(data))
+
+
+# -- sizes ----------------------------------------------------------------------------------------
+
+
+def row_bytes(batch: Any) -> Int64s:
+    """How many bytes the values of each row take, shape ``(n,)``: lengths of texts and binaries,
+    widths of all else; nothing for nulls in between, offsets and the like."""
+    total = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        total += _value_bytes(column)
+    return total
+
+
+def _value_bytes(array: Any) -> Int64s:
+    import pyarrow as pa
+
+    kind, count = array.type, len(array)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _value_bytes(array.storage)
+    if pa.types.is_struct(kind):
+        total = np.zeros(count, np.int64)
+        for at in range(kind.num_fields):
+            total += _value_bytes(array.field(at))
+        return total
+    if pa.types.is_null(kind):
+        return np.zeros(count, np.int64)
+    if _is_varying(kind):
+        return np.diff(_offsets(array))
+    if pa.types.is_fixed_size_list(kind):
+        width = kind.list_size
+        inner = array.values.slice(array.offset * width, count * width)
+        found: Int64s = _value_bytes(inner).reshape(count, width).sum(axis=1, dtype=np.int64)
+        return found
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        offsets = _offsets(array)
+        inner = _list_values(array).slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+        running = np.zeros(len(inner) + 1, np.int64)
+        np.cumsum(_value_bytes(inner), out=running[1:])
+        ends: Int64s = running[offsets - offsets[0]]
+        return np.diff(ends)
+    return np.full(count, max(kind.bit_width // 8, 1), np.int64)
+
+
+def _list_values(array: Any) -> Any:
+    """The values of all lists; of maps, their entries."""
+    import pyarrow as pa
+
+    if not pa.types.is_map(array.type):
+        return array.values
+    return pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+
+
+def _is_varying(kind: Any) -> bool:
+    import pyarrow as pa
+
+    tests = ("is_string", "is_large_string", "is_binary", "is_large_binary")
+    return any(getattr(pa.types, test)(kind) for test in tests)
+
+
+def _offsets(array: Any) -> Int64s:
+    """The offsets of an array of texts or lists, shape ``(n + 1,)``."""
+    import pyarrow as pa
+
+    is_large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    is_large = is_large or pa.types.is_large_list(array.type)
+    kind = np.dtype(np.int64 if is_large else np.int32)
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return np.zeros(len(array) + 1, np.int64)
+    start = array.offset * kind.itemsize
+    return np.frombuffer(buffer, kind, len(array) + 1, start).astype(np.int64)
+
+
+def bytes_column(array: Any) -> BytesColumn:
+    """An array of texts or binaries as a column of bytes; nulls are empty."""
+    offsets = _offsets(array)
+    buffer = array.buffers()[2]
+    if buffer is None or not len(array):
+        return BytesColumn.empty(len(array))
+    blob = np.frombuffer(buffer, np.uint8)[offsets[0] : offsets[-1]]
+    return BytesColumn(offsets - offsets[0], blob.copy())

@@ -1,0 +1,151 @@
+"""Columnar shards as they are read: the sizes of rows, keys and cells, and hostile bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dsort.containers.columnar.cells import MemorySource, cells_of_shard, row_keys
+from dsort.containers.columnar.reader import open_table, plain_batches
+from dsort.containers.columnar.schema import plain_schema, row_bytes
+from dsort.errors import CorruptShardError, InputError
+from tests.support.tables import SUFFIXES, mixed_table, write_table
+
+MUTATIONS = 120
+
+
+def batches_of(data: bytes, bytes_max: int = 300) -> Iterator[Any]:
+    """All that a job reads of a shard."""
+    table = open_table("s", MemorySource(memoryview(data)))
+    yield from plain_batches("s", table, plain_schema("s", table.schema), bytes_max)
+
+
+def written(directory: Path, suffix: str, table: pa.Table) -> bytes:
+    path = directory / f"shard{suffix}"
+    write_table(path, table)
+    return path.read_bytes()
+
+
+def value_bytes(value: object) -> int:
+    """What a plain value takes, slowly; numbers here are 8 bytes wide, but for the vectors'."""
+    match value:
+        case None:
+            return 0
+        case str():
+            return len(value.encode())
+        case bytes():
+            return len(value)
+        case dict():
+            return sum(map(value_bytes, value.values()))
+        case list():
+            return sum(map(value_bytes, value))
+        case bool():
+            return 1
+    return 8
+
+
+def test_the_bytes_of_rows_are_those_of_their_values() -> None:
+    table = mixed_table(40, seed=3).select(["id", "image", "tags", "good"])
+    batch = table.combine_chunks().to_batches()[0]
+    wanted = [sum(map(value_bytes, row.values())) for row in batch.to_pylist()]
+    assert row_bytes(batch).tolist() == wanted
+    assert row_bytes(batch.slice(7, 20)).tolist() == wanted[7:27]
+    numbers = pa.record_batch({"a": pa.array([[1, 2], [3, 4]], pa.list_(pa.float32(), 2))})
+    assert row_bytes(numbers).tolist() == [8, 8]
+    pairs = pa.array([[("k", 1)], [], [("ab", 2), ("c", 3)]], pa.map_(pa.string(), pa.int64()))
+    assert row_bytes(pa.record_batch({"m": pairs})).tolist() == [9, 0, 19]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_batches_hold_every_row_in_order_whatever_their_size(tmp_path: Path, suffix: str) -> None:
+    data = written(tmp_path, suffix, mixed_table(50, seed=1))
+    for bytes_max in (1, 1000, 1 << 30):
+        batches = list(batches_of(data, bytes_max))
+        found = [key for batch in batches for key in batch["id"].to_pylist()]
+        assert found == [f"1/{at:04d}" for at in range(50)]
+    assert max(batch.num_rows for batch in batches_of(data, 1)) == 1
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_shard_that_is_cut_off_anywhere_is_corrupt(tmp_path: Path, suffix: str) -> None:
+    data = written(tmp_path, suffix, mixed_table(25, seed=1))
+    for length in [*range(0, len(data), 97), len(data) - 8, len(data) - 1]:
+        with pytest.raises(CorruptShardError, match="shard s is corrupt"):
+            list(batches_of(data[:length]))
+    with pytest.raises(CorruptShardError):
+        list(batches_of(data + b"more"))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_flipped_bytes_give_clear_errors_and_nothing_else(tmp_path: Path, suffix: str) -> None:
+    data = written(tmp_path, suffix, mixed_table(25, seed=1))
+    rng = random.Random(suffix)
+    for _ in range(MUTATIONS):
+        torn = bytearray(data)
+        torn[rng.randrange(len(torn))] = rng.choice((0, 0x7F, 0x80, 0xFF))
+        with contextlib.suppress(CorruptShardError, InputError):
+            for batch in batches_of(bytes(torn)):
+                batch.take(pa.array(np.arange(batch.num_rows)[::-1]))
+
+
+def test_what_is_neither_is_said_to_be() -> None:
+    for data in (b"", b"PK\3\4" + bytes(100), b"{}\n", bytes(512)):
+        with pytest.raises(CorruptShardError, match="neither Parquet nor Arrow"):
+            list(batches_of(data))
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (pa.table({}), "no columns"),
+        (pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]), "two columns of one name"),
+        (pa.table({"a": pa.array([["x"]], pa.list_(pa.string_view()))}), "column a .* string_view"),
+    ],
+)
+def test_schemas_that_cannot_be_moved_are_refused(table: pa.Table, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        plain_schema("s", table.schema)
+
+
+def test_keys_are_texts_or_whole_numbers_of_a_column_or_positions() -> None:
+    batch = pa.record_batch(
+        {"n": [7, 8], "t": ["a", ""], "f": [0.5, 1.0], "__key__": ["x", "y"], "z": ["a", None]}
+    )
+    assert row_keys("s", batch, "n", 0).tolist() == [b"7", b"8"]
+    assert row_keys("s", batch, "", 0).tolist() == [b"x", b"y"]
+    plain = batch.select(["n"])
+    assert row_keys("d/s.parquet", plain, "", 5).tolist() == [b"d/s-000000005", b"d/s-000000006"]
+    for column, words in (("t", "empty key"), ("f", "no key"), ("z", "row 4 .* null"), ("q", "no")):
+        with pytest.raises(InputError, match=words):
+            row_keys("s", batch, column, 3)
+
+
+def test_cells_are_members_by_column() -> None:
+    table = pa.table(
+        {
+            "__key__": ["a", "b"],
+            "jpg": pa.array([{"bytes": b"J", "path": "a.jpg"}, None]),
+            "cls": [1, None],
+            "txt": ["hé", None],
+            "list": [[1, 2], None],
+        }
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    found = cells_of_shard("s", memoryview(sink.getvalue()), "")
+    cells = dict(zip(found.names.tolist(), found.literals.values(), strict=True))
+    assert cells == {
+        b"a.jpg": b"J",
+        b"a.cls": b"1",
+        b"a.txt": "hé".encode(),
+        b"a.list": b"[1, 2]",
+        b"b": b"",
+    }
