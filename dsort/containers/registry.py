@@ -68,6 +68,24 @@ def _mds() -> Container:
     return MDS
 
 
+def _parquet() -> Container:
+    from dsort.containers.columnar.container import PARQUET
+
+    return PARQUET
+
+
+def _arrow() -> Container:
+    from dsort.containers.columnar.container import ARROW
+
+    return ARROW
+
+
+def _arrow_stream() -> Container:
+    from dsort.containers.columnar.container import ARROW_STREAM
+
+    return ARROW_STREAM
+
+
 DEFAULT_EXTENSION: Final = ".tar"
 """What shards are whose names do not say."""
 
@@ -80,6 +98,9 @@ _BUILT_IN: Final[dict[str, Callable[[], Container]]] = {
     ".txt": _text_lines,
     ".zip": _zip,
     ".mds": _mds,
+    ".parquet": _parquet,
+    ".arrow": _arrow,
+    ".arrows": _arrow_stream,
 }
 
 
@@ -197,4 +218,6 @@ def can_convert(extension: str, other: str) -> bool:
     if extension == other:
         return True
     container, wanted = container_of(extension), container_of(other)
+    if container.is_columnar and wanted.is_columnar:
+        return True
     return container is wanted or wanted.packs_others

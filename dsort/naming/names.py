@@ -38,6 +38,9 @@ ARCHIVE_EXTENSIONS: Final = (
     ".ndjson",
     ".txt",
     ".mds",
+    ".parquet",
+    ".arrow",
+    ".arrows",
 )
 """The suffixes that say of a name that it is a shard's, by themselves or with one of
 ``CODEC_EXTENSIONS`` behind; ``containers.registry`` says which of them can be read and written."""

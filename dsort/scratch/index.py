@@ -29,10 +29,21 @@ __all__ = [
     "OrderedRows",
     "PartitionRows",
     "ShardRows",
+    "TableBlocks",
     "check_renames",
     "check_splitters",
     "splitters_bytes",
 ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableBlocks:
+    """Blocks of the spill that hold rows of tables, one after the other: where each begins in its
+    spill file, how many bytes and how many rows it has. Shapes ``(n,)``."""
+
+    start: Int64s
+    size_bytes: Int64s
+    rows: Int64s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +60,7 @@ class ShardRows:
     worker: int  # spill: whose spill file holds the payload
     spill_start: int  # spill: where in it the partition's rows of this shard begin
     entries: BytesColumn | None = None  # packed (see ``data.entries``)
+    blocks: TableBlocks | None = None  # of rows of tables: where they are in the spill
 
     def __len__(self) -> int:
         return len(self.ordinal)
@@ -81,6 +93,7 @@ class OrderedRows:
     block_start: Int64s
     block_bytes: Int64s
     entries: BytesColumn | None = None  # packed (see ``data.entries``)
+    block_rows: Int64s | None = None  # of tables: how many rows each block has; segments count rows
 
     def run(self, start: int, stop: int) -> OrderedRows:
         """Rows ``start:stop``."""
@@ -100,6 +113,7 @@ class OrderedRows:
             block_start=self.block_start,
             block_bytes=self.block_bytes,
             entries=None if self.entries is None else self.entries.run(start, stop),
+            block_rows=self.block_rows,
         )
 
 
@@ -138,10 +152,13 @@ class IndexStore:
         *,
         worker: int,
         spill_starts: Int64s | None,
+        blocks: TableBlocks | None = None,
+        block_offsets: Int64s | None = None,
     ) -> int:
         """Store one shard's index, rows already ordered by partition; returns bytes written.
 
-        ``partition_offsets`` has shape ``(partitions + 1,)``: where each partition's rows begin.
+        ``partition_offsets`` has shape ``(partitions + 1,)``: where each partition's rows begin;
+        ``block_offsets`` likewise: where each partition's ``blocks`` do.
         """
         sort = index.sort
         # A search for duplicates reads a range of hashes from every shard's file: a slice of it.
@@ -154,6 +171,10 @@ class IndexStore:
                 "partition_offsets": partition_offsets,
                 "worker": np.array([worker], np.int64),
                 "spill_starts": spill_starts,
+                "block_offsets": block_offsets,
+                "block_start": None if blocks is None else blocks.start,
+                "block_bytes": None if blocks is None else blocks.size_bytes,
+                "block_rows": None if blocks is None else blocks.rows,
                 "ordinal": index.ordinal,
                 "keys": index.keys,
                 "key_hash": index.key_hash[by_hash],
@@ -193,6 +214,7 @@ class IndexStore:
             if spill
             else 0,
             entries=_optional_bytes(file, "entries", start, stop),
+            blocks=_blocks(file, partition) if "block_offsets" in file else None,
         )
 
     def partition_rows(self, stage: str, shards: Sequence[int], partition: int) -> PartitionRows:
@@ -255,6 +277,7 @@ class IndexStore:
                 "block_worker": rows.block_worker,
                 "block_start": rows.block_start,
                 "block_bytes": rows.block_bytes,
+                "block_rows": rows.block_rows,
                 "entries": rows.entries,
             },
         )
@@ -279,6 +302,7 @@ class IndexStore:
             block_start=file.array("block_start"),
             block_bytes=file.array("block_bytes"),
             entries=_optional_bytes(file, "entries", start, stop),
+            block_rows=file.array("block_rows") if "block_rows" in file else None,
         )
 
     def stored_bytes(self, partition: int, start: int, stop: int) -> Int64s:
@@ -376,6 +400,15 @@ def _optional(file: ColumnFile, name: str, start: int, stop: int) -> NDArray[Any
 
 def _optional_bytes(file: ColumnFile, name: str, start: int, stop: int) -> BytesColumn | None:
     return file.bytes_column(name, start, stop) if f"{name}.offsets" in file else None
+
+
+def _blocks(file: ColumnFile, partition: int) -> TableBlocks:
+    first, last = file.array("block_offsets", partition, partition + 2).tolist()
+    return TableBlocks(
+        file.array("block_start", first, last),
+        file.array("block_bytes", first, last),
+        file.array("block_rows", first, last),
+    )
 
 
 def _sort_keys(file: ColumnFile, start: int, stop: int) -> SortKeys:

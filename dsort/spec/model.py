@@ -74,7 +74,12 @@ class JobSpec(SpecFields):
     @property
     def container_options(self) -> ContainerOptions:
         """What the spec says of how shards are read and written."""
-        return ContainerOptions(key_field=self.key_field)
+        return ContainerOptions(
+            key_field=self.key_field,
+            row_group_rows=self.row_group_rows,
+            row_group_bytes=self.row_group_bytes or ContainerOptions().row_group_bytes,
+            compression=self.output_compression or "",
+        )
 
     @property
     def input_container(self) -> Container:

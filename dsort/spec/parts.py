@@ -264,6 +264,24 @@ class SpecFields(Part):
         default=None,
         description="Exactly so many output shards; their record counts differ by at most one.",
     )
+    row_group_rows: Count | None = Field(
+        default=None,
+        description="A row group of a Parquet output, or a record batch of an Arrow one, has at "
+        "most so many rows. Default: 100 where a column holds files (a struct of bytes and path), "
+        "else no limit but row_group_bytes.",
+        examples=[1000],
+    )
+    row_group_bytes: SizeBytes = Field(
+        default=None,
+        description="A row group, or a record batch, is closed before its values are more than so "
+        "many bytes. Up to 1GB. Default: 64MB.",
+        examples=["64MB"],
+    )
+    output_compression: Literal["none", "snappy", "zstd", "lz4", "gzip", "brotli"] | None = Field(
+        default=None,
+        description="How columns are compressed, but for those that hold files. Default: snappy in "
+        "Parquet, none in Arrow, which knows zstd and lz4 only.",
+    )
     algorithm: AnyAlgorithm = Field(
         default_factory=lambda: algorithm_model().model_validate({}),
         description="How records are ordered.",

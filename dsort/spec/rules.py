@@ -208,6 +208,56 @@ def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]
         )
 
 
+@_rule(
+    "output_extension",
+    "verify",
+    "index",
+    "output_shard_size_counts",
+    "transform",
+    "Config.duplicate_keys",
+)
+def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not container_of(spec.output_extension).is_columnar:
+        return
+    what = f"{spec.output_extension} shards"
+    if spec.verify != "none":
+        yield SpecProblem("verify", f"content is not supported for {what}", "use `dsort verify`")
+    if spec.index != "none":
+        yield SpecProblem("index", f"{spec.index} lists members, which {what} do not have")
+    if spec.transform is not None:
+        yield SpecProblem("transform", f"is not supported for {what} yet")
+    if spec.output_shard_size_counts != "payload":
+        text = f"file is not supported for {what}: their size is known once they are written"
+        yield SpecProblem("output_shard_size_counts", text)
+    if spec.config.duplicate_keys == "rename":
+        text = f"rename is not supported for {what}: keys are values of a column"
+        yield SpecProblem("duplicate_keys", text, "use drop, warn or abort")
+
+
+@_rule("input_extension", "output_extension")
+def _tables_have_codecs_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
+    for name in ("input_extension", "output_extension"):
+        extension = getattr(spec, name)
+        if codec_of(extension) is not None and container_of(extension).is_columnar:
+            yield SpecProblem(name, f"{extension} is not supported: columns are compressed inside")
+
+
+@_rule("output_extension", "row_group_rows", "row_group_bytes", "output_compression")
+def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
+    container = container_of(spec.output_extension)
+    for name in ("row_group_rows", "row_group_bytes", "output_compression"):
+        if getattr(spec, name) is not None and not container.is_columnar:
+            text = f"does not go with {spec.output_extension}: its shards have no columns"
+            yield SpecProblem(name, text)
+    if spec.row_group_bytes is not None and not 1 <= spec.row_group_bytes <= 1 << 30:
+        yield SpecProblem("row_group_bytes", "is not between 1 and 1GB")
+    known = {".parquet": ("lz4", "zstd", "snappy", "gzip", "brotli", "none")}
+    codecs = known.get(spec.output_extension, ("lz4", "zstd", "none"))
+    if container.is_columnar and spec.output_compression not in (None, *codecs):
+        text = f'{spec.output_extension} shards know no "{spec.output_compression}"'
+        yield SpecProblem("output_compression", text, f"use {joined(codecs)}")
+
+
 # --- output --------------------------------------------------------------------------------------
 
 

@@ -220,6 +220,8 @@ class _Columns:
     def ordered(self, order: Int64s) -> OrderedRows:
         """The rows in output order, with where their bytes are."""
         parts = self._rows.parts
+        if any(part.blocks is not None for part in parts):
+            return self._ordered_tables(order)
         if self._spill:
             # Blocks of the spill, one a shard, are read one after the other: so the rows lie one
             # after the other in input order.
@@ -249,4 +251,33 @@ class _Columns:
             block_start=np.array([part.spill_start for part in parts], np.int64),
             block_bytes=np.array([int(part.stored_bytes.sum()) for part in parts], np.int64),
             entries=None if self._entries is None else self._entries.take(order),
+        )
+
+    def _ordered_tables(self, order: Int64s) -> OrderedRows:
+        """The same for rows of tables: a segment is the row's number among all of the partition,
+        which lie in the blocks one after the other."""
+        found = [(part, part.blocks) for part in self._rows.parts if part.blocks is not None]
+        counts = [len(blocks.rows) for _, blocks in found]
+        workers = np.array([part.worker for part, _ in found], np.int64)
+        segments = Segments(
+            np.arange(len(order) + 1, dtype=np.int64),
+            order.astype(np.int64),
+            self._stored[order],
+            np.zeros(0, np.uint8),
+        )
+        return OrderedRows(
+            source=np.zeros(len(order), np.int32),
+            shard=self._shard[order],
+            ordinal=self.ordinal[order],
+            group=None if self.sort.group is None else self.sort.group[order],
+            members=self._members[order],
+            payload_bytes=self._payload[order],
+            stored_bytes=self._stored[order],
+            segments=segments,
+            content_hash=None,
+            block_shard=np.repeat(np.array(self._rows.shards, np.int64), counts),
+            block_worker=np.repeat(workers, counts),
+            block_start=np.concatenate([blocks.start for _, blocks in found]),
+            block_bytes=np.concatenate([blocks.size_bytes for _, blocks in found]),
+            block_rows=np.concatenate([blocks.rows for _, blocks in found]),
         )

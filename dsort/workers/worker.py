@@ -11,6 +11,8 @@ from dsort.workers.extractor import Extractor
 from dsort.workers.orderer import Orderer
 from dsort.workers.sealer import Sealer
 from dsort.workers.source import PayloadBuffer
+from dsort.workers.table_creator import TableCreator
+from dsort.workers.table_extractor import TableExtractor
 from dsort.workers.tasks import (
     CreateTask,
     CutTask,
@@ -35,11 +37,17 @@ class Worker:
             (setup.input_bck, setup.input_limits), (setup.output_bck, setup.output_limits), root
         )
         buffer = PayloadBuffer(setup.buffer_bytes)
-        self._extractor = Extractor(setup, number, inputs, buffer, nodes)
+        is_table = setup.output_container.is_columnar
+        extractor = TableExtractor if is_table else Extractor
+        self._extractor = extractor(setup, number, inputs, buffer, nodes)
         self._orderer = Orderer(
             nodes, setup.algorithm, setup.output_container, spill=setup.movement == "spill"
         )
-        self._creator = Creator(setup, number, inputs, outputs, buffer, nodes)
+        self._creator = (
+            TableCreator(setup, number, outputs, nodes)
+            if is_table
+            else Creator(setup, number, inputs, outputs, buffer, nodes)
+        )
         self._sealer = Sealer(nodes, outputs, buffer, setup.output_codec)
 
     def do(self, task: Task) -> TaskDone:

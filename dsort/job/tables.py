@@ -1,0 +1,74 @@
+"""What a job has to know of inputs that are tables before their rows are read: by their footers."""
+
+from __future__ import annotations
+
+from dsort.containers.columnar.reader import TableShard, open_table
+from dsort.containers.columnar.schema import plain_schema, schema_bytes
+from dsort.errors import CorruptShardError
+from dsort.job.job import Job
+from dsort.storage.bucket import ReadObject
+from dsort.workers.source import InputShard
+
+__all__ = ["expanded_bytes", "first_schema"]
+
+SAMPLE_MAX = 8
+"""So many inputs tell how large rows get in memory."""
+
+
+class _InputParts:
+    """An input that is read in parts, as :class:`~dsort.containers.columnar.reader.Source`."""
+
+    def __init__(self, source: ReadObject) -> None:
+        self._source = source
+        self.size_bytes = source.info.size_bytes
+
+    def whole(self) -> memoryview | None:
+        """It may be large: never."""
+        return None
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Some bytes."""
+        data = bytearray(length)
+        self._source.read_into(memoryview(data), offset)
+        return bytes(data)
+
+
+def first_schema(job: Job) -> bytes:
+    """The schema that all inputs have to have: that of the first one that can be read.
+    ``InputError`` for a schema whose rows cannot be moved, ``CorruptShardError`` if none can be
+    read."""
+    failed: CorruptShardError | None = None
+    for shard in job.inputs:
+        try:
+            with job.inputs_bucket.open(shard.name) as source:
+                schema = open_table(shard.name, _InputParts(source)).schema
+        except CorruptShardError as error:
+            failed = failed or error
+            if job.spec.config.corrupt_shards != "skip":
+                raise
+            continue
+        plain_schema(shard.name, schema)
+        return schema_bytes(schema)
+    if failed is not None:
+        raise failed
+    import pyarrow as pa
+
+    return schema_bytes(pa.schema([]))
+
+
+def expanded_bytes(job: Job) -> int:
+    """About how much the rows of all inputs take in memory, by the footers of some."""
+    total = sum(shard.size_bytes for shard in job.inputs)
+    step = max(len(job.inputs) // SAMPLE_MAX, 1)
+    sizes = [(shard.size_bytes, _memory_bytes(job, shard)) for shard in job.inputs[::step]]
+    stored = sum(size for size, _ in sizes)
+    return max(total, total * sum(expanded for _, expanded in sizes) // max(stored, 1))
+
+
+def _memory_bytes(job: Job, shard: InputShard) -> int:
+    try:
+        with job.inputs_bucket.open(shard.name) as source:
+            table: TableShard = open_table(shard.name, _InputParts(source))
+            return table.memory_bytes()
+    except CorruptShardError:
+        return shard.size_bytes  # whoever reads it says so

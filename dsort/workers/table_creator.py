@@ -1,0 +1,312 @@
+"""The creator where records are rows of tables: rows of a partition's blocks, in output order.
+
+Blocks of a partition that fits are read at once. Of a larger one, blocks are read again for each
+run of rows that fits; memory stays the same, whatever the size of the data. Row groups close by
+rows and bytes of the output order alone, so that a shard's bytes depend on nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from dsort.containers.columnar.container import Columnar
+from dsort.containers.columnar.schema import plain_schema, schema_of
+from dsort.containers.columnar.writer import open_writer, rows_a_group_max
+from dsort.data.columns import Int64s
+from dsort.errors import InvariantError, StorageError
+from dsort.scratch.index import OrderedRows
+from dsort.scratch.logs import CreatedLog, CreatedShard
+from dsort.scratch.nodes import ScratchNodes
+from dsort.scratch.requests import OrderedRowsOf
+from dsort.scratch.spill import SpillReader
+from dsort.storage.bucket import Bucket, StagedObject
+from dsort.workers.shard_writer import FLUSH_BYTES, Writeback
+from dsort.workers.table_extractor import SCHEMA_FILE
+from dsort.workers.tasks import CreateDone, CreateTask, OutputPiece, WorkerSetup
+
+__all__ = ["TableCreator"]
+
+TURN_SHARE = 3
+"""A turn over a partition takes this part of a worker's buffer: its blocks, and its rows in order,
+are in memory at once, and a row group besides."""
+TURN_BYTES_MAX = 1 << 30
+"""Offsets of texts and binaries are 32 bits wide: what is taken at once has to stay below 2 GiB."""
+
+
+class TableCreator:
+    """Writes output shards of rows for one job, in one worker."""
+
+    def __init__(
+        self, setup: WorkerSetup, worker: int, outputs: Bucket, nodes: ScratchNodes
+    ) -> None:
+        assert isinstance(setup.output_container, Columnar)
+        self._container = setup.output_container
+        self._turn_bytes = min(setup.buffer_bytes // TURN_SHARE, TURN_BYTES_MAX)
+        self._outputs = outputs
+        self._scratch_nodes = nodes
+        self._log = CreatedLog(nodes.store.scratch, worker)
+        self._writeback = Writeback()
+
+    def close(self) -> None:
+        """Wait for what is on its way to the disk."""
+        self._writeback.close()
+
+    def create(self, task: CreateTask) -> CreateDone:
+        """Write the pieces of a task, all of a shard's through one open output."""
+        schema = schema_of(self._scratch_nodes.store.file_bytes(SCHEMA_FILE))
+        finished: list[_FinishedTable] = []
+        payload: _SpilledTable | None = None
+        out: _TableShardWriter | None = None
+        try:
+            for piece in task.pieces:
+                if out is None or out.ordinal != piece.ordinal:
+                    staged = self._outputs.stage(piece.token, name=piece.name)
+                    out = _TableShardWriter(
+                        staged,
+                        piece.ordinal,
+                        self._writeback,
+                        self._container,
+                        schema,
+                        want_md5=task.want_md5,
+                        seals_on_finish=self._outputs.seals_on_finish,
+                    )
+                if piece.partition >= 0:
+                    if payload is None or payload.partition != piece.partition:
+                        if payload is not None:
+                            payload.close()
+                        payload = self._payload(task, piece.partition, schema)
+                    out.write_rows(payload, piece)
+                if piece.last:
+                    finished.append(_FinishedTable(out, out.finish(), self._log))
+                    finished[-1].receipt.add_done_callback(finished[-1].record)
+                    out = None
+            shards = tuple(shard.done() for shard in finished)
+        finally:
+            if out is not None:
+                out.abandon()
+            if payload is not None:
+                payload.close()
+        return CreateDone(
+            shards=shards,
+            records=sum(piece.row_stop - piece.row_start for piece in task.pieces),
+            bytes_written=sum(piece.stored_bytes for piece in task.pieces),
+        )
+
+    def _payload(self, task: CreateTask, partition: int, schema: Any) -> _SpilledTable:
+        node = dict(task.nodes)[partition]
+        rows = self._scratch_nodes.ask(node, OrderedRowsOf(partition))
+        locations = self._scratch_nodes.locations(task.locations)
+        reader = SpillReader(self._scratch_nodes, locations, partition, rows)
+        plain = plain_schema("of the job", schema)
+        return _SpilledTable(partition, rows, reader, plain, self._turn_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Rows ``first:last`` of the output order: row ``i`` of them is row ``rows[i]`` of
+    ``values``."""
+
+    first: int
+    last: int
+    values: Any
+    rows: Int64s
+
+
+class _SpilledTable:
+    """The rows of one partition, from its blocks."""
+
+    def __init__(
+        self, partition: int, rows: OrderedRows, reader: SpillReader, schema: Any, turn_bytes: int
+    ) -> None:
+        assert rows.block_rows is not None
+        self.partition = partition
+        self.payload_bytes: Int64s = rows.payload_bytes
+        self._place: Int64s = rows.segments.start
+        self._weight = np.zeros(len(rows.stored_bytes) + 1, np.int64)
+        np.cumsum(rows.stored_bytes, out=self._weight[1:])
+        self._block_bytes: Int64s = rows.block_bytes
+        self._starts = np.cumsum(rows.block_bytes) - rows.block_bytes
+        self._first = np.concatenate([[0], np.cumsum(rows.block_rows)])
+        self._reader = reader
+        self._schema = schema
+        self._turn_bytes = turn_bytes
+        self._turn: _Turn | None = None
+
+    def close(self) -> None:
+        """Close the spill files."""
+        self._turn = None
+        self._reader.close()
+
+    def gathered(self, start: int, stop: int) -> Iterator[Any]:
+        """Rows ``start:stop`` of the output order, in few record batches."""
+        import pyarrow as pa
+
+        while start < stop:
+            if self._turn is None or not self._turn.first <= start < self._turn.last:
+                self._turn = None  # before the next one is made: only one at a time
+                self._turn = self._read_turn(start)
+            turn = self._turn
+            until = min(stop, turn.last)
+            yield turn.values.take(pa.array(turn.rows[start - turn.first : until - turn.first]))
+            start = until
+
+    def _read_turn(self, start: int) -> _Turn:
+        """The next rows that fit."""
+        limit = self._weight[start] + self._turn_bytes
+        last = int(np.searchsorted(self._weight, limit, side="right")) - 1
+        last = max(last, start + 1)
+        order = np.argsort(self._place[start:last], kind="stable")
+        places = self._place[start:last][order]
+        rows = np.empty(len(order), np.int64)
+        rows[order] = np.arange(len(order))
+        cuts = np.searchsorted(places, self._first).tolist()
+        found = [
+            self._block(block, places[a:b] - self._first[block])
+            for block, (a, b) in enumerate(pairwise(cuts))
+            if b > a
+        ]
+        return _Turn(start, last, _joined(found, self._schema), rows)
+
+    def _block(self, number: int, rows: Int64s) -> Any:
+        """Some rows of one block."""
+        import pyarrow as pa
+
+        buffer = pa.allocate_buffer(int(self._block_bytes[number]))
+        self._reader.read_into(memoryview(buffer).cast("B"), int(self._starts[number]))
+        try:
+            batch = pa.ipc.read_record_batch(buffer, self._schema)
+        except (pa.ArrowException, OSError) as error:
+            raise StorageError(
+                f"a block of rows in scratch does not read back: {error}",
+                hint="check memory and disks; nothing was published",
+            ) from None
+        if batch.num_rows != self._first[number + 1] - self._first[number]:
+            raise InvariantError(f"block {number} of partition {self.partition} has other rows")
+        return batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+
+
+def _joined(batches: list[Any], schema: Any) -> Any:
+    """Record batches as one, without gaps."""
+    import pyarrow as pa
+
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches, schema).combine_chunks()
+    if table.num_rows == 0:
+        return pa.RecordBatch.from_pylist([], schema)
+    found = table.to_batches()
+    if len(found) != 1:
+        raise InvariantError("rows that were taken at once are too large for one batch")
+    return found[0]
+
+
+class _TableShardWriter:
+    """Writes one output shard, row group by row group."""
+
+    def __init__(
+        self,
+        staged: StagedObject,
+        ordinal: int,
+        writeback: Writeback,
+        container: Columnar,
+        schema: Any,
+        *,
+        want_md5: bool,
+        seals_on_finish: bool,
+    ) -> None:
+        self.ordinal = ordinal
+        self._staged = staged
+        self._writeback = writeback
+        self._finish = writeback.finish if seals_on_finish else writeback.finish_now
+        self._options = container.options
+        self._offset = self._flushed = 0
+        self._xxh3 = xxhash.xxh3_64()
+        self._md5 = hashlib.md5(usedforsecurity=False) if want_md5 else None
+        self._plain = plain_schema("of the job", schema)
+        self._rows_max = rows_a_group_max(schema, self._options)
+        self._waiting: list[Any] = []
+        self._rows = self._bytes = 0
+        self._table = open_writer(container.suffixes[0], schema, self._options, self._write)
+
+    def done(self, receipt: str) -> CreatedShard:
+        """What is known of it once its receipt is there."""
+        md5 = self._md5.hexdigest() if self._md5 is not None else ""
+        return CreatedShard(self.ordinal, self._xxh3.hexdigest(), receipt, md5, self._offset)
+
+    def write_rows(self, payload: _SpilledTable, piece: OutputPiece) -> None:
+        """The rows of one piece; those of the row group that is open at its end wait."""
+        row, stop = piece.row_start, piece.row_stop
+        running = np.zeros(stop - row + 1, np.int64)
+        np.cumsum(payload.payload_bytes[row:stop], out=running[1:])
+        first = row
+        while row < stop:
+            until, closes = self._group_end(running, row - first, stop - first)
+            self._waiting.extend(payload.gathered(row, first + until))
+            self._rows += first + until - row
+            self._bytes += int(running[until] - running[row - first])
+            row = first + until
+            if closes:
+                self._write_group()
+
+    def _group_end(self, running: Int64s, row: int, stop: int) -> tuple[int, bool]:
+        """The row after the last one of the open group, and whether it closes there: with so many
+        rows, or before the row that would make it too large."""
+        rows_max = row + self._rows_max - self._rows
+        limit = running[row] + self._options.row_group_bytes - self._bytes
+        by_bytes = int(np.searchsorted(running, limit, side="right")) - 1
+        if not self._rows:
+            by_bytes = max(by_bytes, row + 1)  # a row larger than a group has one of its own
+        until = min(rows_max, max(by_bytes, row))
+        return (until, True) if until < stop or until == rows_max else (stop, False)
+
+    def _write_group(self) -> None:
+        if self._rows:
+            waiting, self._waiting = self._waiting, []
+            self._table.write(_joined(waiting, self._plain))
+            self._rows = self._bytes = 0
+
+    def finish(self) -> Future[str]:
+        """Nothing more comes: end the shard, and let the store take the rest; the receipt."""
+        self._write_group()
+        self._table.close()
+        return self._finish(self._staged, self._flushed, self._offset - self._flushed)
+
+    def abandon(self) -> None:
+        """It will not be finished: let go of it."""
+        self._writeback.abandon(self._staged)
+
+    def _write(self, data: memoryview) -> None:
+        self._staged.write_at(self._offset, [data])
+        self._offset += len(data)
+        self._xxh3.update(data)
+        if self._md5 is not None:
+            self._md5.update(data)
+        if self._offset - self._flushed >= FLUSH_BYTES:
+            self._writeback.start(self._staged, self._flushed, self._offset - self._flushed)
+            self._flushed = self._offset
+
+
+class _FinishedTable:
+    """A shard that is written; its receipt may still be on its way."""
+
+    def __init__(self, writer: _TableShardWriter, receipt: Future[str], log: CreatedLog) -> None:
+        self._writer = writer
+        self.receipt = receipt
+        self._log = log
+
+    def record(self, receipt: Future[str]) -> None:
+        """It has come: also for who goes on if this worker dies before its task is done."""
+        if not receipt.cancelled() and receipt.exception() is None:
+            self._log.append(self.done())
+
+    def done(self) -> CreatedShard:
+        """What is known of it."""
+        return self._writer.done(self.receipt.result())

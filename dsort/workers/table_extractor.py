@@ -1,0 +1,330 @@
+"""Extraction where records are rows of tables: the record index, and rows dealt out by partition.
+
+A shard is read once, some rows at a time. Rows of one partition go to its spill as a *block*: one
+record batch of Arrow IPC without its schema, which all workers know. The index says where blocks
+are; a row's place is its number among the rows of the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dsort.containers.columnar.cells import cell_contents, row_keys
+from dsort.containers.columnar.container import Columnar
+from dsort.containers.columnar.reader import open_table, plain_batches
+from dsort.containers.columnar.schema import (
+    check_same,
+    plain_schema,
+    row_bytes,
+    schema_of,
+)
+from dsort.data.columns import BytesColumn, Int32s, Int64s
+from dsort.data.hashes import hash_keys
+from dsort.data.index import RecordIndex, Segments, SortKeys
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
+from dsort.errors import CorruptShardError, InputError
+from dsort.naming.names import shortened
+from dsort.order.partitions import Partitioning
+from dsort.order.table import RecordTable
+from dsort.scratch.index import TableBlocks
+from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
+from dsort.scratch.spill import SpillWriter
+from dsort.storage.bucket import ReadObject
+from dsort.workers.extractor import Extractor
+from dsort.workers.source import PayloadBuffer, Spool, open_input
+from dsort.workers.tasks import ExtractTask, ShardExtracted
+
+__all__ = ["SCHEMA_FILE", "ShardSource", "TableExtractor"]
+
+SCHEMA_FILE = "schema.arrow"
+"""The schema that all inputs of the job have: that of the first one, shared with all nodes."""
+BATCH_SHARE = 8
+BATCH_BYTES_MAX = 64 << 20
+CELL_OVERHEAD_BYTES = 4
+"""What a cell takes besides its value, an offset for the most part."""
+
+
+class ShardSource:
+    """An opened input as readers of tables want it: mapped, or in the buffer, or read in parts."""
+
+    def __init__(self, source: ReadObject | Spool, size_bytes: int, view: memoryview | None):
+        self._source = source
+        self._view = view
+        self.size_bytes = size_bytes
+
+    @classmethod
+    def of(cls, source: ReadObject, buffer: PayloadBuffer) -> ShardSource:
+        """The bytes of an input."""
+        size_bytes, view = source.info.size_bytes, source.mapping()
+        if view is None and size_bytes <= buffer.size_bytes:
+            view = buffer.view(size_bytes)
+            source.read_into(view, 0)
+        return cls(source, size_bytes, view)
+
+    def whole(self) -> memoryview | None:
+        """See :class:`~dsort.containers.columnar.reader.Source`."""
+        return self._view
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See :class:`~dsort.containers.columnar.reader.Source`."""
+        if self._view is not None:
+            return bytes(self._view[offset : offset + length])
+        data = bytearray(length)
+        self._source.read_into(memoryview(data), offset)
+        return bytes(data)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What is known of the rows of one shard so far: a list of columns for each column."""
+
+    keys: list[BytesColumn] = field(default_factory=list)
+    sort: list[SortKeys] = field(default_factory=list)
+    partition: list[Int32s] = field(default_factory=list)
+    ordinal: list[Int64s] = field(default_factory=list)
+    payload_bytes: list[Int64s] = field(default_factory=list)
+    columns: int = 0
+
+    def index(self) -> tuple[RecordIndex, Int32s]:
+        """The index of all rows, in input order, and the partition of each."""
+        none = np.zeros(0, np.int64)
+        keys = BytesColumn.concat(self.keys) if self.keys else BytesColumn.of([])
+        payload = np.concatenate([none, *self.payload_bytes])
+        count = len(payload)
+        stored = payload + CELL_OVERHEAD_BYTES * self.columns
+        segments = Segments(
+            np.arange(count + 1, dtype=np.int64),
+            np.cumsum(stored) - stored,
+            stored,
+            np.zeros(0, np.uint8),
+        )
+        index = RecordIndex(
+            ordinal=np.concatenate([none, *self.ordinal]),
+            keys=keys,
+            key_hash=hash_keys(keys.tolist(), len(keys)),
+            sort=SortKeys.concat(self.sort) if self.sort else SortKeys(0),
+            members=np.ones(count, np.int32),
+            payload_bytes=payload,
+            stored_bytes=stored,
+            segments=segments,
+        )
+        return index, np.concatenate([np.zeros(0, np.int32), *self.partition])
+
+
+@dataclass(slots=True)
+class _Blocks:
+    """The blocks that were spilled, in the order of the rows."""
+
+    partition: list[int] = field(default_factory=list)
+    start: list[int] = field(default_factory=list)
+    size_bytes: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+
+    def add(self, partition: int, start: int, size_bytes: int, rows: int) -> None:
+        self.partition.append(partition)
+        self.start.append(start)
+        self.size_bytes.append(size_bytes)
+        self.rows.append(rows)
+
+    def by_partition(self, partitions: int) -> tuple[TableBlocks, Int64s]:
+        """(the blocks by partition, where each partition's begin)."""
+        partition = np.array(self.partition, np.int64)
+        order = np.argsort(partition, kind="stable")
+        columns = (np.array(each, np.int64)[order] for each in self._columns())
+        offsets = np.searchsorted(partition[order], np.arange(partitions + 1)).astype(np.int64)
+        return TableBlocks(*columns), offsets
+
+    def _columns(self) -> Iterator[list[int]]:
+        yield from (self.start, self.size_bytes, self.rows)
+
+
+class TableExtractor(Extractor):
+    """Extracts input shards whose records become rows of the outputs."""
+
+    @property
+    def _key_field(self) -> str:
+        assert isinstance(self._setup.input_container, Columnar)
+        return self._setup.input_container.options.key_field
+
+    def extract(self, task: ExtractTask) -> ShardExtracted:
+        """Do one task. ``InputError`` and its children name shard, column and row."""
+        names = None
+        if task.stage == "index":
+            names = LineWriter(self._store.scratch, lines_file(task.stage, task.shard))
+        log = ReactionLog(task.name, names)
+        with open_input(self._inputs, task.name, task.size_bytes, task.etag) as source:
+            try:
+                rows, blocks = self._read(task, source, log)
+            except CorruptShardError as error:
+                if self._setup.reactions.corrupt_shards != "skip":
+                    raise
+                rows, blocks = _Rows(), _Blocks()
+                log.add("corrupt_shards", 1, [error.message])
+            if task.spill:
+                source.forget()
+        return self._put_down(task, rows, blocks, log)
+
+    def _read(
+        self, task: ExtractTask, source: ReadObject, log: ReactionLog
+    ) -> tuple[_Rows, _Blocks]:
+        """Read all rows, and spill them if the task says so."""
+        table = open_table(task.name, ShardSource.of(source, self._buffer))
+        wanted = schema_of(self._store.file_bytes(SCHEMA_FILE))
+        if not check_same(task.name, table.schema, wanted):
+            log.add("other_metadata", 1, [task.name])
+        plain = plain_schema(task.name, wanted)
+        splitters = self._store.splitters(task.splitters) if task.splitters else None
+        partitioning = Partitioning(task.partitions, self._setup.algorithm.decreasing, splitters)
+        rows, blocks, first = _Rows(columns=len(plain)), _Blocks(), 0
+        bytes_max = min(self._buffer.size_bytes // BATCH_SHARE, BATCH_BYTES_MAX)
+        for batch in plain_batches(task.name, table, plain, bytes_max):
+            partition = self._index_rows(task, batch, first, rows, partitioning, log)
+            if task.spill:
+                self._spill_rows(batch, partition, blocks)
+            first += batch.num_rows
+        return rows, blocks
+
+    def _index_rows(
+        self,
+        task: ExtractTask,
+        batch: Any,
+        first: int,
+        rows: _Rows,
+        partitioning: Partitioning,
+        log: ReactionLog,
+    ) -> Int32s:
+        """Put the rows of a batch down in ``rows``; the partition of each, -1 if it is dropped."""
+        key_field = self._key_field
+        keys = row_keys(task.name, batch, key_field, first)
+        payload = row_bytes(batch)
+        algorithm = self._setup.algorithm
+        table = _record_table(task.name, batch, keys, payload, getattr(algorithm, "extension", ""))
+        sort = algorithm.keys(table)
+        group = self._groups(task.name, table.members, table.records, log)
+        if group is not None:
+            sort = SortKeys(sort.count, group, sort.rank, sort.words, sort.text)
+        ordinal = first + np.arange(batch.num_rows, dtype=np.int64)
+        partition = partitioning.assign(sort, task.shard, ordinal)
+        if group is not None and (group < 0).any():
+            partition = np.where(group < 0, -1, partition).astype(np.int32)
+            kept = np.flatnonzero(group >= 0)
+            keys, sort = keys.take(kept), sort.take(kept)
+            ordinal, payload = ordinal[kept], payload[kept]
+        rows.keys.append(keys)
+        rows.sort.append(sort)
+        rows.partition.append(partition[partition >= 0])
+        rows.ordinal.append(ordinal)
+        rows.payload_bytes.append(payload)
+        return partition
+
+    def _spill_rows(self, batch: Any, partition: Int32s, blocks: _Blocks) -> None:
+        """Append the rows of each partition to its spill, in input order."""
+        import pyarrow as pa
+
+        spill = self._spill_writer()
+        order = np.argsort(partition, kind="stable")
+        order = order[np.searchsorted(partition[order], 0) :]
+        of_row = partition[order]
+        taken = (
+            batch
+            if np.array_equal(order, np.arange(batch.num_rows))
+            else batch.take(pa.array(order))
+        )
+        starts = spill.lengths()
+        bounds = [*np.flatnonzero(np.diff(of_row, prepend=-1)).tolist(), len(of_row)]
+        for start, stop in pairwise(bounds):
+            number = int(of_row[start])
+            block = taken.slice(start, stop - start).serialize()
+            blocks.add(number, int(starts[number]), block.size, stop - start)
+            spill.append(number, [memoryview(block)], block.size)
+
+    def _spill_writer(self) -> SpillWriter:
+        if self._spill is None:
+            self._spill = SpillWriter(
+                self._store.scratch,
+                self._worker,
+                self._setup.partitions,
+                to_disk=self._setup.spill_to_disk,
+            )
+        return self._spill
+
+    def _put_down(
+        self, task: ExtractTask, rows: _Rows, blocks: _Blocks, log: ReactionLog
+    ) -> ShardExtracted:
+        """Write the index, and say what was found."""
+        index, partition = rows.index()
+        counted = log.close()  # first: where there is an index, there are its names
+        by_partition = np.argsort(partition, kind="stable")
+        every = np.arange(task.partitions + 1)
+        offsets = np.searchsorted(partition[by_partition], every).astype(np.int64)
+        found, block_offsets = blocks.by_partition(task.partitions)
+        self._store.write_shard(
+            task.stage,
+            task.shard,
+            index.take(by_partition),
+            offsets,
+            worker=self._worker,
+            spill_starts=np.zeros(task.partitions, np.int64) if task.spill else None,
+            blocks=found if task.spill else None,
+            block_offsets=block_offsets if task.spill else None,
+        )
+        return ShardExtracted(
+            shard=task.shard,
+            worker=self._worker,
+            node=self._node,
+            records=len(index),
+            members=len(index),
+            payload_bytes=int(index.payload_bytes.sum()),
+            stored_bytes=int(index.stored_bytes.sum()),
+            tally=counted,
+        )
+
+
+def _record_table(
+    shard: str, batch: Any, keys: BytesColumn, payload_bytes: Int64s, extension: str
+) -> RecordTable:
+    """The rows of a batch as algorithms read records: with one member each, or with none where the
+    column that ``extension`` names is null."""
+    count = len(keys)
+    contents: dict[int, bytes] = {}
+    ends = np.arange(count + 1, dtype=np.int64)
+    name_of = keys
+    if extension:
+        column = batch.schema.get_field_index(extension.removeprefix("."))
+        if column < 0:
+            raise InputError(
+                f"shard {shard} has no column {shortened(extension.removeprefix('.'))} to sort by",
+                hint="algorithm.extension names a column, with a dot before it",
+            )
+        cells = list(cell_contents(batch.column(column)))
+        contents = {row: cell for row, cell in enumerate(cells) if cell is not None}
+        there = np.fromiter((cell is not None for cell in cells), np.bool_, count)
+        np.cumsum(there, out=ends[1:])
+        name_of = BytesColumn.of([key + extension.encode() for key in keys.tolist()])
+    rows = np.fromiter(contents, np.int64, len(contents)) if extension else ends[:-1]
+    nothing = np.full(count, -1, np.int64)
+    members = MemberTable(
+        names=name_of,
+        kind=np.zeros(count, np.uint8),
+        payload_start=nothing,
+        payload_bytes=payload_bytes,
+        range_start=nothing,
+        range_length=np.zeros(count, np.int64),
+        literals=contents,
+    )
+    records = FormedRecords(
+        keys=keys,
+        key_hash=hash_keys(keys.tolist(), count),
+        member_offsets=ends,
+        member_rows=rows,
+        key_bytes=keys.lengths,
+        payload_bytes=payload_bytes,
+        stored_bytes=payload_bytes,
+    )
+    return RecordTable(shard, members, records, lambda of, row: of.literals[row])

@@ -1,0 +1,268 @@
+"""Shuffling tables: every row comes out once, in the same bytes whatever moved it, with its schema;
+and readers that are none of ours read the result."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+from typing import Any
+
+import datasets
+import duckdb
+import polars
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from dsort.errors import CorruptShardError, DuplicateError, InputError, SpecError
+from dsort.job.events import JobReport
+from tests.support.engine import count_of, run_local, spec_of
+from tests.support.inline_runtime import Moved, run_inline
+from tests.support.tables import SUFFIXES, mixed_table, read_table, some_tables, write_table
+
+SHUFFLE = {"kind": "shuffle", "seed": "7"}
+WAYS = (
+    Moved("spill", workers=1, partitions=1),
+    Moved("spill", workers=2, partitions=5),
+    Moved("spill", workers=1, partitions=3, buffer_bytes=12_000),
+    Moved("spill", workers=3, partitions=4, nodes=3, losses=2, order_seed=5),
+)
+"""The third has buffers that hold no partition: rows are read in several turns."""
+
+
+def tables_spec(suffix: str, **fields: Any) -> dict[str, Any]:
+    """A shuffle of tables with a key column."""
+    return spec_of(
+        input_extension=suffix,
+        algorithm=SHUFFLE,
+        key_field="id",
+        output_shard_records=40,
+        **{"row_group_rows": 9, **fields},
+    )
+
+
+def outputs(root: Path) -> list[Path]:
+    return sorted(path for path in (root / "out").iterdir() if path.is_file())
+
+
+def rows_of(table: pa.Table, by: str = "id") -> list[str]:
+    return sorted(repr(row) for row in table.to_pylist())
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_row_comes_out_once_in_the_same_bytes_whatever_moved_it(
+    tmp_path: Path, suffix: str
+) -> None:
+    everything = some_tables(tmp_path / "in", suffix)
+    seen = set()
+    for at, moved in enumerate(WAYS):
+        report = run_inline(tables_spec(suffix, output_bck=f"out{at}"), tmp_path, moved)
+        shards = sorted((tmp_path / f"out{at}").glob(f"*{suffix}"))
+        found = pa.concat_tables(map(read_table, shards))
+        assert report.records == len(found) == len(everything)
+        assert found.schema.equals(everything.schema, check_metadata=True)
+        assert rows_of(found) == rows_of(everything)
+        assert found["id"].to_pylist() != everything["id"].to_pylist()
+        assert [len(read_table(shard)) for shard in shards[:-1]] == [40] * (len(shards) - 1)
+        seen.add(tuple(hashlib.sha256(shard.read_bytes()).hexdigest() for shard in shards))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(("suffix", "other"), [(".parquet", ".arrows"), (".arrows", ".parquet")])
+def test_tables_of_one_container_are_written_as_those_of_another(
+    tmp_path: Path, suffix: str, other: str
+) -> None:
+    everything = some_tables(tmp_path / "in", suffix)
+    run_inline(tables_spec(suffix, output_extension=other), tmp_path, WAYS[1])
+    found = pa.concat_tables(map(read_table, outputs(tmp_path)))
+    assert rows_of(found) == rows_of(everything)
+
+
+def test_worker_processes_make_the_same_shards_as_this_process(tmp_path: Path) -> None:
+    some_tables(tmp_path / "in", ".parquet")
+    run_inline(tables_spec(".parquet", output_bck="inline"), tmp_path, WAYS[0])
+    report = run_local(tmp_path, tables_spec(".parquet"), workers=2)
+    assert report.move == "spill"
+    made = [path.read_bytes() for path in outputs(tmp_path)]
+    assert made == [path.read_bytes() for path in sorted((tmp_path / "inline").glob("*.parquet"))]
+    manifest = next((tmp_path / "out" / ".dsort").rglob("manifest.json")).read_text()
+    for path in outputs(tmp_path):
+        assert f'"file_bytes": {path.stat().st_size}' in manifest
+
+
+def test_row_groups_close_by_rows_and_by_bytes_and_media_are_stored_as_they_are(
+    tmp_path: Path,
+) -> None:
+    some_tables(tmp_path / "in", ".parquet")
+    run_inline(tables_spec(".parquet", row_group_rows=None), tmp_path, WAYS[1])
+    metadata = pq.ParquetFile(outputs(tmp_path)[0]).metadata
+    assert metadata.num_row_groups == 1  # there are media: 100 rows
+    columns = {}
+    for at in range(metadata.num_columns):
+        column = metadata.row_group(0).column(at)
+        columns[column.path_in_schema] = column
+    assert columns["image.bytes"].compression == columns["image.path"].compression == "UNCOMPRESSED"
+    assert not columns["image.bytes"].has_dictionary_page
+    assert columns["score"].compression == "SNAPPY"
+    assert columns["score"].has_offset_index
+    small = tables_spec(".parquet", output_bck="small", row_group_bytes=300)
+    run_inline(small | {"row_group_rows": None, "output_compression": "zstd"}, tmp_path, WAYS[1])
+    for path in (tmp_path / "small").glob("*.parquet"):
+        file = pq.ParquetFile(path)
+        assert file.metadata.num_row_groups > 3
+        assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+@pytest.mark.parametrize("decreasing", [False, True])
+def test_rows_are_sorted_by_any_column(tmp_path: Path, *, decreasing: bool) -> None:
+    everything = some_tables(tmp_path / "in", ".parquet")
+    algorithm = {
+        "kind": "content",
+        "extension": ".score",
+        "content_key_type": "float",
+        "content_key_missing": "last",
+        "decreasing": decreasing,
+    }
+    spec = tables_spec(".parquet") | {"algorithm": algorithm}
+    run_inline(spec, tmp_path, WAYS[1])
+    found = pa.concat_tables(map(read_table, outputs(tmp_path)))["score"].to_pylist()
+    numbers = sorted(filter(None, everything["score"].to_pylist()), reverse=decreasing)
+    rest = [None] * (len(found) - len(numbers))
+    assert found == numbers + rest
+
+
+def test_rows_without_keys_are_numbered_and_repeated_keys_are_dropped(tmp_path: Path) -> None:
+    table = mixed_table(20, seed=1)
+    for name in ("in-0.parquet", "in-1.parquet"):
+        write_table(tmp_path / "in" / name, table)
+    numbered = tables_spec(".parquet", duplicate_keys="abort", output_bck="numbered")
+    assert run_inline(numbered | {"key_field": ""}, tmp_path, WAYS[1]).records == 40
+    with pytest.raises(DuplicateError):
+        run_inline(tables_spec(".parquet", duplicate_keys="abort"), tmp_path, WAYS[1])
+    report = run_inline(tables_spec(".parquet", duplicate_keys="drop"), tmp_path, WAYS[1])
+    assert (report.records, count_of(report, "duplicate_keys_dropped")[0]) == (20, 20)
+
+
+def test_inputs_that_disagree_are_told_apart_by_column_and_types(tmp_path: Path) -> None:
+    table = mixed_table(10, seed=1)
+    write_table(tmp_path / "in" / "in-0.parquet", table)
+    other = table.set_column(2, "score", table["score"].cast(pa.float32()))
+    write_table(tmp_path / "in" / "in-1.parquet", other)
+    with pytest.raises(InputError, match=r"column score of shard in-1.parquet is float, .* double"):
+        run_inline(tables_spec(".parquet"), tmp_path)
+    write_table(tmp_path / "in" / "in-1.parquet", table.drop_columns(["tags"]))
+    with pytest.raises(InputError, match=r"in-1.parquet lacks the column tags"):
+        run_inline(tables_spec(".parquet"), tmp_path)
+
+
+def test_columns_in_another_order_and_other_metadata_are_no_disagreement(tmp_path: Path) -> None:
+    table = mixed_table(10, seed=1)
+    write_table(tmp_path / "in" / "in-0.parquet", table)
+    turned = mixed_table(10, seed=2).select(table.column_names[::-1])
+    write_table(tmp_path / "in" / "in-1.parquet", turned.replace_schema_metadata({"a": "b"}))
+    report = run_inline(tables_spec(".parquet"), tmp_path, WAYS[1])
+    assert (report.records, count_of(report, "other_metadata")[0]) == (20, 1)
+    found = read_table(outputs(tmp_path)[0])
+    assert found.column_names == table.column_names
+    assert b"huggingface" in (found.schema.metadata or {})
+
+
+def test_empty_shards_and_shards_without_rows_for_them(tmp_path: Path) -> None:
+    table = mixed_table(3, seed=1)
+    write_table(tmp_path / "in" / "in-0.parquet", table.slice(0, 0))
+    write_table(tmp_path / "in" / "in-1.parquet", table)
+    spec = tables_spec(".parquet", output_shard_count=5) | {"output_shard_records": None}
+    assert run_inline(spec, tmp_path, WAYS[1]).records == 3
+    found = list(map(read_table, outputs(tmp_path)))
+    assert [len(each) for each in found] == [1, 1, 1, 0, 0]
+    assert {each.schema for each in found} == {found[0].schema}
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_shards_that_cannot_be_read_are_named_or_skipped(tmp_path: Path, suffix: str) -> None:
+    everything = some_tables(tmp_path / "in", suffix)
+    torn = tmp_path / "in" / f"in-1{suffix}"
+    lost = len(read_table(torn))
+    torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])
+    with pytest.raises(CorruptShardError, match="in-1"):
+        run_inline(tables_spec(suffix), tmp_path, WAYS[1])
+    report = run_inline(tables_spec(suffix, corrupt_shards="skip"), tmp_path, WAYS[1])
+    assert report.records == len(everything) - lost
+    assert count_of(report, "corrupt_shards")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "word"),
+    [
+        ("verify", "content", "verify"),
+        ("index", "wids", "index"),
+        ("output_shard_size_counts", "file", "output_shard_size_counts"),
+        ("duplicate_keys", "rename", "duplicate_keys"),
+        ("output_compression", "lz4", "output_compression"),
+        ("row_group_bytes", "2GB", "row_group_bytes"),
+    ],
+)
+def test_what_tables_cannot_have_is_refused_at_once(
+    tmp_path: Path, field: str, value: str, word: str
+) -> None:
+    suffix = ".tar" if field == "output_compression" else ".parquet"
+    spec = spec_of(input_extension=suffix, output_shard_records=None, output_shard_size="1MB")
+    with pytest.raises(SpecError) as caught:
+        run_inline(spec | {field: value}, tmp_path)
+    assert [problem.path for problem in caught.value.problems] == [word]
+
+
+# -- readers of others ----------------------------------------------------------------------------
+
+
+def shuffled_images(root: Path) -> tuple[JobReport, list[tuple[str, bytes]]]:
+    """A data set of images as Hugging Face writes it, shuffled; what was in it."""
+    rows = []
+    for number in range(12):
+        file = io.BytesIO()
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(file, "PNG")
+        rows.append((f"{number:03d}", file.getvalue()))
+    features = datasets.Features({"id": datasets.Value("string"), "image": datasets.Image()})
+    for shard in range(2):
+        part = rows[shard * 6 : shard * 6 + 6]
+        made = datasets.Dataset.from_dict(
+            {
+                "id": [key for key, _ in part],
+                "image": [{"bytes": b, "path": None} for _, b in part],
+            },
+            features=features,
+        )
+        (root / "in").mkdir(exist_ok=True)
+        made.to_parquet(root / "in" / f"in-{shard}.parquet")
+    report = run_inline(tables_spec(".parquet"), root, WAYS[1])
+    return report, rows
+
+
+def test_hugging_face_loads_the_directory_and_decodes_its_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
+    _, rows = shuffled_images(tmp_path)
+    loaded = datasets.load_dataset(
+        str(tmp_path / "out"), split="train", cache_dir=str(tmp_path / "cache")
+    )
+    assert isinstance(loaded.features["image"], datasets.Image)
+    found = {row["id"]: row["image"].getpixel((0, 0)) for row in loaded}
+    assert found == {key: (number, 0, 0) for number, (key, _) in enumerate(rows)}
+
+
+def test_duckdb_and_polars_read_the_rows_in_our_order(tmp_path: Path) -> None:
+    everything = some_tables(tmp_path / "in", ".parquet")
+    run_inline(tables_spec(".parquet"), tmp_path, WAYS[1])
+    ids = pa.concat_tables(map(read_table, outputs(tmp_path)))["id"].to_pylist()
+    assert sorted(ids) == sorted(everything["id"].to_pylist())
+    found: list[str] = []
+    for path in outputs(tmp_path):
+        found += [row[0] for row in duckdb.sql(f"SELECT id FROM '{path}'").fetchall()]
+    assert found == ids
+    frames = [
+        polars.read_parquet(path, columns=["id", "image", "tags"]) for path in outputs(tmp_path)
+    ]
+    assert polars.concat(frames)["id"].to_list() == ids
