@@ -50,6 +50,18 @@ def _json_lines() -> Container:
     return JSON_LINES
 
 
+def _msgpack() -> Container:
+    from dsort.containers.objects.container import MSGPACK
+
+    return MSGPACK
+
+
+def _cbor() -> Container:
+    from dsort.containers.objects.container import CBOR
+
+    return CBOR
+
+
 def _text_lines() -> Container:
     from dsort.containers.lines.container import TEXT_LINES
 
@@ -96,6 +108,10 @@ _BUILT_IN: Final[dict[str, Callable[[], Container]]] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".txt": _text_lines,
+    ".msgpack": _msgpack,
+    ".mp": _msgpack,
+    ".cbor": _cbor,
+    ".cbors": _cbor,
     ".zip": _zip,
     ".mds": _mds,
     ".parquet": _parquet,

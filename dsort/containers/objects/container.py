@@ -1,0 +1,265 @@
+"""Sequences of MessagePack or CBOR objects as containers.
+
+A record is an object, moved as it is. In a conversion it is a map of extensions to members, as
+webdataset's ``cbors`` have it: bytes and texts are payloads, integers are written in decimal.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from dsort.containers.base import Container, ContainerOptions, Payloads
+from dsort.containers.objects.headers import Kind, ReadHeader, cbor_header, msgpack_header
+from dsort.containers.objects.scan import KEY_FIELD, ObjectScanner
+from dsort.containers.objects.walk import Field, ObjectWalk, WalkError
+from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.entries import PlacedEntries
+from dsort.data.json_pointer import JsonPointer
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
+from dsort.errors import ConversionError, CorruptShardError
+from dsort.naming.names import readable
+
+__all__ = ["CBOR", "MSGPACK", "Cbor", "MsgPack", "Objects"]
+
+_COUNTS_MAX: Final = 2**32 - 1
+_CUT_OFF: Final = "an object is cut off"
+
+
+@dataclass(frozen=True, slots=True)
+class Objects(Container):
+    """What both formats have in common. ``key_field``: the field with the keys; "": that is
+    ``__key__``, and records without it are numbered."""
+
+    key_field: str = ""
+
+    packs_others = True
+    member_extension = b""
+    """What a record is called behind its key, as long as it is one object."""
+
+    @property
+    def numbers_records(self) -> bool:
+        return not self.key_field
+
+    @property
+    def read_header(self) -> ReadHeader:
+        """What reads the header of an item."""
+        raise NotImplementedError
+
+    def scanner(self, shard: str, size_bytes: int) -> ObjectScanner:
+        parts = JsonPointer.parse(self.key_field).parts
+        if len(parts) > 1:
+            raise CorruptShardError(
+                shard,
+                0,
+                f"key_field {self.key_field} leads into a field of its objects",
+                hint="name a field of the objects themselves",
+            )
+        name = parts[0].encode("utf-8", "surrogateescape") if parts else b""
+        return ObjectScanner(shard, size_bytes, self.read_header, self.member_extension, name)
+
+    def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
+        """A row for each field of each object, but for the one that holds its key."""
+        assert members.key_bytes is not None
+        rows: list[tuple[int, int, int]] = []  # the record, where its payload is, its size
+        names: list[bytes] = []
+        literals: dict[int, bytes] = {}
+        starts, sizes = members.payload_start.tolist(), members.payload_bytes.tolist()
+        key_bytes = members.key_bytes.tolist()
+        for record, name in enumerate(members.names.tolist()):
+            key = name[: key_bytes[record]]
+            for each in self._fields(key, read(starts[record], sizes[record])):
+                start, size_bytes = starts[record] + each.start, each.size_bytes
+                if each.kind == Kind.INTEGER:
+                    literals[len(rows)] = b"%d" % each.number
+                    start, size_bytes = -1, len(literals[len(rows)])
+                names.append(key + (b"." + each.name if each.name else b""))
+                rows.append((record, start, size_bytes))
+        record_of, payload_start, payload_bytes = _columns(rows)
+        return replace(
+            members,
+            names=BytesColumn.of(names),
+            kind=np.zeros(len(rows), np.uint8),
+            payload_start=payload_start,
+            payload_bytes=payload_bytes,
+            range_start=payload_start,
+            range_length=np.where(payload_start < 0, 0, payload_bytes),
+            literals=literals,
+            key_bytes=members.key_bytes[record_of],
+            record_of=record_of,
+        )
+
+    def _fields(self, key: bytes, document: bytes) -> list[Field]:
+        """The fields of an object that become members. ``ConversionError``."""
+        walk = ObjectWalk(self.read_header, len(document), keeps_all=True)
+        try:
+            walk.next_end(memoryview(document), 0)
+        except WalkError as error:
+            raise CorruptShardError(readable(key), error.offset, error.reason) from None
+        if not walk.is_map:
+            raise _refused(key, "is no map of names to values")
+        latest = {each.name: each for each in walk.fields if each.name != KEY_FIELD}
+        if not latest:
+            raise _refused(key, "has no field but its key")
+        for each in latest.values():
+            if each.kind not in (Kind.BYTES, Kind.TEXT, Kind.INTEGER):
+                what = f"has a field {readable(each.name)} that is neither bytes, text nor integer"
+                raise _refused(key, what)
+        return list(latest.values())
+
+    def packed(
+        self, members: MemberTable, records: FormedRecords, payloads: Payloads
+    ) -> MemberTable:
+        literals: dict[int, bytes] = {}
+        names, sizes = members.names.tolist(), members.payload_bytes.tolist()
+        rows, bounds = records.member_rows.tolist(), records.member_offsets.tolist()
+        for record, key in enumerate(records.keys.tolist()):
+            own = rows[bounds[record] : bounds[record + 1]]
+            head = self.map_head(1 + len(own)) + self.text(KEY_FIELD) + self.text(key)
+            for row in own:
+                extension = names[row][int(records.key_bytes[row]) + 1 :]
+                if extension == KEY_FIELD:
+                    raise _refused(key, "has a member called __key__, as the field of keys is")
+                head += self.text(extension) + self.bytes_head(sizes[row], key)
+                literals[row] = head + members.literals.get(row, b"")
+                head = b""
+        return replace(members, literals=literals, entries=None)
+
+    def map_head(self, pairs: int) -> bytes:
+        """The header of a map."""
+        raise NotImplementedError
+
+    def text(self, content: bytes) -> bytes:
+        """A text, or bytes if it is no UTF-8."""
+        raise NotImplementedError
+
+    def bytes_head(self, size_bytes: int, key: bytes) -> bytes:
+        """The header of bytes. ``ConversionError`` if they are too many; ``key``: of the record."""
+        raise NotImplementedError
+
+    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
+        raise ConversionError(
+            f"an object holds its own key, and cannot become {readable(new_name)}",
+            hint="duplicate_keys: warn keeps both records",
+        )
+
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+        key, _, extension = name.partition(b".")
+        head = self.map_head(2) + self.text(KEY_FIELD) + self.text(key) + self.text(extension)
+        return (head + self.bytes_head(len(payload), key), payload), b""
+
+    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
+        return 0
+
+    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
+        return b""
+
+
+def _columns(rows: list[tuple[int, int, int]]) -> tuple[Int64s, Int64s, Int64s]:
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
+
+
+def _refused(key: bytes, what: str) -> ConversionError:
+    return ConversionError(
+        f"record {readable(key)} {what}",
+        hint="such shards can be converted if their records are maps of extensions to bytes",
+    )
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class MsgPack(Objects):
+    """MessagePack objects, one after the other."""
+
+    suffixes = (".msgpack", ".mp")
+    member_extension = b".msgpack"
+
+    @property
+    def read_header(self) -> ReadHeader:
+        return msgpack_header
+
+    def with_options(self, options: ContainerOptions) -> MsgPack:
+        return replace(self, key_field=options.key_field)
+
+    def map_head(self, pairs: int) -> bytes:
+        if pairs < 16:
+            return bytes([0x80 | pairs])
+        return (
+            struct.pack(">BH", 0xDE, pairs) if pairs < 1 << 16 else struct.pack(">BI", 0xDF, pairs)
+        )
+
+    def text(self, content: bytes) -> bytes:
+        if not _is_text(content):
+            return self.bytes_head(len(content), content) + content
+        size_bytes = len(content)
+        if size_bytes < 32:
+            return bytes([0xA0 | size_bytes]) + content
+        return _sized(0xD9, size_bytes) + content
+
+    def bytes_head(self, size_bytes: int, key: bytes) -> bytes:
+        if size_bytes > _COUNTS_MAX:
+            raise ConversionError(
+                f"record {readable(key)} has a member of {size_bytes:,} bytes, and MessagePack "
+                "knows no bytes over 4 GiB",
+                hint="choose another output_extension",
+            )
+        return _sized(0xC4, size_bytes)
+
+
+def _sized(first: int, size_bytes: int) -> bytes:
+    if size_bytes < 1 << 8:
+        return struct.pack(">BB", first, size_bytes)
+    if size_bytes < 1 << 16:
+        return struct.pack(">BH", first + 1, size_bytes)
+    return struct.pack(">BI", first + 2, size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Cbor(Objects):
+    """CBOR objects, one after the other (RFC 8742)."""
+
+    suffixes = (".cbor", ".cbors")
+    member_extension = b".cbor"
+
+    @property
+    def read_header(self) -> ReadHeader:
+        return cbor_header
+
+    def with_options(self, options: ContainerOptions) -> Cbor:
+        return replace(self, key_field=options.key_field)
+
+    def map_head(self, pairs: int) -> bytes:
+        return _cbor_head(5, pairs)
+
+    def text(self, content: bytes) -> bytes:
+        return _cbor_head(3 if _is_text(content) else 2, len(content)) + content
+
+    def bytes_head(self, size_bytes: int, key: bytes) -> bytes:
+        return _cbor_head(2, size_bytes)
+
+
+def _cbor_head(major: int, argument: int) -> bytes:
+    first = major << 5
+    if argument < 24:
+        return bytes([first | argument])
+    for short, layout in ((24, ">BB"), (25, ">BH"), (26, ">BI")):
+        if argument < 1 << (8 << (short - 24)):
+            return struct.pack(layout, first | short, argument)
+    return struct.pack(">BQ", first | 27, argument)
+
+
+MSGPACK = MsgPack()
+CBOR = Cbor()

@@ -1,0 +1,114 @@
+"""Objects in windows on a file: where each begins and ends, and the key of each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from dsort.containers.objects.headers import Kind, ReadHeader
+from dsort.containers.objects.walk import FIELD_BYTES_MAX, Field, ObjectWalk, WalkError
+from dsort.containers.positions import joined_names
+from dsort.data.columns import UInt8s
+from dsort.data.members import MemberTable
+from dsort.errors import ContentKeyError, CorruptShardError
+from dsort.naming.names import position_key
+
+__all__ = ["KEY_FIELD", "ObjectScanner", "key_in"]
+
+KEY_FIELD: Final = b"__key__"
+"""The field that holds the key of a record, as webdataset writes it."""
+
+
+class ObjectScanner:
+    """Finds the objects of one file. ``key_field``: the field with the keys; b"": that is
+    ``KEY_FIELD``, and records without it are numbered."""
+
+    def __init__(
+        self,
+        shard: str,
+        size_bytes: int,
+        read_header: ReadHeader,
+        extension: bytes,
+        key_field: bytes,
+    ) -> None:
+        self._shard = shard
+        self._extension = extension
+        self._is_required = bool(key_field)
+        self._walk = ObjectWalk(read_header, size_bytes, wanted=key_field or KEY_FIELD)
+        self._keys: list[bytes] = []
+        self._ends: list[int] = []
+
+    @property
+    def done(self) -> bool:
+        return self._walk.at >= self._walk.size_bytes and self._walk.start == self._walk.at
+
+    @property
+    def next_offset(self) -> int:
+        return self._walk.at
+
+    @property
+    def window_bytes_min(self) -> int:
+        return self._walk.needs_bytes
+
+    def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
+        """Find the objects that end in ``window``, or whose payload leads out of it."""
+        view = memoryview(window).cast("B")  # type: ignore[arg-type]
+        walk = self._walk
+        try:
+            while not self.done:
+                end = walk.next_end(view, offset)
+                if end is None:
+                    break
+                self._keys.append(self._key())
+                self._ends.append(end)
+                walk.begin()
+            if walk.at >= walk.size_bytes and not self.done:
+                raise WalkError(walk.start, "an object is cut off")
+        except WalkError as error:
+            raise CorruptShardError(self._shard, error.offset, error.reason) from None
+
+    def finish(self) -> MemberTable:
+        """All objects, a row each."""
+        ends = np.array(self._ends, np.int64)
+        starts = np.zeros(len(ends), np.int64)
+        starts[1:] = ends[:-1]
+        names, key_bytes = joined_names(self._keys, self._extension)
+        return MemberTable(
+            names=names,
+            kind=np.zeros(len(ends), np.uint8),
+            payload_start=starts,
+            payload_bytes=ends - starts,
+            range_start=starts,
+            range_length=ends - starts,
+            key_bytes=key_bytes,
+            record_of=np.arange(len(ends)),
+        )
+
+    def _key(self) -> bytes:
+        number = len(self._ends)
+        if not self._walk.fields:
+            if self._is_required:
+                raise self._no_key("has no field")
+            return position_key(self._shard, number)
+        key = key_in(self._walk.fields[-1])
+        if key is None:
+            raise self._no_key("has no text, bytes or integer of 1 to 4,096 bytes in its field")
+        return key
+
+    def _no_key(self, what: str) -> ContentKeyError:
+        name = self._walk.wanted.decode("utf-8", "backslashreplace")
+        return ContentKeyError(
+            f"object {len(self._ends):,} of shard {self._shard}, at byte {self._walk.start:,}, "
+            f"{what} {name}",
+            hint="choose another key_field; without one, objects without __key__ are numbered",
+        )
+
+
+def key_in(field: Field) -> bytes | None:
+    """The key that a field holds; None if it holds none."""
+    if field.kind == Kind.INTEGER:
+        return b"%d" % field.number
+    if field.kind in (Kind.TEXT, Kind.BYTES) and 0 < field.size_bytes <= FIELD_BYTES_MAX:
+        return field.content
+    return None

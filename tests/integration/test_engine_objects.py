@@ -1,0 +1,129 @@
+"""Jobs from and to sequences of MessagePack and CBOR objects, read by the libraries of both."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import msgpack
+import pytest
+
+from dsort import api
+from dsort.errors import ConversionError
+from dsort.options import RunOptions
+from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.engine import spec_of
+from tests.support.inline_runtime import Moved, run_inline
+
+SUFFIXES = [".msgpack", ".cbor"]
+
+
+def encode(suffix: str, value: object) -> bytes:
+    data: bytes = msgpack.packb(value) if suffix == ".msgpack" else cbor2.dumps(value)
+    return data
+
+
+def decode_all(suffix: str, data: bytes) -> list[Any]:
+    if suffix == ".msgpack":
+        return list(msgpack.Unpacker(io.BytesIO(data), strict_map_key=False))
+    stream, found = io.BytesIO(data), []
+    while stream.tell() < len(data):
+        found.append(cbor2.load(stream))
+    return found
+
+
+def objects_in(directory: Path, suffix: str) -> list[Any]:
+    files = files_of(directory, f"*{suffix}")
+    return [each for name in sorted(files) for each in decode_all(suffix, files[name])]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_objects_are_shuffled_as_they_are_whatever_the_movement(
+    tmp_path: Path, suffix: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    everything = [
+        {"__key__": f"{shard}/{n}", "jpg": bytes(n * 9), "cls": n}
+        for shard in range(2)
+        for n in range(15)
+    ]
+    for shard in range(2):
+        parts = [encode(suffix, each) for each in everything[15 * shard : 15 * shard + 15]]
+        (tmp_path / "in" / f"s-{shard}{suffix}").write_bytes(b"".join(parts))
+    outputs = []
+    for moved in (Moved("map"), Moved("spill", workers=2, partitions=3, buffer_bytes=200)):
+        spec = spec_of(
+            input_format={"template": "s-{0..1}"},
+            input_extension=suffix,
+            algorithm={"kind": "shuffle", "seed": 1},
+            overwrite=True,
+        )
+        report = run_inline(spec, tmp_path, moved)
+        found = objects_in(tmp_path / "out", suffix)
+        assert Counter(map(str, found)) == Counter(map(str, everything))
+        assert found != everything
+        outputs.append(files_of(tmp_path / "out", f"*{suffix}"))
+        manifest = (tmp_path / "out" / str(report.manifest_name)).read_bytes()
+        assert api.verify(manifest, options=RunOptions(root=tmp_path, workers=1)).ok
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_tar_becomes_objects_and_comes_back_byte_for_byte(tmp_path: Path, suffix: str) -> None:
+    members = [
+        Member("000.jpg", b"\xff\xd8" + bytes(300)),
+        Member("000.cls", b"12"),
+        Member("d/001.seg.png", bytes(70_000)),
+        Member("d/001.txt", b""),
+        Member("\udcff.txt", b"a name that is no UTF-8"),
+        Member("README", b"no extension"),
+    ]
+    write_shards(tmp_path / "in", {"a-0.tar": Shard(tuple(members))})
+    to_objects = spec_of(input_format={"template": "a-{0..0}"}, output_extension=suffix)
+    run_inline(to_objects | {"output_bck": "objects"}, tmp_path, Moved())
+    found = objects_in(tmp_path / "objects", suffix)
+    assert found[0] == {"__key__": "000", "jpg": b"\xff\xd8" + bytes(300), "cls": b"12"}
+    assert found[1] == {"__key__": "d/001", "seg.png": bytes(70_000), "txt": b""}
+    assert found[2] == {"__key__": b"\xff", "txt": b"a name that is no UTF-8"}
+    back = spec_of(
+        input_bck="objects",
+        input_format={"template": "out-{0..0}"},
+        input_extension=suffix,
+        output_extension=".tar",
+    )
+    run_inline(back, tmp_path, Moved("spill"))
+    again = read_shard(files_of(tmp_path / "out")["out-0.tar"])
+    assert [(each.name, each.payload) for each in again] == [
+        (each.name, each.payload) for each in members
+    ]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_texts_and_integers_become_payloads_and_nothing_else_does(
+    tmp_path: Path, suffix: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / f"s-0{suffix}"
+    spec = spec_of(
+        input_format={"template": "s-{0..0}"}, input_extension=suffix, output_extension=".tar"
+    )
+    path.write_bytes(encode(suffix, {"__key__": "a", "txt": "é", "cls": -70000}))
+    run_inline(spec, tmp_path, Moved())
+    found = read_shard(files_of(tmp_path / "out")["out-0.tar"])
+    assert [(each.name, each.payload) for each in found] == [
+        ("a.txt", "é".encode()),
+        ("a.cls", b"-70000"),
+    ]
+    for value, words in (
+        ([1], "record s-0-000000000 is no map"),
+        ({1: b""}, "record s-0-000000000 is no map"),
+        ({"__key__": "a"}, "record a has no field but its key"),
+        ({"__key__": "a", "x": 1.5}, "record a has a field x that is neither"),
+        ({"__key__": "a", "x": [1]}, "record a has a field x that is neither"),
+    ):
+        path.write_bytes(encode(suffix, value))
+        with pytest.raises(ConversionError, match=words):
+            run_inline(spec | {"overwrite": True}, tmp_path, Moved())
