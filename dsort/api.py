@@ -36,7 +36,7 @@ from dsort.spec.parts import Hook
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_bucket, parse_address
-from dsort.storage.process_limits import told_limits
+from dsort.storage.process_limits import explain_limits
 from dsort.storage.ref import BucketRef
 from dsort.verification.verify import verify_result
 
@@ -262,7 +262,7 @@ def _job(
     before: JournalState | None = None,
 ) -> Iterator[tuple[Job, Tally]]:
     options = options or default_options()
-    with told_limits(), contextlib.ExitStack() as stack:
+    with explain_limits(), contextlib.ExitStack() as stack:
         flag = stop if stop is not None else stack.enter_context(StopFlag())
         memory = job_memory(spec, options)
         runtime = _runtime(options, flag, memory)

@@ -40,7 +40,7 @@ from dsort.cli import validate as validate_verb
 from dsort.cli import verify as verify_verb
 from dsort.cli.overseer import is_for_ray, run_overseen
 from dsort.errors import DsortError, JobStoppedError
-from dsort.storage.process_limits import told_limits
+from dsort.storage.process_limits import explain_limits
 
 __all__ = ["app", "main"]
 
@@ -169,7 +169,7 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
     # An error may come before options are parsed, so these two are looked up in argv.
     as_json, debug = "--json" in argv, "--debug" in argv
     try:
-        with told_limits():
+        with explain_limits():
             return work()
     except typer.TyperException as mistake:
         context = getattr(mistake, "ctx", None)

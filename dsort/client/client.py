@@ -248,15 +248,15 @@ class DsortClient(ClosesOnExit):
 
     def follow_log(self, job_id: str) -> Iterator[str]:
         """The log in pieces of whole lines, as it grows, until the job is over."""
-        told, delay_s = "", LOG_DELAY_S
+        seen, delay_s = "", LOG_DELAY_S
         while True:
             ended = self.get(job_id).ended
             text = self.log(job_id)
             if not ended:
                 text = text[: text.rfind("\n") + 1]
-            more = _behind(told, text)
+            more = _behind(seen, text)
             if more:
-                told, delay_s = text, LOG_DELAY_S
+                seen, delay_s = text, LOG_DELAY_S
                 yield more
             if ended:
                 return
@@ -314,12 +314,12 @@ def _path(job_id: str) -> str:
     return f"/v1/jobs/{quote(job_id, safe='')}"
 
 
-def _behind(told: str, text: str) -> str:
-    """What ``text`` has more than ``told``: a log that is long has lost its beginning."""
-    if text.startswith(told):
-        return text[len(told) :]
-    at = text.rfind(told[-LOG_OVERLAP:])
-    return text if at < 0 else text[at + len(told[-LOG_OVERLAP:]) :]
+def _behind(seen: str, text: str) -> str:
+    """What ``text`` has more than ``seen``: a log that is long has lost its beginning."""
+    if text.startswith(seen):
+        return text[len(seen) :]
+    at = text.rfind(seen[-LOG_OVERLAP:])
+    return text if at < 0 else text[at + len(seen[-LOG_OVERLAP:]) :]
 
 
 def _several(value: str | Sequence[str]) -> Sequence[str]:

@@ -29,7 +29,7 @@ AGAIN_STATUSES = frozenset((502, 503, 504))
 CONNECT_TIMEOUT_S = 10.0
 READ_STREAM_TIMEOUT_S = 50.0
 """A stream that says nothing for so long is dead: the service sends a comment each 15 s."""
-TOLD_MAX = 200
+SHOWN_CHARS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class Transport(ClosesOnExit):
         if answer.is_redirect:
             there = answer.headers.get("location", "elsewhere")
             return ServiceError(
-                f"{self.url} sends us on to {there[:TOLD_MAX]}",
+                f"{self.url} sends us on to {there[:SHOWN_CHARS_MAX]}",
                 hint="give the address of the service itself",
             )
         if answer.status_code in AGAIN_STATUSES:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["SAMPLES_MAX", "Tally", "names_told", "tally_of", "tally_rows", "tally_told"]
+__all__ = ["SAMPLES_MAX", "Tally", "parse_names", "parse_tally", "tally_of", "tally_rows"]
 
 SAMPLES_MAX = 10
 
@@ -48,7 +48,7 @@ def tally_rows(tally: Tally) -> list[tuple[str, int, tuple[str, ...]]]:
     return list(tally)
 
 
-def tally_told(rows: Iterable[Any]) -> Tally:
+def parse_tally(rows: Iterable[Any]) -> Tally:
     """``tally_of`` what may be told by others; ``ValueError`` and the like if it is no tally."""
     tally = Tally()
     for kind, count, samples in rows:
@@ -61,7 +61,7 @@ def tally_told(rows: Iterable[Any]) -> Tally:
     return tally
 
 
-def names_told(named: Any) -> dict[str, list[str]]:
+def parse_names(named: Any) -> dict[str, list[str]]:
     """``Tally.named`` as it may be told by others; ``ValueError`` and the like if it is not."""
     found = {}
     for kind, names in named.items():

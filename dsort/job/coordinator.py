@@ -188,19 +188,19 @@ def _abort(job: Job, error: BaseException | None) -> None:
     except StorageError as problem:
         job.warn("unfinished", f"not all of it could be undone: {problem.message}; {_later(job)}")
     job.lease.close()
-    told = one_sentence(str(error)) or type(error).__name__  # the bucket is read by many
-    report = replace(_report(job, None, state="aborted", manifest=None), error=told)
+    reason = one_sentence(str(error)) or type(error).__name__  # the bucket is read by many
+    report = replace(_report(job, None, state="aborted", manifest=None), error=reason)
     with contextlib.suppress(StorageError):
         job.outputs_bucket.write(report_name(job.job_id), report_bytes(job, report))
 
 
 def _tell_put_back(job: Job, error: BaseException | None, done: PutBack) -> None:
     """Say what is where now, with what ended the job."""
-    told = done.words(job.outputs_bucket.uri)
-    if told and isinstance(error, DsortError):
-        error.message = f"{error.message}; {told}"
-    elif told:
-        job.warn("replaced", told)
+    words = done.words(job.outputs_bucket.uri)
+    if words and isinstance(error, DsortError):
+        error.message = f"{error.message}; {words}"
+    elif words:
+        job.warn("replaced", words)
     if done.lost and isinstance(error, DsortError):
         error.hint = f"{error.hint}; {_later(job)}" if error.hint else _later(job)
 

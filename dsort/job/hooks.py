@@ -167,12 +167,12 @@ def call_command(
     for key in ("event", "job_id", "state", "text", "schedule"):
         environment[f"DSORT_{key.upper()}"] = str(notice.get(key) or "").replace("\0", "")
     try:
-        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as told:
-            told.write(json.dumps(notice).encode())
-            told.seek(0)
+        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as stdin:
+            stdin.write(json.dumps(notice).encode())
+            stdin.seek(0)
             process = subprocess.Popen(
                 list(arguments),
-                stdin=told,
+                stdin=stdin,
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 env=environment,

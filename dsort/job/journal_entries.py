@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
-from dsort.data.tally import Tally, tally_told
+from dsort.data.tally import Tally, parse_tally
 from dsort.errors import InvariantError, JobConflictError, StorageError
 from dsort.naming.names import check_object_name
 from dsort.workers.tasks import ScratchLost, ShardExtracted
@@ -32,11 +32,11 @@ __all__ = [
     "Planned",
     "PlannedRow",
     "ShardCreated",
-    "accepted_told",
     "counted",
     "decode_segment",
     "encode_segment",
-    "inputs_told",
+    "parse_accepted",
+    "parse_inputs",
 ]
 
 JOURNAL_VERSION = 2
@@ -377,19 +377,19 @@ def _tally(value: Any) -> Tally:
     if value is None:
         return Tally()
     counts, samples = value["counts"], value["samples"]
-    return tally_told((kind, count, samples.get(kind, ())) for kind, count in counts.items())
+    return parse_tally((kind, count, samples.get(kind, ())) for kind, count in counts.items())
 
 
-def accepted_told(told: Mapping[str, Any]) -> JobAccepted:
+def parse_accepted(row: Mapping[str, Any]) -> JobAccepted:
     """The job in a report; ``ValueError`` and the like for anything else."""
-    accepted = JobAccepted(told["job_id"], told["dsort_version"], told["spec"], told["created"])
+    accepted = JobAccepted(row["job_id"], row["dsort_version"], row["spec"], row["created"])
     texts = (accepted.job_id, accepted.dsort_version, accepted.created)
     if not all(type(text) is str for text in texts) or type(accepted.spec) is not dict:
         raise ValueError("it tells of no job")
     return accepted
 
 
-def inputs_told(rows: Iterable[Sequence[Any]]) -> tuple[InputRow, ...]:
+def parse_inputs(rows: Iterable[Sequence[Any]]) -> tuple[InputRow, ...]:
     """The inputs in a report, row by row; ``ValueError`` and the like for anything else."""
     table = tuple(InputRow(*row) for row in rows)
     types = get_type_hints(InputRow)

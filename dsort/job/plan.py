@@ -14,7 +14,7 @@ import numpy as np
 import xxhash
 
 from dsort.data.columns import BytesColumn, Int64s
-from dsort.data.tally import SAMPLES_MAX, Tally, tally_rows, tally_told
+from dsort.data.tally import SAMPLES_MAX, Tally, parse_tally, tally_rows
 from dsort.errors import DuplicateError, InvariantError, SpecError, SpecProblem, StorageError
 from dsort.job.extract import (
     SPLITTERS_FILE,
@@ -87,8 +87,8 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
     if reaction == "ignore" and not indexed:
         return Dropped()
     kind = "duplicate_keys_dropped" if reaction == "drop" else "duplicate_keys"
-    told = "" if reaction == "abort" or job.journal is None else kind
-    found = _find_duplicates(job, extraction, want_rows=reaction == "drop", told=told)
+    recorded = "" if reaction == "abort" or job.journal is None else kind
+    found = _find_duplicates(job, extraction, want_rows=reaction == "drop", recorded=recorded)
     count = sum(part.count for part in found)
     if count == 0:
         return Dropped()
@@ -150,7 +150,7 @@ def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
 
 
 def _find_duplicates(
-    job: Job, extraction: Extraction, *, want_rows: bool, told: str = ""
+    job: Job, extraction: Extraction, *, want_rows: bool, recorded: str = ""
 ) -> list[DuplicatesDone]:
     """Search by ranges of the key hash, each small enough for one worker's memory."""
     records = sum(facts.records for facts in extraction.done.values())
@@ -166,7 +166,7 @@ def _find_duplicates(
             extraction.locations,
             extraction.stage,
             want_rows,
-            told,
+            recorded,
         )
         for part in range(parts)
     )
@@ -309,7 +309,7 @@ class Ordering:
             self.job.advance(records=facts.records, bytes_done=facts.stored_bytes)
 
 
-OVERHEAD_TOLD_FROM = 1.5
+OVERHEAD_WARNED_FROM = 1.5
 """So many times their payload output shards may be large without a word."""
 
 
@@ -372,7 +372,7 @@ def _survey(job: Job, *, even: bool) -> tuple[str, str]:
     marker = f"survey-{job.movement.partitions}.json"
     kept = job.retained(marker)
     if kept is not None:
-        splitters, renames, tally = _survey_told(kept, f"{marker} of job {job.job_id}")
+        splitters, renames, tally = _parse_survey(kept, f"{marker} of job {job.job_id}")
         shared = {name: job.retained(name) for name in filter(None, (splitters, renames))}
         if None not in shared.values():
             _check_shared(job, shared)
@@ -405,13 +405,13 @@ def _check_shared(job: Job, shared: Mapping[str, bytes | None]) -> None:
             check_renames(data or b"", what, shards=shards)
 
 
-def _survey_told(data: bytes, what: str) -> tuple[str, str, Tally]:
+def _parse_survey(data: bytes, what: str) -> tuple[str, str, Tally]:
     """(file of splitters, file of new keys, what was counted). Others may have written it: they do
     not choose under which names files come to nodes."""
-    told = parse_json(data, what)
+    survey = parse_json(data, what)
     try:
-        splitters, renames = told["files"]
-        tally = tally_told(told["tally"])
+        splitters, renames = survey["files"]
+        tally = parse_tally(survey["tally"])
         if splitters not in ("", SPLITTERS_FILE) or renames not in ("", RENAME_FILE):
             raise ValueError("it names other files than a survey makes")
     except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -481,7 +481,7 @@ def _warn_of_overhead(job: Job, plan: Plan) -> None:
     """Of small members, headers and padding are most of a shard, which its size does not count."""
     if job.spec.output_shard_size is None or job.spec.output_shard_size_counts == "file":
         return
-    if plan.records and plan.stored_bytes >= OVERHEAD_TOLD_FROM * plan.payload_bytes:
+    if plan.records and plan.stored_bytes >= OVERHEAD_WARNED_FROM * plan.payload_bytes:
         job.warn(
             "output_shard_size",
             f"the output shards take {format_bytes(plan.stored_bytes)}, but their payload is "

@@ -79,16 +79,16 @@ class PutBack:
 
     def words(self, uri: str) -> str:
         """For the user; "" if nothing was replaced."""
-        told = []
+        sentences = []
         if self.names and self.was_noted:
             several = f"{len(self.names):,} objects that it was to replace are"
             one = "1 object that it was to replace is"
-            told.append(f"{several if len(self.names) > 1 else one} as before in {uri}")
+            sentences.append(f"{several if len(self.names) > 1 else one} as before in {uri}")
         for name, why in list(self.lost.items())[:_SHOWN_MAX]:
-            told.append(f"what {name} was is kept as {self.places[name]} in {uri}: {why}")
+            sentences.append(f"what {name} was is kept as {self.places[name]} in {uri}: {why}")
         if len(self.lost) > _SHOWN_MAX:
-            told.append(f"so are {len(self.lost) - _SHOWN_MAX:,} others")
-        return "; ".join(told)
+            sentences.append(f"so are {len(self.lost) - _SHOWN_MAX:,} others")
+        return "; ".join(sentences)
 
 
 def each_at_once(bucket: Bucket, things: Sequence[T], do: Callable[[T], None]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dsort.data.json_rows import Rows, json_bytes
-from dsort.data.tally import names_told, tally_rows, tally_told
+from dsort.data.tally import parse_names, parse_tally, tally_rows
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.job.create import Created, shard_created
 from dsort.job.events import JobReport
@@ -23,9 +23,9 @@ from dsort.job.journal_entries import (
     JournalState,
     Planned,
     PlannedRow,
-    accepted_told,
     counted,
-    inputs_told,
+    parse_accepted,
+    parse_inputs,
 )
 from dsort.job.layout import reactions_name, report_name, staged_prefix
 from dsort.job.plan import Plan
@@ -66,31 +66,31 @@ def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
             return known
     except NoJournalError:
         known = JournalState()
-    told = _resume_told(bucket, report)
-    if told is None:
+    left = _read_resume(bucket, report)
+    if left is None:
         raise JobConflictError(
             f"of job {job_id} there is too little left in {bucket.uri} to go on with it",
             hint="start it again",
         )
-    with _told_in(f"{report} in {bucket.uri}"):
-        known.accepted = accepted_told(told["accepted"])
-        known.inputs = inputs_told(told["inputs"])
+    with _refuse_damage_in(f"{report} in {bucket.uri}"):
+        known.accepted = parse_accepted(left["accepted"])
+        known.inputs = parse_inputs(left["inputs"])
         known.check()
     return known
 
 
-def _resume_told(bucket: Bucket, report: str) -> dict[str, Any] | None:
+def _read_resume(bucket: Bucket, report: str) -> dict[str, Any] | None:
     """What a report says for those who go on with the job; None if it says nothing."""
     try:
-        told = read_json(bucket, report, bytes_max=KEPT_BYTES_MAX)
+        document = read_json(bucket, report, bytes_max=KEPT_BYTES_MAX)
     except ObjectNotFoundError:
         return None
-    resume = told.get("resume") if isinstance(told, dict) else None
+    resume = document.get("resume") if isinstance(document, dict) else None
     return resume if isinstance(resume, dict) else None
 
 
 @contextlib.contextmanager
-def _told_in(what: str) -> Iterator[None]:
+def _refuse_damage_in(what: str) -> Iterator[None]:
     """The body takes ``what`` apart, which others may have written; ``StorageError`` if it is not
     as dsort writes it."""
     try:
@@ -107,24 +107,24 @@ def resolved_before(job: Job) -> dict[str, Any]:
     kept = job.retained(RESOLVED_FILE)
     what = f"{RESOLVED_FILE} of job {job.job_id}"
     if kept is None:
-        resume = _resume_told(job.outputs_bucket, report_name(job.job_id)) or {}
+        resume = _read_resume(job.outputs_bucket, report_name(job.job_id)) or {}
         found: Any = resume.get("resolved")
     else:
         found = parse_json(kept, what)
-    with _told_in(what):
+    with _refuse_damage_in(what):
         if not isinstance(found["keymap"], str):
             raise TypeError("keymap is no text")
         return {
-            "tally": tally_rows(tally_told(found["tally"])),
+            "tally": tally_rows(parse_tally(found["tally"])),
             "keymap": found["keymap"],
-            "named": names_told(found.get("named", {})),  # older versions kept none
+            "named": parse_names(found.get("named", {})),  # older versions kept none
         }
 
 
 def report_bytes(job: Job, report: JobReport) -> bytes:
     """The report of an aborted job, with what it takes to begin it again."""
-    told = report.to_dict()
-    told["resume"] = {
+    document = report.to_dict()
+    document["resume"] = {
         "accepted": {
             "job_id": job.job_id,
             "dsort_version": "",
@@ -134,7 +134,7 @@ def report_bytes(job: Job, report: JobReport) -> bytes:
         "inputs": Rows([s.name, s.size_bytes, s.mtime_ns, s.etag] for s in job.inputs),
         "resolved": job.resolved,
     }
-    return json_bytes(told)
+    return json_bytes(document)
 
 
 def known_shards(job: Job) -> Iterator[ShardExtracted]:
@@ -179,10 +179,10 @@ def learn_created(job: Job) -> None:
     """Take in what workers had staged when their coordinator died in the midst of their tasks."""
     if job.before is None or job.before.planned is None:
         return
-    told: dict[int, CreatedShard] = {}
+    created: dict[int, CreatedShard] = {}
     for node in job.runtime.scratch_nodes():
-        told.update({shard.ordinal: shard for shard in job.runtime.ask(node, CreatedShards())})
-    for ordinal, shard in sorted(told.items()):
+        created.update({shard.ordinal: shard for shard in job.runtime.ask(node, CreatedShards())})
+    for ordinal, shard in sorted(created.items()):
         if ordinal not in job.before.created:
             event = shard_created(shard)
             job.before.created[ordinal] = event
@@ -233,8 +233,8 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
         return None
     what = f"{PLANNED_FILE} of job {job.job_id}"
     facts = parse_json(data, what)
-    with _told_in(what):
-        job.state.tally = tally_told(facts["tally"])
+    with _refuse_damage_in(what):
+        job.state.tally = parse_tally(facts["tally"])
         job.input_records = {
             int(shard): counted(count, INTEGER_MAX) for shard, count in facts["records"].items()
         }

@@ -21,7 +21,7 @@ __all__ = ["NAMES_LOOKED_AT_MAX", "Repeat", "find_repeats"]
 
 NAMES_LOOKED_AT_MAX: Final = 100_000
 BRANCHES_MAX: Final = 1000
-REPEATS_TOLD_MAX: Final = 10
+REPEATS_SHOWN_MAX: Final = 10
 _DIGITS: Final = frozenset("0123456789")
 
 
@@ -51,7 +51,7 @@ def find_repeats(template: InputTemplate, extension: str) -> list[Repeat]:
         return []
     if template.count <= NAMES_LOOKED_AT_MAX:
         return _looked_at(template, extension)
-    return [*_by_shape(template, extension)][:REPEATS_TOLD_MAX]
+    return [*_by_shape(template, extension)][:REPEATS_SHOWN_MAX]
 
 
 def _looked_at(template: InputTemplate, extension: str) -> list[Repeat]:
@@ -63,7 +63,7 @@ def _looked_at(template: InputTemplate, extension: str) -> list[Repeat]:
             owner = owners.get(name)
             if owner is None:
                 owners[name] = at
-            elif (owner, at) not in found and len(found) < REPEATS_TOLD_MAX:
+            elif (owner, at) not in found and len(found) < REPEATS_SHOWN_MAX:
                 found[owner, at] = Repeat(name, template.parts[owner].text, part.text)
     return [*found.values()]
 

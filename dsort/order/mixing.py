@@ -78,12 +78,12 @@ def _p_value_by_recurrence(half: float, degrees: int) -> float:
 # -- in words ------------------------------------------------------------------------------------
 
 
-def mixing_line(told: Mapping[str, Any]) -> str:
+def mixing_line(stored: Mapping[str, Any]) -> str:
     """A stored mixing in half a line: the verdict and its figures."""
-    verdict, degrees = str(told["verdict"]), int(told["degrees_of_freedom"])
+    verdict, degrees = str(stored["verdict"]), int(stored["degrees_of_freedom"])
     if verdict == "too_few":
         return "too few records or shards to tell"
-    return f"{verdict}, {_figures(float(told['chi2']), degrees, float(told['p_value']))}"
+    return f"{verdict}, {_figures(float(stored['chi2']), degrees, float(stored['p_value']))}"
 
 
 def _figures(chi2: float, degrees: int, p_value: float) -> str:

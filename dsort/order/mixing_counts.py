@@ -232,18 +232,18 @@ def _reason(order: str) -> str:
     return ALGORITHMS[order].reason if order in ALGORITHMS else ""
 
 
-def mixing_of(told: Mapping[str, Any], *, order: str) -> Mixing | None:
+def mixing_of(stored: Mapping[str, Any], *, order: str) -> Mixing | None:
     """A mixing from what is stored of it: ``input_shards``, ``output_shards`` and ``counts``.
 
     ``ValueError``, ``TypeError`` or ``KeyError`` if that is something else.
     """
-    counts = np.array(told["counts"], np.int64)
+    counts = np.array(stored["counts"], np.int64)
     if counts.ndim != 2:
         raise ValueError("counts is no table")
     return judge_mixing(
         counts,
-        input_shards=int(told["input_shards"]),
-        output_shards=int(told["output_shards"]),
+        input_shards=int(stored["input_shards"]),
+        output_shards=int(stored["output_shards"]),
         order=order,
     )
 

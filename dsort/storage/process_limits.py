@@ -11,7 +11,13 @@ from pathlib import Path
 
 from dsort.errors import StorageFullError, WorkerLostError
 
-__all__ = ["PROCESSES_HINT", "address_space_bytes", "free_processes", "is_no_thread", "told_limits"]
+__all__ = [
+    "PROCESSES_HINT",
+    "address_space_bytes",
+    "explain_limits",
+    "free_processes",
+    "is_no_thread",
+]
 
 PROCESSES_HINT = "raise what limits processes and threads (ulimit -u, pids.max), or --workers 1"
 _OWN_ADDRESSES_BYTES = 240 << 20
@@ -38,7 +44,7 @@ def free_processes(
 
 
 @contextlib.contextmanager
-def told_limits() -> Iterator[None]:
+def explain_limits() -> Iterator[None]:
     """A context in which no memory and no more threads are errors in words."""
     try:
         yield

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import StorageFullError, WorkerLostError
-from dsort.storage.process_limits import free_processes, told_limits
+from dsort.storage.process_limits import explain_limits, free_processes
 from tests.support.commands import ROOT
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import spec_of
@@ -119,9 +119,9 @@ def test_without_a_limit_there_is_none(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_had_is_an_error_in_words() -> None:
-    with pytest.raises(StorageFullError, match="out of memory"), told_limits():
+    with pytest.raises(StorageFullError, match="out of memory"), explain_limits():
         raise MemoryError
-    with pytest.raises(WorkerLostError, match="no thread"), told_limits():
+    with pytest.raises(WorkerLostError, match="no thread"), explain_limits():
         raise RuntimeError("can't start new thread")
-    with pytest.raises(RuntimeError, match="other"), told_limits():
+    with pytest.raises(RuntimeError, match="other"), explain_limits():
         raise RuntimeError("other")

@@ -334,14 +334,14 @@ def test_a_service_that_stays_away_is_not_waited_for_for_ever() -> None:
         nonlocal now_s
         now_s += span_s
 
-    told_of: list[str] = []
+    messages: list[str] = []
     transport = Transport(
         URL,
         None,
         timeout_s=5,
         verify=True,
         patience=Patience(reconnect_max_s=60),
-        on_wait=told_of.append,
+        on_wait=messages.append,
         http=httpx.MockTransport(Service({EVENTS: [stream(QUEUED), broken]})),
         sleep=sleep,
         clock=lambda: now_s,
@@ -351,7 +351,7 @@ def test_a_service_that_stays_away_is_not_waited_for_for_ever() -> None:
     with pytest.raises(ServiceError, match="broke off"):
         seen.extend(stream_events(transport, JOB))
     assert 55 < now_s <= 60  # a wait that would end later is not begun
-    assert 0 < len(told_of) < 20
+    assert 0 < len(messages) < 20
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 from dsort.job.events import JobStarted, JobWarning, PhaseDone, Progress
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting import reporter as reporter_module
-from dsort.service.hosting.reporter import Reporter, progress_told
+from dsort.service.hosting.reporter import Reporter, progress_data
 from dsort.service.jobs.queue import Ending, Limits, claim_next, take_over
 from dsort.service.jobs.rows import NewJob
 from dsort.service.jobs.store import JobStore
@@ -206,7 +206,7 @@ def test_a_long_jobs_progress_stays_bounded(
 
 
 def test_figures_of_progress() -> None:
-    told = progress_told(Progress("a", "create", 3, 10, 7, 250, 1000, 5.0004), lambda now: 50.0)
+    told = progress_data(Progress("a", "create", 3, 10, 7, 250, 1000, 5.0004), lambda now: 50.0)
     assert told == {
         "phase": "create",
         "shards_done": 3,

@@ -147,8 +147,8 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
             )
             checked = service.submitter.check(spec).spec
             row, _ = service.submitter.take_in(checked, identity, Asked())
-            told = {"input": row.input_uri, "output": row.output_uri, "kind": row.kind}
-            _note(service, request, identity, "job.submit", row, **told)
+            details = {"input": row.input_uri, "output": row.output_uri, "kind": row.kind}
+            _note(service, request, identity, "job.submit", row, **details)
             service.dispatcher.wake()
             return TextAnswer(row.job_id)
 

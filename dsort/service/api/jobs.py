@@ -140,10 +140,10 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
         )
 
         def note(connection: Connection, new: NewJob) -> None:
-            told = {"input": new.input_uri, "output": new.output_uri, "kind": new.kind}
+            details = {"input": new.input_uri, "output": new.output_uri, "kind": new.kind}
             address = address_of(request)
             audit = service.audit
-            audit.note(connection, identity.name, address, "job.submit", new.job_id, told)
+            audit.note(connection, identity.name, address, "job.submit", new.job_id, details)
 
         def take_in() -> WholeJobView:
             row, new = service.submitter.submit(body, identity, asked, note)

@@ -175,7 +175,7 @@ class Metrics:
         self._requests.labels(route, known, str(status)).inc()
         self._request_s.labels(route, known).observe(elapsed_s)
 
-    # -- what is told -----------------------------------------------------------------------------
+    # -- what a scrape gets --------------------------------------------------------------------
 
     def text(self, caller: Identity = ANYONE) -> bytes:
         """All of it in Prometheus' text format; of running jobs those that ``caller`` may see."""
@@ -244,19 +244,19 @@ def _job_gauges(rows: Sequence[JobRow]) -> Iterable[Metric]:
         families[name] = GaugeMetricFamily(name, text, labels=["job", "phase"])
     for row in rows:
         progress = progress_view(row.progress, row.kind) or {}
-        told = {
+        values = {
             "dsort_job_progress_ratio": progress.get("share"),
             "dsort_job_bytes_per_second": progress.get("bytes_per_s"),
             "dsort_job_attempts": row.attempt,
             "dsort_job_warning_count": row.warning_count,
         }
         if row.phase is not None:
-            told["dsort_job_phase"] = 1
+            values["dsort_job_phase"] = 1
         if row.phase is not None and progress.get("phase") == row.phase:
-            told["dsort_job_phase_bytes"] = progress["bytes_done"]
-            told["dsort_job_phase_records"] = progress["records_done"]
-            told["dsort_job_phase_elapsed_seconds"] = progress["elapsed_s"]
-        for name, value in told.items():
+            values["dsort_job_phase_bytes"] = progress["bytes_done"]
+            values["dsort_job_phase_records"] = progress["records_done"]
+            values["dsort_job_phase_elapsed_seconds"] = progress["elapsed_s"]
+        for name, value in values.items():
             if value is not None:
                 labels = [row.job_id, str(row.phase)] if name in _OF_PHASES else [row.job_id]
                 families[name].add_metric(labels, value)
@@ -276,24 +276,24 @@ class RequestMetrics:
             await self._app(scope, receive, send)
             return
         begin_s = time.perf_counter()
-        told = False
+        is_counted = False
 
-        def tell(status: int) -> None:
-            nonlocal told
-            if not told:
-                told = True
+        def count(status: int) -> None:
+            nonlocal is_counted
+            if not is_counted:
+                is_counted = True
                 elapsed_s = time.perf_counter() - begin_s
                 self._metrics.on_request(_template(scope), scope["method"], status, elapsed_s)
 
         async def noted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                tell(message["status"])
+                count(message["status"])
             await send(message)
 
         try:
             await self._app(scope, receive, noted)
         except Exception:
-            tell(500)
+            count(500)
             raise
 
 

@@ -108,14 +108,14 @@ def router(service: Service) -> APIRouter:
     def job_page_data(row: SeenJob) -> PageView:
         """Phases, throughput, output shards and how well records are mixed, as one document."""
         view = job_view(row, position=service.store.position(row), whole=True)
-        samples, warnings = _told(service, row.job_id)
+        samples, warnings = _progress_and_warnings(service, row.job_id)
         if row.state == "finished" and row.kind == "run":
             with contextlib.suppress(NotFoundError):  # a schedule keeps only its newest results
                 return _page_by_manifest(service, row, view, warnings)
         try:
             page = job_page.page_of_job(view, samples, warnings=warnings)
             return validated(PageView, page)
-        except NOT_READ:  # what its process told is not what it should be
+        except NOT_READ:  # what its process reported is not what it should be
             bare = {**view, "phases": [], "progress": None}
             page = job_page.page_of_job(bare, [], warnings=warnings)
             return validated(PageView, page)
@@ -218,8 +218,10 @@ def _words(kind: str, data: Mapping[str, Any]) -> str:
             return str(data.get("text", ""))
 
 
-def _told(service: Service, job_id: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(progress, warnings of the newest attempt) of a job, as they were told."""
+def _progress_and_warnings(
+    service: Service, job_id: str
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(progress, warnings of the newest attempt) of a job, as its process reported them."""
     progress: list[dict[str, Any]] = []
     warnings: list[dict[str, Any]] = []
     after = 0
@@ -334,9 +336,9 @@ class _Asked:
 
 
 def _sent(event: EventRow, kind: str) -> ServerSentEvent:
-    told: Mapping[str, Any] | None = event.data
+    shown: Mapping[str, Any] | None = event.data
     if event.kind == "progress":
         with contextlib.suppress(*NOT_READ):  # else as it is: the stream goes on
-            told = progress_view(event.data, kind)
-    data: dict[str, Any] = {"at": event.at, **(told or {})}
+            shown = progress_view(event.data, kind)
+    data: dict[str, Any] = {"at": event.at, **(shown or {})}
     return ServerSentEvent(event=event.kind, id=str(event.number), raw_data=to_json(data))

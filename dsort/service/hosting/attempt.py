@@ -238,7 +238,7 @@ def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobRepor
 
 
 def _mixing(manifest: Mapping[str, Any]) -> Mixing | None:
-    told, spec = manifest.get("mixing"), manifest["spec"]
+    mixing, spec = manifest.get("mixing"), manifest["spec"]
     by_key_map = bool(spec.get("ekm") or spec.get("ekm_file"))
     order = "key map" if by_key_map else spec["algorithm"]["kind"]
-    return None if told is None else mixing_of(told, order=order)
+    return None if mixing is None else mixing_of(mixing, order=order)

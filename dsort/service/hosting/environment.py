@@ -71,8 +71,8 @@ class JobEnvironment:
 
     def to_environment(self) -> dict[str, str]:
         """The variables of a job process: ours, this text of it all, and the way to this dsort."""
-        told = json.dumps(asdict(replace(self, environment={})), default=str)
-        return {**self.path_environment(), VARIABLE: told, **self.environment}
+        text = json.dumps(asdict(replace(self, environment={})), default=str)
+        return {**self.path_environment(), VARIABLE: text, **self.environment}
 
     @staticmethod
     def path_environment() -> dict[str, str]:
@@ -87,8 +87,8 @@ class JobEnvironment:
     @classmethod
     def from_environment(cls) -> Self:
         """What the service has handed to this process, which keeps it from its children."""
-        told: dict[str, Any] = json.loads(os.environ.pop(VARIABLE))
-        run = told["run"]
+        values: dict[str, Any] = json.loads(os.environ.pop(VARIABLE))
+        run = values["run"]
         settings = run["settings"]
         settings["commands"] = ()
         settings["stores"] = tuple(
@@ -97,10 +97,10 @@ class JobEnvironment:
         for table in (run, settings):
             for name in ("root", "scratch"):
                 table[name] = _path(table[name])
-        told["state_dir"] = _path(told["state_dir"])
+        values["state_dir"] = _path(values["state_dir"])
         for name in ("allow", "ekm_allow_hosts"):
-            told[name] = tuple(told[name])
-        return cls(**{**told, "run": RunOptions(**{**run, "settings": Settings(**settings)})})
+            values[name] = tuple(values[name])
+        return cls(**{**values, "run": RunOptions(**{**run, "settings": Settings(**settings)})})
 
 
 def _path(text: str | None) -> Path | None:

@@ -55,7 +55,7 @@ from dsort.tracebacks import one_sentence
 __all__ = ["main"]
 
 NOT_OURS = 3
-NOT_TOLD = 4
+NOT_RECORDED = 4
 PLANNED_SHARDS_MAX = 10_000
 SILENCE_S_MAX = SILENT_S_MAX / 3
 """Of the database: whoever waits for a dead connection is not heard, and taken for dead."""
@@ -108,7 +108,7 @@ def _attempt(database: Database, row: JobRow, attempt: int, job_environment: Job
             result = _do(database, row, attempt, job_environment, reporter, stop)
         except SQLAlchemyError as error:  # ten minutes were not enough
             log.error("the job is left for another process to go on with: %s", error)
-            return NOT_TOLD
+            return NOT_RECORDED
         except Exception as error:  # noqa: BLE001 - the row says how it ended, whatever it was
             ended_with = error
         ending = _ending(row.job_id, ended_with, result)
@@ -117,7 +117,7 @@ def _attempt(database: Database, row: JobRow, attempt: int, job_environment: Job
             with contextlib.suppress(OSError):  # a log on a full disk takes no job along
                 stream.flush()
         reporter.note_log(log_event(log_path(job_environment.state_dir, row.job_id, attempt)))
-        return 0 if reporter.end(ending) else NOT_TOLD
+        return 0 if reporter.end(ending) else NOT_RECORDED
 
 
 def _do(

@@ -23,7 +23,7 @@ from dsort.service.database.engine import Database
 from dsort.service.jobs.queue import Ending, NewEvent, ProgressUpdate, finish, record, thin_progress
 from dsort.stop_flag import StopFlag
 
-__all__ = ["DATABASE_AWAY", "Reporter", "progress_told", "retry_while_database_is_away"]
+__all__ = ["DATABASE_AWAY", "Reporter", "progress_data", "retry_while_database_is_away"]
 
 Answer = TypeVar("Answer")
 
@@ -75,7 +75,7 @@ class Reporter(ClosesOnExit):
         self._rate = _Rate()
         self._heard = False
         self._thinned_at = 0
-        self._progress_told = 0
+        self._progress_count = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dsort-reporter", daemon=True)
 
@@ -164,10 +164,10 @@ class Reporter(ClosesOnExit):
             log.info("asked to stop: %s", heard.reason)
             because = f": {heard.reason}" if heard.reason else ""
             self._stop.request(signal.SIGTERM, f"a request{because}")
-        self._progress_told += sum(kind == "progress" for _, kind, _ in latest.events)
-        if self._progress_told - self._thinned_at >= PROGRESS_KEPT:
+        self._progress_count += sum(kind == "progress" for _, kind, _ in latest.events)
+        if self._progress_count - self._thinned_at >= PROGRESS_KEPT:
             thin_progress(self._database, self._job_id, keep=PROGRESS_KEPT)
-            self._thinned_at = self._progress_told
+            self._thinned_at = self._progress_count
 
     def _take(self) -> ProgressUpdate:
         """All that there is to tell, once."""
@@ -195,7 +195,7 @@ class Reporter(ClosesOnExit):
     def _keep_progress(self) -> None:
         """The newest progress becomes an event; with the lock held."""
         if self._progress is not None:
-            self._note("progress", progress_told(self._progress, self._rate))
+            self._note("progress", progress_data(self._progress, self._rate))
             self._progress = None
 
     def _note(self, kind: str, data: Mapping[str, Any]) -> None:
@@ -233,14 +233,14 @@ def retry_while_database_is_away(transaction: Callable[[], Answer]) -> Answer:
     return AWAY.call(transaction, DATABASE_AWAY, waiting=waiting)
 
 
-def progress_told(now: Progress, rate: Callable[[Progress], float | None]) -> dict[str, Any]:
+def progress_data(now: Progress, rate: Callable[[Progress], float | None]) -> dict[str, Any]:
     """How far a phase is: the engine's figures, and ``bytes_per_s`` as it is now, if one can
     tell."""
-    told: dict[str, Any] = asdict(now)
-    del told["job_id"]
-    told["elapsed_s"] = round(now.elapsed_s, 3)
-    told["bytes_per_s"] = rate(now)
-    return told
+    data: dict[str, Any] = asdict(now)
+    del data["job_id"]
+    data["elapsed_s"] = round(now.elapsed_s, 3)
+    data["bytes_per_s"] = rate(now)
+    return data
 
 
 def _phase_view(done: PhaseDone) -> dict[str, Any]:

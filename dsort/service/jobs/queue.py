@@ -139,8 +139,8 @@ def claim_next(
         if not changed.rowcount:
             return None  # it was stopped at this moment
         note_turn(connection, found.owner)
-        told = {"state": "running", "attempt": attempt}
-        add_event(connection, found.job_id, "state", told, now_s=now_s)
+        data = {"state": "running", "attempt": attempt}
+        add_event(connection, found.job_id, "state", data, now_s=now_s)
         return _row(connection, found.job_id)
 
 
@@ -177,8 +177,8 @@ def take_over(
         )
         if log is not None:
             add_event(connection, job_id, "log", log, now_s=now_s)
-        told = {"state": "running", "attempt": attempt + 1, "reason": reason}
-        add_event(connection, job_id, "state", told, now_s=now_s)
+        data = {"state": "running", "attempt": attempt + 1, "reason": reason}
+        add_event(connection, job_id, "state", data, now_s=now_s)
         return _row(connection, job_id)
 
 
@@ -196,8 +196,8 @@ def release(database: Database, job_id: str, attempt: int, *, now_s: float, reas
                 update(jobs).where(*_held(job_id, attempt), condition).values(state=state, **values)
             )
             if changed.rowcount:
-                told = {"state": state, "attempt": attempt, "reason": reason}
-                add_event(connection, job_id, "state", told, now_s=now_s)
+                data = {"state": state, "attempt": attempt, "reason": reason}
+                add_event(connection, job_id, "state", data, now_s=now_s)
                 if state == "stopped":
                     add_job_notices(connection, job_id, state, {"detail": reason}, now_s=now_s)
                 return True
@@ -383,11 +383,11 @@ def thin_progress(database: Database, job_id: str, *, keep: int) -> None:
         connection.execute(delete(events).where(events.c.number.in_(surplus)))
 
 
-def _insert(connection: Connection, job_id: str, told: Sequence[NewEvent]) -> None:
-    if told:
+def _insert(connection: Connection, job_id: str, new_events: Sequence[NewEvent]) -> None:
+    if new_events:
         rows = [
             {"job_id": job_id, "at": at, "kind": kind, "data": dict(data)}
-            for at, kind, data in told
+            for at, kind, data in new_events
         ]
         connection.execute(insert(events), rows)
 

@@ -287,8 +287,8 @@ class JobStore:
                 .values(**asked, stop_reason=reason, state="stopped", ended_at=now_s, exit_code=143)
             )
             if changed.rowcount:
-                told = {"state": "stopped", "attempt": 0, "reason": reason}
-                add_event(connection, job_id, "state", told, now_s=now_s)
+                data = {"state": "stopped", "attempt": 0, "reason": reason}
+                add_event(connection, job_id, "state", data, now_s=now_s)
             row = _one(connection, job_id)
             hooks = spec_hooks(row.hooks)
             if as_failure and "on_failure" in hooks:
@@ -341,8 +341,8 @@ class JobStore:
                 )
             )
             if changed.rowcount:
-                told = {"state": "queued", "attempt": row.attempt}
-                add_event(connection, job_id, "state", told, now_s=now_s)
+                data = {"state": "queued", "attempt": row.attempt}
+                add_event(connection, job_id, "state", data, now_s=now_s)
             return _one(connection, job_id)
 
     def remove(self, job_id: str) -> None:

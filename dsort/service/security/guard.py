@@ -236,9 +236,9 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
         if found.wrong:
             raise SpecError([*found.wrong, *found.forbidden])
     if found.forbidden:
-        told = list(dict.fromkeys(found.forbidden))[: TextLimits().problems_max]
-        hints = dict.fromkeys(each.hint for each in told if each.hint)
-        raise ForbiddenError("\n".join(map(str, told)), hint="; ".join(hints))
+        messages = list(dict.fromkeys(found.forbidden))[: TextLimits().problems_max]
+        hints = dict.fromkeys(each.hint for each in messages if each.hint)
+        raise ForbiddenError("\n".join(map(str, messages)), hint="; ".join(hints))
     return SpecPlaces(places["input_bck"], places["output_bck"], keymap)
 
 

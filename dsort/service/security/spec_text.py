@@ -120,12 +120,12 @@ def bounded_problems(limits: TextLimits | None = None) -> Iterator[None]:
 
 
 def _told(problems: Sequence[SpecProblem], problems_max: int) -> list[SpecProblem]:
-    told = [
+    listed = [
         SpecProblem(shortened(each.path), _cut(each.message), _cut(each.hint))
         for each in problems[:problems_max]
     ]
-    more = len(problems) - len(told)
-    return [*told, SpecProblem("", f"and {more:,} more")] if more else told
+    more = len(problems) - len(listed)
+    return [*listed, SpecProblem("", f"and {more:,} more")] if more else listed
 
 
 def _cut(text: str) -> str:

@@ -92,7 +92,7 @@ class LocalBucket:
         encoded = encoded_prefix(prefix)
         with self._doing(f"list {prefix}*"):
             for info in list_files(os.fsencode(self._root), encoded):
-                if self._may_be_told(self._root / info.name):
+                if self._is_ours(self._root / info.name):
                     yield info
 
     def stat(self, name: str) -> ObjectInfo:
@@ -337,7 +337,7 @@ class LocalBucket:
             hint="there is a symbolic link on the way",
         )
 
-    def _may_be_told(self, path: Path) -> bool:
+    def _is_ours(self, path: Path) -> bool:
         """Whether a file that is listed is one of the bucket's: none that the policy denies is. One
         elsewhere is refused, for it would be missed."""
         if self._policy is not None and self._policy.denies_path(self._real_path(path)):
