@@ -15,6 +15,7 @@ import json
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Literal
 
 import numpy as np
@@ -204,6 +205,8 @@ def varint(value: int) -> bytes:
     """``value``, from 0 on, as a protocol buffer stores it."""
     if value < 0x80:
         return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -216,9 +219,11 @@ def _field(number: int, payload: bytes) -> bytes:
     return bytes((number << 3 | _BYTES,)) + varint(len(payload)) + payload
 
 
+@lru_cache(1 << 14)
 def example_feature(name: bytes, size_bytes: int, number: int | None = None) -> bytes:
     """The entry of one feature in the map of an Example: all of it for the int64 ``number``, and
-    what stands before the value of ``size_bytes`` for a bytes feature."""
+    what stands before the value of ``size_bytes`` for a bytes feature. The last ones are kept:
+    labels and keys are of few sizes."""
     head = _field(1, name)
     if number is not None:
         packed = _field(1, varint(number & 0xFFFFFFFFFFFFFFFF))
