@@ -203,7 +203,7 @@ def test_what_is_odd_about_zips_is_counted_and_listed(tmp_path: Path) -> None:
         (tmp_path / "in" / f"s-{shard}.zip").write_bytes(data)
     report = run_local(tmp_path, spec_of(**ZIPS))
     assert count_of(report, "comments_dropped") == (5, ("s-1.zip",))
-    assert count_of(report, "unlisted_bytes") == (10, ("s-2.zip",))
+    assert count_of(report, "leading_bytes") == (10, ("s-2.zip",))
     seen = inspect_object(LocalBucket(tmp_path / "in"), "s-1.zip")
     assert [(each.kind, each.count) for each in seen.oddities] == [("comment", 5)]
     assert len(read_zips(outputs(tmp_path))) == 3

@@ -34,6 +34,7 @@ _REFUSED = 0x2061  # flags of encryption and patches
 _LONGEST = 1 << 62
 _DESCRIPTOR_BYTES_MAX = 24
 _DESCRIPTOR_MAGIC = 0x08074B50
+_MARK_BYTES = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -112,14 +113,15 @@ class LocalReader:
         self._compare(some, heads, window, offset)
         described = np.flatnonzero((heads["flags"] & DESCRIBED) != 0)
         behind = np.minimum(self._limit[some] - stop, _DESCRIPTOR_BYTES_MAX)[described]
-        there = (stop[described] + behind <= end) | (behind == 0)
+        there = stop[described] + behind <= end
         self._read_descriptors(some.start + described[there], window, offset)
         if there.all():
             self._go_on(some.stop, header_bytes)
             return
         self._row = some.stop - 1  # of the last one only, the descriptor may be missing
         self._awaits_descriptor = True
-        self.next_offset, self.window_bytes_min = int(stop[-1]), int(behind[-1])
+        self.next_offset = int(stop[-1]) - _MARK_BYTES
+        self.window_bytes_min = int(behind[-1]) + _MARK_BYTES
 
     def _go_on(self, row: int, header_bytes: int = LOCAL.size) -> None:
         """Read the header of the entry ``row`` next."""
@@ -146,6 +148,10 @@ class LocalReader:
         self._fail_where(some, heads["method"] != entries["method"], text.format("method"))
         flags = heads["flags"] ^ entries["flags"]
         self._fail_where(some, flags & _REFUSED != 0, text.format("encryption"))
+        recoded = np.flatnonzero(flags & UTF8)
+        for index in recoded.tolist():  # which is all the same where the name is ASCII
+            if not directory.names[int(rows[index])].isascii():
+                directory.fail(int(rows[index]), text.format("encoding of its name"))
         described = (heads["flags"] & DESCRIBED) != 0
         stored, size = heads["stored"].astype(np.int64), heads["size"].astype(np.int64)
         large = (stored == LARGE) | (size == LARGE)
@@ -159,11 +165,12 @@ class LocalReader:
             (size, directory.size[rows]),
         )
         same = np.logical_and.reduce([here == there for here, there in pairs])
-        left_out = np.logical_and.reduce(
-            [(here == there) | (here == 0) | (described & (here == LARGE)) for here, there in pairs]
+        left_out = np.logical_and.reduce([here == 0 for here, _ in pairs])
+        later = described & np.logical_and.reduce(  # a descriptor says them
+            [(here == there) | (here == 0) | (here == LARGE) for here, there in pairs]
         )
-        self._fail_where(some, ~left_out, text.format("size or checksum"))
-        self.places.mended[some] = (flags & (DESCRIBED | UTF8) != 0) | (~same & ~described)
+        self._fail_where(some, ~(same | left_out | later), text.format("size or checksum"))
+        self.places.mended[some] = (flags & DESCRIBED != 0) | (~same & ~described)
 
     def _read_descriptors(self, places: Int64s, window: UInt8s, offset: int) -> None:
         """Find the data descriptors of entries, all of them in the window."""
@@ -171,9 +178,10 @@ class LocalReader:
             return
         directory, rows, stop = self.directory, self.order[places], self.places.stop[places]
         behind = self._limit[places] - stop
-        at = stop[:, None] - offset + np.arange(_DESCRIPTOR_BYTES_MAX)
+        at = stop[:, None] - offset + np.arange(-_MARK_BYTES, _DESCRIPTOR_BYTES_MAX)
         raw = window[np.minimum(at, len(window) - 1)]
         words = np.ascontiguousarray(raw).view("<u4").astype(np.int64)
+        before, words = words[:, 0], words[:, 1:]
         crc = directory.heads["crc"][rows].astype(np.int64)
         sizes = directory.stored[rows], directory.size[rows]
         narrow = np.stack([crc, *sizes], axis=1)
@@ -182,20 +190,19 @@ class LocalReader:
         fits = {
             16: marked & (words[:, 1:4] == narrow).all(axis=1),
             24: marked & (words[:, 1:6] == wide).all(axis=1),
-            12: (words[:, 0:3] == narrow).all(axis=1),
-            20: (words[:, 0:5] == wide).all(axis=1),
+            # Without its mark. A wrong length of an extra makes one with its mark look like that.
+            12: (words[:, 0:3] == narrow).all(axis=1) & (before != _DESCRIPTOR_MAGIC),
+            20: (words[:, 0:5] == wide).all(axis=1) & (before != _DESCRIPTOR_MAGIC),
         }
         length = np.zeros(len(places), np.int64)
         for size_bytes, fit in fits.items():
             length[(length == 0) & fit & (behind >= size_bytes)] = size_bytes
         for size_bytes, fit in fits.items():  # that none of it is left over is the best sign
             length[fit & (behind == size_bytes)] = size_bytes
-        wrong = (length == 0) & (behind >= min(fits))
-        if wrong.any():
-            row = int(rows[int(np.argmax(wrong))])
-            directory.fail(row, "has a data descriptor that the central directory contradicts")
+        if not length.all():
+            row = int(rows[int(np.argmin(length))])
+            directory.fail(row, "has no data descriptor, or another than the central directory")
         self.places.stop[places] = stop + length
-        self.places.mended[places] |= length == 0
 
 
 def _large_sizes(extra: bytes, size: int, stored: int) -> tuple[int, int]:

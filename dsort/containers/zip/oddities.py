@@ -15,7 +15,8 @@ class ZipNotes(ScanNotes):
     """What may be odd about a zip, besides ``mended`` and ``trailing_bytes``."""
 
     leading_zip_bytes: int = 0  # before the first entry, and they begin as an entry does
-    unlisted_bytes: int = 0  # before or between entries, which the central directory does not list
+    leading_bytes: int = 0  # before the first entry
+    unlisted_bytes: int = 0  # between entries, or behind the last one
     comment_bytes: int = 0
     cp437_names: tuple[int, ...] = ()  # rows whose names are not flagged as UTF-8, and not ASCII
     other_methods: tuple[int, ...] = ()  # rows that are neither stored nor deflated
@@ -37,11 +38,17 @@ ODDITIES = (
     ),
     OddityKind(
         "unlisted_bytes",
-        kind="unlisted_bytes",
-        warning="{count} bytes before or between entries are in no entry that the central "
-        "directory lists, and were left out, in {names}",
         inspected="unlisted_bytes",
-        text="bytes before or between entries that the central directory does not list",
+        text="bytes between entries that the central directory does not list",
+        shortfall="{count:,} bytes between its entries are in none that its central directory "
+        "lists",
+    ),
+    OddityKind(
+        "leading_bytes",
+        kind="leading_bytes",
+        warning="{count} bytes before the first entry were left out, in {names}",
+        inspected="leading_bytes",
+        text="bytes before the first entry",
         unless="leading_zip_bytes",
     ),
     OddityKind(

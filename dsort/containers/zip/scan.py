@@ -91,10 +91,12 @@ def _table(reader: LocalReader, end: ZipEnd, leading_zip: bool) -> MemberTable:
     names, cp437 = directory.texts()
     kind = directory.kinds()
     links = kind == MemberKind.SYMLINK  # where they lead is all they have: no payload, but headers
+    leading = int(directory.start.min()) if len(directory) else directory.at
     notes = ZipNotes(
         trailing_bytes=end.trailing_bytes,
         leading_zip_bytes=end.shift if leading_zip else 0,
-        unlisted_bytes=_unlisted_bytes(directory, places.stop),
+        leading_bytes=leading,
+        unlisted_bytes=directory.at - leading - int((places.stop - np.sort(directory.start)).sum()),
         comment_bytes=end.comment_bytes,
         mended=tuple(np.flatnonzero(mended).tolist()),
         cp437_names=cp437,
@@ -134,9 +136,3 @@ def _compressed_bytes(directory: Directory, links: Bools) -> Int64s | None:
         return None
     lengths: Int64s = np.where(compressed, directory.stored, -1)
     return lengths
-
-
-def _unlisted_bytes(directory: Directory, stop: Int64s) -> int:
-    """How much before the central directory is no part of an entry; ``stop``: where entries end,
-    by place."""
-    return directory.at - int((stop - np.sort(directory.start)).sum())

@@ -1,0 +1,327 @@
+"""What is read of a zip: its central directory says what is in it, and everything else agrees."""
+
+from __future__ import annotations
+
+import io
+import random
+import struct
+import zipfile
+import zlib
+
+import pytest
+
+from dsort.containers.zip.container import ZIP
+from dsort.containers.zip.oddities import ZipNotes
+from dsort.data.members import MemberKind, MemberTable
+from dsort.errors import CorruptShardError
+from tests.support.zips import Record, zip_of
+
+MEMBERS = [("a.bin", b"x" * 40), ("ü.cls", b"yy"), ("d/b.bin", b""), ("d/c.txt", b"z" * 300)]
+WRITERS = [
+    {},
+    {"streamed": True},
+    {"deflated": True},
+    {"deflated": True, "streamed": True},
+    {"comment": b"PK"},
+]
+CENTRAL = {"flags": 8, "method": 10, "crc": 16, "stored": 20, "size": 24, "disk": 34, "offset": 42}
+
+
+def scan(data: bytes) -> MemberTable:
+    return ZIP.scan("s.zip", data)
+
+
+def scan_by_windows(data: bytes, window_bytes: int) -> MemberTable:
+    """As a shard is scanned that does not fit in memory; each window is asked for in bounds."""
+    scanner = ZIP.scanner("s.zip", len(data))
+    for _ in range(10 * len(data)):
+        if scanner.done:
+            return scanner.finish()
+        at, needed = scanner.next_offset, scanner.window_bytes_min
+        assert at >= 0
+        assert at + needed <= len(data)
+        scanner.feed(data[at : at + max(window_bytes, needed)], at)
+    raise AssertionError("the scanner does not end")
+
+
+def content(data: bytes, members: MemberTable, row: int) -> bytes:
+    def read(start: int, length: int) -> bytes:
+        return data[start : start + length]
+
+    if members.compressed_bytes is not None and members.compressed_bytes[row] >= 0:
+        return ZIP.decompressed(members, row, read)
+    return read(int(members.payload_start[row]), int(members.payload_bytes[row]))
+
+
+def contents(data: bytes) -> list[Record]:
+    members = scan(data)
+    names = [name.decode() for name in members.names.tolist()]
+    return [(name, content(data, members, row)) for row, name in enumerate(names)]
+
+
+def central(data: bytes, row: int = 0) -> int:
+    """Where the entry of the ``row``-th member is in the central directory."""
+    at = -1
+    for _ in range(row + 1):
+        at = data.index(b"PK\1\2", at + 1)
+    return at
+
+
+def patched(data: bytes, at: int, value: int, width: int = 2) -> bytes:
+    return data[:at] + value.to_bytes(width, "little") + data[at + width :]
+
+
+def patched_twice(data: bytes, field: str, value: int, width: int = 2) -> bytes:
+    """A field of the first member, in its local header and in the central directory."""
+    data = patched(data, central(data) + CENTRAL[field], value, width)
+    return patched(data, CENTRAL[field] - 2, value, width)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_members_come_in_the_order_of_the_directory_with_their_payloads(writer: dict) -> None:
+    data = zip_of(MEMBERS, **writer)
+    assert contents(data) == MEMBERS
+    members = scan(data)
+    assert members.payload_bytes.tolist() == [len(payload) for _, payload in MEMBERS]
+    assert members.notes == ZipNotes(comment_bytes=len(writer.get("comment", b"")))
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("window_bytes", [1, 50, 170, 700])
+def test_windows_give_what_the_whole_gives(writer: dict, window_bytes: int) -> None:
+    data = zip_of([*MEMBERS, ("long.bin", bytes(2000)), ("z.bin", b"")], **writer)
+    whole, parts = scan(data), scan_by_windows(data, window_bytes)
+    for column in ("kind", "payload_start", "payload_bytes", "range_start", "range_length"):
+        assert getattr(whole, column).tolist() == getattr(parts, column).tolist()
+    assert whole.names.tolist() == parts.names.tolist()
+    assert whole.entries is not None
+    assert parts.entries is not None
+    assert whole.entries.tolist() == parts.entries.tolist()
+    assert whole.notes == parts.notes
+
+
+def test_ranges_of_members_are_side_by_side_and_end_where_the_directory_begins() -> None:
+    data = zip_of(MEMBERS, streamed=True)
+    members = scan(data)
+    ends = (members.range_start + members.range_length).tolist()
+    assert members.range_start.tolist() == [0, *ends[:-1]]
+    assert ends[-1] == central(data)
+
+
+def test_the_order_of_the_directory_counts_wherever_entries_lie() -> None:
+    data = zip_of(MEMBERS)
+    starts = [central(data, row) for row in range(4)]
+    end = data.index(b"PK\5\6")
+    entries = [data[a:b] for a, b in zip(starts, [*starts[1:], end], strict=True)]
+    turned = data[: starts[0]] + b"".join(reversed(entries)) + data[end:]
+    assert contents(turned) == MEMBERS[::-1]
+
+
+def test_names_that_look_like_entries_of_the_directory_are_names() -> None:
+    members = [(f"PK\1\2{number}PK\5\6.bin", b"PK\1\2PK\3\4") for number in range(20)]
+    assert contents(zip_of(members)) == members
+
+
+def test_names_without_a_flag_are_code_page_437_and_stay_as_they_are() -> None:
+    data = zip_of([("aXb.bin", b"1"), ("c.bin", b"2")]).replace(b"aXb", b"a\x81b")
+    members = scan(data)
+    assert members.names.tolist() == ["aüb.bin".encode(), b"c.bin"]
+    assert members.notes.cp437_names == (0,)  # type: ignore[attr-defined]
+    assert members.entries is not None
+    assert b"a\x81b.bin" in members.entries[0]
+
+
+def test_a_unicode_name_in_an_extra_counts_if_it_was_made_for_this_name() -> None:
+    for raw, expected in ((b"a\x81", "ä.bin"), (b"b\x81", "bü.bin")):
+        info = zipfile.ZipInfo("aX.bin")
+        name = struct.pack("<BI", 1, zlib.crc32(b"a\x81.bin")) + "ä.bin".encode()
+        info.extra = struct.pack("<2H", 0x7075, len(name)) + name
+        data = zip_of([(info, b"1")]).replace(b"aX", raw)
+        assert scan(data).names.tolist() == [expected.encode()]
+
+
+def test_kinds_are_told_by_names_and_by_what_unix_says() -> None:
+    def info(name: str, mode: int, system: int = 3) -> zipfile.ZipInfo:
+        made = zipfile.ZipInfo(name)
+        made.external_attr, made.create_system = mode << 16, system
+        return made
+
+    data = zip_of(
+        [
+            (info("f.bin", 0o100644), b"x"),
+            (info("d/", 0o40755), b""),
+            (info("l.lnk", 0o120777), b"f.bin"),
+            (info("p.fifo", 0o10644), b""),
+            (info("dos.bin", 0o120777, system=0), b"no link"),
+        ]
+    )
+    members = scan(data)
+    kinds = [MemberKind(kind).name for kind in members.kind.tolist()]
+    assert kinds == ["FILE", "DIRECTORY", "SYMLINK", "DEVICE", "FILE"]
+    start, end = int(members.range_start[2]), int(members.payload_start[2])
+    assert ZIP.link_target(data[start:end]) == b"f.bin"
+
+
+def test_bytes_before_the_first_entry_are_noted_whether_offsets_count_them_or_not() -> None:
+    data = b"#!/bin/sh\n" + zip_of(MEMBERS)
+    assert contents(data) == MEMBERS
+    assert scan(data).notes == ZipNotes(leading_bytes=10)
+    file = io.BytesIO(b"#!/bin/sh\n")
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("a.bin", b"x")
+    assert scan(file.getvalue()).notes == ZipNotes(leading_bytes=10)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (zip_of([("lost.bin", b"")]) + zip_of(MEMBERS), "begin as another zip does"),
+        (zip_of(MEMBERS) + b"rest", "4 bytes behind its end record are no zip"),
+    ],
+)
+def test_a_zip_that_may_have_lost_members_says_so(data: bytes, text: str) -> None:
+    assert text in scan(data).notes.shortfall
+
+
+def test_an_entry_that_the_directory_does_not_list_is_a_shortfall() -> None:
+    data = zip_of(MEMBERS)
+    first, second, end = central(data, 1), central(data, 2), data.index(b"PK\5\6")
+    cut = data[:first] + data[second:end] + data[end:]
+    end -= second - first
+    cut = patched(patched(cut, end + 8, 3), end + 10, 3)
+    cut = patched(cut, end + 12, end - central(data), 4)
+    assert [name for name, _ in contents(cut)] == ["a.bin", "d/b.bin", "d/c.txt"]
+    assert "in none that its central directory lists" in scan(cut).notes.shortfall
+
+
+def test_a_local_header_without_sizes_is_written_anew() -> None:
+    data = zip_of([("a.bin", b"hello")])
+    data = data[:14] + bytes(12) + data[26:]
+    members = scan(data)
+    assert members.notes.mended == (0,)
+    start, length = int(members.range_start[0]), int(members.range_length[0])
+    stored = members.literals[0] + data[start : start + length]
+    assert stored == zip_of([("a.bin", b"hello")])[: len(stored)]
+
+
+def test_numbers_of_zip64_fields_are_read() -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive, archive.open("a.bin", "w", force_zip64=True) as out:
+        out.write(b"hello")
+    plain = file.getvalue()
+    assert contents(plain) == [("a.bin", b"hello")]
+    at = central(plain)
+    numbers = struct.pack("<2H3QI", 1, 28, 5, 5, 0, 0)
+    entry = bytearray(plain[at : plain.index(b"PK\5\6")])
+    entry[20:28], entry[30:32], entry[34:36] = b"\xff" * 8, b"\x20\0", b"\xff\xff"
+    entry[42:46] = b"\xff" * 4
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, len(entry) + 32, at, 0)
+    assert contents(plain[:at] + entry + numbers + end) == [("a.bin", b"hello")]
+
+
+REFUSALS = [
+    (b"", "it has no bytes"),
+    (b"no zip at all" * 9, "it has no end record"),
+    (patched_twice(zip_of(MEMBERS), "flags", 1), "a.bin is encrypted"),
+    (patched_twice(zip_of(MEMBERS), "flags", 1 << 6), "a.bin is encrypted"),
+    (patched_twice(zip_of(MEMBERS), "flags", 1 << 13), "a.bin is encrypted"),
+    (patched_twice(zip_of(MEMBERS), "method", 99), "a.bin is encrypted"),
+    (patched_twice(zip_of(MEMBERS), "flags", 1 << 5), "a.bin is patched data"),
+    (patched_twice(zip_of(MEMBERS), "method", 97), "a.bin is compressed by method 97"),
+    (patched(zip_of(MEMBERS), central(zip_of(MEMBERS)) + 34, 1), "a.bin is on another disk"),
+    (patched(zip_of(MEMBERS), len(zip_of(MEMBERS)) - 18, 1), "one disk of a zip of several"),
+    (patched(zip_of(MEMBERS), len(zip_of(MEMBERS)) - 12, 5), "does not say where|one disk"),
+    (patched_twice(zip_of(MEMBERS), "size", 41, 4), "a.bin is stored in two sizes"),
+    (zip_of(MEMBERS).replace(b"a.bin", b"a\0bin"), "has a NUL in its name"),
+    (zip_of(MEMBERS).replace(b"a.bin", b"b.bin", 1), "b.bin|another name in its local header"),
+    (patched(zip_of(MEMBERS), 8, 8), "another method in its local header"),
+    (patched(zip_of(MEMBERS), 14, 1, 4), "another size or checksum in its local header"),
+    (patched(zip_of(MEMBERS), 28, 8), "a.bin overlaps with what follows it"),
+    (
+        patched(zip_of(MEMBERS), central(zip_of(MEMBERS), 1) + 42, 0, 4),
+        "has the local header of another entry",
+    ),
+    (
+        patched(zip_of(MEMBERS), central(zip_of(MEMBERS), 1) + 42, 3, 4),
+        "has no local header where it should|overlaps",
+    ),
+    (
+        patched(zip_of(MEMBERS), central(zip_of(MEMBERS), 1) + 42, 1 << 30, 4),
+        "begins behind the central directory",
+    ),
+    (
+        patched_twice(patched_twice(zip_of(MEMBERS), "stored", 1 << 30, 4), "size", 1 << 30, 4),
+        "reaches into the central directory",
+    ),
+    (
+        patched(zip_of(MEMBERS), len(zip_of(MEMBERS)) - 14, 3),
+        "one disk of a zip of several",
+    ),
+    (patched(zip_of([("d/", b"")]), 0, 0), "has no local header where it should"),
+]
+
+
+@pytest.mark.parametrize(("data", "text"), REFUSALS)
+def test_what_dsort_cannot_move_is_refused_by_name(data: bytes, text: str) -> None:
+    with pytest.raises(CorruptShardError, match=text) as caught:
+        scan(data)
+    assert caught.value.shard == "s.zip"
+
+
+def test_entries_of_methods_that_nothing_reads_move_and_are_not_read() -> None:
+    data = patched_twice(zip_of(MEMBERS, deflated=True), "method", 93)
+    members = scan(data)
+    assert members.notes.other_methods == (0,)  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="compressed by zstd: dsort moves it"):
+        content(data, members, 0)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(39, "another size"), (41, "another size"), (40, "another CRC-32")]
+)
+def test_a_deflated_payload_is_as_long_as_the_directory_says(size: int, text: str) -> None:
+    data = zip_of([("a.bin", b"x" * 40)], deflated=True)
+    if size == 40:
+        data = patched_twice(data, "crc", 1, 4)
+    data = patched_twice(data, "size", size, 4)
+    with pytest.raises(ValueError, match=text):
+        content(data, scan(data), 0)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_zip_that_is_cut_off_anywhere_is_refused(writer: dict) -> None:
+    data = zip_of(MEMBERS, **writer)
+    for length in range(len(data)):
+        with pytest.raises(CorruptShardError):
+            scan(data[:length])
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_no_flipped_bits_of_a_header_change_what_is_read_unseen(writer: dict) -> None:
+    data = zip_of([("a.bin", b""), ("ü.cls", b"yy")], **writer)
+    whole = scan(data)
+    for at in range(len(data)):
+        for mask in (1 << at % 8, 0x55, 0xFF):
+            try:
+                found = scan(patched(data, at, data[at] ^ mask, 1))
+            except CorruptShardError:
+                continue
+            if not found.notes.shortfall:
+                assert found.names.tolist() == whole.names.tolist()
+                assert found.payload_start.tolist() == whole.payload_start.tolist()
+                assert found.payload_bytes.tolist() == whole.payload_bytes.tolist()
+
+
+def test_random_bytes_never_end_in_anything_but_an_error_that_names_the_shard() -> None:
+    source = random.Random(20261122)
+    for _ in range(500):
+        data = bytearray(zip_of(MEMBERS, **source.choice(WRITERS)))
+        for _ in range(source.randint(1, 6)):
+            data[source.randrange(len(data))] = source.choice((0, 1, 254, 255))
+        try:
+            members = scan_by_windows(bytes(data), source.choice((10, 60, 200, 10_000)))
+        except CorruptShardError:
+            continue
+        stops = members.range_start + members.range_length
+        assert len(members) == 0 or members.range_start.min() >= 0
+        assert len(members) == 0 or stops.max() <= len(data)
