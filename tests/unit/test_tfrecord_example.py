@@ -161,6 +161,7 @@ def test_lists_of_numbers_are_json_that_reads_as_the_same_numbers() -> None:
         (b"\x12\x00", "SequenceExample"),
         (b"text that is no protocol buffer", "no tf.train.Example"),
     ],
+    ids=["empty", "two", "NUL", "sequence", "text"],  # bytes of a map are in any order
 )
 def test_what_can_be_no_record_with_members_is_refused_by_name(record: bytes, words: str) -> None:
     key_field = "__key__" if b"__key__" in record else ""
