@@ -196,7 +196,7 @@ def _seal_missing(
     step = min(max(len(shards) // job.movement.workers, 1), SEALED_AT_ONCE_MAX)
     batches = (tuple(shards[at : at + step]) for at in range(0, len(shards), step))
     tasks = (
-        SealTask(batch, _partition_homes(ordering, batch), want_md5=job.spec.index == "wids")
+        SealTask(batch, _partition_nodes(ordering, batch), want_md5=job.spec.index == "wids")
         for batch in batches
     )
     for task, done in answers(job, tasks):
@@ -238,7 +238,7 @@ def _sealed_before(job: Job, created: Created) -> dict[int, str]:
     return found
 
 
-def _partition_homes(
+def _partition_nodes(
     ordering: Ordering | None, shards: tuple[StagedShard, ...]
 ) -> tuple[tuple[int, str], ...]:
     if ordering is None:

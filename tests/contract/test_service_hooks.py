@@ -88,7 +88,7 @@ def test_a_webhook_and_a_command_are_told_why_a_job_failed(
     end_job(database, FAILED, clock.now(), on_failure=hook, on_success={"command": "never"})
     with notifier(NoticeStore(database, clock=clock.now), commands={"page": program}) as running:
         running.start()
-        document = server.told.get(timeout=WAIT_S)
+        document = server.notices.get(timeout=WAIT_S)
         await_none_left(database)
     assert (document["event"], document["job_id"], document["owner"]) == (
         "job.failed",
@@ -193,7 +193,7 @@ def test_a_slow_hook_does_not_hold_up_the_others(
     with notifier(NoticeStore(database, clock=clock.now), commands={"slow": slow}) as running:
         running.start()
         try:
-            assert server.told.get(timeout=WAIT_S)["event"] == "job.failed"
+            assert server.notices.get(timeout=WAIT_S)["event"] == "job.failed"
             assert left(database) >= 1
         finally:
             gate.write_text("go on\n")

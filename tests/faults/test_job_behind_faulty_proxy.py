@@ -55,7 +55,7 @@ def test_a_job_ends_right_or_with_a_storage_error(
     assert len(manifests) == (ended.code == 0)
     if manifests:
         expected = undisturbed(CASE, base)
-        assert json.loads(found[manifests[0]])["outputs"] == expected.told["outputs"]
+        assert json.loads(found[manifests[0]])["outputs"] == expected.manifest["outputs"]
         shards = {name: data for name, data in found.items() if name.endswith(".tar")}
         assert shards == expected.shards
         assert s3.unfinished_uploads(source) == []

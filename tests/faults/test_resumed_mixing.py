@@ -31,13 +31,13 @@ def test_a_job_that_died_before_its_commit_knows_how_it_mixed(
     ended = begun.run(tmp_path, *start_arguments(CASES["shuffle"]), points=points, flush_s=0.0)
     assert ended.code == -signal.SIGKILL, ended.err
     expected = undisturbed("shuffle", base)
-    assert expected.told["mixing"]["counts"]
+    assert expected.manifest["mixing"]["counts"]
     if older:
         (kept,) = tmp_path.glob("out/.dsort/*/journal/shared-planned.json")
         facts = json.loads(kept.read_text())
         del facts["mixing"]
         kept.write_text(json.dumps(facts))
-        expected = replace(expected, told={**expected.told, "mixing": None})
+        expected = replace(expected, manifest={**expected.manifest, "mixing": None})
     resumed = resume_here(tmp_path, monkeypatch)
     assert resumed.error is None
     assert resumed.created == set()

@@ -78,8 +78,8 @@ class Store:
         assert found.pop(manifest["reactions_file"]).decode() == expected.names
         assert found == expected.shards
         assert {**index, "name": ""} == expected.index
-        assert manifest["outputs"] == expected.told["outputs"]
-        assert manifest["reactions"] == expected.told["reactions"]
+        assert manifest["outputs"] == expected.manifest["outputs"]
+        assert manifest["reactions"] == expected.manifest["reactions"]
         self.is_tidy()
 
     def is_tidy(self) -> None:

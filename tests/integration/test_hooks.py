@@ -58,10 +58,10 @@ def test_a_webhook_is_told_of_success_and_no_manifest_has_its_url(
 ) -> None:
     spec = spec_of(on_success={"webhook": server.url + SECRET}, on_failure={"command": "page"})
     report = dsort.run(spec, options=with_commands(options, page=("/bin/false",)))
-    told = server.told.get_nowait()
+    told = server.notices.get_nowait()
     assert (told["event"], told["job_id"], told["records"]) == ("job.finished", report.job_id, 3)
     assert told["text"].startswith(f"dsort job {report.job_id} finished")
-    assert server.told.empty()
+    assert server.notices.empty()
     assert server.paths == [SECRET]
     kept = [path for path in options.root.rglob("*") if path.is_file()]
     assert not [path for path in kept if b"very-secret" in path.read_bytes()]
@@ -126,7 +126,7 @@ def test_a_stop_ends_the_wait_for_a_hook_and_not_the_job(
     with StopFlag() as stop:
 
         def stop_once_called() -> None:
-            server.told.get(timeout=180)
+            server.notices.get(timeout=180)
             stop.request(15, "a test")
 
         stopper = threading.Thread(target=stop_once_called)
@@ -166,7 +166,7 @@ def test_a_stopped_job_and_a_dry_run_call_nobody(server: HookServer, options: Ru
         stop.request(15, "a test")
         with pytest.raises(dsort.errors.JobStoppedError):
             dsort.run(spec_of(**hooks), options=options, stop=stop)
-    assert server.told.empty()
+    assert server.notices.empty()
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ class Coordinators:
         """Begin ``dsort ARGS`` in the directory ``cwd``; ``points``: its faults."""
         self._begun += 1
         log = cwd / f"coordinator-{self._begun}"
-        surroundings = {**points_environment(points), **(env or {})}
-        asked = {"args": args, "cwd": str(cwd), "log": str(log), "env": surroundings}
+        environment = {**points_environment(points), **(env or {})}
+        asked = {"args": args, "cwd": str(cwd), "log": str(log), "env": environment}
         pid = self.ask({**asked, "flush_s": flush_s})["pid"]
         return Running(pid, log, points, self)
 

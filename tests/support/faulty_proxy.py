@@ -148,11 +148,11 @@ def _shortened(reply: bytes) -> bytes:
     """An object without its last bytes; all else as it is."""
     head, _, body = reply.partition(b"\r\n\r\n")
     lines = head.split(b"\r\n")
-    told = [line for line in lines if line.lower().startswith(b"content-length:")]
-    if not told or not any(line.lower().startswith(b"etag:") for line in lines) or not body:
+    lengths = [line for line in lines if line.lower().startswith(b"content-length:")]
+    if not lengths or not any(line.lower().startswith(b"etag:") for line in lines) or not body:
         return reply
     kept = body[: len(body) // 2]
-    lines[lines.index(told[0])] = b"Content-Length: %d" % len(kept)
+    lines[lines.index(lengths[0])] = b"Content-Length: %d" % len(kept)
     return b"\r\n".join(lines) + b"\r\n\r\n" + kept
 
 

@@ -22,7 +22,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         size_bytes = min(int(self.headers.get("Content-Length", "0")), BODY_BYTES_MAX)
-        self.server.told.put(json.loads(self.rfile.read(size_bytes)))
+        self.server.notices.put(json.loads(self.rfile.read(size_bytes)))
         self.server.paths.append(self.path)
         status = self.server.statuses.pop(0) if self.server.statuses else 204
         if status == DRIP:
@@ -48,14 +48,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class HookServer(ThreadingHTTPServer):
-    """``told``: the documents of all requests; ``statuses``: the next answers, then 204. ``cut``:
-    whether somebody had enough of an answer that drips (``DRIP``)."""
+    """``notices``: the documents of all requests; ``statuses``: the next answers, then 204;
+    ``cut``: whether somebody had enough of an answer that drips (``DRIP``)."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.told: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.notices: queue.Queue[dict[str, Any]] = queue.Queue()
         self.paths: list[str] = []
         self.statuses: list[int] = []
         self.cut, self.ended = threading.Event(), threading.Event()

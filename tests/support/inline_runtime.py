@@ -44,7 +44,7 @@ class Moved:
     ``order_seed``: tasks are done, and their answers come, in an order drawn with it.
     """
 
-    way: str = "map"
+    movement: str = "map"
     workers: int = 1
     partitions: int = 1
     buffer_bytes: int = 1 << 20
@@ -194,7 +194,7 @@ class _MovedJob(Job):
         if chosen is not None:
             chosen = replace(
                 chosen,
-                kind=self.moved.way,
+                kind=self.moved.movement,
                 workers=self.moved.workers,
                 partitions=self.moved.partitions,
                 buffer_bytes=self.moved.buffer_bytes,

@@ -168,7 +168,7 @@ def movements(draw: st.DrawFn) -> Moved:
     return Moved(
         nodes=nodes,
         losses=draw(st.integers(0, 3)) if nodes > 1 else 0,
-        way=draw(st.sampled_from(["map", "spill", "spill", "spill"])),
+        movement=draw(st.sampled_from(["map", "spill", "spill", "spill"])),
         workers=draw(st.integers(1, 4)),
         partitions=draw(st.sampled_from([1, 2, 3, 5, 16])),
         buffer_bytes=draw(st.sampled_from([3072, 4096, 8192, 1 << 20])),

@@ -128,33 +128,33 @@ def _installed() -> Path | None:
 def postgres_server(binaries: Path) -> Iterator[PostgresServer]:
     """Run a server until the end of the block. Raises whatever is wrong with it."""
     # Not under pytest's own directory: nobody but its user may enter that.
-    home = Path(tempfile.mkdtemp(prefix="dsort-postgres-"))
+    directory = Path(tempfile.mkdtemp(prefix="dsort-postgres-"))
     try:
         someone: dict[str, Any] = {}
         if os.geteuid() == 0:
             owner = pwd.getpwnam(OWNER)
-            os.chown(home, owner.pw_uid, owner.pw_gid)
+            os.chown(directory, owner.pw_uid, owner.pw_gid)
             someone = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
         password = secrets.token_hex(12)
-        _make_cluster(binaries, home, password, someone)
-        process, port = _start(binaries, home, someone)
+        _make_cluster(binaries, directory, password, someone)
+        process, port = _start(binaries, directory, someone)
         try:
-            server = PostgresServer(port, password, process.pid, home / "server.log")
+            server = PostgresServer(port, password, process.pid, directory / "server.log")
             _wait_until_ready(server, process)
             yield server
         finally:
             _stop(process)
     finally:
-        shutil.rmtree(home)
+        shutil.rmtree(directory)
 
 
-def _make_cluster(binaries: Path, home: Path, password: str, someone: dict[str, Any]) -> None:
-    secret = home / "password"
+def _make_cluster(binaries: Path, directory: Path, password: str, someone: dict[str, Any]) -> None:
+    secret = directory / "password"
     secret.write_text(password + "\n")
     done = subprocess.run(
         [
             binaries / "initdb",
-            f"--pgdata={home / 'data'}",
+            f"--pgdata={directory / 'data'}",
             f"--username={OWNER}",
             f"--pwfile={secret}",
             "--auth=scram-sha-256",
@@ -162,7 +162,7 @@ def _make_cluster(binaries: Path, home: Path, password: str, someone: dict[str, 
             "--locale=C.UTF-8",
             "--no-sync",
         ],
-        cwd=home,
+        cwd=directory,
         env=_environment(),
         capture_output=True,
         text=True,
@@ -176,18 +176,18 @@ def _make_cluster(binaries: Path, home: Path, password: str, someone: dict[str, 
 
 
 def _start(
-    binaries: Path, home: Path, someone: dict[str, Any]
+    binaries: Path, directory: Path, someone: dict[str, Any]
 ) -> tuple[subprocess.Popen[bytes], int]:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         port: int = held.getsockname()[1]
-    command = [str(binaries / "postgres"), "-D", str(home / "data"), "-p", str(port)]
+    command = [str(binaries / "postgres"), "-D", str(directory / "data"), "-p", str(port)]
     for name, value in SETTINGS.items():
         command += ["-c", f"{name}={value}"]
-    with (home / "server.log").open("wb") as output:
+    with (directory / "server.log").open("wb") as output:
         process = subprocess.Popen(
             command,
-            cwd=home,
+            cwd=directory,
             env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=output,

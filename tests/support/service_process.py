@@ -86,8 +86,8 @@ def running_service(
     own = mark or secrets.token_hex(8)
     number = len(list(directory.glob("service-*.log")))
     log, url_file = directory / f"service-{number}.log", directory / f"service-{number}.url"
-    surroundings = {name: text for name, text in os.environ.items() if not is_setting(name)}
-    surroundings |= {"PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(directory / ".nobody")}
+    environment = {name: text for name, text in os.environ.items() if not is_setting(name)}
+    environment |= {"PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(directory / ".nobody")}
     with log.open("wb") as output:
         process = subprocess.Popen(
             [
@@ -101,7 +101,7 @@ def running_service(
                 *args,
             ],
             cwd=directory,
-            env={**surroundings, **(env or {}), MARK: own},
+            env={**environment, **(env or {}), MARK: own},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

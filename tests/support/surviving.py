@@ -127,12 +127,12 @@ def start_arguments(case: Case, *more: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is the same whenever a job is done. ``told``: what its manifest says; ``names``: its
+    """What is the same whenever a job is done. ``manifest``: what its manifest says; ``names``: its
     file of all that reactions were about ("" if there is none)."""
 
     shards: Mapping[str, bytes]
     index: Mapping[str, Any]
-    told: Mapping[str, Any]
+    manifest: Mapping[str, Any]
     names: str
 
 
@@ -140,12 +140,12 @@ def facts_of(bucket: Path) -> Facts:
     """Of the one job in ``bucket``, which has finished."""
     (path,) = bucket.glob(".dsort/*/manifest.json")
     manifest = json.loads(path.read_bytes())
-    told = {name: manifest[name] for name in ("outputs", "totals", "reactions", "mixing")}
-    told["inputs"] = [(each["name"], each["records"]) for each in manifest["inputs"]]
+    same = {name: manifest[name] for name in ("outputs", "totals", "reactions", "mixing")}
+    same["inputs"] = [(each["name"], each["records"]) for each in manifest["inputs"]]
     index = json.loads((bucket / manifest["index"]).read_bytes()) if manifest["index"] else {}
     names = manifest["reactions_file"]
     lines = (bucket / names).read_text() if names else ""
-    return Facts(files_of(bucket), {**index, "name": ""}, told, lines)
+    return Facts(files_of(bucket), {**index, "name": ""}, same, lines)
 
 
 @cache

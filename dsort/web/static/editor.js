@@ -25,8 +25,8 @@
   /* The line of a problem: where its field is, or where the text cannot be read any further. */
   function lineOf(text, problem) {
     if (problem.path) return dsort.lineOfField(text, problem.path);
-    const [, told] = /\bline (\d+), column \d+/.exec(problem.message) || [];
-    return told && told <= text.split("\n").length ? told - 1 : null;
+    const [, line] = /\bline (\d+), column \d+/.exec(problem.message) || [];
+    return line && line <= text.split("\n").length ? line - 1 : null;
   }
 
   /** The name of the field on the line of `offset`, or "". */
