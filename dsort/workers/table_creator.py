@@ -227,6 +227,7 @@ class _TableShardWriter:
         self._writeback = writeback
         self._finish = writeback.finish if seals_on_finish else writeback.finish_now
         self._options = container.options
+        self._is_abandoned = False
         self._offset = self._flushed = 0
         self._xxh3 = xxhash.xxh3_64()
         self._md5 = hashlib.md5(usedforsecurity=False) if want_md5 else None
@@ -277,13 +278,18 @@ class _TableShardWriter:
         """Nothing more comes: end the shard, and let the store take the rest; the receipt."""
         self._write_group()
         self._table.close()
+        if not self._offset:
+            raise InvariantError(f"nothing was written of output shard {self.ordinal}")
         return self._finish(self._staged, self._flushed, self._offset - self._flushed)
 
     def abandon(self) -> None:
         """It will not be finished: let go of it."""
+        self._is_abandoned = True
         self._writeback.abandon(self._staged)
 
     def _write(self, data: memoryview) -> None:
+        if self._is_abandoned:  # pyarrow ends what it is let go of
+            return
         self._staged.write_at(self._offset, [data])
         self._offset += len(data)
         self._xxh3.update(data)

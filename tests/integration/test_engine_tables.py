@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+import dsort
+from dsort.containers.inspect import inspect_object
 from dsort.errors import CorruptShardError, DuplicateError, InputError, SpecError
 from dsort.job.events import JobReport
+from dsort.storage.directory.bucket import LocalBucket
 from tests.support.engine import count_of, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.tables import SUFFIXES, mixed_table, read_table, some_tables, write_table
@@ -212,6 +216,47 @@ def test_what_tables_cannot_have_is_refused_at_once(
     with pytest.raises(SpecError) as caught:
         run_inline(spec | {field: value}, tmp_path)
     assert [problem.path for problem in caught.value.problems] == [word]
+
+
+# -- as members -----------------------------------------------------------------------------------
+
+CELLS = pa.table(
+    {
+        "__key__": ["a", "b", "c"],
+        "jpg": pa.array([{"bytes": b"J", "path": "a.jpg"}, {"bytes": b"", "path": None}, None]),
+        "cls": [1, 2, None],
+        "meta.json": [{"x": 1}, None, None],
+    }
+)
+
+
+def test_rows_become_records_of_a_tar(tmp_path: Path) -> None:
+    write_table(tmp_path / "in" / "in-0.parquet", CELLS)
+    spec = spec_of(input_extension=".parquet", output_extension=".tar", verify="content")
+    for moved in WAYS[:2]:
+        run_inline(spec | {"overwrite": True}, tmp_path, moved)
+        with tarfile.open(tmp_path / "out" / "out-0.tar") as tar:
+            found = [(each.name, tar.extractfile(each).read()) for each in tar]  # type: ignore[union-attr]
+        assert found == [
+            ("a.jpg", b"J"),
+            ("a.cls", b"1"),
+            ("a.meta.json", b'{"x": 1}'),
+            ("b.jpg", b""),
+            ("b.cls", b"2"),
+            ("c", b""),
+        ]
+
+
+def test_rows_are_read_and_listed_as_records(tmp_path: Path) -> None:
+    write_table(tmp_path / "in" / "in-0.parquet", CELLS)
+    shard = tmp_path / "in" / "in-0.parquet"
+    read = [(record.key, record.members) for record in dsort.read_shards([str(shard)])]
+    assert read[:2] == [
+        ("a", {"a.jpg": b"J", "a.cls": b"1", "a.meta.json": b'{"x": 1}'}),
+        ("b", {"b.jpg": b"", "b.cls": b"2"}),
+    ]
+    listed = inspect_object(LocalBucket(tmp_path / "in"), "in-0.parquet")
+    assert [record.key for record in listed.records] == ["a", "b", "c"]
 
 
 # -- readers of others ----------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from dsort.naming.names import position_key, shortened
 __all__ = ["KEY_COLUMN", "MemorySource", "cell_contents", "cells_of_shard", "row_keys"]
 
 BATCH_BYTES = 8 << 20
+POSITION_DIGITS = 9
 KEY_COLUMN = "__key__"
 """Where conversions keep the keys of records."""
 
@@ -52,9 +53,9 @@ def row_keys(shard: str, batch: Any, key_field: str, first: int) -> BytesColumn:
     if not key_field and KEY_COLUMN in batch.schema.names:
         key_field = KEY_COLUMN
     if not key_field:
-        if not batch.num_rows:
-            return BytesColumn.of([])
-        return BytesColumn.of([position_key(shard, first + row) for row in range(batch.num_rows)])
+        before = position_key(shard, 0)[:-POSITION_DIGITS]
+        last = first + batch.num_rows
+        return BytesColumn.of([before + b"%09d" % row for row in range(first, last)])
     at = batch.schema.get_field_index(key_field)
     if at < 0:
         known = ", ".join(map(shortened, batch.schema.names[:10]))

@@ -7,7 +7,7 @@ Hugging Face: a column ``jpg`` of the row ``a`` is the member ``a.jpg``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,10 @@ class Columnar(Container):
     def scanner(self, shard: str, size_bytes: int) -> Scanner:
         """Reads a shard whole: its cells become members."""
         return CellScanner(shard, size_bytes, self.options.key_field)
+
+    def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
+        """Cells are bare as they come."""
+        return members
 
     def renamed(self, headers: bytes, new_name: bytes) -> bytes:
         """There are no headers: a cell is named by its column."""

@@ -16,6 +16,8 @@ __all__ = ["TableWriter", "open_writer", "rows_a_group_max"]
 
 MEDIA_ROWS = 100
 ROWS_MAX = 1 << 20
+GATHERED_BYTES = 1 << 18
+"""Headers of pages and small columns are gathered to pieces of so many bytes."""
 
 
 class TableWriter(Protocol):
@@ -77,7 +79,7 @@ class _Sink:
 def _sink(write: Callable[[memoryview], None]) -> Any:
     import pyarrow as pa
 
-    return pa.PythonFile(_Sink(write), mode="w")
+    return pa.BufferedOutputStream(pa.PythonFile(_Sink(write), mode="w"), GATHERED_BYTES)
 
 
 class _ParquetWriter:
@@ -92,8 +94,9 @@ class _ParquetWriter:
         self._schema = schema
         leaves, media, binary = _leaves(schema)
         codec = options.compression or "snappy"
+        self._out = _sink(write)
         self._writer = pq.ParquetWriter(
-            _sink(write),
+            self._out,
             schema,
             compression={path: "none" if path in media else codec for path in leaves},
             use_dictionary=[path for path in leaves if path not in binary],
@@ -109,6 +112,7 @@ class _ParquetWriter:
 
     def close(self) -> None:
         self._writer.close()
+        self._out.flush()
 
 
 def _leaves(schema: Any) -> tuple[list[str], set[str], set[str]]:
@@ -154,7 +158,8 @@ class _ArrowWriter:
         self._schema = schema
         self._known: dict[str, Any] | None = None if is_stream else {}
         opened = pa.ipc.new_stream if is_stream else pa.ipc.new_file
-        self._writer = opened(_sink(write), schema, options=wanted)
+        self._out = _sink(write)
+        self._writer = opened(self._out, schema, options=wanted)
 
     def write(self, batch: Any) -> None:
         if self._known is not None:
@@ -163,6 +168,7 @@ class _ArrowWriter:
 
     def close(self) -> None:
         self._writer.close()
+        self._out.flush()
 
     def _with_known(self, batch: Any, known: dict[str, Any]) -> Any:
         """The batch with its dictionary columns encoded by the values so far, and new ones."""
