@@ -110,7 +110,7 @@ class ShardContents:
         if start < 0:
             yield members.literals[row]
         elif members.kind[row] == MemberKind.FILE:
-            yield from self._shard.range(start, int(members.payload_bytes[row]))
+            yield from self._shard.payload(members, row)
         else:
             raise InputError(
                 f"{readable(members.names[row])} in shard {self._shard.name} is no file"
@@ -120,7 +120,9 @@ class ShardContents:
         """The members with their payloads alone, and their records."""
         if self._scanned is None:
             scanned = self._shard.members()
-            members = self._shard.container.bare(scanned, self._shard.at)
+            members = scanned  # whose entries say how they are compressed
+            if members.compressed_bytes is None:
+                members = self._shard.container.bare(scanned, self._shard.at)
             self._scanned = members, form_records(members, "keep")
         return self._scanned
 

@@ -20,7 +20,7 @@ and tails. Payload stays what it is: ranges of the input shard.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -156,6 +156,9 @@ class Container(ABC):
     shard_bytes_max: int = 0
     """How long a shard may be; 0: as long as can be."""
 
+    may_compress: bool = False
+    """Whether a shard may have compressed members: whoever reads their payloads decompresses."""
+
     packs_others: bool = False
     """Whether shards of other containers can be converted to this one: it has ``packed``."""
 
@@ -195,10 +198,11 @@ class Container(ABC):
     # -- conversion ------------------------------------------------------------------------------
 
     def decompressed(
-        self, members: MemberTable, row: int, read: Callable[[int, int], bytes]
-    ) -> bytes:
-        """The payload of a row that is compressed in the shard (see ``MemberTable``). ``read``:
-        bytes of the shard, from where and how many. ``ValueError`` says what is wrong with it."""
+        self, members: MemberTable, row: int, pieces: Iterable[memoryview | bytes]
+    ) -> Iterator[bytes]:
+        """The payload of a row that is compressed in the shard (see ``MemberTable``), in pieces of
+        bounded size. ``pieces``: what the shard has of it. ``ValueError`` says what is wrong, at
+        the latest behind the last piece."""
         raise NotImplementedError(f"{self.suffixes[0]} shards have no compressed members")
 
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:

@@ -45,7 +45,9 @@ def decoded_bytes(job: Job) -> DecodedBytes:
         else:
             encoded.append((shard, codec))
     if not encoded:
-        return DecodedBytes(plain, are_encoded=False)
+        there = job.spec.output_container
+        inflates = job.spec.input_container.may_compress and job.spec.input_container != there
+        return DecodedBytes(plain, are_encoded=inflates)
     step = max((len(encoded) - 1) // (SAMPLES - 1), 1)
     sampled = [_sample(job, *each) for each in encoded[::step][:SAMPLES]]
     read, made = (sum(each) for each in zip(*sampled, strict=True))

@@ -41,7 +41,7 @@ class _Record:
                 found = row
         if found < 0:
             return None
-        return self.shard.at(int(members.payload_start[found]), int(members.payload_bytes[found]))
+        return self.shard.content(members, found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

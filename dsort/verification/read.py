@@ -63,7 +63,7 @@ class Checksums:
     def cover(self, view: memoryview, base: int) -> None:
         """``view`` begins at byte ``base``; what came by before is left out, gaps are read. Of a
         shard that is decoded, the file comes by as it is."""
-        if self._shard.codec is not None:
+        if not self._shard.is_as_stored:
             return
         if base > self._at:
             self._read_gap(base)
@@ -71,7 +71,7 @@ class Checksums:
 
     def finish(self) -> tuple[str, str]:
         """(XXH3-64, MD5 or "") in hexadecimal digits; reads what has not come by."""
-        if self._shard.codec is None:
+        if self._shard.is_as_stored:
             self._read_gap(self._shard.size_bytes)
         for piece in self._shard.file_pieces(self._at):  # of a file that cannot be decoded
             self._take(piece)

@@ -7,7 +7,7 @@ becomes literals and tails (see ``MemberTable``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,13 +15,11 @@ from dsort.containers.base import Container, Scanner
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords
-from dsort.errors import CorruptShardError, StrayMemberError
+from dsort.errors import StrayMemberError
 from dsort.naming.names import readable
 from dsort.workers.source import ShardBytes
 
 __all__ = ["BARE", "ShardPayloads", "bare_members", "packed_records", "payload_table"]
-
-EXPANSION_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,27 +84,11 @@ def bare_members(shard: ShardBytes, members: MemberTable, stray_members: str) ->
 
 
 def payload_table(shard: ShardBytes, members: MemberTable) -> MemberTable:
-    """A bare table of a scanned shard. Payloads that are compressed there are literals."""
-    bare = shard.container.bare(members, shard.at)
-    if members.compressed_bytes is None:
-        return bare
-    rows = np.flatnonzero(members.compressed_bytes >= 0)
-    total = int(members.payload_bytes[rows].sum())
-    if total > EXPANSION_MAX * shard.size_bytes:
-        raise CorruptShardError(
-            shard.name, 0, f"its members decompress to {total:,} bytes, over {EXPANSION_MAX} times"
-        )
-    literals = {row: shard.content(members, row) for row in rows.tolist()}
-    start, length = bare.payload_start.copy(), bare.range_length.copy()
-    start[rows], length[rows] = -1, 0
-    return replace(
-        bare,
-        payload_start=start,
-        range_start=start,
-        range_length=length,
-        literals={**bare.literals, **literals},
-        compressed_bytes=None,
-    )
+    """A bare table of a scanned shard. Where members are compressed, ``shard`` is decompressed."""
+    if members.compressed_bytes is not None:
+        members = shard.decompress(members)
+        shard.container = BARE
+    return shard.container.bare(members, shard.at)
 
 
 def packed_records(

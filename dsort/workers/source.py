@@ -10,22 +10,24 @@ from __future__ import annotations
 import resource
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import xxhash
 
 from dsort.containers.base import Container
+from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
 from dsort.containers.misnamed import refuse_misnamed
 from dsort.containers.registry import codec_of, container_of
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.index import Segments
-from dsort.data.members import MemberTable
-from dsort.errors import ChangedInputError, CorruptShardError, StorageError
+from dsort.data.members import MemberTable, bare_table
+from dsort.errors import ChangedInputError, CorruptShardError, InvariantError, StorageError
 from dsort.naming.names import archive_extension, readable
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
+from dsort.sizes import format_bytes
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.directory.files import LocalStagedObject, StorageErrors
 from dsort.workers.decoded import DecodedFile, DecodingRules, decode, file_pieces
@@ -104,7 +106,7 @@ class ShardBytes:
         self._source: ReadObject | Spool | DecodedFile = source
         self._buffer = buffer
         self._spool = spool
-        self._is_decoded = self.codec is None
+        self._is_decoded = self.is_as_stored = self.codec is None
         self._window_bytes = min(buffer.size_bytes, WINDOW_BYTES_MAX)
         self.whole: memoryview | None = None
         if self.codec is not None:
@@ -183,11 +185,59 @@ class ShardBytes:
             return members.literals[row]
         if members.compressed_bytes is None or members.compressed_bytes[row] < 0:
             return self.at(int(members.payload_start[row]), int(members.payload_bytes[row]))
+        return b"".join(self._decompressed(members, row))
+
+    def decompress(self, members: MemberTable) -> MemberTable:
+        """Be the payloads of ``members``, side by side and decompressed, from now on: a bare table
+        of them. ``CorruptShardError`` also for more than ``decoding`` allows."""
+        total = int(members.payload_bytes.sum())
+        limit = self.decoding.max_expansion * self.size_bytes + EXPANSION_FLOOR_BYTES
+        if total > limit:
+            raise CorruptShardError(
+                self.name,
+                0,
+                f"its members decompress to {format_bytes(total)}, over "
+                f"{self.decoding.max_expansion:g} times its length",
+                hint="a bomb does; if this is data, set a larger max_expansion",
+            )
+        file = DecodedFile(self.name, self._spool)
         try:
-            return self.container.decompressed(members, row, self.at)
+            for row in range(len(members)):
+                for piece in self.payload(members, row):
+                    file.append(piece)
+            if file.size_bytes != total:
+                raise InvariantError(f"{self.name} gave {file.size_bytes} bytes, not {total}")
+        except BaseException:
+            file.close()
+            raise
+        self.close()
+        self._source, self.size_bytes, self.is_as_stored = file, total, False
+        if 0 < total <= self._buffer.size_bytes:
+            self.whole = self._buffer.view(total)
+            file.read_into(self.whole, 0)
+        start = np.cumsum(members.payload_bytes) - members.payload_bytes
+        return replace(
+            bare_table(members),
+            payload_start=start,
+            range_start=start,
+            range_length=members.payload_bytes,
+            compressed_bytes=None,
+        )
+
+    def payload(self, members: MemberTable, row: int) -> Iterator[memoryview | bytes]:
+        """The payload of one of the shard's ``members``, in pieces. ``CorruptShardError``."""
+        if members.compressed_bytes is None or members.compressed_bytes[row] < 0:
+            return self.range(int(members.payload_start[row]), int(members.payload_bytes[row]))
+        return self._decompressed(members, row)
+
+    def _decompressed(self, members: MemberTable, row: int) -> Iterator[bytes]:
+        assert members.compressed_bytes is not None
+        start, length = int(members.payload_start[row]), int(members.compressed_bytes[row])
+        try:
+            yield from self.container.decompressed(members, row, self.range(start, length))
         except ValueError as error:
-            offset, name = int(members.payload_start[row]), readable(members.names[row])
-            raise CorruptShardError(self.name, offset, f"{name} {error}") from None
+            text = f"{readable(members.names[row])} {error}"
+            raise CorruptShardError(self.name, start, text) from None
 
     def pieces(self) -> Iterator[memoryview]:
         """All bytes of the shard, in order, a buffer at a time."""

@@ -101,13 +101,10 @@ def test_zips_are_sorted_by_what_a_member_says_compressed_or_not(
 
 
 @pytest.mark.parametrize("deflated", [False, True])
-@pytest.mark.parametrize("move", ["map", "spill"])
-def test_zips_become_tars_with_the_payload_as_it_was(
-    tmp_path: Path, move: str, *, deflated: bool
-) -> None:
+def test_zips_become_tars_with_the_payload_as_it_was(tmp_path: Path, *, deflated: bool) -> None:
     everything = some_zips(tmp_path / "in", deflated=deflated)
     spec = spec_of(**ZIPS, output_extension=".tar", algorithm=SHUFFLE)
-    run_local(tmp_path, spec, move=move)
+    run_local(tmp_path, spec)
     found: list[Record] = []
     for path in outputs(tmp_path, "tar"):
         with tarfile.open(path) as archive:
@@ -118,6 +115,16 @@ def test_zips_become_tars_with_the_payload_as_it_was(
     assert Counter(found) == Counter(everything)
     manifest = next((tmp_path / "out" / ".dsort").glob("*/manifest.json")).read_bytes()
     assert not api.verify(manifest, options=RunOptions(root=tmp_path)).problems
+
+
+def test_a_zip_that_inflates_beyond_what_the_spec_allows_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for shard in range(3):
+        data = zip_of([(f"{shard}.bin", bytes(80 << 20))], deflated=True)
+        (tmp_path / "in" / f"s-{shard}.zip").write_bytes(data)
+    spec = spec_of(**ZIPS, output_extension=".tar", max_expansion=100)
+    with pytest.raises(CorruptShardError, match=r"decompress to .* over 100 times its length"):
+        run_local(tmp_path, spec)
 
 
 def tar_of(members: list[Record]) -> bytes:

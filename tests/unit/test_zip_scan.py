@@ -49,7 +49,9 @@ def content(data: bytes, members: MemberTable, row: int) -> bytes:
         return data[start : start + length]
 
     if members.compressed_bytes is not None and members.compressed_bytes[row] >= 0:
-        return ZIP.decompressed(members, row, read)
+        stored = read(int(members.payload_start[row]), int(members.compressed_bytes[row]))
+        pieces = [stored[at : at + 7] for at in range(0, len(stored), 7)]
+        return b"".join(ZIP.decompressed(members, row, pieces))
     return read(int(members.payload_start[row]), int(members.payload_bytes[row]))
 
 

@@ -6,7 +6,7 @@ stored, without a time of their own (1980-01-01), so that the same records give 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from isal import isal_zlib
@@ -45,6 +45,7 @@ class Zip(Container):
     suffixes = (".zip",)
     oddities = ODDITIES
     lists_members = True
+    may_compress = True
     packs_others = True
 
     def scanner(self, shard: str, size_bytes: int) -> ZipScanner:
@@ -53,16 +54,14 @@ class Zip(Container):
     # -- payloads --------------------------------------------------------------------------------
 
     def decompressed(
-        self, members: MemberTable, row: int, read: Callable[[int, int], bytes]
-    ) -> bytes:
+        self, members: MemberTable, row: int, pieces: Iterable[memoryview | bytes]
+    ) -> Iterator[bytes]:
         assert members.entries is not None
-        assert members.compressed_bytes is not None
         fields = ENTRY.unpack_from(members.entries[row])
         if fields[4] != DEFLATE:
             name = OTHER_METHODS.get(fields[4], str(fields[4]))
             raise ValueError(f"is compressed by {name}: dsort moves it, and does not read it")
-        stored = read(int(members.payload_start[row]), int(members.compressed_bytes[row]))
-        return inflated(stored, int(members.payload_bytes[row]), fields[7])
+        yield from inflated(pieces, int(members.payload_bytes[row]), fields[7])
 
     # -- conversion ------------------------------------------------------------------------------
 

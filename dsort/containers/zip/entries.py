@@ -9,6 +9,7 @@ sizes. So it is known beforehand how long a directory will be.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from typing import Final, cast
 
 import numpy as np
@@ -55,6 +56,7 @@ _UNIX = 3 << 8
 _FILE_MODE = 0o100644 << 16
 _DATE = 33  # 1980-01-01, the first day that there is
 _INFLATE_ERROR = cast(type[Exception], igzip_lib.IsalError)
+_INFLATE_BYTES = 1 << 20
 _OFFSET_AT = ENTRY.size - 4
 _SIZES = struct.Struct("<2HQQ")
 _PLACE = struct.Struct("<2HQ")
@@ -230,17 +232,33 @@ def _inflate_all(data: bytes) -> bytes:
         return b""
 
 
-def inflated(data: bytes, size_bytes: int, checksum: int) -> bytes:
-    """The payload of a deflated entry of ``size_bytes``, which has that CRC-32.
+def inflated(
+    pieces: Iterable[memoryview | bytes], size_bytes: int, checksum: int
+) -> Iterator[bytes]:
+    """The payload of a deflated entry of ``size_bytes``, which has that CRC-32, as it is inflated.
 
-    ``ValueError`` says what is wrong with it."""
+    ``ValueError`` says what is wrong with it, before more than ``size_bytes`` have come."""
     decoder = isal_zlib.decompressobj(-isal_zlib.MAX_WBITS)
-    try:
-        payload = decoder.decompress(data, size_bytes + 1)
-    except _INFLATE_ERROR as error:
-        raise ValueError(f"cannot be inflated ({error})") from None
-    if len(payload) != size_bytes or not decoder.eof or decoder.unused_data:
+    found = at = 0
+    for piece in pieces:
+        data = bytes(piece)
+        while data and not decoder.eof:
+            try:
+                payload = decoder.decompress(data, _INFLATE_BYTES)
+            except _INFLATE_ERROR as error:
+                raise ValueError(f"cannot be inflated ({error})") from None
+            data = decoder.unconsumed_tail
+            at += len(payload)
+            found = isal_zlib.crc32(payload, found)
+            if at > size_bytes:
+                break
+            if payload:
+                yield payload
+        if data or at > size_bytes:
+            break
+    else:
+        data = b""
+    if at != size_bytes or data or decoder.unused_data or not decoder.eof:
         raise ValueError("inflates to another size than the central directory says")
-    if isal_zlib.crc32(payload) != checksum:
+    if found != checksum:
         raise ValueError("has another CRC-32 than the central directory says")
-    return payload
