@@ -46,9 +46,9 @@ class ShardContents:
         self._shard = shard
         self._scanned: tuple[MemberTable, FormedRecords] | None = None
 
-    def whole(self) -> Iterator[memoryview]:
-        """All bytes of the shard, a piece at a time, each valid until the next."""
-        return self._shard.pieces()
+    def whole(self) -> Iterator[memoryview | bytes]:
+        """All bytes of the shard as it is stored, a piece at a time, each valid until the next."""
+        return self._shard.pieces() if self._shard.codec is None else self._shard.file_pieces()
 
     def named(self, text: str) -> ShardPart:
         """The member ``text``, or the record with that key. ``InputError`` names what is near."""

@@ -114,6 +114,8 @@ def records_line(records: int, members: int) -> str:
 
 def bytes_line(payload_bytes: int, file_bytes: int) -> str:
     """How much is stored, and how much of that is not headers and padding."""
+    if payload_bytes > file_bytes:  # it is compressed
+        return f"{output.size(file_bytes)} for {output.size(payload_bytes)} of payload"
     return f"{output.size(file_bytes)}, {output.size(payload_bytes)} of them payload"
 
 

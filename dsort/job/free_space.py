@@ -11,8 +11,8 @@ __all__ = ["check_free_space", "check_output_space"]
 
 
 def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
-    """``StorageFullError`` unless there is room for scratch, and for outputs of ``total_bytes``: as
-    large as the inputs."""
+    """``StorageFullError`` unless there is room for scratch, and for outputs as large as the
+    inputs, which have ``total_bytes``."""
     if job.before is not None and (job.before.extracted or job.before.created):
         return  # part of it is taken by what is there already
     scratch_bytes = job.movement.scratch_bytes
@@ -24,7 +24,7 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
     output_free = job.outputs_bucket.free_bytes()
     shares_disk = _shares_disk(job)
     if output_free is not None:
-        needed = total_bytes + (scratch_bytes if shares_disk else 0)
+        needed = _outputs_bytes(job, total_bytes) + (scratch_bytes if shares_disk else 0)
         _need(output_free, needed, f"the output bucket {job.outputs_bucket.uri}")
     if not shares_disk:
         _need(scratch_free, scratch_bytes, "scratch")
@@ -33,13 +33,21 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
 def check_output_space(job: Job, total_bytes: int) -> None:
     """``StorageFullError`` unless there is room for ``total_bytes`` of outputs, as planned: hard
     links that are resolved make them larger than the inputs that room was checked for."""
-    if job.before is not None:
-        return
+    if job.before is not None or job.spec.output_codec is not None:
+        return  # planned sizes are those before the codec
     free = job.outputs_bucket.free_bytes()
     expected = sum(shard.size_bytes for shard in job.inputs)
     if free is not None and total_bytes > expected:
         spilled = job.movement.scratch_bytes if _shares_disk(job) else 0  # goes as outputs come
         _need(free + spilled, total_bytes, f"the output bucket {job.outputs_bucket.uri}")
+
+
+def _outputs_bytes(job: Job, total_bytes: int) -> int:
+    """About how much the outputs come to, of inputs of ``total_bytes``."""
+    encoded = job.movement.encoded_inputs
+    if job.spec.output_codec is not None:
+        return total_bytes if encoded else 0  # how much plain inputs shrink is not known
+    return job.movement.payload_bytes if encoded else total_bytes
 
 
 def _shares_disk(job: Job) -> bool:

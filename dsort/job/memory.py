@@ -81,7 +81,8 @@ class Movement:
     fits in it once, and a larger one window by window, twice. ``partitions``: how many ranges of
     sort keys the records are spread over. ``memory_bytes``: what the job may use on a node;
     ``needed_bytes``: what it takes of that, with the page cache that ``map`` lives by.
-    ``scratch_bytes``: room that spill and index files need.
+    ``scratch_bytes``: room that spill and index files need. ``payload_bytes``: all inputs as they
+    move; an estimate if ``encoded_inputs``.
     """
 
     kind: str
@@ -92,6 +93,8 @@ class Movement:
     memory_bytes: int
     needed_bytes: int
     scratch_bytes: int
+    payload_bytes: int = 0
+    encoded_inputs: bool = False
 
 
 def choose_movement(
@@ -151,6 +154,8 @@ def choose_movement(
         memory_bytes=memory_bytes,
         needed_bytes=needed_bytes + (int(input_bytes / MAP_SHARE) if kind == "map" else 0),
         scratch_bytes=scratch_bytes,
+        payload_bytes=input_bytes,
+        encoded_inputs=encoded,
     )
 
 
