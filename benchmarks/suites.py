@@ -178,6 +178,13 @@ def service(bench: Bench, settings: Settings) -> Measured:
     return Measured([_alone(settings, "service", f"{submissions:,} jobs", command)], [])
 
 
+def codecs(bench: Bench, settings: Settings) -> Measured:
+    """Compressed shards: the shuffle, and what decoding, moving and encoding cost alone."""
+    total = settings.total_bytes
+    command = ["benchmarks.codecs", "--total", str(total)]
+    return Measured([_alone(settings, "codecs", f"{total / 1e6:g} MB", command)], [])
+
+
 def _alone(settings: Settings, suite: str, profile: str, command: Sequence[str]) -> Run:
     """The run of a module that measures by itself, and prints one JSON object."""
     finished = run_tree(
@@ -214,4 +221,5 @@ SUITES: dict[str, Callable[[Bench, Settings], Measured]] = {
     "nodes": nodes,
     "control": control,
     "service": service,
+    "codecs": codecs,
 }
