@@ -7,7 +7,8 @@ INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.bench-installed
 
 # A process of pytest has whole files of tests, in the order in which they are collected.
-PYTEST = $(BIN)/python -m pytest -n $(or $(TESTS_AT_ONCE),auto)
+# Schemathesis is used as a library; its plugin takes a while to load.
+PYTEST = $(BIN)/python -m pytest -n $(or $(TESTS_AT_ONCE),auto) -p no:schemathesis
 
 DEMO_SPEC := {"input_bck": "images", "output_bck": "shuffled", \
 	"input_format": {"template": "samples-{00..18}"}, "output_format": "shuffled-shard-%02d", \
