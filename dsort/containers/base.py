@@ -159,6 +159,10 @@ class Container(ABC):
     may_compress: bool = False
     """Whether a shard may have compressed members: whoever reads their payloads decompresses."""
 
+    schema_file: str = ""
+    """The file in a directory of input shards that says their schema, if they do not say it
+    themselves: then ``schema_in`` reads it."""
+
     packs_others: bool = False
     """Whether shards of other containers can be converted to this one: it has ``packed``."""
 
@@ -167,8 +171,12 @@ class Container(ABC):
         return self
 
     def with_schema(self, schema: str) -> Container:
-        """The same container, writing shards of records that have ``schema`` in common."""
+        """The same container, for shards of records that have ``schema`` in common."""
         return self
+
+    def schema_in(self, data: bytes) -> str:
+        """The schema in a ``schema_file``. ``ValueError`` says what is wrong with it."""
+        raise NotImplementedError(f"{self.suffixes[0]} shards say their schema themselves")
 
     def schema_difference(self, schema: str, other: str) -> str:
         """How two schemas differ, in words that follow the name of a shard ("has no column a"):

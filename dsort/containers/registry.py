@@ -98,6 +98,12 @@ def _arrow_stream() -> Container:
     return ARROW_STREAM
 
 
+def _litdata() -> Container:
+    from dsort.containers.litdata.container import LITDATA
+
+    return LITDATA
+
+
 DEFAULT_EXTENSION: Final = ".tar"
 """What shards are whose names do not say."""
 
@@ -114,6 +120,7 @@ _BUILT_IN: Final[dict[str, Callable[[], Container]]] = {
     ".cbors": _cbor,
     ".zip": _zip,
     ".mds": _mds,
+    ".bin": _litdata,
     ".parquet": _parquet,
     ".arrow": _arrow,
     ".arrows": _arrow_stream,

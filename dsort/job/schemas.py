@@ -6,12 +6,44 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dsort.containers.base import Container
-from dsort.errors import SchemaError, SpecError, SpecProblem
+from dsort.errors import ObjectNotFoundError, SchemaError, SpecError, SpecProblem
 from dsort.job.extract import Extraction
 from dsort.job.job import Job
 from dsort.order.cut import OutputShard
+from dsort.storage.small_objects import read_small
 
-__all__ = ["agreed_schema", "with_ends"]
+__all__ = ["agreed_schema", "input_schema", "with_ends"]
+
+FILE_BYTES_MAX = 256 << 20
+_APART = "sort shards of each kind by a job of its own, or write them anew"
+
+
+def input_schema(job: Job) -> str:
+    """The schema that the files beside the inputs say, where their container has such files; else
+    "". ``SchemaError`` if one is missing, or none, or if two differ."""
+    container = job.spec.input_container
+    if not container.schema_file:
+        return ""
+    first, schema = "", ""
+    for directory in sorted({shard.name[: shard.name.rfind("/") + 1] for shard in job.inputs}):
+        name = f"{directory}{container.schema_file}"
+        where = f"{name} in {job.inputs_bucket.uri}"
+        try:
+            found = container.schema_in(
+                read_small(job.inputs_bucket, name, bytes_max=FILE_BYTES_MAX)
+            )
+        except ObjectNotFoundError:
+            raise SchemaError(
+                f"there is no {where}, which says what the shards beside it hold",
+                hint="put it there: without it nobody can read the shards",
+            ) from None
+        except ValueError as error:
+            raise SchemaError(f"{where} cannot be used: {error}") from None
+        if schema and found != schema:
+            difference = container.schema_difference(schema, found)
+            raise SchemaError(f"{where} {difference}, unlike {first}", hint=_APART)
+        first, schema = name, found
+    return schema
 
 
 def agreed_schema(job: Job, extraction: Extraction) -> str:
@@ -27,7 +59,7 @@ def agreed_schema(job: Job, extraction: Extraction) -> str:
             raise SchemaError(
                 f"shard {job.inputs[shard].name} {difference}, unlike shard "
                 f"{job.inputs[first].name}: a shard of the output can hold but one kind",
-                hint="sort shards of each kind by a job of its own, or write them anew",
+                hint=_APART,
             )
         first, schema = shard, facts.schema
     return schema

@@ -18,6 +18,7 @@ from dsort.job.memory import (
     least_memory_bytes,
 )
 from dsort.job.resources import store_limits, with_part_sizes
+from dsort.job.schemas import input_schema
 from dsort.job.tables import expanded_bytes
 from dsort.spec.model import JobSpec
 from dsort.storage.limit import StoreLimits
@@ -113,6 +114,10 @@ def start_workers(job: Job, *, dry: bool) -> None:
     movement = job.movement
     last_worker = job.before.worker_last if job.before is not None else -1
     attempts = job.before.attempts if job.before is not None else 0
+    schema = input_schema(job)
+    output_container = job.spec.output_container
+    if output_container == job.spec.input_container:  # else it gets its schema from the records
+        output_container = output_container.with_schema(schema)
     setup = WorkerSetup(
         job_id=job.job_id,
         input_bck=job.input_bck,
@@ -122,8 +127,8 @@ def start_workers(job: Job, *, dry: bool) -> None:
         scratch=str(_scratch(job, dry=dry)),
         # More than any worker of an earlier attempt, also of those that never ended a task.
         first_worker=max(last_worker + 1, attempts * WORKERS_PER_ATTEMPT),
-        input_container=job.spec.input_container,
-        output_container=job.spec.output_container,
+        input_container=job.spec.input_container.with_schema(schema),
+        output_container=output_container,
         movement=movement.kind,
         steps=job.spec.steps,
         algorithm=job.spec.algorithm.build(),

@@ -42,6 +42,7 @@ ARCHIVE_EXTENSIONS: Final = (
     ".cbor",
     ".cbors",
     ".mds",
+    ".bin",
     ".parquet",
     ".arrow",
     ".arrows",

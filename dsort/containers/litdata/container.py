@@ -1,0 +1,129 @@
+"""The LitData container: what the rest of dsort sees of this folder.
+
+A chunk is ``u32 n | u32 offset[n + 1] | items``; an item is a u32 size of each of its leaves, and
+then the leaves. What the leaves are stands in no chunk: the ``index.json`` beside the chunks says
+it, and is needed. Items move as they are, so the index of every directory must say the same. They
+have no names: records are numbered. Leaves are not decoded, so chunks are not converted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import xxhash
+
+from dsort.containers.base import Container, OutputFile
+from dsort.containers.litdata.scan import LitDataScanner
+from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
+from dsort.data.columns import Int64s
+from dsort.data.entries import PlacedEntries
+from dsort.data.members import MemberTable
+from dsort.errors import ConversionError
+from dsort.naming.names import readable
+
+__all__ = ["LITDATA", "LitData"]
+
+INDEX: Final = "index.json"
+LEAVES_MAX: Final = 4096
+_KEPT: Final = ("data_format", "data_spec", "item_loader")
+"""What all items have in common. The rest of a config is about the writer."""
+
+
+@dataclass(frozen=True, slots=True)
+class LitData(Container):
+    """LitData chunks. ``schema``: what the index says of all items, as JSON; "": nobody has read
+    it, and leaves are not looked at."""
+
+    schema: str = ""
+
+    suffixes = (".bin",)
+    has_head = True
+    shard_bytes_max = SHARD_BYTES_MAX
+    schema_file = INDEX
+
+    def schema_in(self, data: bytes) -> str:
+        try:
+            config = json.loads(data)["config"]
+            kept = {name: config[name] for name in _KEPT}
+            odd = [name for name in ("compression", "encryption") if config.get(name)]
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+            raise ValueError("it is no index of LitData") from None
+        if odd:
+            raise ValueError(f"it says {odd[0]}: such chunks are not read")
+        leaves = kept["data_format"]
+        texts = isinstance(leaves, list) and all(isinstance(leaf, str) for leaf in leaves)
+        if not texts or not 0 < len(leaves) <= LEAVES_MAX:
+            raise ValueError("its data_format is none")
+        return json.dumps(kept, sort_keys=True)
+
+    def with_schema(self, schema: str) -> LitData:
+        return replace(self, schema=schema)
+
+    def schema_difference(self, schema: str, other: str) -> str:
+        one, two = json.loads(schema), json.loads(other)
+        name = next((name for name in _KEPT if one[name] != two[name]), _KEPT[0])
+        return f"has the {name} {two[name]}, not {one[name]}"
+
+    @property
+    def numbers_records(self) -> bool:
+        return True
+
+    def scanner(self, shard: str, size_bytes: int) -> LitDataScanner:
+        leaves = len(json.loads(self.schema)["data_format"]) if self.schema else 0
+        return LitDataScanner(shard, size_bytes, leaves, self.schema)
+
+    def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
+        raise ConversionError(
+            "LitData chunks cannot be converted: their leaves are not decoded",
+            hint="a job from .bin to .bin moves items as they are",
+        )
+
+    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
+        raise ConversionError(
+            f"an item of a LitData chunk cannot be called {readable(new_name)}: it has no name",
+            hint="choose other reactions than rename",
+        )
+
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+        return (len(payload).to_bytes(4, "little"), payload), b""
+
+    def head_bytes(self, records: int) -> int:
+        return table_bytes(records)
+
+    def head(self, stored_bytes: Int64s) -> bytes:
+        return offset_table(table_bytes(len(stored_bytes)), stored_bytes)
+
+    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
+        return 0
+
+    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
+        return b""
+
+    def directory_files(self, outputs: Sequence[OutputFile]) -> Mapping[str, bytes]:
+        kept: dict[str, Any] = json.loads(self.schema) if self.schema else dict.fromkeys(_KEPT)
+        writer = {"chunk_bytes": None, "chunk_size": None, "compression": None, "encryption": None}
+        chunks = [
+            {
+                "chunk_bytes": output.file_bytes - table_bytes(output.records),
+                "chunk_size": output.records,
+                "dim": None,
+                "filename": output.name,
+            }
+            for output in outputs
+        ]
+        # Caches know an index by when it was made. The same chunks are to have the same index, and
+        # others another: so it is made of what they hold.
+        sums = np.array([int(output.xxh3, 16) for output in outputs], np.uint64)
+        index = {
+            "chunks": chunks,
+            "config": {**writer, **kept},
+            "updated_at": str(xxhash.xxh3_64_intdigest(sums.tobytes())),
+        }
+        return {INDEX: json.dumps(index, sort_keys=True).encode()}
+
+
+LITDATA = LitData()

@@ -1,0 +1,90 @@
+"""LitData chunks are read by their table; what does not agree with itself, or with its index, is
+refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dsort.containers.litdata.container import LITDATA
+from dsort.containers.tar.container import TAR
+from dsort.data.members import MemberTable
+from dsort.errors import ConversionError, CorruptShardError
+from tests.support.litdata_reader import CONFIG, litdata_chunk
+
+ITEMS = [(bytes([n]) * 90 * n, n) for n in range(6)]
+CHUNK = litdata_chunk(ITEMS)
+SCHEMA = LITDATA.schema_in(json.dumps({"config": CONFIG}).encode())
+KNOWN = LITDATA.with_schema(SCHEMA)
+
+
+def scanned_in_windows(data: bytes, window_bytes: int) -> MemberTable:
+    scanner = KNOWN.scanner("chunk-0-0.bin", len(data))
+    while not scanner.done:
+        size = max(window_bytes, scanner.window_bytes_min)
+        assert scanner.next_offset + scanner.window_bytes_min <= len(data)
+        scanner.feed(data[scanner.next_offset :][:size], scanner.next_offset)
+    return scanner.finish()
+
+
+@pytest.mark.parametrize("window_bytes", [1, 9, 100, 10_000])
+def test_every_window_finds_the_same_items(window_bytes: int) -> None:
+    table = scanned_in_windows(CHUNK, window_bytes)
+    assert len(table) == 6
+    assert int(table.range_start[0] + table.range_length.sum()) == len(CHUNK)
+    assert table.schema == SCHEMA
+    assert table.names[5] == b"chunk-0-0-000000005.bin"
+
+
+def test_a_chunk_without_items_is_whole() -> None:
+    assert len(KNOWN.scan("c.bin", litdata_chunk([]))) == 0
+
+
+def test_a_chunk_can_be_read_without_its_index() -> None:
+    table = LITDATA.scan("c.bin", CHUNK)
+    assert (len(table), table.schema) == (6, "")
+
+
+def test_a_chunk_cut_short_is_refused_wherever_it_ends() -> None:
+    for end in range(len(CHUNK)):
+        with pytest.raises(CorruptShardError):
+            scanned_in_windows(CHUNK[:end], 10_000)
+
+
+def test_each_flipped_bit_of_the_table_and_of_the_sizes_is_found() -> None:
+    starts = KNOWN.scan("c", CHUNK).range_start.tolist()
+    places = [*range(starts[0]), *(start + at for start in starts for at in range(8))]
+    for at in places:
+        for bit in (0, 6):
+            data = bytearray(CHUNK)
+            data[at] ^= 1 << bit
+            with pytest.raises(CorruptShardError):
+                KNOWN.scan("c", bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        (b"", "no index"),
+        (b"[" * 100_000, "no index"),
+        (b"[]", "no index"),
+        (b"{}", "no index"),
+        (b'{"config": []}', "no index"),
+        (json.dumps({"config": CONFIG | {"compression": "zstd"}}).encode(), "compression"),
+        (json.dumps({"config": CONFIG | {"encryption": {"a": 1}}}).encode(), "encryption"),
+        (json.dumps({"config": CONFIG | {"data_format": "bytes"}}).encode(), "data_format"),
+        (json.dumps({"config": CONFIG | {"data_format": []}}).encode(), "data_format"),
+        (json.dumps({"config": CONFIG | {"data_format": ["a"] * 5000}}).encode(), "data_format"),
+    ],
+)
+def test_an_index_that_does_not_say_what_items_are_is_refused(index: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        LITDATA.schema_in(index)
+
+
+def test_chunks_are_not_converted() -> None:
+    with pytest.raises(ConversionError, match="leaves are not decoded"):
+        KNOWN.bare(KNOWN.scan("c", CHUNK), lambda at, size: CHUNK[at : at + size])
+    assert not LITDATA.packs_others
+    assert TAR.packs_others
