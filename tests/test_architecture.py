@@ -36,7 +36,7 @@ ROOMS = (
     {"spec"},
     {"transforms"},
     {"keymap"},
-    {"containers", "order"},
+    {"containers", "order", "sidecars"},
     {"storage"},
     {"naming"},
     {"data"},

@@ -127,6 +127,12 @@ def _parsed(found: FoundJob) -> Any:
         raise InputError(f"{_where(found)} is no JSON document: {error}") from error
 
 
+def _sidecars(manifest: Mapping[str, Any]) -> str:
+    listed = manifest.get("sidecars") or []
+    kinds = dict.fromkeys(each["kind"] for each in listed)
+    return f"{output.count(len(listed), 'file')} for {', '.join(kinds)}" if listed else ""
+
+
 def _where(found: FoundJob) -> str:
     return f"{found.document} in bucket {found.bucket.uri}"
 
@@ -150,6 +156,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
             ("moved by", str(move.get("way", ""))),
             ("took", ", ".join(f"{name} {output.duration(s)}" for name, s in phases.items())),
             ("index", manifest.get("index") or ""),
+            ("sidecars", _sidecars(manifest)),
             ("names of reactions", manifest.get("reactions_file") or ""),
             ("mixing", mixing(spec, manifest.get("mixing"))),
             *reaction_lines(_reactions(manifest["reactions"])),

@@ -7,6 +7,7 @@ seen. The manifest is written after all of them; it is the commit.
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
@@ -17,9 +18,16 @@ from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
 from dsort.job.journal_entries import Committing
 from dsort.job.layout import index_name, manifest_name, reactions_name, staged_prefix
-from dsort.job.manifest import ManifestInput, ManifestOutput, manifest_bytes, wids_index_bytes
+from dsort.job.manifest import (
+    ManifestInput,
+    ManifestOutput,
+    ManifestSidecar,
+    manifest_bytes,
+    wids_index_bytes,
+)
 from dsort.job.plan import Plan
 from dsort.job.replacement import PutBack, StagedName, each_at_once, keep_replaced, put_back
+from dsort.job.sidecars import noted_sidecars, sidecars_of, stage_sidecars
 from dsort.storage.bucket import Bucket
 from dsort.version import dsort_version
 
@@ -55,7 +63,8 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
     if sum(shard.records for shard in outputs) != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
     bucket, prefix = job.outputs_bucket, staged_prefix(job.job_id)
-    index = index_name(job.job_id) if job.spec.index == "wids" else None
+    index = index_name(job.job_id) if "wids" in job.spec.index else None
+    before = noted_sidecars(bucket, job.job_id) if job.was_committing else []
     named = [
         _Named(f"{prefix}{shard.ordinal}", name, created.shards[shard.ordinal].receipt, False)
         for shard, name in zip(plan.shards, plan.names, strict=True)
@@ -63,7 +72,9 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
     for number, (name, data) in enumerate(directory_files(job, plan, outputs), len(named)):
         token = f"{prefix}{number}"  # numbered on, so that what they replace is kept as shards are
         named.append(_stage(bucket, token, name, data, replaces=job.was_committing))
-    own_names = len(named)
+    sidecars = stage_sidecars(job, outputs, first=len(named))
+    named += [_Named(each.token, each.listed.name, each.receipt, False) for each in sidecars]
+    replaceable = len(named)
     # All that needs room is stored before the first name is given: a disk that is full by now must
     # not cost the user what the names stood for.
     if index is not None:
@@ -75,15 +86,18 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
     job.record(Committing())
     job.flush()
     manifest = manifest_name(job.job_id)
-    content = _manifest(job, outputs, index)
+    content = _manifest(job, outputs, index, [each.listed for each in sidecars])
     last = _stage(bucket, f"{prefix}manifest", manifest, content, replaces=False)
     if job.lease is not None:
         job.lease.check()
     job.stop.raise_if_requested()  # the lease has looked whether somebody asked to
     if overwrite:
-        named[:own_names] = _keep_replaced(job, named[:own_names])
+        known = {token: receipt for token, _, receipt, _ in before}
+        named[:replaceable] = _keep_replaced(job, named[:replaceable], known)
         if job.lease is not None:
             job.lease.check()  # that may have taken a while
+    ours = {token for token, *_ in before}  # an earlier attempt may have given them their names
+    named = [replace(each, replaces=each.replaces or each.token in ours) for each in named]
     job.naming.update({each.token: (each.name, each.receipt) for each in named})
     _publish(job, named, last)
     return manifest
@@ -99,12 +113,13 @@ class _Named:
     replaces: bool
 
 
-def _keep_replaced(job: Job, named: list[_Named]) -> list[_Named]:
-    """Keep what has the names of the shards: only that is replaced, and can be put back."""
+def _keep_replaced(job: Job, named: list[_Named], known: Mapping[str, str]) -> list[_Named]:
+    """Keep what has the names of the shards and sidecars: only that is replaced, and can be put
+    back. ``known``: the receipts, by token, of sidecars that an earlier attempt may have named."""
     kept = keep_replaced(
         job.outputs_bucket,
         job.job_id,
-        [StagedName(each.token, each.name, each.receipt) for each in named],
+        [StagedName(each.token, each.name, known.get(each.token, each.receipt)) for each in named],
         between=job.stop.raise_if_requested,
     )
     return [replace(each, replaces=each.name in kept) for each in named]
@@ -128,8 +143,14 @@ def _publish(job: Job, named: list[_Named], last: _Named) -> None:
 def names_stored(job: Job) -> list[str]:
     """All names that something is stored under, or was to be."""
     own = (index_name(job.job_id), reactions_name(job.job_id), manifest_name(job.job_id))
+    return [*_numbered_names(job), *own]
+
+
+def _numbered_names(job: Job) -> list[str]:
+    """What is staged by number: output shards, files of their directories, sidecars."""
     beside = directory_file_names(job.spec.output_container, job.planned_names)
-    return [*job.planned_names, *beside, *own]
+    sidecars = [each.name for each in sidecars_of(job.spec, job.planned_names)]
+    return [*job.planned_names, *beside, *sidecars]
 
 
 def rollback(job: Job) -> PutBack:
@@ -142,13 +163,13 @@ def rollback(job: Job) -> PutBack:
         bucket.delete(manifest_name(job.job_id))
     bucket.discard(staged_prefix(job.job_id), names=names_stored(job))
     bucket.delete(reactions_name(job.job_id))
-    done = put_back(bucket, job.job_id, job.planned_names)
+    done = put_back(bucket, job.job_id, _numbered_names(job))
     if not job.naming or (job.overwrite and not done.was_noted):
         return done  # no name was given yet
     given = [job.naming[token][0] for token in bucket.published(job.naming)]
     new = [name for name in given if name not in done.kept]
     each_at_once(bucket, new, bucket.delete)
-    if job.spec.index == "wids":
+    if "wids" in job.spec.index:
         bucket.delete(index_name(job.job_id))
     return done
 
@@ -163,7 +184,12 @@ def _stage(bucket: Bucket, token: str, name: str, data: bytes, *, replaces: bool
     return _Named(token, name, receipt, replaces)
 
 
-def _manifest(job: Job, outputs: list[ManifestOutput], index: str | None) -> bytes:
+def _manifest(
+    job: Job,
+    outputs: list[ManifestOutput],
+    index: str | None,
+    sidecars: Sequence[ManifestSidecar],
+) -> bytes:
     movement, codec = job.movement, job.spec.output_codec
     return manifest_bytes(
         job_id=job.job_id,
@@ -192,6 +218,7 @@ def _manifest(job: Job, outputs: list[ManifestOutput], index: str | None) -> byt
         phase_seconds=job.state.seconds(),
         reactions=[asdict(reaction) for reaction in job.reactions()],
         index=index,
+        sidecars=sidecars,
         reactions_file=job.reactions_file,
         timeline=job.timeline.samples(),
         codec=codec.description(job.spec.output_level) if codec is not None else None,

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from dsort.job.extract import answers, retry_after_lost_scratch
 from dsort.job.job import Job
 from dsort.job.journal_entries import ShardCreated
-from dsort.job.layout import staged_prefix
+from dsort.job.layout import sidecars_prefix, staged_prefix
 from dsort.job.plan import Ordering, Plan
 from dsort.order.cut import OutputShard
 from dsort.scratch.logs import CreatedShard
+from dsort.sidecars.kinds import SHARD_KINDS
 from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import (
     CreateDone,
@@ -109,9 +110,11 @@ def _create_tasks(
             locations=ordering.locations,
             nodes=tuple(nodes.items()),
             node=best[0][0] if best else "",
-            want_md5=on_the_way and job.spec.index == "wids",
+            want_md5=on_the_way and "wids" in job.spec.index,
             check_content=on_the_way and job.spec.verify == "content",
             schema=plan.schema,
+            sidecars=tuple(kind for kind in SHARD_KINDS if kind in job.spec.index),
+            sidecars_prefix=sidecars_prefix(job.job_id),
         )
 
 
@@ -196,7 +199,7 @@ def _seal_missing(
     step = min(max(len(shards) // job.movement.workers, 1), SEALED_AT_ONCE_MAX)
     batches = (tuple(shards[at : at + step]) for at in range(0, len(shards), step))
     tasks = (
-        SealTask(batch, _partition_nodes(ordering, batch), want_md5=job.spec.index == "wids")
+        SealTask(batch, _partition_nodes(ordering, batch), want_md5="wids" in job.spec.index)
         for batch in batches
     )
     for task, done in answers(job, tasks):

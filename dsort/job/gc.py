@@ -16,14 +16,18 @@ from typing import Final, Protocol, runtime_checkable
 
 import xxhash
 
+from dsort.containers.registry import container_of
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
+from dsort.job.directory_files import directory_file_names
 from dsort.job.journal import JobDirectory, discard_run, list_job_directories, read_journal
 from dsort.job.journal_entries import JournalState
 from dsort.job.layout import index_name, job_directory, job_of, reactions_name, writes_prefix
 from dsort.job.lease import JobHold, Lease, last_attempt, read_hold
 from dsort.job.replacement import put_back
+from dsort.job.sidecars import noted_sidecars
 from dsort.runtime.machine import Machine
 from dsort.runtime.ray.directory import rays_left, remove_ray_directory
+from dsort.sidecars.kinds import parse_kinds, sidecar_names
 from dsort.storage.bucket import Bucket
 
 __all__ = [
@@ -177,7 +181,10 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
     job had replaced is put back; ``StorageError`` if it cannot be."""
     state = _journal(bucket, directory)
     planned = state.planned.shards if state is not None and state.planned is not None else ()
-    done = put_back(bucket, directory.job_id, [row.name for row in planned])
+    accepted = None if state is None else state.accepted
+    names = [row.name for row in planned]
+    beside = [] if accepted is None else _beside(accepted.spec, names)
+    done = put_back(bucket, directory.job_id, [*names, *beside])
     if done.lost:
         raise StorageError(
             f"job {directory.job_id} is not removed: {done.words(bucket.uri)}",
@@ -185,10 +192,12 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
         )
     if state is None or not state.committing:
         return
-    accepted = state.accepted
     if accepted is not None and accepted.spec.get("overwrite") and not done.was_noted:
         return  # no name was given: what is there may well be the same bytes, of an older job
     bucket.delete(index_name(directory.job_id))
+    for _, name, _, xxh3 in noted_sidecars(bucket, directory.job_id):
+        if name in beside and name not in done.kept and _xxh3(bucket, name) == xxh3:
+            bucket.delete(name)
     for ordinal, row in enumerate(planned):
         created = state.created.get(ordinal)
         if created is None or row.name in done.kept:
@@ -317,7 +326,15 @@ def _planned_names(bucket: Bucket, directory: JobDirectory) -> list[str]:
     state = _journal(bucket, directory)
     if state is None or state.planned is None:
         return []
-    return [row.name for row in state.planned.shards]
+    names = [row.name for row in state.planned.shards]
+    return [*names, *([] if state.accepted is None else _beside(state.accepted.spec, names))]
+
+
+def _beside(spec: Mapping[str, object], shards: Sequence[str]) -> list[str]:
+    """What a job stages behind its output ``shards``, in order. ``spec``: as the journal has it."""
+    container = container_of(str(spec.get("output_extension")))
+    sidecars = sidecar_names(parse_kinds(spec.get("index")), shards)
+    return [*directory_file_names(container, shards), *(each.name for each in sidecars)]
 
 
 def _journal(bucket: Bucket, directory: JobDirectory) -> JournalState | None:

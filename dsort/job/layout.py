@@ -13,7 +13,8 @@
         stop                      asks the job to stop
         journal/0001-000000.json  segments of the journal, by attempt
         journal/shared-<name>     what all attempts share
-        staged/<ordinal>          output shards without their name
+        staged/<ordinal>          output shards without their name; sidecars behind them
+        sidecars/<ordinal>.<kind> what sidecars of an output shard will say
         replaced/<n>, kept.json   what the output shards replaced
         scratch/                  of a job on one machine, in a directory
         write-<token>             an object that is being written
@@ -54,6 +55,7 @@ __all__ = [
     "segment_name",
     "segment_of",
     "shared_name",
+    "sidecars_prefix",
     "staged_prefix",
     "stop_name",
     "writes_prefix",
@@ -64,6 +66,7 @@ REPORT: Final = "report.json"
 
 STAGED_PART: Final = "staged/"
 _JOURNAL: Final = "journal/"
+_SIDECARS: Final = "sidecars/"
 _REPLACED: Final = "replaced/"
 _SCRATCH: Final = "scratch"
 _WRITE: Final = "write-"
@@ -72,7 +75,7 @@ _LEASE: Final = "lease.json"
 _ATTEMPTS: Final = "attempts/"
 _STOP: Final = "stop"
 
-RUN_PARTS: Final = (STAGED_PART, f"{_SCRATCH}/", _WRITE, _REPLACED, _JOURNAL)
+RUN_PARTS: Final = (STAGED_PART, _SIDECARS, f"{_SCRATCH}/", _WRITE, _REPLACED, _JOURNAL)
 """What is in a job's directory while it runs, but for ``HOLD_PARTS``."""
 HOLD_PARTS: Final = (_STOP, _LEASE, _ATTEMPTS)
 """What says whose the job is: it is removed last."""
@@ -179,6 +182,11 @@ def shared_name(job_id: str, name: str) -> str:
 def staged_prefix(job_id: str) -> str:
     """The prefix of a job's staged objects; an output shard's ordinal follows."""
     return f"{job_directory(job_id)}{STAGED_PART}"
+
+
+def sidecars_prefix(job_id: str) -> str:
+    """The prefix of what the sidecars of output shards will say, until they are staged."""
+    return f"{job_directory(job_id)}{_SIDECARS}"
 
 
 def replaced_prefix(job_id: str) -> str:

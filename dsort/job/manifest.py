@@ -22,6 +22,8 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
 ``reactions_file`` name of the object with all names of these reactions, one a line; null if there
                    are none, absent in manifests of the first releases
 ``index``          name of the wids index, if one was asked for
+``sidecars``       kind, name, file_bytes and xxh3 of each other sidecar; absent in manifests of the
+                   first releases
 ``mixing``         how records were mixed: counts (of each input bin, how many came to each
                    output bin), input_shards, output_shards, input_bins, output_bins,
                    output_bin_shards, chi2, degrees_of_freedom, p_value, verdict, words
@@ -53,6 +55,7 @@ __all__ = [
     "MANIFEST_VERSION",
     "ManifestInput",
     "ManifestOutput",
+    "ManifestSidecar",
     "StoredManifest",
     "manifest_bytes",
     "parse_manifest",
@@ -92,6 +95,16 @@ class ManifestOutput:
         return self.file_bytes if self.decoded_bytes is None else self.decoded_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class ManifestSidecar:
+    """A file beside the output shards; ``kind``: as in ``index`` of the spec."""
+
+    kind: str
+    name: str
+    file_bytes: int
+    xxh3: str
+
+
 def manifest_bytes(
     *,
     job_id: str,
@@ -108,6 +121,7 @@ def manifest_bytes(
     timeline: Sequence[Sequence[object]] = (),
     mixing: Mapping[str, object] | None = None,
     codec: Mapping[str, object] | None = None,
+    sidecars: Sequence[ManifestSidecar] = (),
 ) -> bytes:
     """The manifest as it is stored."""
     content = {
@@ -130,6 +144,7 @@ def manifest_bytes(
         "reactions": list(reactions),
         "reactions_file": reactions_file,
         "index": index,
+        "sidecars": _rows(ManifestSidecar, sidecars),
         "mixing": mixing if mixing is None else _mixing(mixing),
         "timeline": Rows(timeline),
         "inputs": _rows(ManifestInput, inputs),
@@ -178,7 +193,7 @@ def _rows(kind: type, shards: Sequence[object]) -> Rows:
     return Rows({name: value for name, value in row.items() if value is not None} for row in rows)
 
 
-_Row = TypeVar("_Row", ManifestInput, ManifestOutput)
+_Row = TypeVar("_Row", ManifestInput, ManifestOutput, ManifestSidecar)
 _TYPES: Mapping[str, type] = {"int": int, "str": str, "int | None": int}
 
 
@@ -192,6 +207,14 @@ class StoredManifest:
     outputs: tuple[ManifestOutput, ...]
     totals: Mapping[str, Any]
     index: str | None
+    sidecars: tuple[ManifestSidecar, ...] = ()
+
+    @property
+    def stored_names(self) -> list[str]:
+        """All objects of the result: output shards, then what is beside them."""
+        index = [] if self.index is None else [self.index]
+        beside = [*index, *(each.name for each in self.sidecars)]
+        return [*(each.name for each in self.outputs), *beside]
 
 
 def parse_manifest(data: bytes) -> StoredManifest:
@@ -220,6 +243,9 @@ def parse_manifest(data: bytes) -> StoredManifest:
         outputs=_stored_rows(content, "outputs", ManifestOutput),
         totals=_field(content, "totals", dict),
         index=None if index is None else _field(content, "index", str),
+        sidecars=_stored_rows(content, "sidecars", ManifestSidecar)
+        if "sidecars" in content
+        else (),
     )
 
 

@@ -81,7 +81,7 @@ class Dropped:
 def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
     """What ``duplicate_keys`` drops; ``DuplicateError`` where it says to abort."""
     reaction = job.spec.config.duplicate_keys
-    indexed = job.spec.index == "wids"
+    indexed = "wids" in job.spec.index or "energon" in job.spec.index
     if reaction == "rename":  # they were settled before the payload moved
         return Dropped()
     if reaction == "ignore" and not indexed:

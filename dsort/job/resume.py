@@ -30,6 +30,7 @@ from dsort.job.journal_entries import (
 from dsort.job.layout import reactions_name, report_name, staged_prefix
 from dsort.job.plan import Plan
 from dsort.job.schemas import with_ends
+from dsort.job.sidecars import noted_sidecars
 from dsort.order.cut import OutputShard
 from dsort.order.mixing_counts import mixing_of
 from dsort.scratch.logs import CreatedShard
@@ -267,6 +268,8 @@ def note_names(job: Job) -> None:
     job.planned_names = _names_before(job)
     if job.was_committing:
         job.naming.update(_staged_before(job))
+        for token, name, receipt, _ in noted_sidecars(job.outputs_bucket, job.job_id):
+            job.naming[token] = (name, receipt)
 
 
 def _names_before(job: Job) -> list[str]:

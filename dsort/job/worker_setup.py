@@ -179,5 +179,5 @@ def _reaction_rules(spec: JobSpec) -> ReactionRules:
         unsafe_names=config.unsafe_names,
         incomplete_shards=config.incomplete_shards,
         concatenated_shards=config.concatenated_shards,
-        records_only=spec.index == "wids",
+        records_only="wids" in spec.index,
     )

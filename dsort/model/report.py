@@ -25,6 +25,7 @@ __all__ = [
     "ReactionView",
     "RunReportView",
     "Sample",
+    "SidecarView",
     "TotalsView",
 ]
 
@@ -167,6 +168,15 @@ _SECOND_SHARD: Final = {
 }
 
 
+class SidecarView(Model):
+    """A file beside the output shards."""
+
+    kind: str = Field(description="As in `index` of the spec.", examples=["dali"])
+    name: str = Field(examples=["shuffled-0000.idx"])
+    file_bytes: int = Field(examples=[412730])
+    xxh3: str = Field(examples=["5c1f2b06a9e0d377"])
+
+
 class TotalsView(Model):
     """Sums over all shards."""
 
@@ -191,7 +201,7 @@ _MOVE: Final = {
 class ManifestView(Model):
     """What a job has made, of what, and how: the object `.dsort/<job_id>/manifest.json`."""
 
-    sent_sometimes = frozenset(("mixing", "timeline"))
+    sent_sometimes = frozenset(("mixing", "timeline", "sidecars"))
 
     manifest: Literal[1] = Field(description="The version of this format.", examples=[1])
     job_id: str = Field(examples=[EXAMPLE_ID])
@@ -208,6 +218,9 @@ class ManifestView(Model):
     phase_seconds: dict[str, float] = Field(examples=[{**_SECONDS, "commit": 0.0}])
     reactions: list[ReactionView]
     index: str | None = Field(description="The name of the wids index, if one was asked for.")
+    sidecars: list[SidecarView] = Field(
+        default_factory=list, description="Other files beside the output shards."
+    )
     mixing: MixingView | None = Field(default=None, examples=[example_of(MixingView)])
     timeline: list[Sample] = Field(default_factory=list, description=TIMELINE, examples=[_TIMELINE])
     inputs: list[InputShardView]

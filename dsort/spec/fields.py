@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final, Protocol, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -25,6 +25,7 @@ from dsort.naming.names import (
 )
 from dsort.naming.patterns import glob_regex
 from dsort.naming.templates import SPLIT_FIELD, parse_template
+from dsort.sidecars.kinds import SidecarKind, parse_kinds
 from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket
 from dsort.spec.hints import FieldError, describe
@@ -47,6 +48,7 @@ __all__ = [
     "ObjectNames",
     "OutputFormat",
     "OutputTemplate",
+    "SidecarKinds",
     "SizeBytes",
     "SplitName",
     "WebhookUrl",
@@ -104,6 +106,20 @@ def _output_template(text: str) -> str:
 def _output_format(text: str) -> str:
     _output_template(text.replace(SPLIT_FIELD, "split"))
     return text
+
+
+def _sidecar_kinds(value: object) -> object:
+    items = value if isinstance(value, (list, tuple)) else [value or "none"]
+    if not all(isinstance(each, str) for each in items):
+        raise FieldError(f"must be a kind, or a list of them, not {describe(value)}")
+    kinds = parse_kinds(items)
+    known = get_args(SidecarKind)
+    for each in kinds:
+        if each not in known:
+            raise FieldError(f'"{each}" is no kind of index', f"known are {', '.join(known)}")
+        if kinds.count(each) > 1:
+            raise FieldError(f'"{each}" is there more than once')
+    return kinds
 
 
 def _split_name(text: str) -> str:
@@ -178,6 +194,19 @@ Bucket = Annotated[
     BeforeValidator(_bucket),
     PlainSerializer(bucket_value),
     WithJsonSchema(dict(BUCKET_SCHEMA)),
+]
+SidecarKinds = Annotated[
+    tuple[SidecarKind, ...],
+    Strict(False),
+    BeforeValidator(_sidecar_kinds),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["none", *get_args(SidecarKind)]},
+                {"type": "array", "items": {"enum": list(get_args(SidecarKind))}},
+            ]
+        }
+    ),
 ]
 SizeBytes = Annotated[
     int | None,

@@ -25,6 +25,7 @@ from dsort.spec.fields import (
     ObjectNames,
     OutputFormat,
     OutputTemplate,
+    SidecarKinds,
     SizeBytes,
     SplitName,
     WebhookUrl,
@@ -343,11 +344,15 @@ class SpecFields(Part):
         description="content: checksum every record's bytes on the way in and compare them on the "
         "way out; costs one more pass over the bytes.",
     )
-    index: Literal["none", "wids"] = Field(
-        default="none",
-        description="wids: also write a wids-shard-index-v1 JSON beside the shards; its md5 sums "
-        "cost one more pass over the outputs. What wids would not count as a sample of its own is "
-        "refused: strays, links, and keys that occur twice.",
+    index: SidecarKinds = Field(
+        default=(),
+        description="Files beside the shards for those who read them: one kind, or a list. wids: a "
+        "wids-shard-index-v1 JSON; its md5 sums cost one more pass over the outputs, and what wids "
+        "would not count as a sample of its own is refused: strays, links, and keys that occur "
+        "twice. dali: an index of each shard. energon: .nv-meta/ and an index of each shard. "
+        "lhotse: an index of each shard. huggingface: README.md, by which load_dataset finds the "
+        "shards. sizes: sizes.json, the records of each shard.",
+        examples=["wids", ["dali", "sizes"]],
     )
     overwrite: bool = Field(
         default=False,

@@ -23,6 +23,7 @@ from dsort.naming.repeats import find_repeats
 from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.order.algorithms import ALGORITHMS
 from dsort.order.base import Check, Option
+from dsort.sidecars.kinds import FOR_EXTENSIONS
 from dsort.spec.algorithms import joined, known_options, owners_of
 from dsort.spec.parts import SpecFields
 from dsort.storage.ref import BucketRef
@@ -211,7 +212,6 @@ def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]
 @_rule(
     "output_extension",
     "verify",
-    "index",
     "output_shard_size_counts",
     "transform",
     "Config.duplicate_keys",
@@ -222,8 +222,6 @@ def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
     what = f"{spec.output_extension} shards"
     if spec.verify != "none":
         yield SpecProblem("verify", f"content is not supported for {what}", "use `dsort verify`")
-    if spec.index != "none":
-        yield SpecProblem("index", f"{spec.index} lists members, which {what} do not have")
     if spec.transform is not None:
         yield SpecProblem("transform", f"is not supported for {what} yet")
     if spec.output_shard_size_counts != "payload":
@@ -386,6 +384,19 @@ def _outputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
         problem = _suffix_problem(path, template, "output_extension", spec.output_extension)
         if problem is not None:
             yield problem
+
+
+@_rule("index", "output_extension")
+def _readers_can_read_the_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
+    for kind in spec.index:
+        extensions = FOR_EXTENSIONS.get(kind)
+        if extensions is not None and spec.output_extension not in extensions:
+            message = f"{kind} has no index of {spec.output_extension} shards"
+            yield SpecProblem("index", message, f"it is for {joined(extensions)}")
+    if {"energon", "lhotse"} <= {*spec.index}:
+        yield SpecProblem(
+            "index", "energon and lhotse give their index of a shard one name: choose one of them"
+        )
 
 
 # --- algorithm -----------------------------------------------------------------------------------

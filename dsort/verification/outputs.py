@@ -307,13 +307,15 @@ class OutputReader:
         progress: ProgressTeller,
         *,
         may_merge: bool,
+        on_shard: Callable[[int, ManifestOutput, MemberTable], None],
     ) -> OutputTable:
-        """All output shards. ``may_merge``: records of one key may lie side by side and look like
-        one, so that there may seem to be fewer than the manifest says."""
+        """All output shards. ``on_shard`` gets each that can be read. ``may_merge``: records of
+        one key may lie side by side and look like one, so that there may seem to be fewer than the
+        manifest says."""
         facts: list[ShardFacts] = []
         parts: list[tuple[UInt64s, UInt64s, Bools]] = []  # key hashes, digests, ties
         md5: dict[str, str] = {}
-        for shard, place in zip(outputs, places, strict=True):
+        for ordinal, (shard, place) in enumerate(zip(outputs, places, strict=True)):
             before = self._reader.bytes_read
             found = self._shard(shard, place, watch, md5)
             if found is None:
@@ -324,6 +326,7 @@ class OutputReader:
             else:
                 records, ties, stored = found
                 facts.append(_facts(shard.name, place, records, stored))
+                on_shard(ordinal, shard, stored)
                 self._compare_counts(shard, facts[-1], may_merge=may_merge)
                 parts.append((records.key_hash, records.digests, ties))
             done = self._reader.bytes_read - before

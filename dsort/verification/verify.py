@@ -26,7 +26,7 @@ problem               what it means
 ``misplaced_record``  the external key map gives the record another template
 ``duplicate_key``     two records have one key, though ``duplicate_keys`` says drop, rename or abort
 ``order``             a record stands before one that should come first; ties keep input order
-``index``             the wids index does not agree with the shards
+``index``             the wids index, or another sidecar, does not agree with the shards
 ====================  =============================================================================
 
 An input that is gone or has another size than at the time of the job proves nothing: records are
@@ -40,11 +40,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dsort.data.members import MemberTable
 from dsort.data.tally import Tally
 from dsort.errors import InputError, ObjectNotFoundError
 from dsort.job.events import Event, VerifyReport
 from dsort.job.inputs import resolve_inputs
-from dsort.job.manifest import StoredManifest, parse_manifest
+from dsort.job.manifest import ManifestOutput, StoredManifest, parse_manifest
 from dsort.job.setup import load_keymap, output_names
 from dsort.naming.names import first_few
 from dsort.options import RunOptions, default_options, open_with_settings
@@ -66,6 +67,7 @@ from dsort.verification.outputs import (
     place_outputs,
 )
 from dsort.verification.read import ComparedBytes
+from dsort.verification.sidecars import SidecarCheck
 
 __all__ = ["verify_result"]
 
@@ -150,13 +152,23 @@ class _Verification:
             want_md5=manifest.index is not None,
         )
         repeats_allowed = manifest.spec.config.duplicate_keys in ("ignore", "warn")
-        outputs = output_reader.read(
-            manifest.outputs,
-            places,
-            OrderWatch(self._algorithm, has_keys=compared.keyed),
-            progress,
-            may_merge=inputs is None and repeats_allowed,
-        )
+        sidecars = SidecarCheck(manifest, self._outputs_bucket, findings)
+        with sidecars.samples() as samples:
+
+            def check_sidecars(ordinal: int, shard: ManifestOutput, members: MemberTable) -> None:
+                sidecars.check_shard(shard, members)
+                if samples is not None:
+                    samples.check_shard(ordinal, shard.name, members)
+
+            outputs = output_reader.read(
+                manifest.outputs,
+                places,
+                OrderWatch(self._algorithm, has_keys=compared.keyed),
+                progress,
+                may_merge=inputs is None and repeats_allowed,
+                on_shard=check_sidecars,
+            )
+        sidecars.check_rest()
         check_cuts(outputs.facts, manifest.spec, self._names, findings)
         self._check_index(outputs)
         if inputs is not None:

@@ -23,7 +23,9 @@ from dsort.scratch.requests import OrderedRowsOf, StoredBytesOf
 from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads
+from dsort.workers.member_watch import MemberWatch
 from dsort.workers.shard_writer import ContentCheck, ShardWriter, Writeback
+from dsort.workers.sidecars import write_sidecars
 from dsort.workers.source import MappedInputs, PayloadBuffer, slices_of, slices_of_sources
 from dsort.workers.tasks import CreateDone, CreateTask, OutputPiece, WorkerSetup
 
@@ -91,6 +93,9 @@ class Creator:
                         want_md5=task.want_md5,
                         seals_on_finish=self._outputs.seals_on_finish,
                         encoder=self._encoders.encoder() if self._encoders else None,
+                        watch=MemberWatch(container, piece.name, piece.shard_bytes)
+                        if task.sidecars
+                        else None,
                     )
                     if container.has_head:
                         out.write_head(container.head(self._record_sizes(task, piece.ordinal)))
@@ -103,6 +108,7 @@ class Creator:
                 check = payload.check(piece) if payload and task.check_content else None
                 out.write_piece(piece, payload, check)
                 if piece.last:
+                    self._write_sidecars(task, piece, out)
                     finished.append(_FinishedShard(out, out.finish(), self._log))
                     finished[-1].receipt.add_done_callback(finished[-1].record)
                     out = None
@@ -118,6 +124,19 @@ class Creator:
             records=sum(piece.row_stop - piece.row_start for piece in task.pieces),
             bytes_written=sum(piece.stored_bytes for piece in task.pieces),
         )
+
+    def _write_sidecars(self, task: CreateTask, piece: OutputPiece, out: ShardWriter) -> None:
+        """Before the shard is finished: whoever knows of it finds them, too."""
+        if out.watch is not None:
+            write_sidecars(
+                self._outputs,
+                task.sidecars_prefix,
+                task.sidecars,
+                ordinal=piece.ordinal,
+                shard=piece.name,
+                members=out.watch.members(),
+                file_bytes=out.written_bytes,
+            )
 
     def _record_sizes(self, task: CreateTask, ordinal: int) -> Int64s:
         """How much each record of an output shard takes in it, whatever partitions they are of."""

@@ -21,6 +21,7 @@ from dsort.scratch.index import OrderedRows
 from dsort.storage.bucket import StagedObject
 from dsort.storage.process_limits import is_no_thread
 from dsort.workers.encoded import ShardEncoder
+from dsort.workers.member_watch import MemberWatch
 from dsort.workers.tasks import OutputPiece
 
 __all__ = ["ContentCheck", "ShardWriter", "Slices", "Writeback"]
@@ -87,6 +88,7 @@ class ShardWriter:
         want_md5: bool,
         seals_on_finish: bool,
         encoder: ShardEncoder | None = None,
+        watch: MemberWatch | None = None,
     ) -> None:
         self.ordinal = first.ordinal
         self._writeback = writeback
@@ -98,6 +100,7 @@ class ShardWriter:
         self._written = self._flushed = 0  # of the file: less than that, if it is encoded
         self._entries: list[PlacedEntries] = []
         self._xxh3 = xxhash.xxh3_64()
+        self.watch = watch
         self._md5 = hashlib.md5(usedforsecurity=False) if want_md5 else None
 
     @property
@@ -162,6 +165,8 @@ class ShardWriter:
 
     def _write(self, slices: Sequence[memoryview]) -> None:
         self._offset += sum(map(len, slices))
+        if self.watch is not None:
+            self.watch.feed(slices)
         if self._encoder is None:
             self._store(slices)
             return

@@ -239,6 +239,7 @@ class CreateTask:
     ``nodes``: (partition, node that has it in order). ``node``: the one that has most of it: a
     worker there is the best one. ``want_md5``, ``check_content``: while the shard is written,
     where it cannot be read back later (see ``Bucket.seals_on_finish``). ``schema``: of all records.
+    ``sidecars``: the kinds whose bytes are stored below ``sidecars_prefix`` of the output bucket.
     """
 
     pieces: tuple[OutputPiece, ...]
@@ -248,6 +249,8 @@ class CreateTask:
     want_md5: bool = False
     check_content: bool = False
     schema: str = ""
+    sidecars: tuple[str, ...] = ()
+    sidecars_prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)

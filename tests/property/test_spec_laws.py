@@ -127,7 +127,7 @@ options = st.fixed_dictionaries(
         "dry_run": st.booleans(),
         "overwrite": st.booleans(),
         "verify": st.sampled_from(["none", "content"]),
-        "index": st.sampled_from(["none", "wids"]),
+        "index": st.sampled_from(["none", "wids", ["dali", "sizes"], []]),
         "duplicate_keys": st.sampled_from(["ignore", "warn", "abort", "drop", "rename"]),
         "Config": st.fixed_dictionaries(
             {},

@@ -24,7 +24,7 @@ def test_the_defaults() -> None:
         "\t",
         False,
     )
-    assert (spec.verify, spec.index, spec.overwrite, spec.dry_run) == ("none", "none", False, False)
+    assert (spec.verify, spec.index, spec.overwrite, spec.dry_run) == ("none", (), False, False)
     assert (spec.extract_concurrency_max_limit, spec.create_concurrency_max_limit) == (0, 0)
     assert (spec.max_mem_usage, spec.memory_limit) == ("80%", Percent(80))
     config = spec.config
@@ -189,7 +189,11 @@ def test_an_external_key_map() -> None:
         ({"Config": {"corrupt_shards": "warn"}}, "Config.corrupt_shards",
          'must be abort or skip, not the text "warn"'),
         ({"verify": "all"}, "verify", 'must be none or content, not the text "all"'),
-        ({"index": True}, "index", "must be none or wids, not true"),
+        ({"index": True}, "index", "must be a kind, or a list of them, not true"),
+        ({"index": ["dali", "tfds"]}, "index", '"tfds" is no kind of index'),
+        ({"index": ["dali", "dali"]}, "index", '"dali" is there more than once'),
+        ({"index": ["energon", "lhotse"]}, "index", "choose one of them"),
+        ({"index": ["wids"], "output_extension": ".tfrecord"}, "index", "no index of .tfrecord"),
         ({"input_extension": ".jpg"}, "input_extension", "'.jpg' is no archive extension"),
         ({"algorithm": {**CONTENT, "extension": "cls"}}, "algorithm.extension",
          '"cls" is no member extension'),

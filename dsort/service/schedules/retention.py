@@ -57,6 +57,7 @@ from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, schedule_runs
 from dsort.service.jobs.queue import claim_outputs
 from dsort.service.schedules.render import names_prefix
+from dsort.sidecars.kinds import sidecar_names
 from dsort.spec.buckets import parse_bucket
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.directory.bucket import remove_if_empty
@@ -326,8 +327,7 @@ def _load(result: Result, open_bucket: Opener) -> _Stored | None:
 
 
 def _output_names(manifest: StoredManifest) -> list[str]:
-    index = [] if manifest.index is None else [manifest.index]
-    return [*(each.name for each in manifest.outputs), *index]
+    return manifest.stored_names
 
 
 def _remove(
@@ -365,10 +365,13 @@ def _remove(
 def _fate(old: _Stored, inputs: frozenset[str], outputs: frozenset[str]) -> _Fate:
     fate = _Fate()
     sizes = {each.name: each.file_bytes for each in old.manifest.outputs}
+    sizes |= {each.name: each.file_bytes for each in old.manifest.sidecars}
     late_ns = old.info.mtime_ns + (STORE_CLOCK_NS if old.bucket.seals_on_finish else 0)
     names = _output_names(old.manifest)
     templates = [template for _, template in old.result.claims or ()]
     own = {index_name(old.result.job_id), *names_made(templates, names)}
+    shards = [each.name for each in old.manifest.outputs if each.name in own]
+    own.update(each.name for each in sidecar_names(old.manifest.spec.index, shards))
     for name, info in sorted(old.bucket.stat_many(names).items()):
         places = places_of(old.bucket, [name])
         if name not in own or _is_behind_a_link(old.bucket, name):

@@ -1,0 +1,116 @@
+"""Sidecars of a whole result: sizes, the card of Hugging Face, the files of Energon."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from dsort.sidecars.kinds import common_directory
+from dsort.sidecars.shard_index import EnergonSample
+
+__all__ = ["dataset_sidecar", "write_energon_database"]
+
+DEFAULT_SPLIT: Final = "train"
+LISTED_MAX: Final = 1000
+"""So many shards a card names one by one; more are named by what their names have in common."""
+
+_TABLES: Final = """
+CREATE TABLE samples (tar_file_id INTEGER, sample_key TEXT, sample_index INTEGER,
+                      byte_offset INTEGER, byte_size INTEGER);
+CREATE TABLE sample_parts (tar_file_id INTEGER, sample_index INTEGER, part_name TEXT,
+                           content_byte_offset INTEGER, content_byte_size INTEGER);
+"""
+_INDEXES: Final = """
+CREATE INDEX idx_samples_sample_key ON samples(sample_key);
+CREATE INDEX idx_samples_by_tar_and_idx ON samples(tar_file_id, sample_index);
+CREATE INDEX idx_sample_parts_seq
+    ON sample_parts(tar_file_id, sample_index, content_byte_offset);
+CREATE INDEX idx_sample_parts_full ON sample_parts(
+    tar_file_id, sample_index, part_name, content_byte_offset, content_byte_size);
+"""
+
+
+def dataset_sidecar(name: str, records: Mapping[str, int], split: str) -> bytes:
+    """The sidecar ``name``, all but the database of Energon. ``records``: of each output shard by
+    name, in output order. ``split``: what the spec calls it; "" is ``train``."""
+    split = split or DEFAULT_SPLIT
+    shards = list(records)
+    if name.endswith("sizes.json"):
+        directory = common_directory(shards)
+        return _json({shard.removeprefix(directory): count for shard, count in records.items()})
+    if name == "README.md":
+        return _card(shards, split)
+    if name.endswith(".info.json"):
+        return _json({"energon_version": None, "shard_counts": dict(records)})
+    if name.endswith("split.yaml"):
+        rows = "".join(f"  - {json.dumps(shard)}\n" for shard in shards)
+        return f"exclude: []\nsplit_parts:\n  {json.dumps(split)}:{_rows(rows)}".encode()
+    return b"__module__: megatron.energon\n__class__: CrudeWebdataset\n"
+
+
+def _rows(rows: str) -> str:
+    return f"\n{rows}" if rows else " []\n"
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def _card(shards: Sequence[str], split: str) -> bytes:
+    """A dataset card by which ``datasets.load_dataset`` finds the shards."""
+    paths = [_escaped(shard) for shard in shards]
+    if len(shards) > LISTED_MAX:
+        first, last = min(shards), max(shards)
+        same = next(at for at in range(len(first)) if first[at] != last[at : at + 1])
+        turned = [shard[same:][::-1] for shard in shards]
+        low, high = min(turned), max(turned)
+        ends = next((at for at in range(len(low)) if low[at] != high[at : at + 1]), len(low))
+        paths = [f"{_escaped(first[:same])}*{_escaped(first[len(first) - ends :])}"]
+    listed = "".join(f"      - {json.dumps(path)}\n" for path in paths)
+    return (
+        "---\n"
+        "configs:\n"
+        "- config_name: default\n"
+        "  data_files:\n"
+        f"  - split: {json.dumps(split)}\n"
+        f"    path:{_rows(listed)}"
+        "---\n"
+    ).encode()
+
+
+def _escaped(name: str) -> str:
+    """As a glob that means the one name."""
+    return "".join(f"[{each}]" if each in "*?[" else each for each in name)
+
+
+def write_energon_database(path: Path, shards: Iterable[Iterable[EnergonSample]]) -> None:
+    """Write ``index.sqlite``: samples and members of all shards, in output order, one at a time."""
+    database = sqlite3.connect(path)
+    try:
+        database.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;" + _TABLES)
+        for file_id, samples in enumerate(shards):
+            for index, sample in enumerate(samples):
+                key = sample.key.decode("utf-8", "replace")
+                row = (file_id, key, index, sample.offset, sample.size_bytes)
+                database.execute("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", row)
+                database.executemany(
+                    "INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)",
+                    [
+                        (
+                            file_id,
+                            index,
+                            part.extension.decode("utf-8", "replace"),
+                            part.offset,
+                            part.size_bytes,
+                        )
+                        for part in sample.parts
+                    ],
+                )
+        database.commit()
+        database.executescript(_INDEXES)
+        database.commit()
+    finally:
+        database.close()

@@ -1,0 +1,86 @@
+"""The kinds of sidecars, what they are called, and for which containers they are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+__all__ = [
+    "ENERGON_FILES",
+    "FOR_EXTENSIONS",
+    "SHARD_KINDS",
+    "SidecarKind",
+    "SidecarName",
+    "common_directory",
+    "parse_kinds",
+    "sidecar_names",
+]
+
+SidecarKind = Literal["wids", "dali", "energon", "lhotse", "huggingface", "sizes"]
+
+FOR_EXTENSIONS: Final[dict[str, tuple[str, ...]]] = {
+    "wids": (".tar",),
+    "dali": (".tar", ".tfrecord", ".tfrecords"),
+    "energon": (".tar",),
+    "lhotse": (".tar",),
+}
+"""What readers of a kind can read; kinds that are not here are for all."""
+
+SHARD_KINDS: Final = ("dali", "energon", "lhotse")
+"""The kinds that have a file for each shard."""
+
+ENERGON_FILES: Final = (
+    ".nv-meta/.info.json",
+    ".nv-meta/dataset.yaml",
+    ".nv-meta/index.sqlite",
+    ".nv-meta/split.yaml",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarName:
+    """A sidecar to be written. ``ordinal``: the output shard that it is of; -1: of all."""
+
+    kind: str
+    name: str
+    ordinal: int = -1
+
+
+def parse_kinds(value: object) -> tuple[str, ...]:
+    """The kinds that a spec's ``index`` says, as it is written: a list, a kind, ``none``."""
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return tuple(each for each in items if isinstance(each, str) and each != "none")
+
+
+def sidecar_names(kinds: Collection[str], shards: Sequence[str]) -> list[SidecarName]:
+    """The sidecars of a result whose output shards are called ``shards``, but for the wids index,
+    whose name is that of the job. Those of shards come first."""
+    found = [
+        SidecarName(kind, _of_shard(kind, name), ordinal)
+        for kind in SHARD_KINDS
+        if kind in kinds
+        for ordinal, name in enumerate(shards)
+    ]
+    if "energon" in kinds:
+        found += [SidecarName("energon", name) for name in ENERGON_FILES]
+    if "huggingface" in kinds:
+        found.append(SidecarName("huggingface", "README.md"))
+    if "sizes" in kinds:
+        found.append(SidecarName("sizes", f"{common_directory(shards)}sizes.json"))
+    return found
+
+
+def _of_shard(kind: str, name: str) -> str:
+    if kind != "dali":
+        return f"{name}.idx"
+    directory, slash, last = name.rpartition("/")  # wds2idx: up to the first dot
+    return f"{directory}{slash}{last.partition('.')[0]}.idx"
+
+
+def common_directory(names: Sequence[str]) -> str:
+    """The directory that all of ``names`` are in, with a slash at its end; "": they are in none,
+    or in several."""
+    parents = {name.rpartition("/")[0] for name in names}
+    parent = parents.pop() if len(parents) == 1 else ""
+    return f"{parent}/" if parent else ""

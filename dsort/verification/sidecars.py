@@ -1,0 +1,183 @@
+"""Sidecars of a result, compared with what the output shards hold now."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from dsort.data.members import MemberTable
+from dsort.errors import InputError, ObjectNotFoundError, StorageError
+from dsort.job.manifest import ManifestOutput, ManifestSidecar, StoredManifest
+from dsort.sidecars.dataset import dataset_sidecar
+from dsort.sidecars.kinds import SidecarName, sidecar_names
+from dsort.sidecars.shard_index import energon_samples, shard_sidecar
+from dsort.storage.bucket import Bucket
+from dsort.storage.small_objects import read_small
+from dsort.verification.findings import Findings
+
+__all__ = ["SidecarCheck"]
+
+SIDECAR_BYTES_MAX: Final = 4 << 30
+READ_BYTES: Final = 8 << 20
+DATABASE: Final = "index.sqlite"
+
+
+class SidecarCheck:
+    """Checks the sidecars that a manifest lists, shard by shard and then the rest."""
+
+    def __init__(self, manifest: StoredManifest, bucket: Bucket, findings: Findings) -> None:
+        self._manifest = manifest
+        self._bucket = bucket
+        self._findings = findings
+        names = [shard.name for shard in manifest.outputs]
+        self._wanted = sidecar_names(manifest.spec.index, names)
+        self._listed = {each.name: each for each in manifest.sidecars}
+        self._of_shards: dict[str, list[SidecarName]] = {}
+        for each in self._wanted:
+            if each.ordinal >= 0:
+                self._of_shards.setdefault(names[each.ordinal], []).append(each)
+
+    def check_shard(self, shard: ManifestOutput, members: MemberTable) -> None:
+        """The sidecars of one output shard say what it holds."""
+        for each in self._of_shards.get(shard.name, ()):
+            found = self._read(each.name)
+            if found is None:
+                continue
+            try:
+                right = shard_sidecar(each.kind, shard.name, members, shard.file_bytes)
+            except InputError as error:
+                self._problem(each.name, f"there can be none: {error.message}")
+                continue
+            if found != right:
+                self._problem(each.name, f"does not say what is in {shard.name}")
+
+    def check_rest(self) -> None:
+        """The sidecars of the whole result, and that none is missing from the manifest."""
+        wanted = {each.name for each in self._wanted}
+        for name in sorted(wanted.symmetric_difference(self._listed)):
+            self._problem(
+                name, "is not what the spec asks for" if name not in wanted else _UNLISTED
+            )
+        records = {shard.name: shard.records for shard in self._manifest.outputs}
+        for each in self._wanted:
+            if each.ordinal < 0 and not each.name.endswith(DATABASE):
+                found = self._read(each.name)
+                right = dataset_sidecar(each.name, records, self._manifest.spec.split)
+                if found is not None and found != right:
+                    self._problem(each.name, "does not say what the output shards are")
+
+    @contextmanager
+    def samples(self) -> Iterator[SampleCheck | None]:
+        """What compares the database of Energon with the shards; None if there is none to read."""
+        names = [each.name for each in self._wanted if each.name.endswith(DATABASE)]
+        if not names:
+            yield None
+            return
+        with tempfile.TemporaryDirectory(prefix="dsort-sidecar-") as directory:
+            path = Path(directory) / DATABASE
+            if not self._fetch(names[0], path):
+                yield None
+                return
+            uri = f"file:{path}?mode=ro&immutable=1"
+            with closing(sqlite3.connect(uri, uri=True)) as database:
+                yield SampleCheck(database, names[0], self._findings)
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            data = read_small(self._bucket, name, bytes_max=SIDECAR_BYTES_MAX)
+        except ObjectNotFoundError:
+            self._problem(name, "is not there")
+            return None
+        except StorageError as error:
+            self._problem(name, error.message)
+            return None
+        listed = self._listed.get(name)
+        if listed is not None:
+            self._compare(listed, len(data), xxhash.xxh3_64_hexdigest(data))
+        return data
+
+    def _fetch(self, name: str, path: Path) -> bool:
+        listed, digest = self._listed.get(name), xxhash.xxh3_64()
+        try:
+            with self._bucket.open(name) as opened, path.open("wb") as file:
+                size_bytes = opened.info.size_bytes
+                if listed is None or size_bytes != listed.file_bytes:
+                    self._problem(name, "has another size than the manifest says")
+                    return False
+                for at in range(0, size_bytes, READ_BYTES):
+                    part = memoryview(bytearray(min(READ_BYTES, size_bytes - at)))
+                    opened.read_into(part, at)
+                    digest.update(part)
+                    file.write(part)
+        except ObjectNotFoundError:
+            self._problem(name, "is not there")
+            return False
+        self._compare(listed, size_bytes, digest.hexdigest())
+        return True
+
+    def _compare(self, listed: ManifestSidecar, size_bytes: int, xxh3: str) -> None:
+        if (size_bytes, xxh3) != (listed.file_bytes, listed.xxh3):
+            self._problem(listed.name, "has other bytes than the manifest says")
+
+    def _problem(self, name: str, text: str) -> None:
+        self._findings.problem("index", name, "", text)
+
+
+_UNLISTED: Final = "is not in the manifest, though the spec asks for it"
+_KEYS: Final = (
+    "SELECT sample_key, byte_offset, byte_size FROM samples WHERE tar_file_id = ? "
+    "ORDER BY sample_index"
+)
+_PARTS: Final = (
+    "SELECT sample_index, part_name, content_byte_offset, content_byte_size FROM sample_parts "
+    "WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset, rowid"
+)
+
+
+class SampleCheck:
+    """Compares a database of Energon, which may be anybody's, with the shards."""
+
+    def __init__(self, database: sqlite3.Connection, name: str, findings: Findings) -> None:
+        self._database = database
+        self._name = name
+        self._findings = findings
+        self._usable = True
+        try:
+            database.execute("PRAGMA trusted_schema = OFF")
+            tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            self._usable = {"samples", "sample_parts"} <= {row[0] for row in tables.fetchmany(99)}
+        except sqlite3.Error:
+            self._usable = False
+        if not self._usable:
+            findings.problem("index", name, "", "is no index of Energon")
+
+    def check_shard(self, ordinal: int, shard: str, members: MemberTable) -> None:
+        """The rows of one output shard."""
+        if not self._usable:
+            return
+        samples = list(energon_samples(members))
+        keys = [(_text(each.key), each.offset, each.size_bytes) for each in samples]
+        parts = [
+            (number, _text(part.extension), part.offset, part.size_bytes)
+            for number, each in enumerate(samples)
+            for part in each.parts
+        ]
+        try:
+            same = self._has(_KEYS, ordinal, keys) and self._has(_PARTS, ordinal, parts)
+        except sqlite3.Error:
+            same = self._usable = False
+        if not same:
+            self._findings.problem("index", self._name, "", f"does not say what is in {shard}")
+
+    def _has(self, query: str, ordinal: int, rows: Sequence[tuple[object, ...]]) -> bool:
+        return self._database.execute(query, (ordinal,)).fetchmany(len(rows) + 1) == rows
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")

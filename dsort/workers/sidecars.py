@@ -1,0 +1,80 @@
+"""What a creator stores for the sidecars of an output shard: their bytes, without their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.members import MemberTable
+from dsort.scratch.columns import Column, ColumnFile, columns_bytes
+from dsort.sidecars.shard_index import EnergonSample, Part, energon_samples, shard_sidecar
+from dsort.storage.bucket import Bucket
+
+__all__ = ["SAMPLES", "samples_of", "staged_sidecar", "write_sidecars"]
+
+SAMPLES: Final = "samples"
+"""In place of a kind: the rows that an output shard adds to the database of Energon."""
+
+
+def staged_sidecar(prefix: str, ordinal: int, kind: str) -> str:
+    """Where the bytes of a sidecar of output shard ``ordinal`` wait for their name."""
+    return f"{prefix}{ordinal}.{kind}"
+
+
+def write_sidecars(
+    bucket: Bucket,
+    prefix: str,
+    kinds: Sequence[str],
+    *,
+    ordinal: int,
+    shard: str,
+    members: MemberTable,
+    file_bytes: int,
+) -> None:
+    """Store the sidecars of one output shard, once it is written."""
+    for kind in kinds:
+        data = shard_sidecar(kind, shard, members, file_bytes)
+        bucket.write(staged_sidecar(prefix, ordinal, kind), data)
+    if "energon" in kinds:
+        data = _samples_bytes(list(energon_samples(members)))
+        bucket.write(staged_sidecar(prefix, ordinal, SAMPLES), data)
+
+
+def _samples_bytes(samples: Sequence[EnergonSample]) -> bytes:
+    parts = [part for sample in samples for part in sample.parts]
+    columns: dict[str, Column | None] = {
+        "keys": BytesColumn.of([sample.key for sample in samples]),
+        "offset": _numbers(sample.offset for sample in samples),
+        "size_bytes": _numbers(sample.size_bytes for sample in samples),
+        "parts": _numbers(len(sample.parts) for sample in samples),
+        "extensions": BytesColumn.of([part.extension for part in parts]),
+        "part_offset": _numbers(part.offset for part in parts),
+        "part_bytes": _numbers(part.size_bytes for part in parts),
+    }
+    return columns_bytes(columns)
+
+
+def _numbers(values: Iterator[int]) -> Int64s:
+    return np.fromiter(values, np.int64)
+
+
+def samples_of(data: bytes, what: str) -> Iterator[EnergonSample]:
+    """The samples that ``write_sidecars`` stored. ``StorageError`` if they are damaged."""
+    file = ColumnFile(data, what)
+    bounds = [0, *np.cumsum(file.array("parts")).tolist()]
+    extensions = file.bytes_column("extensions").tolist()
+    starts, sizes = file.array("part_offset").tolist(), file.array("part_bytes").tolist()
+    rows = zip(
+        file.bytes_column("keys").tolist(),
+        file.array("offset").tolist(),
+        file.array("size_bytes").tolist(),
+        pairwise(bounds),
+        strict=True,
+    )
+    for key, offset, size_bytes, (first, last) in rows:
+        parts = zip(extensions[first:last], starts[first:last], sizes[first:last], strict=True)
+        yield EnergonSample(key, offset, size_bytes, tuple(Part(*each, b"") for each in parts))

@@ -1,0 +1,205 @@
+"""Sidecars: what other readers make of them, and that they come, go and are checked with their
+result."""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsort import api
+from dsort.errors import InputError, NamesTakenError
+from dsort.job.events import JobReport, VerifyReport
+from dsort.options import RunOptions
+from tests.support.datasets import Member, Shard, tree_of, write_shards
+from tests.support.engine import refused, run_local, spec_of
+
+RECORDS = 7
+KINDS = ["dali", "energon", "huggingface", "sizes"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for number in range(2):
+        members = [
+            Member(f"d/{number}{i}.{extension}", b"%d %d" % (number, i) * 300, form=form)
+            for i in range(RECORDS)
+            for extension, form in (("json", "gnu"), ("seg.png", "pax"))
+        ]
+        write_shards(tmp_path / "in", {f"in-{number}.tar": Shard(tuple(members))})
+    return tmp_path
+
+
+def spec_with(*kinds: str, **fields: Any) -> dict[str, Any]:
+    return spec_of(index=list(kinds), algorithm={"kind": "shuffle", "seed": 1}, **fields)
+
+
+def verified(root: Path, report: JobReport) -> VerifyReport:
+    return api.verify(
+        (root / "out" / str(report.manifest_name)).read_bytes(),
+        output_uri=(root / "out").as_uri(),
+        options=RunOptions(root=root),
+    )
+
+
+def samples_in(path: Path) -> list[tuple[str, list[tarfile.TarInfo]]]:
+    """Key and members of each sample of a tar."""
+    found: list[tuple[str, list[tarfile.TarInfo]]] = []
+    with tarfile.open(path) as archive:
+        for info in archive:
+            key = info.name[: info.name.index(".", info.name.rfind("/"))]
+            if not found or found[-1][0] != key:
+                found.append((key, []))
+            found[-1][1].append(info)
+    return found
+
+
+@pytest.mark.parametrize("move", ["map", "spill"])
+def test_dali_finds_each_member(root: Path, move: str) -> None:
+    run_local(root, spec_with("dali"), move=move)
+    for path in (root / "out").glob("*.tar"):
+        lines = path.with_suffix(".idx").read_text().splitlines()
+        samples = samples_in(path)
+        assert lines[0] == f"v1.2 {len(samples)}"
+        assert lines[1:] == [
+            " ".join(
+                f"{info.name.partition('.')[2]} {info.offset_data} {info.size} {info.name}"
+                for info in infos
+            )
+            for _, infos in samples
+        ]
+
+
+def test_dali_finds_each_record_of_tfrecords(root: Path) -> None:
+    report = run_local(root, spec_with("dali", "sizes", output_extension=".tfrecord"))
+    for path in (root / "out").glob("*.tfrecord"):
+        data, at, lines = path.read_bytes(), 0, []
+        while at < len(data):
+            size = 16 + struct.unpack_from("<Q", data, at)[0]
+            lines.append(f"{at} {size}")
+            at += size
+        assert path.with_suffix(".idx").read_text().splitlines() == lines
+    assert verified(root, report).problems == ()
+
+
+def test_energon_finds_samples_and_members(root: Path) -> None:
+    run_local(root, spec_with("energon", split="val"))
+    out = root / "out"
+    database = sqlite3.connect(out / ".nv-meta" / "index.sqlite")
+    for number, path in enumerate(sorted(out.glob("*.tar"))):
+        samples = samples_in(path)
+        starts = [infos[0].offset for _, infos in samples]
+        last = samples[-1][1][-1]
+        end = last.offset_data + -(-last.size // 512) * 512
+        data = (out / f"{path.name}.idx").read_bytes()
+        assert struct.unpack(f"<{len(starts) + 1}Q", data) == (*starts, end)
+        stops = [*starts[1:], end]
+        assert database.execute(
+            "SELECT sample_key, sample_index, byte_offset, byte_size FROM samples "
+            "WHERE tar_file_id = ? ORDER BY sample_index",
+            (number,),
+        ).fetchall() == [
+            (key, index, starts[index], stops[index] - starts[index])
+            for index, (key, _) in enumerate(samples)
+        ]
+        assert database.execute(
+            "SELECT part_name, content_byte_offset, content_byte_size FROM sample_parts "
+            "WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset",
+            (number,),
+        ).fetchall() == [
+            (info.name.partition(".")[2], info.offset_data, info.size)
+            for _, infos in samples
+            for info in infos
+        ]
+    assert '"val":\n  - "out-0.tar"' in (out / ".nv-meta" / "split.yaml").read_text()
+
+
+def test_lhotse_finds_pairs(root: Path) -> None:
+    run_local(root, spec_with("lhotse"))
+    for path in (root / "out").glob("*.tar"):
+        with tarfile.open(path) as archive:
+            starts = [info.offset for info in archive][::2]
+        data = (root / "out" / f"{path.name}.idx").read_bytes()
+        assert struct.unpack(f"<{len(starts) + 1}Q", data) == (*starts, path.stat().st_size)
+
+
+def test_load_dataset_reads_the_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", str(root / "hf"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
+    import datasets
+
+    write_shards(root / "plain", {f"p-{n}.tar": texts(n) for n in range(2)})
+    names = {"output_format": "data/{split}-{n:05d}-of-{total:05d}", "split": "test"}
+    run_local(root, spec_with("huggingface", input_bck="plain", **names))
+    write_shards(root / "out" / "data", {"train-00000-of-00001.tar": texts(7)})  # somebody's
+    datasets.disable_progress_bars()
+    loaded = datasets.load_dataset(str(root / "out"), cache_dir=str(root / "cache"))
+    assert list(loaded) == ["test"]
+    assert sorted(row["__key__"] for row in loaded["test"]) == [
+        f"{n}{i}" for n in range(2) for i in range(RECORDS)
+    ]
+    assert {row["txt"] for row in loaded["test"]} == {"text 0", "text 1"}
+
+
+def texts(number: int) -> Shard:
+    return Shard(tuple(Member(f"{number}{i}.txt", b"text %d" % number) for i in range(RECORDS)))
+
+
+def test_a_result_with_all_of_them_is_the_same_on_each_way_and_as_it_should_be(root: Path) -> None:
+    trees = []
+    for move, workers in (("map", 1), ("spill", 2)):
+        report = run_local(root, spec_with(*KINDS), move=move, workers=workers, overwrite=True)
+        assert verified(root, report).problems == ()
+        tree = tree_of(root / "out")
+        trees.append({name: each[1] for name, each in tree.items() if name[:6] != ".dsort"})
+    assert trees[0] == trees[1]
+    assert not list((root / "out" / ".dsort").glob("*/sidecars"))
+
+
+@pytest.mark.parametrize(
+    "name", ["out-0.idx", "out-1.tar.idx", "README.md", "sizes.json", ".nv-meta/index.sqlite"]
+)
+def test_verify_finds_what_was_changed_or_removed(name: str, root: Path) -> None:
+    report = run_local(root, spec_with(*KINDS))
+    path = root / "out" / name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert {(each.kind, each.shard) for each in verified(root, report).problems} == {
+        ("index", name)
+    }
+    path.unlink()
+    assert {(each.kind, each.text) for each in verified(root, report).problems} == {
+        ("index", "is not there")
+    }
+
+
+def test_a_name_that_is_taken_is_refused_and_replaced_if_asked(root: Path) -> None:
+    (root / "out").mkdir()
+    (root / "out" / "README.md").write_text("mine")
+    with refused(root, NamesTakenError, "README.md"):
+        run_local(root, spec_with("huggingface"))
+    assert (root / "out" / "README.md").read_text() == "mine"
+    run_local(root, spec_with("huggingface"), overwrite=True)
+    assert "configs:" in (root / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "members", "word"),
+    [
+        ("dali", [Member("a b.txt", b"")], "white space"),
+        ("lhotse", [Member("a.txt", b"")], "pairs"),
+    ],
+)
+def test_what_an_index_cannot_say_ends_the_job(
+    kind: str, members: list[Member], word: str, tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", {"in-0.tar": Shard(tuple(members))})
+    with refused(tmp_path, InputError, "out-0.tar", word):
+        run_local(tmp_path, spec_with(kind))
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".dsort"]
