@@ -84,6 +84,17 @@ def test_what_was_done_and_not_recorded_is_done_again(
 
 
 @pytest.mark.sample(keep=1)
+@pytest.mark.parametrize("point", ["create:finish", "create:end"])
+def test_compressed_shards_have_the_same_bytes_and_sizes_after_a_death(
+    point: str, begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die(begun, tmp_path, "compressed", PointFault(point, 3, "kill parent"), flush_s=NEVER)
+    resumed = resume_here(tmp_path, monkeypatch)
+    assert resumed.error is None
+    assert_whole(tmp_path / "out", undisturbed("compressed", base))
+
+
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("nth", [3, 5])
 def test_a_shard_that_was_staged_in_an_unfinished_task_is_not_written_again(
     nth: int, begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import tarfile
 from collections import Counter
@@ -21,6 +22,7 @@ from tests.support.datasets import END, Member, Shard, small_dataset, tree_of
 from tests.support.encoded_files import SUFFIXES, WRITTEN, decoded, encoded, judged, made_elsewhere
 from tests.support.engine import count_of, plan_local, refused, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.store_like import StoreLikeBucket
 
 SHUFFLE = {"algorithm": {"kind": "shuffle", "seed": 7}, "verify": "content"}
 OUT = {".gz": ".tgz", ".zst": ".tar.zst", ".lz4": ".tar.lz4"}
@@ -112,6 +114,49 @@ def test_the_same_job_writes_the_same_bytes_however_it_is_done(tmp_path: Path, s
         run_inline(spec, root, moved)
         found.add(tuple(outputs(root, ending)))
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("suffix", WRITTEN)
+def test_stores_that_take_bytes_in_order_get_the_same(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = {f"{stem}.tar": data for stem, data in dataset().items()}
+    found = []
+    for kind in (LocalBucket, lambda path, **more: StoreLikeBucket(LocalBucket(path, **more))):
+        root = tmp_path / str(len(found))
+        root.mkdir()
+        spec = spec_of(
+            input_format={"objnames": stored(root, plain)}, output_extension=OUT[suffix], **SHUFFLE
+        )
+        monkeypatch.setattr("dsort.storage.open.LocalBucket", kind)
+        report = run_inline(spec, root, Moved("spill", buffer_bytes=4096))
+        found.append((outputs(root, OUT[suffix]), report.file_bytes))
+        monkeypatch.undo()
+    assert found[0] == found[1]
+
+
+def test_lines_are_read_and_written_compressed_too(tmp_path: Path) -> None:
+    lines = [b'{"id": "%03d", "text": "%s"}\n' % (n, b"word " * (n % 7)) for n in range(90)]
+    names = stored(
+        tmp_path,
+        {
+            "a.jsonl.gz": encoded(".gz", b"".join(lines[:30])),
+            "b.jsonl.zst": encoded(".zst", b"".join(lines[30:60])),
+            "c.jsonl": b"".join(lines[60:]),
+        },
+    )
+    spec = spec_of(
+        input_format={"objnames": names},
+        output_extension=".jsonl.gz",
+        output_shard_records=50,
+        key_field="/id",
+        **SHUFFLE,
+    )
+    run_inline(spec, tmp_path, Moved("spill"))
+    found = b"".join(map(gzip.decompress, outputs(tmp_path, ".jsonl.gz"))).splitlines(True)
+    assert sorted(found) == sorted(lines)
+    assert found != lines
+    check(tmp_path)
 
 
 def test_one_job_reads_plain_and_encoded_shards(tmp_path: Path) -> None:

@@ -93,6 +93,9 @@ CASES = {
             "index": "wids",
         },
     ),
+    "compressed": Case(
+        "map", {**SHUFFLE, "duplicate_keys": "drop", "output_extension": ".tar.zst"}
+    ),
     "key map": Case("spill", {**KEY_MAP, "Config": {"ekm_missing_key": "ignore"}}),
     "replacing": Case(
         "map",
@@ -145,7 +148,7 @@ def facts_of(bucket: Path) -> Facts:
     index = json.loads((bucket / manifest["index"]).read_bytes()) if manifest["index"] else {}
     names = manifest["reactions_file"]
     lines = (bucket / names).read_text() if names else ""
-    return Facts(files_of(bucket), {**index, "name": ""}, same, lines)
+    return Facts(files_of(bucket, "**/*.tar*"), {**index, "name": ""}, same, lines)
 
 
 @cache
