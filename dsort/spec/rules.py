@@ -232,6 +232,18 @@ def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("duplicate_keys", text, "use drop, warn or abort")
 
 
+@_rule("output_extension")
+def _indexes_list_shards_as_they_are(spec: SpecFields) -> Iterator[SpecProblem]:
+    codec, container = codec_of(spec.output_extension), container_of(spec.output_extension)
+    if codec is not None and container.directory_files(()):
+        yield SpecProblem(
+            "output_extension",
+            f"{spec.output_extension} shards are not written: the index of {container.suffixes[0]} "
+            "shards would have to say what they are once they are decompressed",
+            f"use {container.suffixes[0]}",
+        )
+
+
 @_rule("input_extension", "output_extension")
 def _tables_have_codecs_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
     for name in ("input_extension", "output_extension"):

@@ -3,6 +3,7 @@ of the format finds all of them by the index."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from dsort import api
-from dsort.errors import ConversionError, NamesTakenError, SchemaError
+from dsort.errors import ConversionError, NamesTakenError, SchemaError, SpecError
 from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of, write_shards
 from tests.support.engine import run_local, spec_of
@@ -65,6 +66,18 @@ def test_samples_are_shuffled_as_they_are_whatever_the_movement_and_the_workers(
         assert sorted(files) == ["index.json", *(f"shard.{n:05d}.mds" for n in range(3))]
         outputs.append(files)
     assert outputs[0] == outputs[1]
+
+
+def test_compressed_shards_are_read_and_not_written(tmp_path: Path) -> None:
+    everything = some_samples(tmp_path / "in")
+    for path in (tmp_path / "in").iterdir():
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    spec = spec_of(**{**JOB, "input_extension": ".mds.gz"}, output_extension=".mds")
+    run_local(tmp_path, spec)
+    assert by_label(read_mds(tmp_path / "out" / "train")) == everything
+    with pytest.raises(SpecError, match=r"\.mds\.gz shards are not written"):
+        run_local(tmp_path, spec | {"output_extension": ".mds.gz"})
 
 
 def test_samples_can_be_ordered_by_a_column(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tfrecord.reader import tfrecord_iterator
 
 from dsort import api
 from dsort.errors import ConversionError, CorruptShardError, StrayMemberError
@@ -71,6 +72,17 @@ def test_frames_are_shuffled_as_they_are_whatever_the_movement_and_the_workers(
         assert found != everything
         (tmp_path / "out").rename(tmp_path / f"done{number}")
     assert outputs[0] == outputs[1]
+
+
+def test_compressed_shards_are_read_by_others(tmp_path: Path) -> None:
+    everything = some_tfrecords(tmp_path / "in", 5)
+    run_local(tmp_path, spec_of(**TFRECORDS, output_extension=".tfrecord.gz"))
+    found = [
+        bytes(record)
+        for path in sorted((tmp_path / "out").glob("*.tfrecord.gz"))
+        for record in tfrecord_iterator(str(path), compression_type="gzip")
+    ]
+    assert Counter(found) == Counter(everything)
 
 
 def test_records_can_be_ordered_by_a_feature(tmp_path: Path) -> None:
