@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from dsort.service.api.results import _told, _words
+from dsort.service.api.results import _progress_and_warnings, _words
 from dsort.service.jobs.rows import EventRow
 
 WARNING = {"kind": "duplicate_keys", "text": "20,000 records have the key of an earlier record"}
@@ -34,4 +34,4 @@ def test_warnings_are_those_of_the_newest_attempt() -> None:
         events_after=lambda after, job_id: [each for each in events if each.number > after]
     )
     service: Any = SimpleNamespace(store=store)
-    assert _told(service, "a") == ([], [WARNING])
+    assert _progress_and_warnings(service, "a") == ([], [WARNING])
