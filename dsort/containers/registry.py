@@ -27,6 +27,7 @@ __all__ = [
     "check_writable",
     "codec_of",
     "container_of",
+    "is_called",
     "is_supported",
     "register",
 ]
@@ -205,6 +206,17 @@ def is_supported(name: str) -> bool:
     return extension is not None and (
         _raw(extension) in _BUILT_IN or _raw(extension) in _registered
     )
+
+
+def is_called(name: str, extension: str) -> bool:
+    """Whether ``name`` ends in ``extension``, or in what means the same container and codec
+    (``.tgz`` and ``.tar.gz``)."""
+    if name.endswith(extension):
+        return True
+    own = archive_extension(name)
+    if own is None or _raw(own) != _raw(extension):
+        return False
+    return codec_of(own) == codec_of(extension)
 
 
 def container_of(name: str) -> Container:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from dsort.containers.registry import is_called
 from dsort.data.tally import Tally
 from dsort.errors import (
     ChangedInputError,
@@ -145,13 +146,13 @@ def _candidates(
         if is_internal(info.name):
             continue
         if pattern is None or pattern.fullmatch(info.name):
-            if info.name.endswith(spec.input_extension):
+            if is_called(info.name, spec.input_extension):
                 yield info.name, info
             else:
                 passed_over.add(info.name)
     place = bucket.local_path("x")
     for name in list_broken_links(place.parent, prefix) if place is not None else ():
-        is_wanted = name.endswith(spec.input_extension) and not is_internal(name)
+        is_wanted = is_called(name, spec.input_extension) and not is_internal(name)
         if is_wanted and (pattern is None or pattern.fullmatch(name)):
             yield name, None
 

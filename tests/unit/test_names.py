@@ -9,6 +9,7 @@ from dsort.containers.registry import (
     check_supported,
     codec_of,
     container_of,
+    is_called,
 )
 from dsort.naming import names
 from dsort.naming.names import (
@@ -72,6 +73,24 @@ def test_a_name_says_what_its_shard_is_and_what_is_around_it(
     found = codec_of(name)
     assert (found.name if found else None) == codec
     assert container_of(name) is container_of(raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "extension", "expected"),
+    [
+        ("a.tar.gz", ".tgz", True),
+        ("a.tgz", ".tar.gz", True),
+        ("a.tar.zstd", ".tar.zst", True),
+        ("a.tgz", ".tar", False),
+        ("a.tar", ".tgz", False),
+        ("a.jsonl.gz", ".tgz", False),
+        ("a.gz", ".tgz", False),
+    ],
+)
+def test_two_suffixes_of_one_container_and_codec_mean_the_same(
+    name: str, extension: str, expected: bool
+) -> None:
+    assert is_called(name, extension) == expected
 
 
 @pytest.mark.parametrize(
