@@ -12,10 +12,10 @@ from tfrecord.tools.tfrecord2idx import create_index
 from dsort.containers.base import ContainerOptions
 from dsort.containers.tfrecord.checksums import length_checksums
 from dsort.containers.tfrecord.container import TFRECORD
-from dsort.containers.tfrecord.dali import dali_index
 from dsort.containers.tfrecord.scan import KEYED_BYTES_MAX
 from dsort.data.members import MemberTable
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError, InputError
+from dsort.sidecars.shard_index import shard_sidecar
 from tests.support.tfrecords import example_bytes, frame
 
 RECORDS = [b"", b"a", bytes(300), b"x" * 70, b"end"]
@@ -145,4 +145,5 @@ def test_the_index_for_dali_is_what_tfrecord2idx_writes(tmp_path: Path) -> None:
     shard, index = tmp_path / "s.tfrecord", tmp_path / "s.idx"
     shard.write_bytes(SHARD)
     create_index(str(shard), str(index))
-    assert dali_index(TFRECORD.scan("s", SHARD).range_length) == index.read_bytes()
+    table = TFRECORD.scan("s.tfrecord", SHARD)
+    assert shard_sidecar("dali", "s.tfrecord", table, len(SHARD)) == index.read_bytes()
