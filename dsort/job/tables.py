@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from dsort.containers.columnar.columns import ColumnKinds, schema_of_kinds
 from dsort.containers.columnar.reader import TableShard, open_table
 from dsort.containers.columnar.schema import plain_schema, schema_bytes
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords, form_records
 from dsort.errors import CorruptShardError
 from dsort.job.job import Job
 from dsort.storage.bucket import ReadObject
-from dsort.workers.source import InputShard
+from dsort.workers.conversion import bare_members
+from dsort.workers.decoded import DecodingRules
+from dsort.workers.source import InputShard, PayloadBuffer, ShardBytes
 
 __all__ = ["expanded_bytes", "first_schema"]
 
+WINDOW_BYTES = 8 << 20
 SAMPLE_MAX = 8
 """So many inputs tell how large rows get in memory."""
 
@@ -37,6 +45,8 @@ def first_schema(job: Job) -> bytes:
     """The schema that all inputs have to have: that of the first one that can be read.
     ``InputError`` for a schema whose rows cannot be moved, ``CorruptShardError`` if none can be
     read."""
+    if not job.spec.input_container.is_columnar:
+        return schema_bytes(_schema_of_members(job))
     failed: CorruptShardError | None = None
     for shard in job.inputs:
         try:
@@ -56,9 +66,57 @@ def first_schema(job: Job) -> bytes:
     return schema_bytes(pa.schema([]))
 
 
+def _schema_of_members(job: Job) -> Any:
+    """The columns that the members of the first input make that has any (see
+    ``columnar.columns``)."""
+    kinds, spec = ColumnKinds(), job.spec
+    for shard in job.inputs:
+        try:
+            _learn_from(job, shard, kinds)
+        except CorruptShardError:
+            if spec.config.corrupt_shards != "skip":
+                raise
+        if kinds.kinds:
+            break
+    return schema_of_kinds(kinds.kinds)
+
+
+def _learn_from(job: Job, shard: InputShard, kinds: ColumnKinds) -> None:
+    spec = job.spec
+    with job.inputs_bucket.open(shard.name) as source:
+        opened = ShardBytes(
+            shard.name,
+            source,
+            PayloadBuffer(WINDOW_BYTES),
+            mapped=True,
+            container=spec.input_container,
+            decoding=DecodingRules(spec.max_expansion, spec.input_codec),
+        )
+        try:
+            members = bare_members(opened, opened.members(), spec.config.stray_members)
+            records = form_records(members, spec.config.stray_members)
+            _learn(opened, members, records, kinds)
+        finally:
+            opened.close()
+
+
+def _learn(
+    shard: ShardBytes, members: MemberTable, records: FormedRecords, kinds: ColumnKinds
+) -> None:
+    for row in records.member_rows.tolist():
+        extension = members.names[row][int(records.key_bytes[row]) :]
+        if not extension.startswith(b".") or len(extension) < 2:
+            continue  # whoever makes a row of it says that there is no column
+        name = extension[1:].decode("utf-8", "replace")
+        needed = kinds.needs_content(name) and members.payload_bytes[row] <= WINDOW_BYTES
+        kinds.add(name, shard.content(members, row) if needed else None)
+
+
 def expanded_bytes(job: Job) -> int:
     """About how much the rows of all inputs take in memory, by the footers of some."""
     total = sum(shard.size_bytes for shard in job.inputs)
+    if not job.spec.input_container.is_columnar:
+        return total
     step = max(len(job.inputs) // SAMPLE_MAX, 1)
     sizes = [(shard.size_bytes, _memory_bytes(job, shard)) for shard in job.inputs[::step]]
     stored = sum(size for size, _ in sizes)

@@ -37,15 +37,16 @@ kernel begins to write it by itself when a tenth of what is free is dirty, or af
 def movement_for(job: Job) -> Movement:
     """How the job moves payload. ``SpecError`` if it cannot, with the memory that it may use."""
     mappable = all(job.inputs_bucket.local_path(shard.name) is not None for shard in job.inputs[:1])
+    uploads = _output_limits(job).upload_bytes if job.outputs_bucket.seals_on_finish else 0
+    decoded = decoded_bytes(job)
     is_table = job.spec.input_container.is_columnar or job.spec.output_container.is_columnar
-    input_bytes = sum(shard.size_bytes for shard in job.inputs)
+    input_bytes = decoded.estimate_bytes
     if is_table:
         if job.options.move == "map":
             problem = "rows of tables cannot be mapped: they are taken, and written anew"
             raise SpecError([SpecProblem("", problem, "use --move spill")])
-        mappable, input_bytes = False, job.stop.wait_for(lambda: expanded_bytes(job))
-    uploads = _output_limits(job).upload_bytes if job.outputs_bucket.seals_on_finish else 0
-    decoded = decoded_bytes(job)
+        mappable = False
+        input_bytes = max(input_bytes, job.stop.wait_for(lambda: expanded_bytes(job)))
     if decoded.are_encoded:
         uploads += WINDOW_BYTES_MIN
     if job.spec.output_codec is not None:
@@ -58,7 +59,7 @@ def movement_for(job: Job) -> Movement:
         memory_bytes, forced = least, "spill" if forced == "auto" else forced
     try:
         return choose_movement(
-            input_bytes=input_bytes if is_table else decoded.estimate_bytes,
+            input_bytes=input_bytes,
             mappable=mappable,
             encoded=decoded.are_encoded,
             memory_bytes=memory_bytes,

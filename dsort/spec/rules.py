@@ -210,10 +210,13 @@ def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]
 
 
 @_rule(
+    "input_extension",
     "output_extension",
     "verify",
     "output_shard_size_counts",
     "transform",
+    "ekm",
+    "ekm_file",
     "Config.duplicate_keys",
 )
 def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -224,6 +227,9 @@ def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("verify", f"content is not supported for {what}", "use `dsort verify`")
     if spec.transform is not None:
         yield SpecProblem("transform", f"is not supported for {what} yet")
+    if spec.has_key_map and not container_of(spec.input_extension).is_columnar:
+        text = f"an external key map is not supported where members become {what}"
+        yield SpecProblem("ekm" if spec.ekm is not None else "ekm_file", text)
     if spec.output_shard_size_counts != "payload":
         text = f"file is not supported for {what}: their size is known once they are written"
         yield SpecProblem("output_shard_size_counts", text)

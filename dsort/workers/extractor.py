@@ -162,6 +162,18 @@ class Extractor:
             changes: list[str] = []
             members, records = _rename_records(self._store, task, shard, members, records, changes)
             tally.write_names("duplicate_keys_renamed", changes, len(changes))
+        return self._store_records(task, shard, members, records, group, tally)
+
+    def _store_records(
+        self,
+        task: ExtractTask,
+        shard: ShardBytes,
+        members: MemberTable,
+        records: FormedRecords,
+        group: Int32s | None,
+        tally: ReactionLog,
+    ) -> ShardExtracted:
+        """Write the index, and move the payload, of what is settled. ``group``: as ``_groups``."""
         table = RecordTable(shard.name, members, records, shard.content)
         if self._setup.converts:
             members, records = packed_records(shard, members, records, self._setup.output_container)

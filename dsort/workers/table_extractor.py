@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from dsort.containers.columnar.cells import cell_contents, row_keys
+from dsort.containers.columnar.cells import KEY_COLUMN, cell_contents, row_keys
+from dsort.containers.columnar.columns import batch_of_records
 from dsort.containers.columnar.container import Columnar
-from dsort.containers.columnar.reader import open_table, plain_batches
+from dsort.containers.columnar.reader import ROWS_A_BATCH_MAX, open_table, plain_batches
 from dsort.containers.columnar.schema import (
     check_same,
     plain_schema,
@@ -37,7 +38,7 @@ from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import ReadObject
 from dsort.workers.extractor import Extractor
-from dsort.workers.source import PayloadBuffer, Spool, open_input
+from dsort.workers.source import PayloadBuffer, ShardBytes, Spool, open_input
 from dsort.workers.tasks import ExtractTask, ShardExtracted
 
 __all__ = ["SCHEMA_FILE", "ShardSource", "TableExtractor"]
@@ -149,11 +150,13 @@ class TableExtractor(Extractor):
 
     @property
     def _key_field(self) -> str:
-        assert isinstance(self._setup.input_container, Columnar)
-        return self._setup.input_container.options.key_field
+        container = self._setup.input_container
+        return container.options.key_field if isinstance(container, Columnar) else KEY_COLUMN
 
     def extract(self, task: ExtractTask) -> ShardExtracted:
         """Do one task. ``InputError`` and its children name shard, column and row."""
+        if not self._setup.input_container.is_columnar:
+            return super().extract(task)  # comes back with records, in ``_store_records``
         names = None
         if task.stage == "index":
             names = LineWriter(self._store.scratch, lines_file(task.stage, task.shard))
@@ -182,13 +185,44 @@ class TableExtractor(Extractor):
         splitters = self._store.splitters(task.splitters) if task.splitters else None
         partitioning = Partitioning(task.partitions, self._setup.algorithm.decreasing, splitters)
         rows, blocks, first = _Rows(columns=len(plain)), _Blocks(), 0
-        bytes_max = min(self._buffer.size_bytes // BATCH_SHARE, BATCH_BYTES_MAX)
-        for batch in plain_batches(task.name, table, plain, bytes_max):
+        for batch in plain_batches(task.name, table, plain, self._batch_bytes):
             partition = self._index_rows(task, batch, first, rows, partitioning, log)
             if task.spill:
                 self._spill_rows(batch, partition, blocks)
             first += batch.num_rows
         return rows, blocks
+
+    def _store_records(
+        self,
+        task: ExtractTask,
+        shard: ShardBytes,
+        members: MemberTable,
+        records: FormedRecords,
+        group: Int32s | None,
+        tally: ReactionLog,
+    ) -> ShardExtracted:
+        """Records of another container, as rows."""
+        schema = schema_of(self._store.file_bytes(SCHEMA_FILE))
+        splitters = self._store.splitters(task.splitters) if task.splitters else None
+        partitioning = Partitioning(task.partitions, self._setup.algorithm.decreasing, splitters)
+        rows, blocks = _Rows(columns=len(schema)), _Blocks()
+        keys, first, count = records.keys.tolist(), 0, len(records)
+        reached = np.cumsum(records.payload_bytes)
+        while first < count:
+            limit = reached[first] + self._batch_bytes
+            stop = max(int(np.searchsorted(reached, limit, side="right")), first + 1)
+            stop = min(stop, first + ROWS_A_BATCH_MAX)
+            contents = [_members_of(shard, members, records, at) for at in range(first, stop)]
+            batch = batch_of_records(task.name, schema, keys[first:stop], contents)
+            partition = self._index_rows(task, batch, first, rows, partitioning, tally)
+            if task.spill:
+                self._spill_rows(batch, partition, blocks)
+            first = stop
+        return self._put_down(task, rows, blocks, tally)
+
+    @property
+    def _batch_bytes(self) -> int:
+        return min(self._buffer.size_bytes // BATCH_SHARE, BATCH_BYTES_MAX)
 
     def _index_rows(
         self,
@@ -284,6 +318,16 @@ class TableExtractor(Extractor):
             stored_bytes=int(index.stored_bytes.sum()),
             tally=counted,
         )
+
+
+def _members_of(
+    shard: ShardBytes, members: MemberTable, records: FormedRecords, record: int
+) -> Iterator[tuple[bytes, bytes]]:
+    """(extension with its dot, content) of each member of a record."""
+    first, stop = records.member_offsets[record : record + 2].tolist()
+    for row in records.member_rows[first:stop].tolist():
+        name = members.names[row]
+        yield name[int(records.key_bytes[row]) :], shard.content(members, row)
 
 
 def _record_table(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from PIL import Image
 
 import dsort
 from dsort.containers.inspect import inspect_object
-from dsort.errors import CorruptShardError, DuplicateError, InputError, SpecError
+from dsort.errors import ConversionError, CorruptShardError, DuplicateError, InputError, SpecError
 from dsort.job.events import JobReport
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.engine import count_of, run_local, spec_of
@@ -259,6 +260,81 @@ def test_rows_are_read_and_listed_as_records(tmp_path: Path) -> None:
     assert [record.key for record in listed.records] == ["a", "b", "c"]
 
 
+def tar_of(path: Path, members: list[tuple[str, bytes]]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+
+
+def members_in(directory: Path) -> list[tuple[str, bytes]]:
+    found: list[tuple[str, bytes]] = []
+    for path in sorted(directory.glob("*.tar")):
+        with tarfile.open(path) as tar:
+            found += [(each.name, tar.extractfile(each).read()) for each in tar]  # type: ignore[union-attr]
+    return found
+
+
+def some_tars(directory: Path, odd: dict[str, bytes]) -> list[tuple[str, bytes]]:
+    """Two tars of records with media, numbers, texts and others; ``odd``: contents of record 0."""
+    everything = []
+    for shard in range(2):
+        members = []
+        for at in range(12):
+            key = f"d/{shard}-{at:02d}"
+            contents = {"jpg": bytes([at]) * at, "cls": str(at - 3).encode(), "bin": b"\xff\0"}
+            contents |= {"json": b'{"a":  1}', "txt": f"t\u00e9 {at}".encode()}
+            contents |= {name: value for name, value in odd.items() if at == 0}
+            kept = [name for name in contents if (at + len(name)) % 5 or at == 0]
+            members += [(f"{key}.{name}", contents[name]) for name in kept]
+        tar_of(directory / f"in-{shard}.tar", members)
+        everything += members
+    return everything
+
+
+@pytest.mark.parametrize("odd", [{}, {"cls": b"3\n"}, {"cls": b"03", "txt": b"\xff"}])
+def test_a_tar_becomes_a_table_and_the_same_members_again(
+    tmp_path: Path, odd: dict[str, bytes]
+) -> None:
+    everything = some_tars(tmp_path / "in", odd)
+    spec = spec_of(output_extension=".parquet", algorithm=SHUFFLE, output_bck="tables")
+    made = set()
+    for moved in (*WAYS[:2], replace(WAYS[2], buffer_bytes=2000)):
+        run_inline(spec, tmp_path, moved, overwrite=True)
+        shards = sorted((tmp_path / "tables").glob("*.parquet"))
+        made.add(tuple(hashlib.sha256(path.read_bytes()).hexdigest() for path in shards))
+    assert len(made) == 1
+    first = pq.ParquetFile(tmp_path / "tables" / "out-0.parquet").schema_arrow
+    kinds = {field.name: str(field.type) for field in first}
+    assert kinds == {
+        "__key__": "string",
+        "jpg": "struct<bytes: binary, path: string>",
+        "cls": "string" if odd else "int64",
+        "bin": "binary",
+        "json": "string",
+        "txt": "binary" if "txt" in odd else "string",
+    }
+    back = spec_of(input_bck="tables", input_extension=".parquet", output_extension=".tar")
+    run_inline(back, tmp_path, WAYS[1])
+    assert sorted(members_in(tmp_path / "out")) == sorted(everything)
+
+
+def test_members_that_the_first_input_has_no_column_for_are_named(tmp_path: Path) -> None:
+    some_tars(tmp_path / "in", {})
+    spec = spec_of(output_extension=".parquet")
+    for name, content, words in (
+        ("x.cls", b"cat", "x.cls of shard in-2.tar is no whole number"),
+        ("x.txt", b"\xff", "x.txt of shard in-2.tar is no text"),
+        ("x.new", b"", "x.new of shard in-2.tar has no column"),
+        ("x", b"", "member x of shard in-2.tar has no column"),
+    ):
+        tar_of(tmp_path / "in" / "in-2.tar", [(name, content)])
+        with pytest.raises(ConversionError, match=words):
+            run_inline(spec, tmp_path, WAYS[1])
+
+
 # -- readers of others ----------------------------------------------------------------------------
 
 
@@ -296,6 +372,25 @@ def test_hugging_face_loads_the_directory_and_decodes_its_images(
     assert isinstance(loaded.features["image"], datasets.Image)
     found = {row["id"]: row["image"].getpixel((0, 0)) for row in loaded}
     assert found == {key: (number, 0, 0) for number, (key, _) in enumerate(rows)}
+
+
+def test_hugging_face_sees_images_and_classes_in_what_was_a_tar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
+    members = []
+    for number in range(6):
+        file = io.BytesIO()
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(file, "PNG")
+        members += [(f"{number}.png", file.getvalue()), (f"{number}.cls", str(number).encode())]
+    tar_of(tmp_path / "in" / "in-0.tar", members)
+    run_inline(spec_of(output_extension=".parquet", algorithm=SHUFFLE), tmp_path, WAYS[1])
+    loaded = datasets.load_dataset(
+        str(tmp_path / "out"), split="train", cache_dir=str(tmp_path / "cache")
+    )
+    found = {row["cls"]: row["png"].getpixel((0, 0))[0] for row in loaded}
+    assert found == {number: number for number in range(6)}
+    assert sorted(loaded["__key__"]) == [str(number) for number in range(6)]
 
 
 def test_duckdb_and_polars_read_the_rows_in_our_order(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ class Columnar(Container):
     options: ContainerOptions = field(default_factory=ContainerOptions)
 
     is_columnar = True
+    packs_others = True
     plans_sizes = False
     oddities = (
         OddityKind(

@@ -14,7 +14,14 @@ from typing import Any, Protocol
 from dsort.containers.columnar.schema import decoded
 from dsort.errors import CorruptShardError
 
-__all__ = ["Source", "TableShard", "arrow_errors", "open_table", "plain_batches"]
+__all__ = [
+    "ROWS_A_BATCH_MAX",
+    "Source",
+    "TableShard",
+    "arrow_errors",
+    "open_table",
+    "plain_batches",
+]
 
 ROWS_A_BATCH_MAX = 1 << 16
 READ_AHEAD_BYTES = 4 << 20

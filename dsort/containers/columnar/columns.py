@@ -1,0 +1,142 @@
+"""Members as columns, by the layout of Hugging Face: what kind of column an extension gets, and
+records as rows.
+
+The first input decides: its extensions are the columns, and what its members say decides between
+numbers, texts and binaries. So that nothing is lost, a later member that does not fit is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dsort.containers.columnar.cells import KEY_COLUMN
+from dsort.errors import ConversionError
+from dsort.naming.names import readable
+
+__all__ = ["ColumnKinds", "batch_of_records", "schema_of_kinds", "text_is_whole_number"]
+
+_IMAGES = frozenset(["jpg", "jpeg", "png", "gif", "webp", "bmp", "tif", "tiff"])
+_SOUNDS = frozenset(["wav", "flac", "mp3", "ogg", "opus", "m4a"])
+_NUMBERS = frozenset({"cls"})
+_TEXTS = frozenset({"txt", "json", "text", "caption"})
+_INT64_MAX = (1 << 63) - 1
+
+
+def text_is_whole_number(content: bytes) -> bool:
+    """Whether a content is just what a number of 64 bits is written as: it comes back so."""
+    try:
+        number = int(content) if len(content) <= 20 else _INT64_MAX + 1
+    except ValueError:
+        return False
+    return abs(number) <= _INT64_MAX and str(number).encode() == content
+
+
+class ColumnKinds:
+    """Learns the kind of each column from the members of one shard."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, str] = {}
+
+    def needs_content(self, extension: str) -> bool:
+        """Whether the kind of the column may still change by what members say."""
+        last = extension.rpartition(".")[2].lower()
+        known = self._kinds.get(extension)
+        return known != "binary" and (last in _NUMBERS or last in _TEXTS)
+
+    def add(self, extension: str, content: bytes | None) -> None:
+        """A member with this extension, without its dot. ``content``: None if not needed."""
+        last = extension.rpartition(".")[2].lower()
+        if content is None:
+            kind = "image" if last in _IMAGES else "sound" if last in _SOUNDS else "binary"
+            self._kinds.setdefault(extension, kind)
+            return
+        known = self._kinds.setdefault(extension, "int64" if last in _NUMBERS else "string")
+        if known == "int64" and not text_is_whole_number(content):
+            known = "string"
+        if known == "string" and not _is_text(content):
+            known = "binary"
+        self._kinds[extension] = known
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """The kind of each column, in the order in which their members came."""
+        return self._kinds
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def schema_of_kinds(kinds: Mapping[str, str]) -> Any:
+    """The schema of rows with these columns, and what Hugging Face's libraries want to know."""
+    import pyarrow as pa
+
+    media = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    types = {"image": media, "sound": media, "int64": pa.int64(), "string": pa.string()}
+    features: dict[str, object] = {KEY_COLUMN: {"dtype": "string", "_type": "Value"}}
+    fields = [pa.field(KEY_COLUMN, pa.string())]
+    for extension, kind in kinds.items():
+        fields.append(pa.field(extension, types.get(kind, pa.binary())))
+        names = {"image": {"_type": "Image"}, "sound": {"_type": "Audio"}}
+        features[extension] = names.get(kind, {"dtype": kind, "_type": "Value"})
+    told = json.dumps({"info": {"features": features}})
+    return pa.schema(fields, metadata={"huggingface": told})
+
+
+def batch_of_records(
+    shard: str,
+    schema: Any,
+    keys: Sequence[bytes],
+    members: Sequence[Iterable[tuple[bytes, bytes]]],
+) -> Any:
+    """Records as a record batch. ``members``: of each record, (extension with its dot, content).
+    ``ConversionError`` names a member that the schema has no place for."""
+    import pyarrow as pa
+
+    columns: dict[str, list[Any]] = {name: [None] * len(keys) for name in schema.names}
+    for row, key in enumerate(keys):
+        columns[KEY_COLUMN][row] = _text(shard, key, key, "key")
+        for extension, content in members[row]:
+            name = extension.removeprefix(b".").decode("utf-8", "replace")
+            if not extension.startswith(b".") or name == KEY_COLUMN or name not in columns:
+                raise ConversionError(
+                    f"member {readable(key + extension)} of shard {shard} has no column: no member "
+                    "of the first input has its extension",
+                    hint="put a shard that has all of them first; stray_members: drop leaves out "
+                    "what has none",
+                )
+            columns[name][row] = _value(shard, key, extension, content, schema.field(name).type)
+    arrays = [pa.array(columns[field.name], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.remove_metadata())
+
+
+def _value(shard: str, key: bytes, extension: bytes, content: bytes, kind: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return {"bytes": content, "path": readable(key.rpartition(b"/")[2] + extension)}
+    if pa.types.is_int64(kind):
+        if not text_is_whole_number(content):
+            raise _unfit(shard, key + extension, "is no whole number as those of the first input")
+        return int(content)
+    return _text(shard, key + extension, content, "text") if pa.types.is_string(kind) else content
+
+
+def _text(shard: str, name: bytes, content: bytes, what: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise _unfit(shard, name, f"is no {what} in UTF-8") from None
+
+
+def _unfit(shard: str, name: bytes, reason: str) -> ConversionError:
+    return ConversionError(
+        f"{readable(name)} of shard {shard} {reason}",
+        hint="put a shard with such a member first: the first input decides what columns are",
+    )
