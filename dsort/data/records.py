@@ -262,6 +262,11 @@ def _starts_record(names: BytesColumn, rows: Int64s, key_bytes: Int64s, stray: B
 def _key_column(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> BytesColumn:
     """The first ``key_bytes`` bytes of each named row."""
     lengths = key_bytes[rows]
+    width, key_width = names.width, int(lengths[0]) if len(lengths) else 0
+    if width is not None and key_width and bool((lengths == key_width).all()):
+        table = names.blob.reshape(len(names), width)[rows, :key_width]
+        ends = np.arange(0, (len(rows) + 1) * key_width, key_width, dtype=np.int64)
+        return BytesColumn(ends, table.reshape(-1))
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     shift = np.repeat(names.offsets[:-1][rows] - offsets[:-1], lengths)

@@ -23,6 +23,7 @@ from dsort.scratch.requests import OrderedRowsOf, StoredBytesOf
 from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads
+from dsort.workers.gathering import are_short, gathered
 from dsort.workers.member_watch import MemberWatch
 from dsort.workers.shard_writer import ContentCheck, ShardWriter, Writeback
 from dsort.workers.sidecars import write_sidecars
@@ -262,7 +263,11 @@ class _MappedPayload:
             some = slice(at, min(at + step, stop - start))
             source = rows.source[some]
             views = self._inputs.views(np.unique(source).tolist())
-            yield slices_of_sources(views, source, rows.segments.run(some.start, some.stop))
+            segments = rows.segments.run(some.start, some.stop)
+            if are_short(segments):
+                yield [gathered(views, source, segments)]
+            else:
+                yield slices_of_sources(views, source, segments)
 
     def rows(self, start: int, stop: int) -> OrderedRows:
         rows: OrderedRows = self._scratch_nodes.ask(
@@ -320,7 +325,12 @@ class _SpilledPayload:
         if self._whole is not None:
             for at in range(start, stop, ROWS_AT_ONCE_MAX):
                 rows = slice(at, min(at + ROWS_AT_ONCE_MAX, stop))
-                yield slices_of(self._whole, self._rows.segments.run(rows.start, rows.stop))
+                segments = self._rows.segments.run(rows.start, rows.stop)
+                if are_short(segments):
+                    source = np.zeros(rows.stop - rows.start, np.int32)
+                    yield [gathered({0: self._whole}, source, segments)]
+                else:
+                    yield slices_of(self._whole, segments)
             return
         stored = self._rows.stored_bytes
         row = start

@@ -33,6 +33,7 @@ from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import Bucket
 from dsort.transforms.steps import apply_steps
 from dsort.workers.conversion import bare_members, packed_records
+from dsort.workers.gathering import are_short, gathered
 from dsort.workers.source import (
     PayloadBuffer,
     ShardBytes,
@@ -50,6 +51,8 @@ from dsort.workers.unsafe_members import (
 )
 
 __all__ = ["Extractor"]
+
+SHORT_AT_ONCE = 8192
 
 
 class Extractor:
@@ -379,14 +382,36 @@ class Extractor:
         """Append ``rows``, ordered by partition, whose bytes are in ``window``."""
         assert self._spill is not None
         segments = index.segments.take(rows)
-        slices = slices_of(window.view, segments, window.base)
         of_row = partitions[rows]
+        if are_short(segments):
+            self._append_short(window, segments, of_row)
+            return
+        slices = slices_of(window.view, segments, window.base)
         first = np.flatnonzero(np.diff(of_row, prepend=-1))
         bounds = [*first.tolist(), len(rows)]
         sizes = np.add.reduceat(index.stored_bytes[rows], first).tolist()
         cuts = segments.offsets[bounds].tolist()
         for at, partition in enumerate(of_row[first].tolist()):
             self._spill.append(partition, slices[cuts[at] : cuts[at + 1]], sizes[at])
+
+    def _append_short(self, window: Window, segments: Segments, of_row: Int32s) -> None:
+        """Append short records, ordered by partition, some thousands of them at a time."""
+        assert self._spill is not None
+        for at in range(0, len(of_row), SHORT_AT_ONCE):
+            part = segments.run(at, min(at + SHORT_AT_ONCE, len(of_row)))
+            data = gathered(
+                {0: window.view},
+                np.zeros_like(of_row[at : at + SHORT_AT_ONCE]),
+                part,
+                base=window.base,
+            )
+            partitions = of_row[at : at + SHORT_AT_ONCE]
+            first = np.flatnonzero(np.diff(partitions, prepend=-1))
+            ends = np.append(0, np.cumsum(part.length))
+            cuts = ends[part.offsets[np.append(first, len(partitions))]].tolist()
+            for number, partition in enumerate(partitions[first].tolist()):
+                piece = data[cuts[number] : cuts[number + 1]]
+                self._spill.append(partition, [piece], len(piece))
 
 
 def _content_hash(shard: ShardBytes, segments: Segments) -> UInt64s:
