@@ -135,6 +135,19 @@ def test_stores_that_take_bytes_in_order_get_the_same(
     assert found[0] == found[1]
 
 
+def test_names_without_a_suffix_are_decoded_as_the_spec_says(tmp_path: Path) -> None:
+    plain = dataset()
+    names = stored(tmp_path, {stem: encoded(".gz", data) for stem, data in plain.items()})
+    spec = spec_of(
+        input_format={"objnames": names}, input_extension=".tgz", output_extension=".tar"
+    )
+    run_inline(spec, tmp_path, Moved("spill"))
+    assert members_of(outputs(tmp_path, ".tar"), tmp_path) == members_of(
+        [*plain.values()], tmp_path
+    )
+    check(tmp_path)
+
+
 def test_lines_are_read_and_written_compressed_too(tmp_path: Path) -> None:
     lines = [b'{"id": "%03d", "text": "%s"}\n' % (n, b"word " * (n % 7)) for n in range(90)]
     names = stored(
