@@ -5,6 +5,7 @@ be alone is, and what is wrong with a URL or a server is said in words."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import socket
 import sqlite3
 import threading
@@ -27,7 +28,7 @@ from sqlalchemy.exc import (
 
 from dsort.errors import SpecError, StorageError
 from dsort.service.database import engine, tables
-from dsort.service.database.engine import Database, open_database
+from dsort.service.database.engine import BUSY, Database, open_database
 from dsort.service.database.tables import locks
 from tests.support.postgres import PostgresServer
 from tests.support.service_process import await_that
@@ -103,7 +104,8 @@ def test_whoever_writes_to_a_new_file_is_waited_for(
 ) -> None:
     """However often SQLite refuses to have the file written ahead: that depends on the machine."""
     refused: list[float] = []
-    monkeypatch.setattr("dsort.service.database.engine.time.sleep", refused.append)
+    impatient = dataclasses.replace(BUSY, sleep=refused.append)
+    monkeypatch.setattr("dsort.service.database.engine.BUSY", impatient)
     with (
         contextlib.closing(sqlite3.connect(tmp_path / "new.db", isolation_level=None)) as other,
         ThreadPoolExecutor(1) as pool,

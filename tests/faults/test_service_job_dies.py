@@ -103,7 +103,7 @@ def test_a_job_that_is_killed_for_memory_takes_nobody_along(
 @pytest.mark.parametrize("points", [[PointFault("plan:start", 1, "stop")]], indirect=True)
 def test_a_process_that_does_not_stop_is_killed_and_cleaned_up_after(hosted: Hosting) -> None:
     hosted.close()
-    hosted.start(stop_grace_s=0.5)
+    hosted.start(stop_grace_s=3.0)
     job_id = hosted.submit()
     process = hosted.process(job_id)
     hosted.until_stopped(process)
