@@ -137,10 +137,11 @@ def _check_written(target: str, text: str) -> None:
     from dsort.naming.names import archive_extension
 
     extension = archive_extension(text)
-    if extension is None or container_of(extension) is not container_of(".tar"):
+    written = (container_of(".tar"), container_of(".zip"))
+    if extension is None or container_of(extension) not in written:
         raise SpecError(
-            f"{target!r} must end in .tar, the container that gen-shards writes, or in .tgz, "
-            ".tar.zst or .tar.lz4"
+            f"{target!r} must end in .tar or .zip, the containers that gen-shards writes, or in "
+            ".tgz, .tar.zst or .tar.lz4"
         )
     try:
         check_writable(extension)

@@ -1,5 +1,5 @@
-"""Test shards: tars (and encoded ones) of random payload under unique keys, the same bytes for the
-same recipe."""
+"""Test shards: tars (encoded ones, too) and zips of random payload under unique keys, the same
+bytes for the same recipe."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from itertools import takewhile
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from dsort.containers.registry import codec_of
+from dsort.containers.base import Container
+from dsort.containers.registry import DEFAULT_EXTENSION, codec_of, container_of
 from dsort.containers.tar.container import Tar, TarFormat
-from dsort.data.entries import PlacedEntries
+from dsort.data.entries import PlacedEntries, PlacedEntry
 from dsort.errors import NamesTakenError
 from dsort.job.events import Event, PhaseDone, Progress
 from dsort.job.layout import generated_prefix
@@ -89,18 +90,24 @@ def shard_pieces(recipe: ShardRecipe, name: str, ordinal: int) -> Iterator[bytes
     follow through a shuffle.
     """
     source = random.Random(f"{recipe.seed}/{name}")
-    container, stored_bytes = _container(recipe.tar_format), 0
+    container, stored_bytes = _container(name, recipe.tar_format), 0
+    placed: list[PlacedEntry] = []
     for record in range(recipe.records):
         key = f"{ordinal * recipe.records + record:06d}"
         for extension in recipe.extensions:
             payload = source.randbytes(recipe.member_bytes)
-            pieces, _ = container.encode((key + extension).encode(), payload)
+            pieces, entry = container.encode((key + extension).encode(), payload)
             yield from pieces
+            if container.lists_members:
+                placed.append((stored_bytes, entry))
             stored_bytes += sum(map(len, pieces))
-    yield container.end(PlacedEntries.of(()), stored_bytes)
+    yield container.end(PlacedEntries.of(placed), stored_bytes)
 
 
-def _container(tar_format: TarFormat) -> Tar:
+def _container(name: str, tar_format: TarFormat) -> Container:
+    container = container_of(name)
+    if container is not container_of(DEFAULT_EXTENSION):
+        return container
     # A fraction of a second is what only a pax header can hold, so that each member gets one.
     return Tar(tar_format, MODIFIED_AT_S + (0.5 if tar_format == "pax" else 0))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,17 @@ def test_a_shard_ends_in_two_zero_blocks_and_nothing_else() -> None:
     assert whole.endswith(bytes(1024))
     with tarfile.open(fileobj=io.BytesIO(whole)) as archive:
         assert len(archive.getnames()) == 2
+
+
+def test_gen_shards_writes_zips_with_the_payload_of_the_tars(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    assert cli("gen-shards", "images/s-{0..1}.zip", "--fcount", "3", "--fext", "a,b").code == 0
+    for number in (0, 1):
+        with zipfile.ZipFile(tmp_path / "images" / f"s-{number}.zip") as archive:
+            assert archive.testzip() is None
+            assert len(archive.namelist()) == 6
+    assert "records      3" in cli("inspect", "images/s-0.zip").out
 
 
 def test_taken_names_are_refused_before_anything_is_written(
