@@ -47,8 +47,9 @@ class ShardContents:
         self._scanned: tuple[MemberTable, FormedRecords] | None = None
 
     def whole(self) -> Iterator[memoryview | bytes]:
-        """All bytes of the shard as it is stored, a piece at a time, each valid until the next."""
-        return self._shard.pieces() if self._shard.codec is None else self._shard.file_pieces()
+        """All bytes of the shard, without a codec around it, a piece at a time, each valid until
+        the next."""
+        return self._shard.pieces()
 
     def named(self, text: str) -> ShardPart:
         """The member ``text``, or the record with that key. ``InputError`` names what is near."""

@@ -24,6 +24,7 @@ FOR_EXTENSIONS: Final[dict[str, tuple[str, ...]]] = {
     "dali": (".tar", ".tfrecord", ".tfrecords"),
     "energon": (".tar",),
     "lhotse": (".tar",),
+    "huggingface": (".tar", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt", ".parquet", ".arrow"),
 }
 """What readers of a kind can read; kinds that are not here are for all."""
 

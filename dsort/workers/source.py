@@ -240,7 +240,10 @@ class ShardBytes:
             raise CorruptShardError(self.name, start, text) from None
 
     def pieces(self) -> Iterator[memoryview]:
-        """All bytes of the shard, in order, a buffer at a time."""
+        """All bytes of the shard, in order, a buffer at a time. ``CorruptShardError`` if there is a
+        codec around it, and what it holds is damaged."""
+        if not self._is_decoded:
+            self._decode()
         yield from self.range(0, self.size_bytes)
 
     def range(self, start: int, length: int) -> Iterator[memoryview]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -125,3 +127,14 @@ def test_of_a_large_shard_only_headers_and_what_is_asked_for_are_read(
     with open_contents(bucket, "s.tar") as contents:
         assert b"".join(contents.payloads(contents.named("b"))) == b"hello"
     assert sum(read) < 4 * BUFFER_BYTES
+
+
+def test_what_is_compressed_comes_as_it_is(cli: CommandLine, tmp_path: Path) -> None:
+    data = SHARD.data
+    (tmp_path / "s.tar.gz").write_bytes(gzip.compress(data))
+    with zipfile.ZipFile(tmp_path / "s.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", "text " * 1000)
+    assert cli("cat", "s.tar.gz", "-o", "whole.tar").code == 0
+    assert (tmp_path / "whole.tar").read_bytes() == data
+    assert cli("cat", "s.tar.gz", "a.txt").out == "text of a\n"
+    assert cli("cat", "s.zip", "a").out == "text " * 1000

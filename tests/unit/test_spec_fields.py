@@ -192,6 +192,8 @@ def test_an_external_key_map() -> None:
         ({"index": True}, "index", "must be a kind, or a list of them, not true"),
         ({"index": ["dali", "tfds"]}, "index", '"tfds" is no kind of index'),
         ({"index": ["dali", "dali"]}, "index", '"dali" is there more than once'),
+        ({"index": "huggingface", "output_extension": ".zip"}, "index", "no index of .zip"),
+        ({"index": "huggingface", "output_extension": ".mds"}, "index", "no index of .mds"),
         ({"index": ["energon", "lhotse"]}, "index", "choose one of them"),
         ({"index": ["wids"], "output_extension": ".tfrecord"}, "index", "no index of .tfrecord"),
         ({"input_extension": ".jpg"}, "input_extension", "'.jpg' is no archive extension"),
