@@ -29,6 +29,8 @@ from dsort.workers.tasks import ReactionRules, WorkerSetup
 __all__ = ["check_directories", "movement_for", "start_workers"]
 
 WORKERS_PER_ATTEMPT = 1_000_000
+TABLE_BYTES = 96 << 20
+"""What a worker takes besides, once it has loaded pyarrow and written with it."""
 SCRATCH_SHARE = 8
 """Scratch that takes no more than one part in so many of the memory stays there until it goes: the
 kernel begins to write it by itself when a tenth of what is free is dirty, or after 30 s."""
@@ -46,6 +48,7 @@ def movement_for(job: Job) -> Movement:
             problem = "rows of tables cannot be mapped: they are taken, and written anew"
             raise SpecError([SpecProblem("", problem, "use --move spill")])
         mappable = False
+        uploads += TABLE_BYTES
         input_bytes = max(input_bytes, job.stop.wait_for(lambda: expanded_bytes(job)))
     if decoded.are_encoded:
         uploads += WINDOW_BYTES_MIN

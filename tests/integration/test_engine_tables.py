@@ -19,9 +19,11 @@ import pytest
 from PIL import Image
 
 import dsort
+from dsort import api
 from dsort.containers.inspect import inspect_object
 from dsort.errors import ConversionError, CorruptShardError, DuplicateError, InputError, SpecError
 from dsort.job.events import JobReport
+from dsort.options import RunOptions
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.engine import count_of, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
@@ -258,6 +260,25 @@ def test_rows_are_read_and_listed_as_records(tmp_path: Path) -> None:
     ]
     listed = inspect_object(LocalBucket(tmp_path / "in"), "in-0.parquet")
     assert [record.key for record in listed.records] == ["a", "b", "c"]
+
+
+def test_a_result_of_tables_is_verified_by_its_rows(tmp_path: Path) -> None:
+    some_tables(tmp_path / "in", ".parquet")
+    report = run_inline(tables_spec(".parquet"), tmp_path, WAYS[1])
+    manifest = (tmp_path / "out" / str(report.manifest_name)).read_bytes()
+    options = RunOptions(root=tmp_path)
+    assert api.verify(manifest, options=options).problems == ()
+    torn = outputs(tmp_path)[0]
+    table = read_table(torn)
+    others = pa.array([None] * len(table), pa.bool_())
+    for changed, kind in (
+        (table.take([1, 0, *range(2, len(table))]), "order"),
+        (table.set_column(5, "good", others), "changed_bytes"),
+        (table.slice(1), "missing_record"),
+    ):
+        write_table(torn, changed)
+        report_of = api.verify(manifest, options=options)
+        assert kind in {problem.kind for problem in report_of.problems}
 
 
 def tar_of(path: Path, members: list[tuple[str, bytes]]) -> None:
