@@ -124,10 +124,11 @@ def normalize_extension(text: str) -> str:
 
 
 def position_key(shard: str, ordinal: int) -> bytes:
-    """The key of a record that has none of its own: the name of its shard without suffixes, and its
-    position in it, from 0 on. Such keys sort as the records lie."""
+    """The key of a record that has none of its own: the name of its shard without its suffix, and
+    its position in it, from 0 on. Such keys sort as the records lie. A key has no dot in its last
+    part, where a member's name would have it end: ``a.train.jsonl`` is ``a__train``."""
     directory, slash, base = shard.rpartition("/")
-    stem = base.split(".", 1)[0] or "shard"
+    stem = base.removesuffix(archive_extension(base) or "").replace(".", "__") or "shard"
     return f"{directory}{slash}{stem}-{ordinal:09d}".encode("utf-8", "surrogateescape")
 
 

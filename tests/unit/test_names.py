@@ -22,6 +22,7 @@ from dsort.naming.names import (
     check_output_name,
     first_few,
     normalize_extension,
+    position_key,
     readable,
     with_extension,
 )
@@ -181,3 +182,20 @@ def test_messages_name_the_first_few_and_say_that_there_are_more() -> None:
     assert first_few(["a", "b", "c"]) == "a, b, c"
     assert first_few(["a", "b", "c", "d"]) == "a, b, c, …"
     assert first_few(["a", "b"], 1) == "a, …"
+
+
+@pytest.mark.parametrize(
+    ("shard", "key"),
+    [
+        ("a.jsonl", b"a-000000007"),
+        ("v1.2/a.jsonl.gz", b"v1.2/a-000000007"),
+        ("a.train.jsonl", b"a__train-000000007"),
+        ("a.val.jsonl", b"a__val-000000007"),
+        ("x.tfrecord-00000-of-00010", b"x__tfrecord-00000-of-00010-000000007"),
+        (".jsonl", b"shard-000000007"),
+    ],
+)
+def test_a_record_without_a_key_is_called_by_its_shard_and_its_position(
+    shard: str, key: bytes
+) -> None:
+    assert position_key(shard, 7) == key
