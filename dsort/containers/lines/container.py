@@ -6,7 +6,6 @@ two lines nothing but the line feed that ends the first. So a shard of no lines 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -30,7 +29,7 @@ from dsort.naming.names import readable, shortened
 __all__ = ["JSON_LINES", "TEXT_LINES", "JsonLines", "Lines", "LonePayload", "TextLines"]
 
 JSON_BYTES_MAX: Final = 64 << 20
-"""A JSON payload that is spread over several lines is decoded to see that it is JSON."""
+"""A JSON payload that is no longer is decoded to see that it is JSON."""
 
 ODDITIES: Final = (
     OddityKind(
@@ -86,7 +85,8 @@ class Lines(Container):
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         lone = LonePayload(readable(name), self.suffixes[0], self.is_json)
         lone.add(payload)
-        return (lone.line() or payload, lone.tail()), b""
+        lone.check()
+        return (payload, lone.tail()), b""
 
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
         return 0
@@ -100,25 +100,20 @@ class Lines(Container):
         """Each record as a line. Payloads are looked through, in Python: some µs a record."""
         self._refuse_others(members, records)
         pointer = JsonPointer.parse(self.key_field) if self.key_field else None
-        literals, tails = dict(members.literals), {}
-        range_start, range_length = members.range_start.copy(), members.range_length.copy()
+        tails = {}
         keys = records.keys.tolist()
         for record, row in enumerate(records.member_rows.tolist()):
             key = keys[record]
             lone = LonePayload(readable(key), self.suffixes[0], self.is_json)
             for piece in payloads.pieces(row):
                 lone.add(piece)
-            if line := lone.line():
-                literals[row], range_start[row], range_length[row] = line, -1, 0
+            lone.check()
             tails[row] = lone.tail()
             if pointer is not None:
-                content = line or b"".join(payloads.pieces(row))
+                content = b"".join(payloads.pieces(row))
                 _check_key(pointer, content, key, self.suffixes[0])
         return replace(
             members,
-            range_start=range_start,
-            range_length=range_length,
-            literals=literals,
             tails={row: tail for row, tail in tails.items() if tail},
             entries=None,
         )
@@ -175,20 +170,16 @@ class LonePayload:
         if self.is_json and self.size_bytes <= JSON_BYTES_MAX:
             self.pieces.append(data)
 
-    def line(self) -> bytes:
-        """What to write in place of the payload; b"" where that is a line. ``ConversionError``."""
+    def check(self) -> None:
+        """``ConversionError`` unless the payload is one line, with its end or without."""
         if not self.has_text:
             raise self._refused("is empty: readers pass over empty lines")
-        one_line = self.feed_at < 0 or self.feed_at == self.size_bytes - 1
-        if self.is_json and self.size_bytes <= JSON_BYTES_MAX:
-            document = b"".join(self.pieces)
-            if not is_json(document):
-                raise self._refused("is no JSON")
-            # JSON strings have no line feeds: all there are stand between tokens, which all stay.
-            return b"" if one_line else _BREAKS.sub(b"", document.strip(b" \t\r\n"))
-        if not one_line:
+        if 0 <= self.feed_at < self.size_bytes - 1:
+            # To join them would change the payload, and none could tell what it was.
             raise self._refused("has several lines")
-        return b""
+        is_short = self.size_bytes <= JSON_BYTES_MAX
+        if self.is_json and is_short and not is_json(b"".join(self.pieces)):
+            raise self._refused("is no JSON")
 
     def tail(self) -> bytes:
         """What follows it in a shard."""
@@ -200,9 +191,6 @@ class LonePayload:
             f"record {self.record} cannot be a line of a {self.suffix} shard: its payload {what}",
             hint="mend the record, or choose another output_extension",
         )
-
-
-_BREAKS: Final = re.compile(rb"[ \t\r]*\n[ \t\r\n]*")
 
 
 def _check_key(pointer: JsonPointer, document: bytes, key: bytes, suffix: str) -> None:
