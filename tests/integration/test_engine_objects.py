@@ -123,7 +123,39 @@ def test_texts_and_integers_become_payloads_and_nothing_else_does(
         ({"__key__": "a"}, "record a has no field but its key"),
         ({"__key__": "a", "x": 1.5}, "record a has a field x that is neither"),
         ({"__key__": "a", "x": [1]}, "record a has a field x that is neither"),
+        ({"__key__": "a", "x\0y": b""}, "record a has a field x"),
+        ({"__key__": "a\0b", "x": b""}, "the name has a NUL in it"),
+        ({"__key__": "a/", "": b""}, "the name has a slash at its end"),
     ):
         path.write_bytes(encode(suffix, value))
         with pytest.raises(ConversionError, match=words):
             run_inline(spec | {"overwrite": True}, tmp_path, Moved())
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_map_with_two_fields_of_one_name_is_not_converted(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "in").mkdir()
+    once = encode(suffix, {"x": b"1"})
+    twice = bytes([once[0] + 1]) + 2 * once[1:]
+    (tmp_path / "in" / f"s-0{suffix}").write_bytes(twice)
+    spec = spec_of(
+        input_format={"template": "s-{0..0}"}, input_extension=suffix, output_extension=".tar"
+    )
+    with pytest.raises(ConversionError, match="has two fields x"):
+        run_inline(spec, tmp_path, Moved())
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_field_called_key_is_kept_where_another_is_the_key(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "in").mkdir()
+    document = encode(suffix, {"__key__": "k", "id": "a"})
+    (tmp_path / "in" / f"s-0{suffix}").write_bytes(document)
+    spec = spec_of(
+        input_format={"template": "s-{0..0}"},
+        input_extension=suffix,
+        output_extension=".tar",
+        key_field="id",
+    )
+    run_inline(spec, tmp_path, Moved())
+    found = read_shard(files_of(tmp_path / "out")["out-0.tar"])
+    assert [(each.name, each.payload) for each in found] == [("a.__key__", b"k"), ("a.id", b"a")]

@@ -103,14 +103,20 @@ class Objects(Container):
             raise CorruptShardError(readable(key), error.offset, error.reason) from None
         if not walk.is_map:
             raise _refused(key, "is no map of names to values")
-        latest = {each.name: each for each in walk.fields if each.name != KEY_FIELD}
-        if not latest:
+        names = [each.name for each in walk.fields]
+        if repeated := next((name for name in names if names.count(name) > 1), None):
+            raise _refused(key, f"has two fields {readable(repeated)}, and a reader sees one")
+        # Where another field holds the key, this one is as good as any.
+        fields = [each for each in walk.fields if each.name != KEY_FIELD or self.key_field]
+        if not fields:
             raise _refused(key, "has no field but its key")
-        for each in latest.values():
+        for each in fields:
+            if b"\0" in each.name:
+                raise _refused(key, f"has a field {readable(each.name)}, with a NUL in its name")
             if each.kind not in (Kind.BYTES, Kind.TEXT, Kind.INTEGER):
                 what = f"has a field {readable(each.name)} that is neither bytes, text nor integer"
                 raise _refused(key, what)
-        return list(latest.values())
+        return fields
 
     def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
