@@ -15,6 +15,7 @@ from dsort.errors import ConversionError, CorruptShardError, StrayMemberError
 from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import run_local, spec_of
+from tests.support.inline_runtime import Moved, run_inline
 from tests.support.tfrecords import example_bytes, examples_in, frame, frames_in
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -163,6 +164,17 @@ def test_a_record_that_is_no_example_is_moved_but_not_converted(tmp_path: Path) 
     assert frames_out(tmp_path) == [b"no example"] * 3
     with pytest.raises(ConversionError, match="record s-0-000000000 is no tf"):
         run_local(tmp_path, spec_of(**TFRECORDS, output_extension=".tar"))
+
+
+def test_an_example_with_two_features_of_one_name_is_not_converted(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    one, other = (example_bytes({"x": ("byte", value)}) for value in (b"1", b"2"))
+    (tmp_path / "in" / "s-0.tfrecord").write_bytes(frame(one + other))
+    spec = spec_of(
+        **TFRECORDS | {"input_format": {"template": "s-{0..0}"}}, output_extension=".tar"
+    )
+    with pytest.raises(ConversionError, match="it has two features x"):
+        run_inline(spec, tmp_path, Moved())
 
 
 def test_links_are_refused(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Any, Final
@@ -115,7 +115,7 @@ class TFRecord(Container):
         for record, (name, size) in enumerate(zip(names, key_bytes, strict=True)):
             key = name[:size]
             try:
-                features = {f.name: f for f in examples.features(starts[record], lengths[record])}
+                features = _by_name(examples.features(starts[record], lengths[record]))
             except NoExampleError as error:
                 raise ConversionError(
                     f"record {readable(key)} is no tf.train.Example: {error}", hint=_EXAMPLE_HINT
@@ -184,6 +184,16 @@ def _key(record: memoryview, wanted: bytes) -> bytes:
                 return bytes(record[start : start + size])
         raise NoExampleError("the feature has not one value, of bytes or int64")
     raise NoExampleError("there is no such feature")
+
+
+def _by_name(features: Iterable[Feature]) -> dict[bytes, Feature]:
+    """``NoExampleError`` for two features of one name: protocol buffers would keep the last."""
+    found: dict[bytes, Feature] = {}
+    for feature in features:
+        if feature.name in found:
+            raise NoExampleError(f"it has two features {readable(feature.name)}")
+        found[feature.name] = feature
+    return found
 
 
 def _members_of(feature: Feature) -> Iterator[tuple[bytes, Value]]:
