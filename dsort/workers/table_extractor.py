@@ -346,7 +346,8 @@ def _record_table(
                 f"shard {shard} has no column {shortened(extension.removeprefix('.'))} to sort by",
                 hint="algorithm.extension names a column, with a dot before it",
             )
-        cells = list(cell_contents(batch.column(column)))
+        name = extension.removeprefix(".")
+        cells = list(cell_contents(name, batch.column(column)))
         contents = {row: cell for row, cell in enumerate(cells) if cell is not None}
         there = np.fromiter((cell is not None for cell in cells), np.bool_, count)
         np.cumsum(there, out=ends[1:])

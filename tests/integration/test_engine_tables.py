@@ -27,7 +27,7 @@ from dsort.options import RunOptions
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.engine import count_of, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
-from tests.support.tables import SUFFIXES, mixed_table, read_table, some_tables, write_table
+from tests.support.tables import MEDIA, SUFFIXES, mixed_table, read_table, some_tables, write_table
 
 SHUFFLE = {"kind": "shuffle", "seed": "7"}
 WAYS = (
@@ -248,6 +248,36 @@ def test_rows_become_records_of_a_tar(tmp_path: Path) -> None:
             ("b.cls", b"2"),
             ("c", b""),
         ]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("a", pa.array([2**30], pa.date32()), "column a cannot become members"),
+        ("a", pa.array([1], pa.duration("ns")), r"duration\[ns\] has nanoseconds"),
+        ("a", pa.array([[1]], pa.list_(pa.time64("ns"))), "has nanoseconds"),
+        ("a", pa.StructArray.from_arrays([[1], [2]], names=["u", "u"]), "column a cannot"),
+        ("a", pa.array([{"bytes": None, "path": "x.jpg"}], MEDIA), "x.jpg is a path"),
+        ("a\0b", pa.array(["x"]), "has a NUL in it"),
+        ("", pa.array(["x"]), "a column without a name"),
+    ],
+)
+def test_a_cell_that_no_member_can_be_is_named(
+    tmp_path: Path, name: str, values: pa.Array, words: str
+) -> None:
+    write_table(tmp_path / "in" / "in-0.parquet", pa.table({name: values}))
+    spec = spec_of(input_extension=".parquet", output_extension=".tar")
+    with pytest.raises(ConversionError, match=words):
+        run_inline(spec, tmp_path, WAYS[0])
+
+
+def test_times_keep_their_nanoseconds(tmp_path: Path) -> None:
+    times = {"t": pa.array([1], pa.time64("ns")), "at": pa.array([1], pa.timestamp("ns"))}
+    write_table(tmp_path / "in" / "in-0.parquet", pa.table(times))
+    run_inline(spec_of(input_extension=".parquet", output_extension=".tar"), tmp_path, WAYS[0])
+    with tarfile.open(tmp_path / "out" / "out-0.tar") as tar:
+        found = [tar.extractfile(each).read() for each in tar]  # type: ignore[union-attr]
+    assert found == [b"00:00:00.000000001", b"1970-01-01 00:00:00.000000001"]
 
 
 def test_rows_are_read_and_listed_as_records(tmp_path: Path) -> None:

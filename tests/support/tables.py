@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["SUFFIXES", "mixed_table", "read_table", "some_tables", "write_table"]
+__all__ = ["MEDIA", "SUFFIXES", "mixed_table", "read_table", "some_tables", "write_table"]
 
 SUFFIXES = (".parquet", ".arrow", ".arrows")
 MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

@@ -17,7 +17,7 @@ from dsort.containers.columnar.reader import open_table, plain_batches
 from dsort.containers.columnar.schema import bytes_column, is_media, plain_schema
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberTable
-from dsort.errors import InputError
+from dsort.errors import ConversionError, InputError
 from dsort.naming.names import position_key, shortened
 
 __all__ = ["KEY_COLUMN", "MemorySource", "cell_contents", "cells_of_shard", "row_keys"]
@@ -91,19 +91,38 @@ def row_keys(shard: str, batch: Any, key_field: str, first: int) -> BytesColumn:
     return keys
 
 
-def cell_contents(column: Any) -> Iterator[bytes | None]:
-    """What each row of a column says, as a member's content; None for a null."""
+def cell_contents(name: str, column: Any) -> Iterator[bytes | None]:
+    """What each row of the column ``name`` says, as a member's content; None for a null.
+    ``ConversionError`` for what has no such form."""
+    try:
+        yield from _contents(column)
+    except (ValueError, ArithmeticError, TypeError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ConversionError(
+            f"column {shortened(name)} cannot become members: {lines[0][:300]}",
+            hint="take out the column first, or keep to tables",
+        ) from None
+
+
+def _contents(column: Any) -> Iterator[bytes | None]:
     import pyarrow as pa
 
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
-        yield from cell_contents(column.storage)
+        yield from _contents(column.storage)
         return
     if is_media(kind):
         contents = column.field("bytes")
-        for value, is_there in zip(contents, column.is_valid(), strict=True):
+        paths = column.field("path")
+        for value, path, is_there in zip(contents, paths, column.is_valid(), strict=True):
+            if is_there.as_py() and not value.is_valid and path.is_valid:
+                raise ValueError(f"{path.as_py()[:200]} is a path, and its bytes are elsewhere")
             yield _content(value.as_py()) if is_there.as_py() else None
         return
+    if "[ns" in str(kind):  # Python's times have no nanoseconds: some would be lost
+        if not (pa.types.is_time64(kind) or pa.types.is_timestamp(kind)):
+            raise TypeError(f"{shortened(str(kind))} has nanoseconds")
+        column = column.cast(pa.string())
     for value in column:
         yield _content(value.as_py())
 
@@ -135,10 +154,15 @@ def cells_of_shard(shard: str, data: memoryview, key_field: str) -> MemberTable:
         table = open_table(shard, MemorySource(data))
         plain, first = plain_schema(shard, table.schema), 0
         extensions = [b"." + name.encode() for name in plain.names if name != KEY_COLUMN]
+        if b"." in extensions:
+            raise ConversionError(
+                f"shard {shard} has a column without a name, which can be no member",
+                hint="name the column",
+            )
         for batch in plain_batches(shard, table, plain, BATCH_BYTES):
             keys = row_keys(shard, batch, key_field, first).tolist()
             columns = [
-                cell_contents(batch.column(at))
+                cell_contents(name, batch.column(at))
                 for at, name in enumerate(plain.names)
                 if name != KEY_COLUMN
             ]
