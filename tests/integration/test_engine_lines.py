@@ -177,12 +177,12 @@ def test_a_tar_becomes_lines_and_comes_back_byte_for_byte(tmp_path: Path, key_fi
     assert [member.name for member in found] == [f"{name}.json" for name in names]
 
 
-def test_texts_become_lines_whether_they_have_an_end_or_not(tmp_path: Path) -> None:
-    texts = [Member("a.txt", b"no end"), Member("b.txt", b"an end\n"), Member("c.txt", b" \xff\r")]
+def test_texts_become_lines_and_keep_what_is_around_them(tmp_path: Path) -> None:
+    texts = [Member("a.txt", b"one"), Member("c.txt", b" \xff\r")]
     write_shards(tmp_path / "in", {"a-0.tar": Shard(tuple(texts))})
     spec = spec_of(input_format={"template": "a-{0..0}"}, overwrite=True)
     run_inline(spec | {"output_extension": ".txt"}, tmp_path, Moved())
-    assert files_of(tmp_path / "out", "*.txt")["out-0.txt"] == b"no end\nan end\n \xff\r\n"
+    assert files_of(tmp_path / "out", "*.txt")["out-0.txt"] == b"one\n \xff\r\n"
 
 
 @pytest.mark.parametrize(
@@ -193,6 +193,8 @@ def test_texts_become_lines_whether_they_have_an_end_or_not(tmp_path: Path) -> N
         (["a.json=1"], ".txt", "record a is a.json, which is no line of a .txt shard"),
         (["README=1"], ".txt", "record README is README"),
         (["a.txt=1\n2"], ".txt", "its payload has several lines"),
+        (["a.txt=1\n"], ".txt", "its payload ends in a line feed"),
+        (["a.json=1\n"], ".jsonl", "its payload ends in a line feed"),
         (["a.txt="], ".txt", "its payload is empty"),
         (["a.txt=\r\n"], ".txt", "its payload is empty"),
         (["a.json= \n\t"], ".jsonl", "its payload is empty"),

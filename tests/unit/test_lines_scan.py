@@ -155,3 +155,18 @@ def test_a_key_may_be_anything_that_json_can_say() -> None:
     keys = ["../a", "a b", "a.b", "é", 'say "id"', "a\nb", "\0"]
     data = "".join(json.dumps({"id": key}) + "\n" for key in keys).encode()
     assert keys_of(BY_ID.scan("a.jsonl", data)) == [key.encode() for key in keys]
+
+
+@pytest.mark.parametrize("window_bytes", [8, 9, 10, 11, 1 << 10])
+@pytest.mark.parametrize("head", [b"\xef\xbb\xbf", b"one line\n", b"\n\n"])
+def test_a_byte_order_mark_within_a_file_is_refused(head: bytes, window_bytes: int) -> None:
+    data = head + b"\xef\xbb\xbftwo, after another file\nthree"
+    with pytest.raises(CorruptShardError, match=f"at byte {len(head)}: a line begins with a byte"):
+        _scan(data, window_bytes)
+
+
+def _scan(data: bytes, window_bytes: int) -> None:
+    scanner = TEXT_LINES.scanner("s.txt", len(data))
+    while not scanner.done:
+        at = scanner.next_offset
+        scanner.feed(data[at : at + max(window_bytes, scanner.window_bytes_min)], at)

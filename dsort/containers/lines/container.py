@@ -86,7 +86,7 @@ class Lines(Container):
         lone = LonePayload(readable(name), self.suffixes[0], self.is_json)
         lone.add(payload)
         lone.check()
-        return (payload, lone.tail()), b""
+        return (payload, b"\n"), b""
 
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
         return 0
@@ -108,7 +108,7 @@ class Lines(Container):
             for piece in payloads.pieces(row):
                 lone.add(piece)
             lone.check()
-            tails[row] = lone.tail()
+            tails[row] = b"\n"
             if pointer is not None:
                 content = b"".join(payloads.pieces(row))
                 _check_key(pointer, content, key, self.suffixes[0])
@@ -171,20 +171,20 @@ class LonePayload:
             self.pieces.append(data)
 
     def check(self) -> None:
-        """``ConversionError`` unless the payload is one line, with its end or without."""
+        """``ConversionError`` unless the payload is one line, without its end."""
         if not self.has_text:
             raise self._refused("is empty: readers pass over empty lines")
-        if 0 <= self.feed_at < self.size_bytes - 1:
-            # To join them would change the payload, and none could tell what it was.
-            raise self._refused("has several lines")
+        # A line feed, even at the end, would not come back: a payload ends before that of its line.
+        if self.feed_at >= 0:
+            what = (
+                "ends in a line feed"
+                if self.feed_at == self.size_bytes - 1
+                else "has several lines"
+            )
+            raise self._refused(what)
         is_short = self.size_bytes <= JSON_BYTES_MAX
         if self.is_json and is_short and not is_json(b"".join(self.pieces)):
             raise self._refused("is no JSON")
-
-    def tail(self) -> bytes:
-        """What follows it in a shard."""
-        is_ended = self.feed_at == self.size_bytes - 1 and self.feed_at >= 0
-        return b"" if is_ended else b"\n"
 
     def _refused(self, what: str) -> ConversionError:
         return ConversionError(

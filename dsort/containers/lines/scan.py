@@ -83,6 +83,7 @@ class LineScanner:
         self._looked_at = 0  # all before this byte is known
         self._line_start = 0  # where the line begins that goes on there
         self._line_is_blank = True  # as far as it is known
+        self._line_head = b""  # its first bytes, as far as they are known
         self._bom = False
         self._lines = 0  # with the empty ones
         self._starts: list[Int64s] = []
@@ -167,6 +168,11 @@ class LineScanner:
             self._take(array, offset, starts, ends, blank)
             self._line_start, self._line_is_blank = int(ends[-1]), True
         self._looked_at = end
+        begin = self._line_start - offset
+        if begin >= 0:
+            self._line_head = array[begin : begin + len(BOM)].tobytes()
+        else:
+            self._line_head += array[: len(BOM) - len(self._line_head)].tobytes()
         if self._line_start < end and self._line_is_blank and self._pointer is None:
             part = block[max(self._line_start - start, 0) :]
             self._line_is_blank = not self._may_hold_text(part)
@@ -174,6 +180,7 @@ class LineScanner:
     def _take(self, array: UInt8s, offset: int, starts: Int64s, ends: Int64s, blank: Bools) -> None:
         """Take up lines, but for those that are ``blank``."""
         first = self._lines
+        self._refuse_marks(array, offset, starts)
         self._lines += len(starts)
         if blank.any():
             rows = np.flatnonzero(~blank)
@@ -184,6 +191,24 @@ class LineScanner:
         self._ends.append(ends)
         if self._pointer is not None and len(starts):
             self._take_keys(array, offset, starts, ends, first + 1 + rows)
+
+    def _refuse_marks(self, array: UInt8s, offset: int, starts: Int64s) -> None:
+        """``CorruptShardError`` for a line that begins with a byte order mark: it would be lost
+        where that line comes first."""
+        head = (self._line_head + array[: len(BOM)].tobytes())[: len(BOM)]
+        marked = starts[:1] if starts[0] < offset and head == BOM else starts[:0]
+        inner = starts[starts >= offset] - offset
+        inner = inner[array[inner] == BOM[0]]
+        inner = inner[inner + len(BOM) <= len(array)]
+        there = (array[inner + 1] == BOM[1]) & (array[inner + 2] == BOM[2])
+        marked = np.append(marked, inner[there] + offset)
+        if len(marked):
+            raise CorruptShardError(
+                self._shard,
+                int(marked[0]),
+                "a line begins with a byte order mark, which only a file may begin with",
+                hint="files that were put one behind the other have such lines: take the mark out",
+            )
 
     def _blank_lines(self, array: UInt8s, offset: int, starts: Int64s, ends: Int64s) -> Bools:
         """Which lines are empty. The first may have begun before the window: then what it had
