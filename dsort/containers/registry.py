@@ -28,6 +28,7 @@ __all__ = [
     "codec_of",
     "container_of",
     "is_called",
+    "is_columnar",
     "is_supported",
     "register",
 ]
@@ -128,6 +129,9 @@ _BUILT_IN: Final[dict[str, Callable[[], Container]]] = {
 }
 
 
+_COLUMNAR: Final = frozenset({".parquet", ".arrow", ".arrows"})
+
+
 def _gzip() -> Codec:
     from dsort.containers.codecs.gzip import Gzip
 
@@ -217,6 +221,15 @@ def is_called(name: str, extension: str) -> bool:
     if own is None or _raw(own) != _raw(extension):
         return False
     return codec_of(own) == codec_of(extension)
+
+
+def is_columnar(extension: str) -> bool:
+    """Whether shards of ``extension`` hold rows of tables, as its container says. Asked of every
+    spec, so it loads none of dsort's own."""
+    raw = _raw(extension)
+    if raw in _registered:
+        return _registered[raw].is_columnar
+    return raw in _COLUMNAR
 
 
 def container_of(name: str) -> Container:

@@ -15,6 +15,7 @@ from dsort.containers.registry import (
     check_writable,
     codec_of,
     container_of,
+    is_columnar,
 )
 from dsort.errors import SpecProblem
 from dsort.naming.inputs import parse_input_template
@@ -220,14 +221,14 @@ def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]
     "Config.duplicate_keys",
 )
 def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not container_of(spec.output_extension).is_columnar:
+    if not is_columnar(spec.output_extension):
         return
     what = f"{spec.output_extension} shards"
     if spec.verify != "none":
         yield SpecProblem("verify", f"content is not supported for {what}", "use `dsort verify`")
     if spec.transform is not None:
         yield SpecProblem("transform", f"is not supported for {what} yet")
-    if spec.has_key_map and not container_of(spec.input_extension).is_columnar:
+    if spec.has_key_map and not is_columnar(spec.input_extension):
         text = f"an external key map is not supported where members become {what}"
         yield SpecProblem("ekm" if spec.ekm is not None else "ekm_file", text)
     if spec.output_shard_size_counts != "payload":
@@ -240,8 +241,10 @@ def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
 
 @_rule("output_extension")
 def _indexes_list_shards_as_they_are(spec: SpecFields) -> Iterator[SpecProblem]:
-    codec, container = codec_of(spec.output_extension), container_of(spec.output_extension)
-    if codec is not None and container.directory_files(()):
+    if codec_of(spec.output_extension) is None:
+        return
+    container = container_of(spec.output_extension)
+    if container.directory_files(()):
         yield SpecProblem(
             "output_extension",
             f"{spec.output_extension} shards are not written: the index of {container.suffixes[0]} "
@@ -254,22 +257,22 @@ def _indexes_list_shards_as_they_are(spec: SpecFields) -> Iterator[SpecProblem]:
 def _tables_have_codecs_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
     for name in ("input_extension", "output_extension"):
         extension = getattr(spec, name)
-        if codec_of(extension) is not None and container_of(extension).is_columnar:
+        if codec_of(extension) is not None and is_columnar(extension):
             yield SpecProblem(name, f"{extension} is not supported: columns are compressed inside")
 
 
 @_rule("output_extension", "row_group_rows", "row_group_bytes", "output_compression")
 def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
-    container = container_of(spec.output_extension)
+    has_columns = is_columnar(spec.output_extension)
     for name in ("row_group_rows", "row_group_bytes", "output_compression"):
-        if getattr(spec, name) is not None and not container.is_columnar:
+        if getattr(spec, name) is not None and not has_columns:
             text = f"does not go with {spec.output_extension}: its shards have no columns"
             yield SpecProblem(name, text)
     if spec.row_group_bytes is not None and not 1 <= spec.row_group_bytes <= 1 << 30:
         yield SpecProblem("row_group_bytes", "is not between 1 and 1GB")
     known = {".parquet": ("lz4", "zstd", "snappy", "gzip", "brotli", "none")}
     codecs = known.get(spec.output_extension, ("lz4", "zstd", "none"))
-    if container.is_columnar and spec.output_compression not in (None, *codecs):
+    if has_columns and spec.output_compression not in (None, *codecs):
         text = f'{spec.output_extension} shards know no "{spec.output_compression}"'
         yield SpecProblem("output_compression", text, f"use {joined(codecs)}")
 

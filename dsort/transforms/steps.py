@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
+    from dsort.data.members import MemberTable
+    from dsort.data.records import FormedRecords
     from dsort.order.table import RecordTable
 
-__all__ = ["STEPS", "apply_steps", "register"]
+__all__ = ["STEPS", "apply_steps", "left_records", "register"]
 
 STEPS: Final[dict[str, type[Step]]] = {}
 """In the order in which messages list them."""
@@ -32,3 +34,16 @@ def apply_steps(steps: Sequence[Step], records: RecordTable) -> tuple[RecordTabl
         if len(records) < before:
             left_out[step.kind] = left_out.get(step.kind, 0) + before - len(records)
     return records, left_out
+
+
+def left_records(
+    steps: Sequence[Step],
+    shard: str,
+    members: MemberTable,
+    records: FormedRecords,
+    read: Callable[[MemberTable, int], bytes],
+) -> FormedRecords:
+    """What all ``steps`` leave of the ``records`` of ``shard``. ``read``: see ``RecordTable``."""
+    from dsort.order.table import RecordTable
+
+    return apply_steps(steps, RecordTable(shard, members, records, read))[0].records

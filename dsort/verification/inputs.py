@@ -22,11 +22,10 @@ from dsort.keymap.match import KeyMap
 from dsort.order.base import Algorithm
 from dsort.order.duplicates import repeated_hashes
 from dsort.order.sort import stable_argsort
-from dsort.order.table import RecordTable
 from dsort.read import ShardReader
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
-from dsort.transforms.steps import apply_steps
+from dsort.transforms.steps import left_records
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.read import (
     ComparedBytes,
@@ -229,8 +228,7 @@ class InputReader:
             members = with_safe_names(shard, members, find_unsafe(shard, members))
         records = form_records(members, config.stray_members)
         if self._steps:
-            table = RecordTable(shard.name, members, records, shard.content)
-            records = apply_steps(self._steps, table)[0].records
+            records = left_records(self._steps, shard.name, members, records, shard.content)
         return records, members
 
     def _groups(self, records: FormedRecords, names: BytesColumn) -> Int32s | None:
