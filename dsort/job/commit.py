@@ -69,7 +69,8 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
         _Named(f"{prefix}{shard.ordinal}", name, created.shards[shard.ordinal].receipt, False)
         for shard, name in zip(plan.shards, plan.names, strict=True)
     ]
-    for number, (name, data) in enumerate(directory_files(job, plan, outputs), len(named)):
+    container = job.spec.output_container.with_schema(plan.schema)
+    for number, (name, data) in enumerate(directory_files(container, outputs), len(named)):
         token = f"{prefix}{number}"  # numbered on, so that what they replace is kept as shards are
         named.append(_stage(bucket, token, name, data, replaces=job.was_committing))
     sidecars = stage_sidecars(job, outputs, first=len(named))

@@ -9,7 +9,6 @@ from dsort.containers.base import Container, OutputFile
 from dsort.errors import NamesTakenError
 from dsort.job.job import Job
 from dsort.job.manifest import ManifestOutput
-from dsort.job.plan import Plan
 
 __all__ = ["directory_file_names", "directory_files", "refuse_beside_inputs"]
 
@@ -21,10 +20,9 @@ def directory_file_names(container: Container, outputs: Sequence[str]) -> list[s
 
 
 def directory_files(
-    job: Job, plan: Plan, outputs: Sequence[ManifestOutput]
+    container: Container, outputs: Sequence[ManifestOutput]
 ) -> list[tuple[str, bytes]]:
-    """(name, content) of each such file."""
-    container = job.spec.output_container.with_schema(plan.schema)
+    """(name, content) of each such file. ``container``: with the schema of the outputs."""
     by_directory: dict[str, list[OutputFile]] = {
         directory: [] for directory in _directories([output.name for output in outputs])
     }

@@ -13,6 +13,7 @@ import xxhash
 
 from dsort.data.members import MemberTable
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
+from dsort.job.directory_files import directory_file_names, directory_files
 from dsort.job.manifest import ManifestOutput, ManifestSidecar, StoredManifest
 from dsort.sidecars.dataset import dataset_sidecar
 from dsort.sidecars.kinds import SidecarName, sidecar_names
@@ -42,9 +43,11 @@ class SidecarCheck:
         for each in self._wanted:
             if each.ordinal >= 0:
                 self._of_shards.setdefault(names[each.ordinal], []).append(each)
+        self._schema = ""
 
     def check_shard(self, shard: ManifestOutput, members: MemberTable) -> None:
         """The sidecars of one output shard say what it holds."""
+        self._schema = self._schema or members.schema
         for each in self._of_shards.get(shard.name, ()):
             found = self._read(each.name)
             if found is None:
@@ -70,7 +73,27 @@ class SidecarCheck:
                 found = self._read(each.name)
                 right = dataset_sidecar(each.name, records, self._manifest.spec.split)
                 if found is not None and found != right:
-                    self._problem(each.name, "does not say what the output shards are")
+                    self._problem(each.name, _WRONG)
+        self._check_directory_files()
+
+    def _check_directory_files(self) -> None:
+        """What readers of the container need beside the shards lists them. Records that were
+        converted have their schema no more: then it is not compared."""
+        container, outputs = self._manifest.spec.output_container, self._manifest.outputs
+        for name in directory_file_names(container, [shard.name for shard in outputs]):
+            found = self._read(name)
+            try:
+                schema = self._schema
+                if found is not None and container.schema_file:
+                    schema = container.schema_in(found)
+            except ValueError as error:
+                self._problem(name, str(error))
+                continue
+            if found is None or not schema:
+                continue
+            right = dict(directory_files(container.with_schema(schema), outputs))
+            if found != right[name]:
+                self._problem(name, _WRONG)
 
     @contextmanager
     def samples(self) -> Iterator[SampleCheck | None]:
@@ -129,6 +152,7 @@ class SidecarCheck:
         self._findings.problem("index", name, "", text)
 
 
+_WRONG: Final = "does not say what the output shards are"
 _UNLISTED: Final = "is not in the manifest, though the spec asks for it"
 _KEYS: Final = (
     "SELECT sample_key, byte_offset, byte_size FROM samples WHERE tar_file_id = ? "

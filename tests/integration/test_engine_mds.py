@@ -68,6 +68,21 @@ def test_samples_are_shuffled_as_they_are_whatever_the_movement_and_the_workers(
     assert outputs[0] == outputs[1]
 
 
+def test_an_index_that_says_something_else_does_not_verify(tmp_path: Path) -> None:
+    some_samples(tmp_path / "in")
+    run_local(tmp_path, spec_of(**JOB))
+    path = tmp_path / "out" / "train" / "index.json"
+    right = path.read_bytes()
+    assert verified(tmp_path, "out") == ()
+    for wrong in (right.replace(b'"samples": ', b'"samples": 1'), b"{}"):
+        path.write_bytes(wrong)
+        (problem,) = verified(tmp_path, "out")
+        assert (problem.kind, problem.shard) == ("index", "train/index.json")
+    path.unlink()
+    (problem,) = verified(tmp_path, "out")
+    assert problem.text == "is not there"
+
+
 def test_compressed_shards_are_read_and_not_written(tmp_path: Path) -> None:
     everything = some_samples(tmp_path / "in")
     for path in (tmp_path / "in").iterdir():
