@@ -271,6 +271,14 @@ def test_a_cell_that_no_member_can_be_is_named(
         run_inline(spec, tmp_path, WAYS[0])
 
 
+def test_two_parquet_files_one_behind_the_other_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "in" / "in-0.parquet"
+    write_table(path, mixed_table(20, seed=1))
+    path.write_bytes(2 * path.read_bytes())
+    with pytest.raises(CorruptShardError, match="another Parquet file follows"):
+        run_inline(spec_of(input_extension=".parquet"), tmp_path, WAYS[0])
+
+
 def test_times_keep_their_nanoseconds(tmp_path: Path) -> None:
     times = {"t": pa.array([1], pa.time64("ns")), "at": pa.array([1], pa.timestamp("ns"))}
     write_table(tmp_path / "in" / "in-0.parquet", pa.table(times))

@@ -25,6 +25,7 @@ __all__ = [
 
 ROWS_A_BATCH_MAX = 1 << 16
 READ_AHEAD_BYTES = 4 << 20
+SECOND_BYTES_MAX = 16 << 20
 """What is read of a column at once, where the shard is not in memory."""
 PARQUET_MAGIC = b"PAR1"
 ARROW_MAGIC = b"ARROW1"
@@ -159,6 +160,26 @@ class _Parquet:
         rows = sum(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups))
         if rows != metadata.num_rows:
             raise ValueError(f"its row groups have {rows:,} rows, it says {metadata.num_rows:,}")
+        self._refuse_second(source)
+
+    def _refuse_second(self, source: Source) -> None:
+        """``ValueError`` for two files one behind the other: readers see the rows of one."""
+        metadata, end = self._file.metadata, len(PARQUET_MAGIC)
+        if metadata.num_row_groups:
+            group = metadata.row_group(metadata.num_row_groups - 1)
+            columns = map(group.column, range(group.num_columns))
+            end = max(
+                (
+                    (each.dictionary_page_offset or each.data_page_offset)
+                    + each.total_compressed_size
+                    for each in columns
+                ),
+                default=end,
+            )
+        end = min(max(end, 0), source.size_bytes)
+        behind = source.read(end, min(SECOND_BYTES_MAX, source.size_bytes - end))
+        if PARQUET_MAGIC * 2 in behind:
+            raise ValueError("another Parquet file follows it: put its rows into one file")
 
     def memory_bytes(self) -> int:
         metadata = self._file.metadata
