@@ -29,6 +29,10 @@ SECOND_BYTES_MAX = 16 << 20
 """What is read of a column at once, where the shard is not in memory."""
 PARQUET_MAGIC = b"PAR1"
 ARROW_MAGIC = b"ARROW1"
+ARROW_HEAD_BYTES = 8  # the magic, padded
+ARROW_END_BYTES = 10  # the length of the footer, the magic
+ARROW_PADDING_BYTES = 64
+"""Whoever aligns a footer puts less than this before it."""
 STREAM_MARK = b"\xff\xff\xff\xff"
 """What a stream begins with since Arrow 0.15; older ones are not read."""
 END_MARK = STREAM_MARK + bytes(4)
@@ -248,6 +252,26 @@ class _ArrowFile(_Arrow):
         super().__init__(shard, source)
         self._reader = pa.ipc.open_file(_arrow_file(source))
         self.schema = self._reader.schema
+        self._refuse_second(source)
+
+    def _refuse_second(self, source: Source) -> None:
+        """``ValueError`` for two files one behind the other: readers see the rows of one. The
+        footer follows the end mark of the batches; whoever writes no mark is believed."""
+        import pyarrow as pa
+
+        footer_bytes = int.from_bytes(source.read(source.size_bytes - ARROW_END_BYTES, 4), "little")
+        file = _arrow_file(source)
+        file.seek(ARROW_HEAD_BYTES)
+        messages = pa.ipc.MessageReader.open_stream(file)
+        try:
+            while True:
+                messages.read_next_message()
+        except StopIteration:
+            between = source.size_bytes - ARROW_END_BYTES - footer_bytes - int(file.tell())
+        except (OSError, ValueError):
+            return
+        if between >= ARROW_PADDING_BYTES:
+            raise ValueError("another Arrow file follows it: put its rows into one file")
 
     def _stored(self) -> Iterator[Any]:
         for at in range(self._reader.num_record_batches):
