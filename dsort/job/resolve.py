@@ -25,7 +25,7 @@ from dsort.job.taken_names import refuse_taken_early
 from dsort.job.worker_setup import check_directories, movement_for, start_workers
 from dsort.version import dsort_version
 from dsort.workers.source import INPUTS_FILE, InputShard, inputs_bytes
-from dsort.workers.table_extractor import SCHEMA_FILE
+from dsort.workers.tasks import SCHEMA_FILE
 
 __all__ = ["resolve"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -88,6 +87,8 @@ def _escaped(name: str) -> str:
 
 def write_energon_database(path: Path, shards: Iterable[Iterable[EnergonSample]]) -> None:
     """Write ``index.sqlite``: samples and members of all shards, in output order, one at a time."""
+    import sqlite3  # few jobs need it
+
     database = sqlite3.connect(path)
     try:
         database.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;" + _TABLES)

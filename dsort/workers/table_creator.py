@@ -29,8 +29,7 @@ from dsort.scratch.requests import OrderedRowsOf
 from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket, StagedObject
 from dsort.workers.shard_writer import FLUSH_BYTES, Writeback
-from dsort.workers.table_extractor import SCHEMA_FILE
-from dsort.workers.tasks import CreateDone, CreateTask, OutputPiece, WorkerSetup
+from dsort.workers.tasks import SCHEMA_FILE, CreateDone, CreateTask, OutputPiece, WorkerSetup
 
 __all__ = ["TableCreator"]
 

@@ -39,12 +39,10 @@ from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import ReadObject
 from dsort.workers.extractor import Extractor
 from dsort.workers.source import PayloadBuffer, ShardBytes, Spool, open_input
-from dsort.workers.tasks import ExtractTask, ShardExtracted
+from dsort.workers.tasks import SCHEMA_FILE, ExtractTask, ShardExtracted
 
-__all__ = ["SCHEMA_FILE", "ShardSource", "TableExtractor"]
+__all__ = ["ShardSource", "TableExtractor"]
 
-SCHEMA_FILE = "schema.arrow"
-"""The schema that all inputs of the job have: that of the first one, shared with all nodes."""
 BATCH_SHARE = 8
 BATCH_BYTES_MAX = 64 << 20
 CELL_OVERHEAD_BYTES = 4

@@ -22,6 +22,7 @@ from dsort.transforms.base import Step
 from dsort.workers.decoded import DecodingRules
 
 __all__ = [
+    "SCHEMA_FILE",
     "CreateDone",
     "CreateTask",
     "CutDone",
@@ -42,6 +43,9 @@ __all__ = [
     "TaskDone",
     "WorkerSetup",
 ]
+
+SCHEMA_FILE = "schema.arrow"
+"""The schema that all inputs of the job have: that of the first one, shared with all nodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.open import open_pair
@@ -11,8 +12,6 @@ from dsort.workers.extractor import Extractor
 from dsort.workers.orderer import Orderer
 from dsort.workers.sealer import Sealer
 from dsort.workers.source import PayloadBuffer
-from dsort.workers.table_creator import TableCreator
-from dsort.workers.table_extractor import TableExtractor
 from dsort.workers.tasks import (
     CreateTask,
     CutTask,
@@ -23,6 +22,9 @@ from dsort.workers.tasks import (
     TaskDone,
     WorkerSetup,
 )
+
+if TYPE_CHECKING:
+    from dsort.workers.table_creator import TableCreator
 
 __all__ = ["Worker"]
 
@@ -37,16 +39,20 @@ class Worker:
             (setup.input_bck, setup.input_limits), (setup.output_bck, setup.output_limits), root
         )
         buffer = PayloadBuffer(setup.buffer_bytes)
-        is_table = setup.output_container.is_columnar
-        extractor = TableExtractor if is_table else Extractor
-        self._extractor = extractor(setup, number, inputs, buffer, nodes)
+        self._extractor: Extractor
+        self._creator: Creator | TableCreator
+        if setup.output_container.is_columnar:
+            # Loaded where rows are moved: other jobs need not wait for them.
+            from dsort.workers.table_creator import TableCreator
+            from dsort.workers.table_extractor import TableExtractor
+
+            self._extractor = TableExtractor(setup, number, inputs, buffer, nodes)
+            self._creator = TableCreator(setup, number, outputs, nodes)
+        else:
+            self._extractor = Extractor(setup, number, inputs, buffer, nodes)
+            self._creator = Creator(setup, number, inputs, outputs, buffer, nodes)
         self._orderer = Orderer(
             nodes, setup.algorithm, setup.output_container, spill=setup.movement == "spill"
-        )
-        self._creator = (
-            TableCreator(setup, number, outputs, nodes)
-            if is_table
-            else Creator(setup, number, inputs, outputs, buffer, nodes)
         )
         self._sealer = Sealer(nodes, outputs, buffer, setup.output_codec)
 
