@@ -8,8 +8,6 @@ takes several turns over its spill, each for the next run of records that fits.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
 
@@ -17,7 +15,7 @@ import numpy as np
 
 from dsort.data.columns import Int64s
 from dsort.scratch.index import OrderedRows
-from dsort.scratch.logs import CreatedLog, CreatedShard
+from dsort.scratch.logs import CreatedLog
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf, StoredBytesOf
 from dsort.scratch.spill import SpillReader
@@ -25,7 +23,13 @@ from dsort.storage.bucket import Bucket
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads
 from dsort.workers.gathering import are_short, gathered
 from dsort.workers.member_watch import MemberWatch
-from dsort.workers.shard_writer import ContentCheck, ShardWriter, Writeback
+from dsort.workers.shard_writer import (
+    ContentCheck,
+    FinishedShard,
+    ShardWriter,
+    StagedFile,
+    Writeback,
+)
 from dsort.workers.sidecars import write_sidecars
 from dsort.workers.source import MappedInputs, PayloadBuffer, slices_of, slices_of_sources
 from dsort.workers.tasks import CreateDone, CreateTask, OutputPiece, WorkerSetup
@@ -73,7 +77,7 @@ class Creator:
 
     def create(self, task: CreateTask) -> CreateDone:
         """Write the pieces of a task, all of a shard's through one open output."""
-        finished: list[_FinishedShard] = []
+        finished: list[FinishedShard] = []
         container = self._container.with_schema(task.schema)
         payloads = self._payloads(task)
         payload: _Payload | None = None
@@ -86,13 +90,16 @@ class Creator:
                         name=piece.name,
                         size_bytes=self._expected_bytes(piece),
                     )
-                    out = ShardWriter(
+                    file = StagedFile(
                         staged,
-                        piece,
                         self._writeback,
-                        container,
                         want_md5=task.want_md5,
                         seals_on_finish=self._outputs.seals_on_finish,
+                    )
+                    out = ShardWriter(
+                        file,
+                        piece.ordinal,
+                        container,
                         encoder=self._encoders.encoder() if self._encoders else None,
                         watch=MemberWatch(container, piece.name, piece.shard_bytes)
                         if task.sidecars
@@ -110,7 +117,7 @@ class Creator:
                 out.write_piece(piece, payload, check)
                 if piece.last:
                     self._write_sidecars(task, piece, out)
-                    finished.append(_FinishedShard(out, out.finish(), self._log))
+                    finished.append(FinishedShard(out.ordinal, out.file, out.finish(), self._log))
                     finished[-1].receipt.add_done_callback(finished[-1].record)
                     out = None
             shards = tuple(shard.done() for shard in finished)
@@ -136,7 +143,7 @@ class Creator:
                 ordinal=piece.ordinal,
                 shard=piece.name,
                 members=out.watch.members(),
-                file_bytes=out.written_bytes,
+                file_bytes=out.file.written_bytes,
             )
 
     def _record_sizes(self, task: CreateTask, ordinal: int) -> Int64s:
@@ -196,27 +203,6 @@ class Creator:
             self._scratch_nodes, self._scratch_nodes.locations(locations), partition, rows
         )
         return _SpilledPayload(partition, rows, reader, self._buffer, forgets=self._forgets)
-
-
-@dataclass(frozen=True, slots=True)
-class _FinishedShard:
-    """A shard that is written; its receipt may still be on its way."""
-
-    writer: ShardWriter
-    receipt: Future[str]
-    log: CreatedLog
-
-    def record(self, receipt: Future[str]) -> None:
-        """It has come: also for who goes on if this worker dies before its task is done."""
-        if not receipt.cancelled() and receipt.exception() is None:
-            self.log.append(self.done())
-
-    def done(self) -> CreatedShard:
-        writer = self.writer
-        receipt = self.receipt.result()
-        return CreatedShard(
-            writer.ordinal, writer.checksum, receipt, writer.md5, writer.written_bytes
-        )
 
 
 class _Payload(Protocol):

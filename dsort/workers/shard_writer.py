@@ -10,6 +10,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import Protocol
 
 import xxhash
@@ -18,13 +19,21 @@ from dsort.containers.base import Container
 from dsort.data.entries import PlacedEntries, placed_entries
 from dsort.errors import InvariantError, StorageError
 from dsort.scratch.index import OrderedRows
+from dsort.scratch.logs import CreatedLog, CreatedShard
 from dsort.storage.bucket import StagedObject
 from dsort.storage.process_limits import is_no_thread
 from dsort.workers.encoded import ShardEncoder
 from dsort.workers.member_watch import MemberWatch
 from dsort.workers.tasks import OutputPiece
 
-__all__ = ["ContentCheck", "ShardWriter", "Slices", "Writeback"]
+__all__ = [
+    "ContentCheck",
+    "FinishedShard",
+    "ShardWriter",
+    "Slices",
+    "StagedFile",
+    "Writeback",
+]
 
 FLUSH_BYTES = 16 << 20
 """The disk is set to work each time so much has been written."""
@@ -75,32 +84,19 @@ class ContentCheck:
         self._state.reset()
 
 
-class ShardWriter:
-    """Writes one output shard, piece by piece, and checks that each is as long as planned."""
+class StagedFile:
+    """The file of one output shard while it is written, from its first byte to its last: hashed,
+    and handed to the disk on the way."""
 
     def __init__(
-        self,
-        staged: StagedObject,
-        first: OutputPiece,
-        writeback: Writeback,
-        container: Container,
-        *,
-        want_md5: bool,
-        seals_on_finish: bool,
-        encoder: ShardEncoder | None = None,
-        watch: MemberWatch | None = None,
+        self, staged: StagedObject, writeback: Writeback, *, want_md5: bool, seals_on_finish: bool
     ) -> None:
-        self.ordinal = first.ordinal
-        self._writeback = writeback
-        self._container = container
-        self._finish = writeback.finish if seals_on_finish else writeback.finish_now
+        self.written_bytes = 0
         self._staged = staged
-        self._encoder = encoder
-        self._offset = 0  # in the shard
-        self._written = self._flushed = 0  # of the file: less than that, if it is encoded
-        self._entries: list[PlacedEntries] = []
+        self._writeback = writeback
+        self._finish = writeback.finish if seals_on_finish else writeback.finish_now
+        self._flushed = 0
         self._xxh3 = xxhash.xxh3_64()
-        self.watch = watch
         self._md5 = hashlib.md5(usedforsecurity=False) if want_md5 else None
 
     @property
@@ -109,14 +105,73 @@ class ShardWriter:
         return self._xxh3.hexdigest()
 
     @property
-    def written_bytes(self) -> int:
-        """How long the file is so far."""
-        return self._written
-
-    @property
     def md5(self) -> str:
         """MD5 of what was written (hexadecimal); "" if nobody asked for it."""
         return self._md5.hexdigest() if self._md5 is not None else ""
+
+    def write(self, slices: Sequence[memoryview]) -> None:
+        """Write on."""
+        self._staged.write_at(self.written_bytes, slices)
+        self.written_bytes += sum(map(len, slices))
+        unflushed = self.written_bytes - self._flushed
+        if unflushed >= FLUSH_BYTES:
+            self._writeback.start(self._staged, self._flushed, unflushed)
+            self._flushed = self.written_bytes
+        update = self._xxh3.update
+        for piece in slices:
+            update(piece)
+        if self._md5 is not None:
+            for piece in slices:
+                self._md5.update(piece)
+
+    def finish(self) -> Future[str]:
+        """Nothing more comes: let the store take the rest; the receipt."""
+        return self._finish(self._staged, self._flushed, self.written_bytes - self._flushed)
+
+    def abandon(self) -> None:
+        """It will not be finished: let go of it."""
+        self._writeback.abandon(self._staged)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedShard:
+    """A shard that is written; its receipt may still be on its way."""
+
+    ordinal: int
+    file: StagedFile
+    receipt: Future[str]
+    log: CreatedLog
+
+    def record(self, receipt: Future[str]) -> None:
+        """It has come: also for who goes on if this worker dies before its task is done."""
+        if not receipt.cancelled() and receipt.exception() is None:
+            self.log.append(self.done())
+
+    def done(self) -> CreatedShard:
+        """What is known of it once its receipt is there."""
+        file, receipt = self.file, self.receipt.result()
+        return CreatedShard(self.ordinal, file.checksum, receipt, file.md5, file.written_bytes)
+
+
+class ShardWriter:
+    """Writes one output shard, piece by piece, and checks that each is as long as planned."""
+
+    def __init__(
+        self,
+        file: StagedFile,
+        ordinal: int,
+        container: Container,
+        *,
+        encoder: ShardEncoder | None = None,
+        watch: MemberWatch | None = None,
+    ) -> None:
+        self.ordinal = ordinal
+        self.file = file
+        self.watch = watch
+        self._container = container
+        self._encoder = encoder
+        self._offset = 0  # in the shard; the file is shorter, if it is encoded
+        self._entries: list[PlacedEntries] = []
 
     def write_head(self, head: bytes) -> None:
         """Write what stands before the first piece."""
@@ -151,40 +206,27 @@ class ShardWriter:
                 raise InvariantError(f"output shard {piece.ordinal} has {self._offset} bytes")
             if self._encoder is not None:
                 for encoded in self._encoder.finish():
-                    self._store([memoryview(encoded)])
+                    self.file.write([memoryview(encoded)])
 
     def finish(self) -> Future[str]:
         """Nothing more comes: let the store take the rest; the receipt."""
-        return self._finish(self._staged, self._flushed, self._written - self._flushed)
+        return self.file.finish()
 
     def abandon(self) -> None:
         """It will not be finished: let go of it."""
         if self._encoder is not None:
             self._encoder.abandon()
-        self._writeback.abandon(self._staged)
+        self.file.abandon()
 
     def _write(self, slices: Sequence[memoryview]) -> None:
         self._offset += sum(map(len, slices))
         if self.watch is not None:
             self.watch.feed(slices)
         if self._encoder is None:
-            self._store(slices)
+            self.file.write(slices)
             return
         for encoded in self._encoder.feed(slices):
-            self._store([memoryview(encoded)])
-
-    def _store(self, slices: Sequence[memoryview]) -> None:
-        self._staged.write_at(self._written, slices)
-        self._written += sum(map(len, slices))
-        if self._written - self._flushed >= FLUSH_BYTES:
-            self._writeback.start(self._staged, self._flushed, self._written - self._flushed)
-            self._flushed = self._written
-        update = self._xxh3.update
-        for piece in slices:
-            update(piece)
-        if self._md5 is not None:
-            for piece in slices:
-                self._md5.update(piece)
+            self.file.write([memoryview(encoded)])
 
 
 PENDING_MAX = 4

@@ -7,7 +7,6 @@ rows and bytes of the output order alone, so that a shard's bytes depend on noth
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from dsort.containers.columnar.container import Columnar
 from dsort.containers.columnar.schema import plain_schema, schema_of
@@ -23,12 +21,12 @@ from dsort.containers.columnar.writer import open_writer, rows_a_group_max
 from dsort.data.columns import Int64s
 from dsort.errors import InvariantError, StorageError
 from dsort.scratch.index import OrderedRows
-from dsort.scratch.logs import CreatedLog, CreatedShard
+from dsort.scratch.logs import CreatedLog
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.scratch.spill import SpillReader
-from dsort.storage.bucket import Bucket, StagedObject
-from dsort.workers.shard_writer import FLUSH_BYTES, Writeback
+from dsort.storage.bucket import Bucket
+from dsort.workers.shard_writer import FinishedShard, StagedFile, Writeback
 from dsort.workers.tasks import SCHEMA_FILE, CreateDone, CreateTask, OutputPiece, WorkerSetup
 
 __all__ = ["TableCreator"]
@@ -61,22 +59,20 @@ class TableCreator:
     def create(self, task: CreateTask) -> CreateDone:
         """Write the pieces of a task, all of a shard's through one open output."""
         schema = schema_of(self._scratch_nodes.store.file_bytes(SCHEMA_FILE))
-        finished: list[_FinishedTable] = []
+        finished: list[FinishedShard] = []
         payload: _SpilledTable | None = None
         out: _TableShardWriter | None = None
         try:
             for piece in task.pieces:
                 if out is None or out.ordinal != piece.ordinal:
                     staged = self._outputs.stage(piece.token, name=piece.name)
-                    out = _TableShardWriter(
+                    file = StagedFile(
                         staged,
-                        piece.ordinal,
                         self._writeback,
-                        self._container,
-                        schema,
                         want_md5=task.want_md5,
                         seals_on_finish=self._outputs.seals_on_finish,
                     )
+                    out = _TableShardWriter(file, piece.ordinal, self._container, schema)
                 if piece.partition >= 0:
                     if payload is None or payload.partition != piece.partition:
                         if payload is not None:
@@ -84,7 +80,7 @@ class TableCreator:
                         payload = self._payload(task, piece.partition, schema)
                     out.write_rows(payload, piece)
                 if piece.last:
-                    finished.append(_FinishedTable(out, out.finish(), self._log))
+                    finished.append(FinishedShard(out.ordinal, out.file, out.finish(), self._log))
                     finished[-1].receipt.add_done_callback(finished[-1].record)
                     out = None
             shards = tuple(shard.done() for shard in finished)
@@ -210,36 +206,16 @@ def _joined(batches: list[Any], schema: Any) -> Any:
 class _TableShardWriter:
     """Writes one output shard, row group by row group."""
 
-    def __init__(
-        self,
-        staged: StagedObject,
-        ordinal: int,
-        writeback: Writeback,
-        container: Columnar,
-        schema: Any,
-        *,
-        want_md5: bool,
-        seals_on_finish: bool,
-    ) -> None:
+    def __init__(self, file: StagedFile, ordinal: int, container: Columnar, schema: Any) -> None:
         self.ordinal = ordinal
-        self._staged = staged
-        self._writeback = writeback
-        self._finish = writeback.finish if seals_on_finish else writeback.finish_now
+        self.file = file
         self._options = container.options
         self._is_abandoned = False
-        self._offset = self._flushed = 0
-        self._xxh3 = xxhash.xxh3_64()
-        self._md5 = hashlib.md5(usedforsecurity=False) if want_md5 else None
         self._plain = plain_schema("of the job", schema)
         self._rows_max = rows_a_group_max(schema, self._options)
         self._waiting: list[Any] = []
         self._rows = self._bytes = 0
         self._table = open_writer(container.suffixes[0], schema, self._options, self._write)
-
-    def done(self, receipt: str) -> CreatedShard:
-        """What is known of it once its receipt is there."""
-        md5 = self._md5.hexdigest() if self._md5 is not None else ""
-        return CreatedShard(self.ordinal, self._xxh3.hexdigest(), receipt, md5, self._offset)
 
     def write_rows(self, payload: _SpilledTable, piece: OutputPiece) -> None:
         """The rows of one piece; those of the row group that is open at its end wait."""
@@ -277,41 +253,15 @@ class _TableShardWriter:
         """Nothing more comes: end the shard, and let the store take the rest; the receipt."""
         self._write_group()
         self._table.close()
-        if not self._offset:
+        if not self.file.written_bytes:
             raise InvariantError(f"nothing was written of output shard {self.ordinal}")
-        return self._finish(self._staged, self._flushed, self._offset - self._flushed)
+        return self.file.finish()
 
     def abandon(self) -> None:
         """It will not be finished: let go of it."""
         self._is_abandoned = True
-        self._writeback.abandon(self._staged)
+        self.file.abandon()
 
     def _write(self, data: memoryview) -> None:
-        if self._is_abandoned:  # pyarrow ends what it is let go of
-            return
-        self._staged.write_at(self._offset, [data])
-        self._offset += len(data)
-        self._xxh3.update(data)
-        if self._md5 is not None:
-            self._md5.update(data)
-        if self._offset - self._flushed >= FLUSH_BYTES:
-            self._writeback.start(self._staged, self._flushed, self._offset - self._flushed)
-            self._flushed = self._offset
-
-
-class _FinishedTable:
-    """A shard that is written; its receipt may still be on its way."""
-
-    def __init__(self, writer: _TableShardWriter, receipt: Future[str], log: CreatedLog) -> None:
-        self._writer = writer
-        self.receipt = receipt
-        self._log = log
-
-    def record(self, receipt: Future[str]) -> None:
-        """It has come: also for who goes on if this worker dies before its task is done."""
-        if not receipt.cancelled() and receipt.exception() is None:
-            self._log.append(self.done())
-
-    def done(self) -> CreatedShard:
-        """What is known of it."""
-        return self._writer.done(self.receipt.result())
+        if not self._is_abandoned:  # pyarrow ends what it is let go of
+            self.file.write([data])
