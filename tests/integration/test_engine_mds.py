@@ -15,7 +15,8 @@ from dsort.errors import ConversionError, NamesTakenError, SchemaError, SpecErro
 from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of, write_shards
 from tests.support.engine import run_local, spec_of
-from tests.support.mds_reader import read_mds, write_mds
+from tests.support.mds_by_the_text import samples_in
+from tests.support.mds_writer import write_mds
 
 COLUMNS = {"id": "str", "image": "bytes", "label": "int"}
 JOB: dict[str, Any] = {
@@ -58,7 +59,7 @@ def test_samples_are_shuffled_as_they_are_whatever_the_movement_and_the_workers(
         spec = spec_of(**{**JOB, "output_bck": bucket, **sizes, **limit}, verify="content")
         report = run_local(tmp_path, spec, move=move, workers=workers)
         assert verified(tmp_path, bucket) == ()
-        found = read_mds(tmp_path / bucket / "train")
+        found = list(samples_in(tmp_path / bucket / "train"))
         assert by_label(found) == everything
         assert found != everything
         files = files_of(tmp_path / bucket / "train", "*")
@@ -90,7 +91,7 @@ def test_compressed_shards_are_read_and_not_written(tmp_path: Path) -> None:
         path.unlink()
     spec = spec_of(**{**JOB, "input_extension": ".mds.gz"}, output_extension=".mds")
     run_local(tmp_path, spec)
-    assert by_label(read_mds(tmp_path / "out" / "train")) == everything
+    assert by_label(list(samples_in(tmp_path / "out" / "train"))) == everything
     with pytest.raises(SpecError, match=r"\.mds\.gz shards are not written"):
         run_local(tmp_path, spec | {"output_extension": ".mds.gz"})
 
@@ -99,7 +100,7 @@ def test_samples_can_be_ordered_by_a_column(tmp_path: Path) -> None:
     everything = some_samples(tmp_path / "in")
     order = {"kind": "alphanumeric", "decreasing": True}
     run_local(tmp_path, spec_of(**{**JOB, "algorithm": order}, key_field="id"))
-    found = [sample["id"] for sample in read_mds(tmp_path / "out" / "train")]
+    found = [sample["id"] for sample in samples_in(tmp_path / "out" / "train")]
     assert found == sorted((sample["id"] for sample in everything), reverse=True)
 
 
@@ -123,7 +124,7 @@ def test_the_index_of_others_is_not_replaced_unless_it_may_be(tmp_path: Path) ->
         run_local(tmp_path, spec_of(**JOB))
     assert index.read_bytes() == b"of others"
     run_local(tmp_path, spec_of(**JOB, overwrite=True))
-    assert by_label(read_mds(index.parent)) == everything
+    assert by_label(list(samples_in(index.parent))) == everything
     before = tree_of(tmp_path / "in")
     beside = spec_of(**{**JOB, "output_bck": "in", "output_format": "out-%05d"})
     with pytest.raises(NamesTakenError, match="input shards are in the same directory"):
@@ -156,7 +157,7 @@ def test_a_tar_becomes_samples_and_comes_back_byte_for_byte(tmp_path: Path) -> N
     write_shards(tmp_path / "in", shards)
     run_local(tmp_path, spec_of(**TARS, output_bck="samples", verify="content"), workers=2)
     assert verified(tmp_path, "samples") == ()
-    samples = read_mds(tmp_path / "samples")
+    samples = list(samples_in(tmp_path / "samples"))
     assert [sample["__key__"] for sample in samples] == [f"d/{n:03d}" for n in range(11)]
     assert samples[4] == {
         "Z": b"first",

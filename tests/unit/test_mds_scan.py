@@ -15,7 +15,8 @@ from dsort.containers.mds.columns import Columns
 from dsort.containers.mds.container import MDS
 from dsort.data.members import MemberTable
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError
-from tests.support.mds_reader import mds_shard, read_mds_shard
+from tests.support.mds_by_the_text import samples_of_shard
+from tests.support.mds_writer import mds_shard
 
 COLUMNS = {"a": "str", "image": "bytes", "n": "int", "z": "uint8"}
 SAMPLES: list[dict[str, Any]] = [
@@ -164,7 +165,7 @@ def test_a_head_is_as_long_as_planned_and_readers_find_the_samples_behind_it() -
     ]
     head = container.head(np.array(list(map(len, samples)), np.int64))
     assert len(head) == container.head_bytes(3)
-    _, found = read_mds_shard(head + b"".join(samples))
+    _, found = samples_of_shard(head + b"".join(samples))
     assert found == [SAMPLES[row] for row in order]
 
 
