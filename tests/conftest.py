@@ -43,8 +43,13 @@ for profile, examples in (("sampled", 30), ("all", sampling.EXAMPLES_OF_ALL)):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """One seed for everything random, and how many examples hypothesis tries."""
+    """One seed for everything random, how many examples hypothesis tries, and that Python keeps
+    what it compiles."""
     gc.disable()  # until all tests are collected
+    # Tests start more than a thousand Python processes, which would each compile dsort for half
+    # of the time that they take.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background has it so
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not os.environ.get(SEED_VARIABLE):
