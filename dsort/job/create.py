@@ -140,7 +140,7 @@ def _create_runs(job: Job, plan: Plan, missing: list[OutputShard]) -> list[tuple
 
 def _pieces(job: Job, plan: Plan, shard: OutputShard) -> Iterator[OutputPiece]:
     token, name = f"{staged_prefix(job.job_id)}{shard.ordinal}", plan.names[shard.ordinal]
-    size = shard.file_bytes if job.spec.output_container.plans_sizes else -1
+    size = shard.container_bytes if job.spec.output_container.plans_sizes else -1
     for part in shard.pieces:
         yield OutputPiece(
             token=token,

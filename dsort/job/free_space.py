@@ -17,12 +17,12 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
         return  # part of it is taken by what is there already
     scratch_bytes = job.movement.scratch_bytes
     scratch_free = sum(free for free, _ in _free_scratch(job))
-    if dry:  # index files only
+    if dry and not job.spec.measures_encoded:  # index files only
         scratch_bytes = total_bytes // 20 if job.movement.kind == "spill" else scratch_bytes
         _need(scratch_free, scratch_bytes, "scratch")
         return
-    output_free = job.outputs_bucket.free_bytes()
-    shares_disk = _shares_disk(job)
+    output_free = job.outputs_bucket.free_bytes() if not dry else None
+    shares_disk = not dry and _shares_disk(job)
     if output_free is not None:
         needed = _outputs_bytes(job, total_bytes) + (scratch_bytes if shares_disk else 0)
         _need(output_free, needed, f"the output bucket {job.outputs_bucket.uri}")

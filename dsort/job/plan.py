@@ -16,6 +16,7 @@ import xxhash
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.tally import SAMPLES_MAX, Tally, parse_tally, tally_rows
 from dsort.errors import DuplicateError, InvariantError, SpecError, SpecProblem, StorageError
+from dsort.job.encoded_sizes import known_sizes, measured_sizes, run_rule
 from dsort.job.extract import (
     SPLITTERS_FILE,
     Extraction,
@@ -28,7 +29,14 @@ from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.reactions import store_reactions
 from dsort.job.schemas import agreed_schema, with_ends
 from dsort.naming.names import first_few, readable
-from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, merge_pieces
+from dsort.order.cut import (
+    CutRule,
+    EncodedSizes,
+    OpenShard,
+    OutputShard,
+    Piece,
+    merge_pieces,
+)
 from dsort.order.duplicates import new_keys
 from dsort.order.mixing_counts import MixingTally, judge_mixing
 from dsort.scratch.columns import columns_bytes
@@ -334,7 +342,8 @@ class Plan:
 
 
 def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()) -> Extraction:
-    """Extract all input shards: index, and spill where payload has to move (not if ``dry``).
+    """Extract all input shards: index, and spill where payload has to move. If ``dry``, only where
+    it has to be measured for the plan.
 
     Sort keys that are no hashes, and new names for duplicate keys, have to be known before payload
     is dealt out to partitions: then a survey (index only) goes first. ``known``: what an earlier
@@ -352,7 +361,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
         job,
         "index",
         partitions=job.movement.partitions if even or splitters else 1,
-        spill=spill and not dry,
+        spill=spill and (not dry or job.spec.measures_encoded),
         splitters=splitters,
         renames=rename_file,
     )
@@ -442,16 +451,21 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     payload_total = sum(facts.payload_bytes for facts in ordered)
     kept = sum(facts.records for facts in ordered)
     counts_file = job.spec.output_shard_size_counts == "file"
+    counted_total = sum(facts.stored_bytes for facts in ordered) if counts_file else payload_total
+    encoded = None
+    if job.spec.measures_encoded:
+        encoded = _encoded_sizes(job, ordering, counted_total)
+        counted_total = int(encoded.encoded[-1])
     rule = job.names.cut_rule(
         size_bytes=job.spec.output_shard_size,
         records=job.spec.output_shard_records,
         count=job.spec.output_shard_count,
-        bytes_total=sum(facts.stored_bytes for facts in ordered) if counts_file else payload_total,
+        bytes_total=counted_total,
         records_total=kept,
         counts_file=counts_file,
         at_most=job.spec.output_shard_size_is == "at_most",
     )
-    pieces, mixing = retry_after_lost_scratch(ordering, lambda: _cut(job, ordering, rule))
+    pieces, mixing = retry_after_lost_scratch(ordering, lambda: _cut(job, ordering, rule, encoded))
     schema = agreed_schema(job, extraction)
     container = job.spec.output_container.with_schema(schema)
     outputs = with_ends(container, merge_pieces(pieces, count=rule.count))
@@ -505,16 +519,37 @@ def _warn_of_large_records(job: Job, plan: Plan, rule: CutRule) -> None:
         )
 
 
-def _cut(job: Job, ordering: Ordering, rule: CutRule) -> tuple[list[Piece], MixingTally]:
+def _encoded_sizes(job: Job, ordering: Ordering, stored_bytes: int) -> EncodedSizes:
+    """What the records come to behind the codec, in their order."""
+    known = known_sizes(job, stored_bytes)
+    if known is not None:
+        return known
+    rule = run_rule(job, stored_bytes)
+
+    def measure() -> EncodedSizes:
+        runs = merge_pieces(_cut(job, ordering, rule)[0])
+        return measured_sizes(job, runs, ordering.locations, ordering.node_of)
+
+    return retry_after_lost_scratch(ordering, measure)
+
+
+def _cut(
+    job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes | None = None
+) -> tuple[list[Piece], MixingTally]:
     """The pieces of all partitions, each cut where the one before it ended, and how they mix the
-    input shards."""
+    input shards. ``encoded``: for rules about encoded files."""
     pieces: list[Piece] = []
     mixing = MixingTally(len(job.inputs))
     state = OpenShard()
+    before = 0
     for facts in ordering.in_order():
         if facts.records:
             node = ordering.node_of(facts.partition)
-            task = CutTask(facts.partition, node, rule, state, mixing.grid(state))
+            after = before + facts.stored_bytes
+            sizes = encoded.between(before, after) if encoded is not None else None
+            grid = mixing.grid(state)
+            task = CutTask(facts.partition, node, rule, state, grid, sizes, before)
+            before = after
             for _, cut in answers(job, [task]):
                 assert isinstance(cut, CutDone)
                 pieces.extend(cut.pieces)

@@ -69,7 +69,7 @@ def with_ends(container: Container, shards: Sequence[OutputShard]) -> list[Outpu
     """The output shards with what their container puts before the first member and behind the last
     one. ``SpecError`` for one that is longer than it may be."""
     placed = [_with_ends(container, shard) for shard in shards]
-    largest = max((shard.file_bytes for shard in placed), default=0)
+    largest = max((shard.container_bytes for shard in placed), default=0)
     if container.plans_sizes and 0 < container.shard_bytes_max < largest:
         problem = SpecProblem(
             "output_shard_size",

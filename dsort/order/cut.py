@@ -16,6 +16,7 @@ from dsort.data.columns import Int32s, Int64s
 
 __all__ = [
     "CutRule",
+    "EncodedSizes",
     "FileBytes",
     "OpenShard",
     "OutputShard",
@@ -29,16 +30,48 @@ FileBytes = Callable[[int, int, int, int], int]
 they are stored. Never less for more of any."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedSizes:
+    """What the global order comes to once it is encoded, as far as that is measured: in steps.
+
+    ``stored``, ``encoded``: so many bytes of records, from the first one on, come to so many
+    encoded ones; shape ``(n,)``, ascending. In between they grow evenly.
+    """
+
+    stored: Int64s
+    encoded: Int64s
+
+    def at(self, stored: Int64s) -> Int64s:
+        """What the first ``stored`` bytes come to; shape as given. Whole numbers all the way:
+        floats would not be the same on every processor."""
+        step = np.searchsorted(self.stored, stored, side="right") - 1
+        step = np.clip(step, 0, max(len(self.stored) - 2, 0))
+        if len(self.stored) < 2:
+            return np.zeros(len(stored), np.int64)
+        width, height = np.diff(self.stored)[step], np.diff(self.encoded)[step]
+        # Of steps of 2 GiB and more (records as large) the last bits would not fit.
+        shift = np.maximum(np.frexp(np.maximum(width, height).astype(np.float64))[1] - 31, 0)
+        within = np.minimum(stored - self.stored[step], width) >> shift
+        part: Int64s = within * height // np.maximum(width >> shift, 1)
+        return self.encoded[step] + part
+
+    def between(self, start: int, stop: int) -> EncodedSizes:
+        """The steps that bytes ``start:stop`` of the order are in."""
+        first = max(int(np.searchsorted(self.stored, start, side="right")) - 1, 0)
+        last = int(np.searchsorted(self.stored, stop, side="left")) + 1
+        return EncodedSizes(self.stored[first:last], self.encoded[first:last])
+
+
 @dataclass(frozen=True, slots=True)
 class CutRule:
     """When an output shard closes; of ``size_bytes`` and ``records``, whichever comes first.
 
-    ``size_bytes``: once its payload (``counts_file``: headers and padding, too) is at least that;
-    with ``shards_max`` the last of so many stays open for what has no payload. ``at_most``: before
-    that would be exceeded (``counts_file``: by the whole file); a record that is larger has a shard
-    of its own. ``records``: with that many records, the last one of a group with fewer. ``count``:
-    that many shards in all whose record counts differ by at most one (needs ``records_total``; no
-    groups, and nothing else set).
+    ``size_bytes``: once its payload (``counts_file``: headers and padding, too; what they come to
+    once encoded, where that is measured) is at least that; with ``shards_max`` the last of so many
+    stays open for what has no payload. ``at_most``: before that would be exceeded (``counts_file``:
+    by the whole file); a record that is larger has a shard of its own. ``records``: with that many
+    records, the last one of a group with fewer. ``count``: that many shards in all whose record
+    counts differ by at most one (needs ``records_total``; no groups, and nothing else set).
     """
 
     size_bytes: int | None = None
@@ -68,6 +101,7 @@ class OpenShard:
     stored_bytes: int = 0
     members: int = 0
     entries_bytes: int = 0
+    encoded_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +118,7 @@ class Piece:
     payload_bytes: int
     stored_bytes: int
     entries_bytes: int = 0  # what its members take in the end of the shard, if that lists them
+    encoded_bytes: int = -1  # about what it comes to behind a codec; -1: not measured
 
     @property
     def records(self) -> int:
@@ -106,15 +141,15 @@ class OutputShard:
     entries_bytes: int = 0
     head_bytes: int = 0
     end_bytes: int = 0
+    encoded_bytes: int = -1  # about what it comes to behind a codec; -1: not measured
     written_bytes: int = -1  # of the whole shard, once it is written; -1: as planned
 
     @property
     def file_bytes(self) -> int:
         """The size of the whole shard: an estimate until it is written, where its container does
-        not plan sizes."""
-        if self.written_bytes >= 0:
-            return self.written_bytes
-        return self.container_bytes
+        not plan sizes, or a codec is around it."""
+        known = (self.written_bytes, self.encoded_bytes)
+        return next((size for size in known if size >= 0), self.container_bytes)
 
     @property
     def container_bytes(self) -> int:
@@ -133,10 +168,14 @@ def cut_partition(
     state: OpenShard,
     entries: Int64s | None = None,
     file_bytes: FileBytes | None = None,
+    encoded: EncodedSizes | None = None,
+    stored_before: int = 0,
 ) -> tuple[list[Piece], OpenShard]:
     """Cut one partition's rows, which are in output order; columns have shape ``(n,)``.
     ``entries``: how much each takes in the end of its shard, where that lists members.
-    ``file_bytes``: for rules that are about the whole file.
+    ``file_bytes``: for rules that are about the whole file. ``encoded``: what the order comes to
+    behind a codec, for rules about the encoded file; ``stored_before``: the bytes of the order that
+    come before this partition.
 
     Returns the pieces and where the cut stands after them.
     """
@@ -144,7 +183,8 @@ def cut_partition(
     stored = _running(stored_bytes)
     member_count = _running(members)
     entered = None if entries is None else _running(entries)
-    running = _Running(payload, stored, member_count, entered, file_bytes)
+    packed = None if encoded is None else encoded.at(stored + stored_before)
+    running = _Running(payload, stored, member_count, entered, file_bytes, packed)
     pieces: list[Piece] = []
     for group, start, stop in _group_runs(groups, len(payload_bytes), state.group):
         if group != state.group:
@@ -166,6 +206,7 @@ def cut_partition(
                 payload_bytes=int(payload[until] - payload[row]),
                 stored_bytes=int(stored[until] - stored[row]),
                 entries_bytes=0 if entered is None else int(entered[until] - entered[row]),
+                encoded_bytes=-1 if packed is None else int(packed[until] - packed[row]),
             )
             pieces.append(piece)
             state = _advance(state, piece, closes)
@@ -200,6 +241,7 @@ class _Running:
     members: Int64s
     entries: Int64s | None
     file_bytes: FileBytes | None
+    encoded: Int64s | None = None
 
     def whole(self, state: OpenShard, row: int, until: int) -> int:
         """The size of the file of the open shard, once it has taken rows ``row:until``."""
@@ -237,14 +279,17 @@ def _full_at(
     assert rule.size_bytes is not None
     if rule.shards_max is not None and state.number == rule.shards_max - 1:
         return stop, False
-    counted = running.stored if rule.counts_file else running.payload
-    so_far = state.stored_bytes if rule.counts_file else state.payload_bytes
+    counted, so_far = running.payload, state.payload_bytes
+    if rule.counts_file:
+        counted, so_far = running.stored, state.stored_bytes
+    if rule.counts_file and running.encoded is not None:
+        counted, so_far = running.encoded, state.encoded_bytes
     wanted = counted[row] + max(rule.size_bytes, 1) - so_far
     if not rule.at_most:
         until = row + 1 + int(np.searchsorted(counted[row + 1 : stop + 1], wanted, side="left"))
         return (until, True) if until <= stop else (stop, False)
     until = row + int(np.searchsorted(counted[row + 1 : stop + 1], wanted, side="right"))
-    if rule.counts_file:
+    if rule.counts_file and running.encoded is None:
         # Heads and ends come on top: no more rows than now, found by halving what is left.
         low, high = row, until
         while low < high:
@@ -267,6 +312,7 @@ def _advance(state: OpenShard, piece: Piece, closes: bool) -> OpenShard:
         stored_bytes=state.stored_bytes + piece.stored_bytes,
         members=state.members + piece.members,
         entries_bytes=state.entries_bytes + piece.entries_bytes,
+        encoded_bytes=state.encoded_bytes + max(piece.encoded_bytes, 0),
     )
 
 
@@ -296,6 +342,9 @@ def merge_pieces(pieces: list[Piece], *, count: int | None = None) -> list[Outpu
                 stored_bytes=sum(piece.stored_bytes for piece in own),
                 pieces=own,
                 entries_bytes=sum(piece.entries_bytes for piece in own),
+                encoded_bytes=sum(piece.encoded_bytes for piece in own)
+                if first.encoded_bytes >= 0
+                else -1,
             )
         )
         begin = at

@@ -25,6 +25,7 @@ from dsort.workers.tasks import (
     CutTask,
     DuplicatesTask,
     ExtractTask,
+    MeasureTask,
     OrderTask,
     ScratchLost,
     SealTask,
@@ -102,6 +103,8 @@ def describe(task: Task) -> str:
             return "looking for duplicate keys"
         case OrderTask() | CutTask():
             return f"planning partition {task.partition}"
+        case MeasureTask():
+            return "measuring what records come to once they are compressed"
         case CreateTask():
             ordinals = sorted({piece.ordinal for piece in task.pieces})
             span = f"{ordinals[0]} to {ordinals[-1]}" if len(ordinals) > 1 else str(ordinals[0])

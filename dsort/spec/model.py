@@ -102,6 +102,12 @@ class JobSpec(SpecFields):
         return codec_of(self.output_extension)
 
     @property
+    def measures_encoded(self) -> bool:
+        """Whether shards end by the size of their encoded files: then records are encoded once
+        before it is known where."""
+        return self.output_shard_size_counts == "file" and self.output_codec is not None
+
+    @property
     def output_level(self) -> int:
         """The level of the outputs' codec; 0 if there is none."""
         codec = self.output_codec

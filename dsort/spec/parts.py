@@ -255,7 +255,8 @@ class SpecFields(Part):
         default="payload",
         description="What output_shard_size counts. file: headers and padding of the members as "
         "well, which are most of a shard of small members; with output_shard_size_is: at_most the "
-        "whole file.",
+        "whole file. Of compressed shards: the compressed file, within 1 % where it is 32 MB or "
+        "more; then all records are compressed twice.",
     )
     output_shard_records: Count | None = Field(
         default=None,

@@ -300,17 +300,6 @@ def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("output_compression_level", str(error))
 
 
-@_rule("output_extension", "output_shard_size_counts")
-def _file_sizes_are_known(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.output_shard_size_counts == "file" and codec_of(spec.output_extension) is not None:
-        yield SpecProblem(
-            "output_shard_size_counts",
-            f"where a {spec.output_extension} shard ends is decided before it is compressed: by "
-            "how much it shrinks is not known then",
-            "use payload: it counts bytes as they are before they are compressed",
-        )
-
-
 @_rule("output_format", "ekm", "ekm_file")
 def _outputs_have_names(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ekm is not None and spec.ekm_file is not None:

@@ -20,7 +20,7 @@ from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf, StoredBytesOf
 from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket
-from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads
+from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.gathering import are_short, gathered
 from dsort.workers.member_watch import MemberWatch
 from dsort.workers.shard_writer import (
@@ -32,7 +32,14 @@ from dsort.workers.shard_writer import (
 )
 from dsort.workers.sidecars import write_sidecars
 from dsort.workers.source import MappedInputs, PayloadBuffer, slices_of, slices_of_sources
-from dsort.workers.tasks import CreateDone, CreateTask, OutputPiece, WorkerSetup
+from dsort.workers.tasks import (
+    CreateDone,
+    CreateTask,
+    MeasureDone,
+    MeasureTask,
+    OutputPiece,
+    WorkerSetup,
+)
 
 __all__ = ["Creator"]
 
@@ -133,6 +140,35 @@ class Creator:
             bytes_written=sum(piece.stored_bytes for piece in task.pieces),
         )
 
+    def measure(self, task: MeasureTask) -> MeasureDone:
+        """Encode the runs of a task, and forget what comes out but its length."""
+        assert self._encoders is not None, "only what is encoded is measured"
+        found: list[int] = []
+        payloads = self._payloads(task)
+        payload: _Payload | None = None
+        encoder: ShardEncoder | None = None
+        try:
+            for piece in task.pieces:
+                if payload is None or payload.partition != piece.partition:
+                    if payload is not None:
+                        payload.close()
+                    payload = next(payloads)
+                if encoder is None:
+                    encoder = self._encoders.encoder()
+                    found.append(0)
+                for slices in payload.slices(piece.row_start, piece.row_stop):
+                    found[-1] += sum(map(len, encoder.feed(slices)))
+                if piece.last:
+                    found[-1] += sum(map(len, encoder.finish()))
+                    encoder = None
+        finally:
+            if encoder is not None:
+                encoder.abandon()
+            if payload is not None:
+                payload.close()
+            payloads.close()
+        return MeasureDone(tuple(found))
+
     def _write_sidecars(self, task: CreateTask, piece: OutputPiece, out: ShardWriter) -> None:
         """Before the shard is finished: whoever knows of it finds them, too."""
         if out.watch is not None:
@@ -169,7 +205,7 @@ class Creator:
         longest = piece.shard_bytes + piece.shard_bytes // 100 + ENCODING_BYTES
         return longest if self._outputs.seals_on_finish else None
 
-    def _payloads(self, task: CreateTask) -> Generator[_Payload, None, None]:
+    def _payloads(self, task: CreateTask | MeasureTask) -> Generator[_Payload, None, None]:
         """The payload of one partition after the other. While one is written, the next one's first
         blocks come from other nodes."""
         nodes = dict(task.nodes)

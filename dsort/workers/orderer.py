@@ -175,6 +175,8 @@ class Orderer:
             entries=None if rows.entries is None else entries_bytes(rows.entries, rows.members),
             state=task.state,
             file_bytes=self._container.file_bytes,
+            encoded=task.encoded,
+            stored_before=task.stored_before,
         )
         mixing = count_part(task.mixing, task.state, pieces, rows.shard)
         return CutDone(task.partition, pieces, state, mixing)

@@ -13,7 +13,7 @@ from dsort.containers.codecs.base import Codec
 from dsort.data.tally import Tally
 from dsort.keymap.match import KeyMap
 from dsort.order.base import Algorithm
-from dsort.order.cut import CutRule, OpenShard, Piece
+from dsort.order.cut import CutRule, EncodedSizes, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart
 from dsort.scratch.logs import CreatedShard
 from dsort.storage.limit import StoreLimits
@@ -30,6 +30,8 @@ __all__ = [
     "DuplicatesDone",
     "DuplicatesTask",
     "ExtractTask",
+    "MeasureDone",
+    "MeasureTask",
     "OrderDone",
     "OrderTask",
     "OutputPiece",
@@ -197,13 +199,16 @@ class OrderDone:
 @dataclass(frozen=True, slots=True)
 class CutTask:
     """Cut one ordered partition; ``state`` is where the partition before it ended. ``node``: where
-    it is; ``mixing``: how to count where its records come from and go to."""
+    it is; ``mixing``: how to count where its records come from and go to. ``encoded``,
+    ``stored_before``: see ``cut_partition``."""
 
     partition: int
     node: str
     rule: CutRule
     state: OpenShard
     mixing: MixingGrid
+    encoded: EncodedSizes | None = None
+    stored_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +219,26 @@ class CutDone:
     pieces: list[Piece]
     state: OpenShard
     mixing: MixingPart
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureTask:
+    """Encode runs of records as they would be in an output shard, and say only how long they get.
+
+    ``pieces``: of each run (``ordinal``), as of output shards. The rest is as for ``CreateTask``.
+    """
+
+    pieces: tuple[OutputPiece, ...]
+    locations: str
+    nodes: tuple[tuple[int, str], ...]
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureDone:
+    """The encoded bytes of each run of a task, in their order."""
+
+    encoded_bytes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +332,14 @@ class ScratchLost:
     node: str
 
 
-Task = ExtractTask | DuplicatesTask | OrderTask | CutTask | CreateTask | SealTask
+Task = ExtractTask | DuplicatesTask | OrderTask | CutTask | MeasureTask | CreateTask | SealTask
 TaskDone = (
-    ShardExtracted | DuplicatesDone | OrderDone | CutDone | CreateDone | SealDone | ScratchLost
+    ShardExtracted
+    | DuplicatesDone
+    | OrderDone
+    | CutDone
+    | MeasureDone
+    | CreateDone
+    | SealDone
+    | ScratchLost
 )

@@ -17,6 +17,7 @@ from dsort.workers.tasks import (
     CutTask,
     DuplicatesTask,
     ExtractTask,
+    MeasureTask,
     OrderTask,
     Task,
     TaskDone,
@@ -67,6 +68,9 @@ class Worker:
                 return self._orderer.order(task)
             case CutTask():
                 return self._orderer.cut(task)
+            case MeasureTask():
+                assert isinstance(self._creator, Creator), "no codec is around tables"
+                return self._creator.measure(task)
             case CreateTask():
                 return self._creator.create(task)
             case _:

@@ -344,16 +344,6 @@ def test_outputs_that_shrink_much_are_verified_all_the_same(tmp_path: Path) -> N
             "10 is no level of gzip: it has 1 to 9",
         ),
         ({"output_compression_level": 1}, "output_compression_level", "are not compressed"),
-        (
-            {
-                "output_extension": ".tgz",
-                "output_shard_size_counts": "file",
-                "output_shard_records": None,
-                "output_shard_size": "1MB",
-            },
-            "output_shard_size_counts",
-            "decided before it is compressed",
-        ),
     ],
 )
 def test_what_codecs_cannot_do_is_refused_with_the_spec(

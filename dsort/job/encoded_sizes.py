@@ -1,0 +1,125 @@
+"""What records come to behind a codec, for shards that end by the size of their encoded file.
+
+Where such shards end is decided before they are written, because the same job has to give the same
+bytes whoever writes them. So all records are encoded once before that, in the output order and in
+runs of about a piece of the codec; what comes out is forgotten but for its length. The runs depend
+on the order alone, and so do the sizes. A shard's own pieces begin elsewhere than the runs do. That
+changes little as long as it has many.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from dsort.errors import InvariantError, StorageError
+from dsort.job.extract import answers
+from dsort.job.job import Job
+from dsort.order.cut import CutRule, EncodedSizes, OutputShard
+from dsort.storage.small_objects import parse_json
+from dsort.workers.tasks import MeasureDone, MeasureTask, OutputPiece
+
+__all__ = ["known_sizes", "measured_sizes", "run_rule"]
+
+SIZES_FILE = "encoded-sizes.json"
+RUNS_MAX = 16384
+RUNS_A_SHARD = 16
+"""So many runs at least for each output shard, where there are more shards than ``RUNS_MAX``."""
+TASKS_A_WORKER = 4
+
+
+def run_rule(job: Job, stored_bytes: int) -> CutRule:
+    """Where the runs end that are encoded together, of records of ``stored_bytes`` in all."""
+    codec = job.spec.output_codec
+    assert codec is not None, "only what is encoded is measured"
+    piece_bytes = codec.encoder(job.spec.output_level).piece_bytes
+    shards = stored_bytes // max(job.spec.output_shard_size or stored_bytes, 1)
+    runs = max(RUNS_MAX, RUNS_A_SHARD * shards)
+    pieces = max(-(-stored_bytes // (piece_bytes * runs)), 1)
+    return CutRule(size_bytes=piece_bytes * pieces, counts_file=True, at_most=True)
+
+
+def known_sizes(job: Job, stored_bytes: int) -> EncodedSizes | None:
+    """What an earlier attempt measured: the plan has to be the same, and part of the records may be
+    written and gone from scratch. None if none did. ``StorageError`` if that is damaged."""
+    data = job.retained(SIZES_FILE)
+    if data is None:
+        return None
+    what = f"{SIZES_FILE} of job {job.job_id}"
+    content = parse_json(data, what)
+    try:
+        stored, encoded = (np.array(content[name], np.int64) for name in ("stored", "encoded"))
+        if stored.ndim != 1 or stored.shape != encoded.shape or int(stored[-1]) != stored_bytes:
+            raise ValueError("it is about other records")
+        if stored[0] or encoded[0] or (np.diff(stored) < 0).any() or (np.diff(encoded) < 0).any():
+            raise ValueError("its numbers do not ascend from 0 on")
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        hint = "the job cannot be resumed; start it again"
+        raise StorageError(f"{what} is damaged: {error}", hint=hint) from None
+    return EncodedSizes(stored, encoded)
+
+
+def measured_sizes(
+    job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
+) -> EncodedSizes:
+    """Encode all ``runs``, and retain what they come to. ``locations``: the shared file that says
+    which node has which shard; ``node_of``: which one has a partition in order."""
+    found = np.zeros(len(runs), np.int64)
+    for task, done in answers(job, _tasks(job, runs, locations, node_of)):
+        assert isinstance(task, MeasureTask)
+        assert isinstance(done, MeasureDone)
+        ordinals = list(dict.fromkeys(piece.ordinal for piece in task.pieces))
+        if len(ordinals) != len(done.encoded_bytes):
+            raise InvariantError("a worker measured other runs than it was asked for")
+        found[ordinals] = done.encoded_bytes
+    stored = np.zeros(len(runs) + 1, np.int64)
+    np.cumsum([run.stored_bytes for run in runs], out=stored[1:])
+    encoded = np.zeros(len(runs) + 1, np.int64)
+    np.cumsum(found, out=encoded[1:])
+    content = {"stored": stored.tolist(), "encoded": encoded.tolist()}
+    job.retain(SIZES_FILE, json.dumps(content).encode())
+    return EncodedSizes(stored, encoded)
+
+
+def _tasks(
+    job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
+) -> Iterator[MeasureTask]:
+    """Neighbours go to one worker, for they share partitions."""
+    total = sum(run.stored_bytes for run in runs)
+    share = max(total // (job.movement.workers * TASKS_A_WORKER), 1)
+    begin, taken = 0, 0
+    for at, run in enumerate(runs):
+        taken += run.stored_bytes
+        if taken >= share or at == len(runs) - 1:
+            yield _task(runs[begin : at + 1], locations, node_of)
+            begin, taken = at + 1, 0
+
+
+def _task(
+    runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
+) -> MeasureTask:
+    weights: Counter[str] = Counter()
+    pieces = []
+    for run in runs:
+        for part in run.pieces:
+            weights[node_of(part.partition)] += part.stored_bytes
+            pieces.append(
+                OutputPiece(
+                    token="",
+                    name="",
+                    ordinal=run.ordinal,
+                    shard_bytes=-1,
+                    partition=part.partition,
+                    row_start=part.row_start,
+                    row_stop=part.row_stop,
+                    offset=part.offset,
+                    stored_bytes=part.stored_bytes,
+                    last=part is run.pieces[-1],
+                )
+            )
+    partitions = dict.fromkeys(piece.partition for piece in pieces)
+    nodes = tuple((partition, node_of(partition)) for partition in partitions)
+    return MeasureTask(tuple(pieces), locations, nodes, weights.most_common(1)[0][0])
