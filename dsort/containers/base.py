@@ -101,6 +101,9 @@ class Payloads(Protocol):
         """The payload of a row, from first to last byte, in pieces of bounded size. Each is valid
         until the next."""
 
+    def each(self, rows: Int64s) -> Iterator[Iterable[memoryview | bytes]]:
+        """:meth:`pieces` of each of ``rows``, in their order; each valid until the next."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:

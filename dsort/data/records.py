@@ -25,11 +25,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s, equal_ranges
 from dsort.data.entries import packed_entries
 from dsort.data.hashes import hash_keys
 from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
+from dsort.data.row_bytes import column_of
 
 __all__ = [
     "STRAY_SALT",
@@ -403,12 +404,9 @@ def _repeated_in_large(names: BytesColumn, rows: Int64s, record_of: Int64s) -> N
 
 def _stored_bytes(members: MemberTable, rows: Int64s) -> Int64s:
     stored = members.range_length[rows]
-    if members.literals or members.tails:
-        extra = np.zeros(len(members), np.int64)
-        for pieces in (members.literals, members.tails):
-            at = np.fromiter(pieces, np.int64, len(pieces))
-            extra[at] += np.fromiter(map(len, pieces.values()), np.int64, len(pieces))
-        stored = stored + extra[rows]
+    for pieces in (members.literals, members.tails):
+        if pieces:
+            stored = stored + column_of(pieces, len(members)).lengths[rows]
     return stored
 
 
@@ -426,7 +424,11 @@ def _segments(members: MemberTable, rows: Int64s, member_offsets: Int64s) -> Seg
     blob = np.zeros(0, np.uint8)
     if members.literals or members.tails:
         start, length, begins_record, blob = _with_pieces(
-            rows, start, length, begins_record, members.literals, members.tails
+            start,
+            length,
+            begins_record,
+            column_of(members.literals, len(members)).take(rows),
+            column_of(members.tails, len(members)).take(rows),
         )
     begins = begins_record.copy()
     if len(start) > 1:
@@ -441,18 +443,15 @@ def _segments(members: MemberTable, rows: Int64s, member_offsets: Int64s) -> Seg
 
 
 def _with_pieces(
-    rows: Int64s,
     start: Int64s,
     length: Int64s,
     begins_record: Bools,
-    literals: Mapping[int, bytes],
-    tails: Mapping[int, bytes],
-) -> tuple[Int64s, Int64s, Bools, NDArray[np.uint8]]:
+    literals: BytesColumn,
+    tails: BytesColumn,
+) -> tuple[Int64s, Int64s, Bools, UInt8s]:
     """Put a segment of its own before each member that has a literal, and one behind each that has
-    a tail; leave out ranges of no bytes beside them."""
-    each = rows.tolist()
-    has_literal = np.fromiter((row in literals for row in each), np.bool_, len(each))
-    has_tail = np.fromiter((row in tails for row in each), np.bool_, len(each))
+    a tail; leave out ranges of no bytes beside them. Columns have a row for each member."""
+    has_literal, has_tail = literals.lengths > 0, tails.lengths > 0
     has_range = (length > 0) | ~(has_literal | has_tail)
     width = has_literal.astype(np.int64) + has_range + has_tail
     at = np.cumsum(width) - width  # where each member's first segment goes
@@ -463,11 +462,9 @@ def _with_pieces(
     ranges = (at + has_literal)[has_range]
     new_start[ranges], new_length[ranges] = start[has_range], length[has_range]
     places = np.concatenate([at[has_literal], (at + has_literal + has_range)[has_tail]])
-    parts = [literals[row] for row in rows[has_literal].tolist()]
-    parts += [tails[row] for row in rows[has_tail].tolist()]
+    each = np.concatenate([np.flatnonzero(has_literal), len(literals) + np.flatnonzero(has_tail)])
     order = np.argsort(places, kind="stable")  # side by side, a tail and the next literal are one
-    parts = [parts[index] for index in order.tolist()]
-    sizes = np.fromiter(map(len, parts), np.int64, len(parts))
-    new_start[places[order]] = -1 - (np.cumsum(sizes) - sizes)
-    new_length[places[order]] = sizes
-    return new_start, new_length, new_begins, np.frombuffer(b"".join(parts), np.uint8)
+    pieces = BytesColumn.concat([literals, tails]).take(each[order])
+    new_start[places[order]] = -1 - pieces.offsets[:-1]
+    new_length[places[order]] = pieces.lengths
+    return new_start, new_length, new_begins, pieces.blob

@@ -181,3 +181,6 @@ class NoPayloads:
 
     def pieces(self, row: int) -> Iterator[bytes]:
         raise AssertionError(row)
+
+    def each(self, rows: object) -> Iterator[Iterator[bytes]]:
+        raise AssertionError(rows)

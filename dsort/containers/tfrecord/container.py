@@ -21,32 +21,17 @@ become bytes features. So members come back from TFRecord as they were, byte for
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from itertools import chain
+from typing import Final
 
 from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Container, ContainerOptions, Payloads
-from dsort.containers.tfrecord.checksums import (
-    crc32c,
-    frame_head,
-    length_checksums,
-    masked,
-    masked_all,
-)
-from dsort.containers.tfrecord.example import (
-    ExampleBytes,
-    Feature,
-    NoExampleError,
-    example_feature,
-    varint,
-)
+from dsort.containers.tfrecord.checksums import crc32c, frame_head, masked
+from dsort.containers.tfrecord.example import ExampleBytes, Feature, NoExampleError
+from dsort.containers.tfrecord.frames import KEY_FEATURE, packed_frames
 from dsort.containers.tfrecord.scan import TFRecordScanner
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
@@ -56,16 +41,7 @@ from dsort.naming.names import readable
 
 __all__ = ["TFRECORD", "TFRecord"]
 
-KEY_FEATURE: Final = "__key__"
-"""The feature that a converted record's key is in; webdataset calls it so, too."""
-_KEY: Final = b"__key__"
-EXAMPLE_BYTES_MAX: Final = (1 << 31) - 1
-"""No protocol buffer may be larger."""
-
 _SUM = struct.Struct("<I")
-_INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
-_INTEGER_BYTES_MAX: Final = 20
-_CLS: Final = b"cls"
 _EXAMPLE_HINT: Final = (
     "only tf.train.Example can be converted; a job from .tfrecord to .tfrecord moves any record"
 )
@@ -120,8 +96,12 @@ class TFRecord(Container):
                 raise ConversionError(
                     f"record {readable(key)} is no tf.train.Example: {error}", hint=_EXAMPLE_HINT
                 ) from None
-            own = features.get(_KEY)
-            if self.key_field in ("", KEY_FEATURE) and own is not None and len(own.ranges) == 1:
+            own = features.get(KEY_FEATURE)
+            if (
+                self.key_field in ("", KEY_FEATURE.decode())
+                and own is not None
+                and len(own.ranges) == 1
+            ):
                 key = read(*own.ranges[0]) or key
                 del features[own.name]
             rows.add(record, key, chain.from_iterable(map(_members_of, features.values())))
@@ -130,28 +110,7 @@ class TFRecord(Container):
     def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
-        names, sizes = members.names.tolist(), members.payload_bytes.tolist()
-        key_bytes, rows = records.key_bytes.tolist(), records.member_rows.tolist()
-        frames = _Frames(sizes, payloads)
-        range_length = members.range_length.copy()
-        for first, stop in pairwise(records.member_offsets.tolist()):
-            own = rows[first:stop]
-            key = names[own[0]][: key_bytes[own[0]]]
-            heads: list[bytes] = []
-            for row in own:
-                feature = _feature_name(key, names[row][key_bytes[row] :])
-                number = _integer(feature, sizes[row], payloads, row)
-                heads.append(example_feature(feature, sizes[row], number))
-                if number is not None:
-                    range_length[row] = sizes[row] = 0
-            frames.add(key, own, heads)
-        literals, tails = frames.finish()
-        for row, payload in members.literals.items():
-            if sizes[row] and row in literals:
-                literals[row] += payload
-        return replace(
-            members, literals=literals, tails=tails, range_length=range_length, entries=None
-        )
+        return packed_frames(members, records, payloads)
 
     # -- headers and writing ---------------------------------------------------------------------
 
@@ -208,97 +167,6 @@ def _members_of(feature: Feature) -> Iterator[tuple[bytes, Value]]:
         yield name, feature.number_text()
     else:
         yield name + b".json", feature.json_text()
-
-
-def _feature_name(key: bytes, suffix: bytes) -> bytes:
-    """The feature that a member becomes. ``suffix``: the end of its name, behind the key; that of a
-    member without an extension is empty, and so is the name of its feature."""
-    feature = suffix[1:]
-    why = ""
-    if suffix == b".":
-        why = "has an empty extension"
-    elif feature == _KEY:
-        why = "is the feature that the key goes to"
-    try:
-        feature.decode()
-    except UnicodeDecodeError:
-        why = "is no UTF-8, which names of features are"
-    if why:
-        raise ConversionError(
-            f"record {readable(key)} has a member {readable(key + suffix)}: that {why}",
-            hint="rename the member",
-        )
-    return feature
-
-
-def _integer(feature: bytes, size_bytes: int, payloads: Payloads, row: int) -> int | None:
-    """The number that a member becomes; None if it stays bytes."""
-    if feature != _CLS or not 0 < size_bytes <= _INTEGER_BYTES_MAX:
-        return None
-    text = b"".join(map(bytes, payloads.pieces(row)))
-    if not _INTEGER.fullmatch(text):
-        return None
-    number = int(text)
-    return number if -(1 << 63) <= number < 1 << 63 else None
-
-
-class _Frames:
-    """Puts a frame around the features of each record. Lengths and checksums of all of them are
-    encoded at once. ``sizes``: of the values of all rows."""
-
-    def __init__(self, sizes: Sequence[int], payloads: Payloads) -> None:
-        self._sizes = sizes
-        self._payloads = payloads
-        self._literals: dict[int, bytes] = {}
-        self._first_rows: list[int] = []
-        self._last_rows: list[int] = []
-        self._lengths: list[int] = []
-        self._checksums: list[int] = []
-
-    def add(self, key: bytes, rows: Sequence[int], heads: Sequence[bytes]) -> None:
-        """One record: its members' rows, and what stands before the value of each."""
-        sizes, literals = self._sizes, self._literals
-        key_entry = example_feature(_KEY, len(key)) + key
-        entries_bytes = len(key_entry) + sum(map(len, heads)) + sum([sizes[row] for row in rows])
-        before = b"\n" + varint(entries_bytes) + key_entry
-        length = len(before) - len(key_entry) + entries_bytes
-        if length > EXAMPLE_BYTES_MAX:
-            raise ConversionError(
-                f"record {readable(key)} would be an Example of {length:,} bytes; the largest has "
-                f"{EXAMPLE_BYTES_MAX:,}",
-                hint="split the record, or choose another container",
-            )
-        checksum = 0
-        for row, head in zip(rows, heads, strict=True):
-            literal = before + head
-            checksum = crc32c(literal, checksum)
-            if sizes[row]:
-                for piece in self._payloads.pieces(row):
-                    checksum = crc32c(piece, checksum)
-            literals[row] = literal
-            before = b""
-        self._first_rows.append(rows[0])
-        self._last_rows.append(rows[-1])
-        self._lengths.append(length)
-        self._checksums.append(checksum)
-
-    def finish(self) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        """(literals, tails) of all rows, without payloads."""
-        literals = self._literals
-        lengths = np.array(self._lengths, np.int64)
-        heads = zip(
-            _each(lengths.astype("<u8"), 8), _each(length_checksums(lengths), 4), strict=True
-        )
-        for row, (length, checksum) in zip(self._first_rows, heads, strict=True):
-            literals[row] = length + checksum + literals[row]
-        sums = _each(masked_all(np.array(self._checksums, np.uint32)), 4)
-        return literals, dict(zip(self._last_rows, sums, strict=True))
-
-
-def _each(numbers: NDArray[Any], size: int) -> list[bytes]:
-    """Each of some little-endian numbers of ``size`` bytes."""
-    data = numbers.tobytes()
-    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 TFRECORD = TFRecord()

@@ -1,4 +1,4 @@
-"""``tf.train.Example`` as bytes: where the values of its features are, and one made of members.
+"""``tf.train.Example`` as bytes: where the values of its features are.
 
 An Example is ``{1: Features}``, Features a map ``{1: {1: name, 2: Feature}}``, a Feature one of
 ``{1: BytesList}``, ``{2: FloatList}``, ``{3: Int64List}``, and each list ``{1: values}``, numbers
@@ -15,12 +15,11 @@ import json
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Final, Literal
 
 import numpy as np
 
-__all__ = ["VALUES_MAX", "ExampleBytes", "Feature", "NoExampleError", "example_feature", "varint"]
+__all__ = ["VALUES_MAX", "ExampleBytes", "Feature", "NoExampleError"]
 
 VALUES_MAX: Final = 1 << 20
 """Values of one record: more would be objects of many times the record's size."""
@@ -196,39 +195,3 @@ class ExampleBytes:
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
-
-
-# -- made of members -----------------------------------------------------------------------------
-
-
-def varint(value: int) -> bytes:
-    """``value``, from 0 on, as a protocol buffer stores it."""
-    if value < 0x80:
-        return bytes((value,))
-    if value < 0x4000:
-        return bytes((value & 0x7F | 0x80, value >> 7))
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _field(number: int, payload: bytes) -> bytes:
-    return bytes((number << 3 | _BYTES,)) + varint(len(payload)) + payload
-
-
-@lru_cache(1 << 14)
-def example_feature(name: bytes, size_bytes: int, number: int | None = None) -> bytes:
-    """The entry of one feature in the map of an Example: all of it for the int64 ``number``, and
-    what stands before the value of ``size_bytes`` for a bytes feature. The last ones are kept:
-    labels and keys are of few sizes."""
-    head = _field(1, name)
-    if number is not None:
-        packed = _field(1, varint(number & 0xFFFFFFFFFFFFFFFF))
-        return _field(1, head + _field(2, _field(3, packed)))
-    in_list = b"\n" + varint(size_bytes)
-    in_feature = b"\n" + varint(len(in_list) + size_bytes) + in_list
-    in_entry = head + b"\x12" + varint(len(in_feature) + size_bytes) + in_feature
-    return b"\n" + varint(len(in_entry) + size_bytes) + in_entry

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from isal import isal_zlib
 
 from dsort.containers.base import Container, Payloads
@@ -17,10 +18,12 @@ from dsort.containers.zip.directory import OTHER_METHODS
 from dsort.containers.zip.end import end_record, end_record_bytes
 from dsort.containers.zip.entries import (
     LARGE_PLACE_BYTES,
+    UnfitNameError,
     entry_for,
     inflated,
     link_target,
     new_member,
+    new_members,
     placed_directory,
     renamed,
     retargeted,
@@ -28,10 +31,10 @@ from dsort.containers.zip.entries import (
 from dsort.containers.zip.layout import DEFLATE, ENTRY, LARGE
 from dsort.containers.zip.oddities import ODDITIES
 from dsort.containers.zip.scan import ZipScanner
-from dsort.data.columns import BytesColumn
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
+from dsort.data.row_bytes import RowBytes, column_of, side_by_side, spread
 from dsort.errors import ConversionError
 from dsort.naming.names import readable
 
@@ -69,21 +72,29 @@ class Zip(Container):
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
         check_keys_in_names(members, records, ".zip")
-        names, sizes = members.names.tolist(), members.payload_bytes.tolist()
-        literals, entries = {}, [b""] * len(members)
-        for row in records.member_rows.tolist():
+        rows = records.member_rows
+        names = members.names.take(rows)
+        checksums = np.empty(len(rows), np.uint32)
+        for place, pieces in enumerate(payloads.each(rows)):
             checksum = 0
-            for piece in payloads.pieces(row):
+            for piece in pieces:
                 checksum = isal_zlib.crc32(piece, checksum)
-            try:
-                header, entries[row] = new_member(names[row], sizes[row], checksum)
-            except ValueError as error:
-                raise ConversionError(
-                    f"{readable(names[row])} cannot be in a .zip shard: {error}",
-                    hint="rename the member, or write .tar shards",
-                ) from None
-            literals[row] = header + members.literals.get(row, b"")
-        return replace(members, literals=literals, entries=BytesColumn.of(entries))
+            checksums[place] = checksum
+        try:
+            headers, entries = new_members(names, members.payload_bytes[rows], checksums)
+        except UnfitNameError as error:
+            raise ConversionError(
+                f"{readable(names[error.row])} cannot be in a .zip shard: {error}",
+                hint="rename the member, or write .tar shards",
+            ) from None
+        if members.literals:
+            bare = column_of(members.literals, len(members)).take(rows)
+            headers = side_by_side([headers, bare], len(rows))
+        return replace(
+            members,
+            literals=RowBytes(spread(headers, rows, len(members))),
+            entries=spread(entries, rows, len(members)),
+        )
 
     # -- headers ---------------------------------------------------------------------------------
 

@@ -14,35 +14,42 @@ from typing import Final, cast
 
 import numpy as np
 from isal import igzip_lib, isal_zlib
+from numpy.typing import NDArray
 
 from dsort.containers.zip.directory import Directory
 from dsort.containers.zip.layout import (
     DEFLATE,
     DESCRIBED,
     ENTRY,
+    ENTRY_DTYPE,
     ENTRY_MAGIC,
     LARGE,
     LARGE_ID,
     LOCAL,
+    LOCAL_DTYPE,
     LOCAL_MAGIC,
     MANY,
     NAME_BYTES_MAX,
     STORED,
     UNICODE_NAME_ID,
     UTF8,
+    Records,
     without_extras,
 )
-from dsort.data.columns import BytesColumn
+from dsort.data.columns import Bools, BytesColumn, Int64s
 from dsort.data.entries import PlacedEntries
+from dsort.data.row_bytes import side_by_side, spread
 
 __all__ = [
     "LARGE_PLACE_BYTES",
+    "UnfitNameError",
     "carried_entries",
     "entry_for",
     "inflated",
     "link_target",
     "local_header",
     "new_member",
+    "new_members",
     "placed_directory",
     "renamed",
     "retargeted",
@@ -66,23 +73,75 @@ def new_member(name: bytes, size_bytes: int, checksum: int) -> tuple[bytes, byte
     """(local header, entry) of a new stored member, whose payload has that CRC-32.
 
     ``ValueError`` for a name that no zip can have."""
-    if not 0 < len(name) <= NAME_BYTES_MAX or b"\0" in name:
-        raise ValueError("a zip has names of 1 to 65,535 bytes, without NUL")
-    flags = 0
-    if not name.isascii():
+    headers, entries = new_members(
+        BytesColumn.of([name]), np.array([size_bytes], np.int64), np.array([checksum], np.uint32)
+    )
+    return headers[0], entries[0]
+
+
+def new_members(
+    names: BytesColumn, sizes: Int64s, checksums: NDArray[np.uint32]
+) -> tuple[BytesColumn, BytesColumn]:
+    """(local headers, entries) of new stored members, whose payloads have those CRC-32s.
+
+    :class:`UnfitNameError` for a name that no zip can have."""
+    count, lengths = len(names), names.lengths
+    wide = np.zeros(count, np.bool_)
+    wide[np.searchsorted(names.offsets, np.flatnonzero(names.blob >= 0x80), side="right") - 1] = (
+        True
+    )
+    _check_names(names, lengths, wide)
+    is_large = sizes >= LARGE
+    heads = np.zeros(count, LOCAL_DTYPE), np.zeros(count, ENTRY_DTYPE)
+    extra = BytesColumn.of(
+        [_SIZES.pack(LARGE_ID, _SIZES.size - 4, size, size) for size in sizes[is_large].tolist()]
+    )
+    for each, magic in zip(heads, (LOCAL_MAGIC, ENTRY_MAGIC), strict=True):
+        each["magic"] = int.from_bytes(magic, "little")
+        each["version"] = np.where(is_large, _VERSION_64, _VERSION)
+        each["flags"] = np.where(wide, UTF8, 0)
+        each["method"], each["date"] = STORED, _DATE
+        each["crc"] = checksums
+        each["stored"] = each["size"] = np.minimum(sizes, LARGE)
+        each["name_bytes"] = lengths
+        each["extra_bytes"] = np.where(is_large, _SIZES.size, 0)
+    local, entry = heads
+    entry["made_by"] = _UNIX | entry["version"]
+    entry["external"] = _FILE_MODE
+    behind = [names]
+    if len(extra):
+        behind.append(spread(extra, np.flatnonzero(is_large), count))
+    return (
+        side_by_side([_column(local), *behind], count),
+        side_by_side([_column(entry), *behind], count),
+    )
+
+
+class UnfitNameError(ValueError):
+    """A name that no zip can have: that of ``row``."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.row = row
+
+
+def _check_names(names: BytesColumn, lengths: Int64s, wide: Bools) -> None:
+    has_nul = np.zeros(len(names), np.bool_)
+    nuls = np.flatnonzero(names.blob == 0)
+    has_nul[np.searchsorted(names.offsets, nuls, side="right") - 1] = True
+    unfit = np.flatnonzero((lengths == 0) | (lengths > NAME_BYTES_MAX) | has_nul)
+    if len(unfit):
+        raise UnfitNameError(int(unfit[0]), "a zip has names of 1 to 65,535 bytes, without NUL")
+    for row in np.flatnonzero(wide).tolist():
         try:
-            name.decode()
+            names[row].decode()
         except UnicodeDecodeError:
-            raise ValueError("names in a zip are UTF-8") from None
-        flags = UTF8
-    version, size, extra = _VERSION, size_bytes, b""
-    if size_bytes >= LARGE:
-        version, size = _VERSION_64, LARGE
-        extra = _SIZES.pack(LARGE_ID, _SIZES.size - 4, size_bytes, size_bytes)
-    common = (version, flags, STORED, 0, _DATE, checksum, size, size, len(name), len(extra))
-    header = LOCAL.pack(LOCAL_MAGIC, *common) + name + extra
-    entry = ENTRY.pack(ENTRY_MAGIC, _UNIX | version, *common, 0, 0, 0, _FILE_MODE, 0)
-    return header, entry + name + extra
+            raise UnfitNameError(row, "names in a zip are UTF-8") from None
+
+
+def _column(heads: Records) -> BytesColumn:
+    size = heads.dtype.itemsize
+    return BytesColumn(np.arange(len(heads) + 1, dtype=np.int64) * size, heads.view(np.uint8))
 
 
 # -- entries of members that are copied ------------------------------------------------------------

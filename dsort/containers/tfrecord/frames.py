@@ -1,0 +1,180 @@
+"""Frames of Examples around the payloads of members, those of all records of a shard at once.
+
+What stands before a payload is made of columns (``data.row_bytes``); one by one are only the
+checksums, two for each member, and the labels.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsort.containers.base import Payloads
+from dsort.containers.tfrecord.checksums import UInt32s, crc32c, length_checksums, masked_all
+from dsort.containers.tfrecord.encoding import bytes_features, int_feature, varints
+from dsort.data.columns import Bools, BytesColumn, Int64s
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
+from dsort.data.row_bytes import RowBytes, column_of, distinct_rows, side_by_side, spread
+from dsort.errors import ConversionError
+from dsort.naming.names import readable
+
+__all__ = ["KEY_FEATURE", "packed_frames"]
+
+KEY_FEATURE: Final = b"__key__"
+"""The feature that a converted record's key is in; webdataset calls it so, too."""
+EXAMPLE_BYTES_MAX: Final = (1 << 31) - 1
+"""No protocol buffer may be larger."""
+HEAD_BYTES: Final = 12
+
+_INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
+_INTEGER_BYTES_MAX: Final = 20
+_CLS: Final = b"cls"
+_NOTHING: Final = BytesColumn.empty(1)
+
+
+def packed_frames(members: MemberTable, records: FormedRecords, payloads: Payloads) -> MemberTable:
+    """See ``Container.packed``."""
+    rows, first = records.member_rows, records.member_offsets[:-1]
+    last = records.member_offsets[1:] - 1
+    if not len(rows):
+        return replace(members, literals={}, tails={}, entries=None)
+    features, is_number = _features(members, records, payloads)
+    sizes = np.where(is_number, 0, members.payload_bytes[rows])
+    keys = side_by_side(
+        [bytes_features(KEY_FEATURE, records.keys.lengths), records.keys], len(first)
+    )
+    in_entries = keys.lengths + np.add.reduceat(features.lengths + sizes, first)
+    before = side_by_side([b"\n", varints(in_entries), keys], len(first))
+    lengths = before.lengths - keys.lengths + in_entries
+    _check_lengths(lengths, records)
+    heads = np.empty((len(first), HEAD_BYTES), np.uint8)
+    heads[:, :8] = lengths.astype("<u8").view(np.uint8).reshape(-1, 8)
+    heads[:, 8:] = length_checksums(lengths).astype("<u4").view(np.uint8).reshape(-1, 4)
+    begun = side_by_side([_column(heads), before], len(first))
+    parts = [spread(begun, first, len(rows)), features]
+    if members.literals:
+        bare = BytesColumn.concat([column_of(members.literals, len(members)), _NOTHING])
+        parts.append(bare.take(np.where(is_number, len(members), rows)))
+    literals = side_by_side(parts, len(rows))
+    in_shard = ~is_number & (members.payload_start[rows] >= 0)
+    found = _checksums(literals, first, payloads, rows, in_shard)
+    sums = masked_all(found[last]).astype("<u4").view(np.uint8).reshape(-1, 4)
+    range_length = members.range_length.copy()
+    range_length[rows[is_number]] = 0
+    return replace(
+        members,
+        literals=RowBytes(spread(literals, rows, len(members))),
+        tails=RowBytes(spread(_column(sums), rows[last], len(members))),
+        range_length=range_length,
+        entries=None,
+    )
+
+
+def _column(rows: NDArray[np.uint8]) -> BytesColumn:
+    """The column whose rows are those of a table."""
+    count, width = rows.shape
+    return BytesColumn(np.arange(count + 1, dtype=np.int64) * width, rows.reshape(-1))
+
+
+def _features(
+    members: MemberTable, records: FormedRecords, payloads: Payloads
+) -> tuple[BytesColumn, Bools]:
+    """(what stands before the value of each member in its record, whether the value is in that: a
+    label that becomes an int64), of the members in the order of the records."""
+    rows, names = records.member_rows, members.names
+    key_bytes, sizes = records.key_bytes[rows], members.payload_bytes[rows]
+    suffixes = names.offsets[:-1][rows] + key_bytes, names.lengths[rows] - key_bytes
+    suffix_of, first = distinct_rows(names.blob, *suffixes)
+    is_number = np.zeros(len(rows), np.bool_)
+    parts, places = [], []
+    for suffix, place in enumerate(first.tolist()):
+        name, size = names[int(rows[place])], int(key_bytes[place])
+        feature = _feature_name(name[:size], name[size:])
+        own = np.flatnonzero(suffix_of == suffix)
+        if feature == _CLS:
+            column, is_number[own] = _labels(rows[own], sizes[own], payloads)
+        else:
+            column = bytes_features(feature, sizes[own])
+        parts.append(column)
+        places.append(own)
+    if len(parts) == 1:
+        return parts[0], is_number
+    return BytesColumn.concat(parts).take(np.argsort(np.concatenate(places))), is_number
+
+
+def _labels(rows: Int64s, sizes: Int64s, payloads: Payloads) -> tuple[BytesColumn, Bools]:
+    """The same of the members ``cls``, whose table rows are ``rows``: those that are an integer as
+    Python writes it become numbers."""
+    heads = bytes_features(_CLS, sizes).tolist()
+    is_number = np.zeros(len(rows), np.bool_)
+    short = np.flatnonzero((sizes > 0) & (sizes <= _INTEGER_BYTES_MAX))
+    for place, pieces in zip(short.tolist(), payloads.each(rows[short]), strict=True):
+        text = b"".join(map(bytes, pieces))
+        if _INTEGER.fullmatch(text) and -(1 << 63) <= int(text) < 1 << 63:
+            heads[place] = int_feature(_CLS, int(text))
+            is_number[place] = True
+    return BytesColumn.of(heads), is_number
+
+
+def _checksums(
+    literals: BytesColumn, first: Int64s, payloads: Payloads, rows: Int64s, in_shard: Bools
+) -> UInt32s:
+    """For each member, the checksum of its record up to its end; ``in_shard``: whether its payload
+    is no literal. Without the heads of frames, which ``literals`` begin with at ``first``."""
+    begins = literals.offsets[:-1].copy()
+    begins[first] += HEAD_BYTES
+    goes_on = np.ones(len(rows), np.bool_)
+    goes_on[first] = False
+    each = payloads.each(rows[in_shard])
+    view = literals.blob.data
+    checksum, found = 0, []
+    for begin, stop, more, has_range in zip(
+        begins.tolist(),
+        literals.offsets[1:].tolist(),
+        goes_on.tolist(),
+        in_shard.tolist(),
+        strict=True,
+    ):
+        checksum = crc32c(view[begin:stop], checksum if more else 0)
+        for piece in next(each) if has_range else ():
+            checksum = crc32c(piece, checksum)
+        found.append(checksum)
+    return np.array(found, np.uint32)
+
+
+def _check_lengths(lengths: Int64s, records: FormedRecords) -> None:
+    """``ConversionError`` for a record of a ``lengths`` that no Example can have."""
+    long = np.flatnonzero(lengths > EXAMPLE_BYTES_MAX)
+    if len(long):
+        record = int(long[0])
+        raise ConversionError(
+            f"record {readable(records.keys[record])} would be an Example of "
+            f"{int(lengths[record]):,} bytes; the largest has {EXAMPLE_BYTES_MAX:,}",
+            hint="split the record, or choose another container",
+        )
+
+
+def _feature_name(key: bytes, suffix: bytes) -> bytes:
+    """The feature that a member becomes. ``suffix``: the end of its name, behind the key; that of a
+    member without an extension is empty, and so is the name of its feature."""
+    feature = suffix[1:]
+    why = ""
+    if suffix == b".":
+        why = "has an empty extension"
+    elif feature == KEY_FEATURE:
+        why = "is the feature that the key goes to"
+    try:
+        feature.decode()
+    except UnicodeDecodeError:
+        why = "is no UTF-8, which names of features are"
+    if why:
+        raise ConversionError(
+            f"record {readable(key)} has a member {readable(key + suffix)}: that {why}",
+            hint="rename the member",
+        )
+    return feature
