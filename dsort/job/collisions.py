@@ -12,7 +12,12 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.ref import BucketRef
 from dsort.workers.source import InputShard
 
-__all__ = ["BucketIdentity", "refuse_collisions", "refuse_early_collisions"]
+__all__ = [
+    "NAMES_CHECKED_EARLY_MAX",
+    "BucketIdentity",
+    "refuse_collisions",
+    "refuse_early_collisions",
+]
 
 NAMES_CHECKED_EARLY_MAX = 10_000
 """So many names of an output template are compared with the inputs before anything is read; the

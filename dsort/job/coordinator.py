@@ -27,7 +27,7 @@ from dsort.job.plan import Ordering, Plan, extract, make_plan
 from dsort.job.replacement import PutBack
 from dsort.job.resolve import resolve
 from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_bytes
-from dsort.job.sidecars import sidecars_of
+from dsort.job.sidecars import refuse_alike, sidecars_of
 from dsort.job.stale_outputs import look_for_stale, remove_stale
 from dsort.job.taken_names import refuse_taken
 from dsort.tracebacks import one_sentence
@@ -155,9 +155,12 @@ def _refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
     replaces = overwrite or job.was_committing
     beside = directory_file_names(job.spec.output_container, plan.names)
     refuse_beside_inputs(job, beside)
-    beside += [each.name for each in sidecars_of(job.spec, plan.names)]
-    job.stop.wait_for(lambda: refuse_collisions(job.inputs, source, plan.names, target))
-    job.stop.wait_for(lambda: refuse_taken(job, [*plan.names, *beside], overwrite=replaces))
+    sidecars = sidecars_of(job.spec, plan.names)
+    refuse_alike(sidecars)
+    beside += [each.name for each in sidecars]
+    named = [*plan.names, *beside]
+    job.stop.wait_for(lambda: refuse_collisions(job.inputs, source, named, target))
+    job.stop.wait_for(lambda: refuse_taken(job, named, overwrite=replaces))
 
 
 def _clean(job: Job) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import xxhash
 
-from dsort.errors import ObjectNotFoundError
+from dsort.errors import ObjectNotFoundError, SpecError, SpecProblem
+from dsort.job.collisions import NAMES_CHECKED_EARLY_MAX
 from dsort.job.job import Job
 from dsort.job.layout import shared_name, sidecars_prefix, staged_prefix
 from dsort.job.manifest import ManifestOutput, ManifestSidecar
@@ -28,12 +30,22 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
 from dsort.workers.sidecars import SAMPLES, samples_of, staged_sidecar
 
-__all__ = ["StagedSidecar", "noted_sidecars", "sidecars_of", "stage_sidecars"]
+__all__ = [
+    "StagedSidecar",
+    "early_sidecar_names",
+    "noted_sidecars",
+    "refuse_alike",
+    "sidecars_of",
+    "stage_sidecars",
+]
 
 SIDECARS_FILE: Final = "sidecars.json"
 SIDECAR_BYTES_MAX: Final = 4 << 30
 READ_BYTES: Final = 8 << 20
 NOTED_BYTES_MAX: Final = 1 << 30
+AT_ONCE_MAX: Final = 16
+Thing = TypeVar("Thing")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +62,68 @@ def sidecars_of(spec: JobSpec, shards: Sequence[str]) -> list[SidecarName]:
     return sidecar_names(spec.index, shards)
 
 
+def early_sidecar_names(job: Job) -> list[str]:
+    """What sidecars will be called for sure, or nearly: those of the whole result, and those of the
+    first shards, as many as the spec says there will be. ``SpecError`` if two have one name."""
+    groups = range(len(job.names.templates))
+    count = job.spec.output_shard_count if job.keymap is None else None
+    wanted = min(count or 2, NAMES_CHECKED_EARLY_MAX)
+    first = [name for group in groups for name in job.names.some(group, 0, wanted)]
+    sidecars = sidecars_of(job.spec, first)
+    refuse_alike(sidecars)
+    sure = first if count else first[:1]
+    directories = {template.prefix.count("/") for template in job.names.templates}
+    in_one_directory = directories == {name.count("/") for name in first} and len(directories) == 1
+    return [
+        each.name
+        for each in sidecars
+        if (each.ordinal < len(sure) if each.ordinal >= 0 else in_one_directory or not each.moves)
+    ]
+
+
+def refuse_alike(sidecars: Iterable[SidecarName]) -> None:
+    """``SpecError`` if two sidecars have one name: DALI's are called by what comes before the first
+    dot."""
+    seen: set[str] = set()
+    for each in sidecars:
+        if each.name in seen:
+            problem = SpecProblem(
+                "output_format",
+                f"two output shards would have the {each.kind} index {each.name}",
+                "names have to differ before their first dot",
+            )
+            raise SpecError([problem])
+        seen.add(each.name)
+
+
 def stage_sidecars(
     job: Job, outputs: Sequence[ManifestOutput], *, first: int
 ) -> list[StagedSidecar]:
     """Stage all sidecars, numbered from ``first`` on, and note for later attempts what they are."""
     names = sidecars_of(job.spec, [shard.name for shard in outputs])
-    staged = [_stage(job, number, name, outputs) for number, name in enumerate(names, first)]
+    of_shards = [(number, each) for number, each in enumerate(names, first) if each.ordinal >= 0]
+
+    def stage(numbered: tuple[int, SidecarName]) -> StagedSidecar:
+        job.stop.raise_if_requested()
+        return _stage(job, *numbered, outputs)
+
+    staged = [*_at_once(stage, of_shards)]
+    for number, name in list(enumerate(names, first))[len(of_shards) :]:
+        staged.append(stage((number, name)))
     rows = [[each.token, each.listed.name, each.receipt, each.listed.xxh3] for each in staged]
     if rows:
         job.retain(SIDECARS_FILE, json.dumps(rows).encode())
     return staged
+
+
+def _at_once(do: Callable[[Thing], Result], things: Sequence[Thing]) -> Iterator[Result]:
+    """``do`` each, some at a time: whoever has thousands would else wait for a disk or a network as
+    often. In order."""
+    if not things:
+        return
+    with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
+        for at in range(0, len(things), AT_ONCE_MAX):
+            yield from threads.map(do, things[at : at + AT_ONCE_MAX])
 
 
 def noted_sidecars(bucket: Bucket, job_id: str) -> list[tuple[str, str, str, str]]:
@@ -81,27 +145,32 @@ def noted_sidecars(bucket: Bucket, job_id: str) -> list[tuple[str, str, str, str
 def _stage(
     job: Job, number: int, name: SidecarName, outputs: Sequence[ManifestOutput]
 ) -> StagedSidecar:
-    token = f"{staged_prefix(job.job_id)}{number}"
-    bucket, digest = job.outputs_bucket, xxhash.xxh3_64()
+    if not name.name.endswith("index.sqlite"):
+        data = _content(job, name, outputs)
+        return _staged(job, number, name, len(data), [data])
     with tempfile.TemporaryDirectory(prefix="dsort-sidecar-") as directory:
         path = Path(directory) / "sidecar"
-        if name.name.endswith("index.sqlite"):
-            write_energon_database(path, _samples(job, outputs))
-        else:
-            path.write_bytes(_content(job, name, outputs))
-        size_bytes = path.stat().st_size
+        write_energon_database(path, _samples(job, outputs))
+        with path.open("rb") as file:
+            pieces = iter(lambda: file.read(READ_BYTES), b"")
+            return _staged(job, number, name, path.stat().st_size, pieces)
+
+
+def _staged(
+    job: Job, number: int, name: SidecarName, size_bytes: int, pieces: Iterable[bytes]
+) -> StagedSidecar:
+    token = f"{staged_prefix(job.job_id)}{number}"
+    bucket, digest, at = job.outputs_bucket, xxhash.xxh3_64(), 0
+    if job.before is not None:
         bucket.discard(token, names=[name.name])  # an earlier attempt's may be longer
-        with (
-            path.open("rb") as file,
-            bucket.stage(token, name=name.name, size_bytes=size_bytes) as held,
-        ):
-            for at in range(0, size_bytes, READ_BYTES):
-                part = file.read(READ_BYTES)
-                digest.update(part)
-                held.write_at(at, [part])
-            receipt = held.finish()
-            if not bucket.seals_on_finish:
-                held.sync()
+    with bucket.stage(token, name=name.name, size_bytes=size_bytes) as held:
+        for piece in pieces:
+            digest.update(piece)
+            held.write_at(at, [piece])
+            at += len(piece)
+        receipt = held.finish()
+        if not bucket.seals_on_finish:
+            held.sync()
     listed = ManifestSidecar(name.kind, name.name, size_bytes, digest.hexdigest())
     return StagedSidecar(token, receipt, listed)
 
@@ -109,13 +178,16 @@ def _stage(
 def _content(job: Job, name: SidecarName, outputs: Sequence[ManifestOutput]) -> bytes:
     if name.ordinal < 0:
         records = {shard.name: shard.records for shard in outputs}
-        return dataset_sidecar(name.name, records, job.spec.split)
+        checksums = [shard.xxh3 for shard in outputs]
+        return dataset_sidecar(name.name, records, job.spec.split, checksums)
     return _stored(job, name.ordinal, name.kind)
 
 
 def _samples(job: Job, outputs: Sequence[ManifestOutput]) -> Iterator[Iterator[EnergonSample]]:
-    for ordinal in range(len(outputs)):
-        data = _stored(job, ordinal, SAMPLES)
+    def stored(ordinal: int) -> bytes:
+        return _stored(job, ordinal, SAMPLES)
+
+    for ordinal, data in enumerate(_at_once(stored, range(len(outputs)))):
         yield samples_of(data, f"the samples of output shard {ordinal}")
 
 

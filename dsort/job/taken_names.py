@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dsort.errors import NamesTakenError
 from dsort.job.job import Job
+from dsort.job.sidecars import early_sidecar_names
 from dsort.naming.names import first_few
 
 __all__ = ["existing_names", "refuse_taken", "refuse_taken_early"]
@@ -19,18 +20,25 @@ Where there is an older result, its numbers have no gaps."""
 def refuse_taken_early(job: Job, *, dry: bool) -> None:
     """``NamesTakenError`` if objects have names that the outputs get, or may get where nobody knows
     yet how many there will be. Nothing if they may be replaced; a warning in a dry run."""
+    sidecars = early_sidecar_names(job)
     if job.overwrite:
         return
+    if sidecars and job.outputs_bucket.exists():
+        _refuse(job, "sidecars get", sorted(job.outputs_bucket.stat_many(sidecars)), dry=dry)
     existing = existing_names(job)
     count = job.spec.output_shard_count
     if count is not None and job.keymap is None:
         existing = [name for name in existing if (job.names.number_of(0, name) or 0) < count]
+    _refuse(job, "the output template makes", existing, dry=dry)
+
+
+def _refuse(job: Job, origin: str, existing: Sequence[str], *, dry: bool) -> None:
     if not existing:
         return
     many = f"{len(existing):,} objects have names" if len(existing) > 1 else "1 object has a name"
     text = (
-        f"output names are taken in {job.outputs_bucket.uri}: {many} that the output template "
-        f"makes: {first_few(existing)}"
+        f"output names are taken in {job.outputs_bucket.uri}: {many} that {origin}: "
+        f"{first_few(existing)}"
     )
     if dry:
         job.warn("names_taken", text)

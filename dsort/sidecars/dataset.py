@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+import xxhash
 
 from dsort.sidecars.kinds import common_directory
 from dsort.sidecars.shard_index import EnergonSample
@@ -32,9 +35,12 @@ CREATE INDEX idx_sample_parts_full ON sample_parts(
 """
 
 
-def dataset_sidecar(name: str, records: Mapping[str, int], split: str) -> bytes:
+def dataset_sidecar(
+    name: str, records: Mapping[str, int], split: str, checksums: Iterable[str] = ()
+) -> bytes:
     """The sidecar ``name``, all but the database of Energon. ``records``: of each output shard by
-    name, in output order. ``split``: what the spec calls it; "" is ``train``."""
+    name, in output order; ``checksums``: of each. ``split``: what the spec calls it; "" is
+    ``train``."""
     split = split or DEFAULT_SPLIT
     shards = list(records)
     if name.endswith("sizes.json"):
@@ -47,7 +53,17 @@ def dataset_sidecar(name: str, records: Mapping[str, int], split: str) -> bytes:
     if name.endswith("split.yaml"):
         rows = "".join(f"  - {json.dumps(shard)}\n" for shard in shards)
         return f"exclude: []\nsplit_parts:\n  {json.dumps(split)}:{_rows(rows)}".encode()
+    if name.endswith("index.uuid"):
+        return _identity(shards, checksums)
     return b"__module__: megatron.energon\n__class__: CrudeWebdataset\n"
+
+
+def _identity(shards: Iterable[str], checksums: Iterable[str]) -> bytes:
+    """What tells caches of Energon one index from another: the same for the same shards."""
+    state = xxhash.xxh3_128()
+    for shard, checksum in zip(shards, checksums, strict=True):
+        state.update(f"{shard}\0{checksum}\0".encode("utf-8", "surrogateescape"))
+    return str(uuid.UUID(bytes=state.digest(), version=4)).encode()
 
 
 def _rows(rows: str) -> str:

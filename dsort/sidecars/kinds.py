@@ -17,35 +17,39 @@ __all__ = [
     "sidecar_names",
 ]
 
-SidecarKind = Literal["wids", "dali", "energon", "lhotse", "huggingface", "sizes"]
+SidecarKind = Literal["wids", "dali", "energon", "lhotse", "lines", "huggingface", "sizes"]
 
 FOR_EXTENSIONS: Final[dict[str, tuple[str, ...]]] = {
     "wids": (".tar",),
     "dali": (".tar", ".tfrecord", ".tfrecords"),
     "energon": (".tar",),
     "lhotse": (".tar",),
+    "lines": (".jsonl", ".ndjson", ".txt"),
     "huggingface": (".tar", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt", ".parquet", ".arrow"),
 }
 """What readers of a kind can read; kinds that are not here are for all."""
 
-SHARD_KINDS: Final = ("dali", "energon", "lhotse")
+SHARD_KINDS: Final = ("dali", "energon", "lhotse", "lines")
 """The kinds that have a file for each shard."""
 
 ENERGON_FILES: Final = (
     ".nv-meta/.info.json",
     ".nv-meta/dataset.yaml",
     ".nv-meta/index.sqlite",
+    ".nv-meta/index.uuid",
     ".nv-meta/split.yaml",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarName:
-    """A sidecar to be written. ``ordinal``: the output shard that it is of; -1: of all."""
+    """A sidecar to be written. ``ordinal``: the output shard that it is of; -1: of all. ``moves``:
+    it is in the directory of the shards, if they have one."""
 
     kind: str
     name: str
     ordinal: int = -1
+    moves: bool = False
 
 
 def parse_kinds(value: object) -> tuple[str, ...]:
@@ -68,7 +72,7 @@ def sidecar_names(kinds: Collection[str], shards: Sequence[str]) -> list[Sidecar
     if "huggingface" in kinds:
         found.append(SidecarName("huggingface", "README.md"))
     if "sizes" in kinds:
-        found.append(SidecarName("sizes", f"{common_directory(shards)}sizes.json"))
+        found.append(SidecarName("sizes", f"{common_directory(shards)}sizes.json", moves=True))
     return found
 
 

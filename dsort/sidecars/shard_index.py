@@ -5,6 +5,8 @@
             size and name of its members. Of TFRecords: offset and size of each
 ``energon`` where each sample begins, and where the last one ends: 64 bits, little-endian
 ``lhotse``  where each pair of members begins, and the size of the file: the same numbers
+``lines``   where each line begins, and the size of the file: the same numbers, as Energon and
+            Lhotse read them of JSON lines
 =========== ====================================================================================
 """
 
@@ -17,10 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dsort.data.columns import Int64s
 from dsort.data.members import MemberKind, MemberTable
 from dsort.errors import InputError
 
-__all__ = ["EnergonSample", "Part", "energon_samples", "shard_sidecar"]
+__all__ = ["EnergonSample", "Part", "energon_samples", "lines_sidecar", "shard_sidecar"]
 
 _ENERGON_NAME = re.compile(rb"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
 _ENERGON_SKIPPED = re.compile(rb"__[^/]*__($|/)")
@@ -53,7 +56,17 @@ def shard_sidecar(kind: str, shard: str, members: MemberTable, file_bytes: int) 
         samples = list(energon_samples(members))
         end = samples[-1].offset + samples[-1].size_bytes if samples else 0
         return _numbers([*(each.offset for each in samples), end])
+    if kind == "lines":
+        return _numbers([*members.range_start.tolist(), file_bytes])
     return _lhotse(shard, members, file_bytes)
+
+
+def lines_sidecar(stored_bytes: Int64s) -> bytes:
+    """The sidecar of a shard whose lines take ``stored_bytes``, shape ``(n,)``: what
+    ``shard_sidecar`` says of it, without a scan."""
+    offsets = np.zeros(len(stored_bytes) + 1, "<u8")
+    np.cumsum(stored_bytes, out=offsets[1:])
+    return offsets.tobytes()
 
 
 def _dali_tar(shard: str, members: MemberTable) -> bytes:

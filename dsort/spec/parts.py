@@ -351,8 +351,9 @@ class SpecFields(Part):
         "wids-shard-index-v1 JSON; its md5 sums cost one more pass over the outputs, and what wids "
         "would not count as a sample of its own is refused: strays, links, and keys that occur "
         "twice. dali: an index of each shard. energon: .nv-meta/ and an index of each shard. "
-        "lhotse: an index of each shard. huggingface: README.md, by which load_dataset finds the "
-        "shards. sizes: sizes.json, the records of each shard.",
+        "lhotse: an index of each shard. lines: <shard>.idx, where each line begins. huggingface: "
+        "README.md, by which load_dataset finds the shards. sizes: sizes.json, the records of each "
+        "shard.",
         examples=["wids", ["dali", "sizes"]],
     )
     overwrite: bool = Field(

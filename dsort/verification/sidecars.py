@@ -71,7 +71,8 @@ class SidecarCheck:
         for each in self._wanted:
             if each.ordinal < 0 and not each.name.endswith(DATABASE):
                 found = self._read(each.name)
-                right = dataset_sidecar(each.name, records, self._manifest.spec.split)
+                sums = [shard.xxh3 for shard in self._manifest.outputs]
+                right = dataset_sidecar(each.name, records, self._manifest.spec.split, sums)
                 if found is not None and found != right:
                     self._problem(each.name, _WRONG)
         self._check_directory_files()

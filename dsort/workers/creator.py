@@ -19,6 +19,7 @@ from dsort.scratch.logs import CreatedLog
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf, StoredBytesOf
 from dsort.scratch.spill import SpillReader
+from dsort.sidecars.shard_index import lines_sidecar
 from dsort.storage.bucket import Bucket
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.gathering import are_short, gathered
@@ -30,7 +31,7 @@ from dsort.workers.shard_writer import (
     StagedFile,
     Writeback,
 )
-from dsort.workers.sidecars import write_sidecars
+from dsort.workers.sidecars import staged_sidecar, write_sidecars
 from dsort.workers.source import MappedInputs, PayloadBuffer, slices_of, slices_of_sources
 from dsort.workers.tasks import (
     CreateDone,
@@ -47,6 +48,8 @@ ROWS_AT_ONCE_MAX = 2048
 """Slices are made for so many records at a time: small records are then still in the processor's
 cache when their checksum is taken, and a slice object takes 200 bytes."""
 INPUTS_OPEN_MAX = 16384
+LINES = "lines"
+"""The kind of sidecar that sizes of records suffice for: other kinds cost a scan of the shard."""
 SliceLists = Iterator[Sequence[memoryview]]
 
 
@@ -109,7 +112,7 @@ class Creator:
                         container,
                         encoder=self._encoders.encoder() if self._encoders else None,
                         watch=MemberWatch(container, piece.name, piece.shard_bytes)
-                        if task.sidecars
+                        if {*task.sidecars} - {LINES}
                         else None,
                     )
                     if container.has_head:
@@ -171,11 +174,14 @@ class Creator:
 
     def _write_sidecars(self, task: CreateTask, piece: OutputPiece, out: ShardWriter) -> None:
         """Before the shard is finished: whoever knows of it finds them, too."""
+        if LINES in task.sidecars:
+            place = staged_sidecar(task.sidecars_prefix, piece.ordinal, LINES)
+            self._outputs.write(place, lines_sidecar(self._record_sizes(task, piece.ordinal)))
         if out.watch is not None:
             write_sidecars(
                 self._outputs,
                 task.sidecars_prefix,
-                task.sidecars,
+                [kind for kind in task.sidecars if kind != LINES],
                 ordinal=piece.ordinal,
                 shard=piece.name,
                 members=out.watch.members(),

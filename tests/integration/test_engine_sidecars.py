@@ -6,17 +6,25 @@ from __future__ import annotations
 import sqlite3
 import struct
 import tarfile
+import uuid
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dsort import api
-from dsort.errors import InputError, NamesTakenError
+from dsort.errors import InputError, NamesTakenError, SpecError
 from dsort.job.events import JobReport, VerifyReport
 from dsort.options import RunOptions
+from dsort.spec.load import parse_spec
+from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import Member, Shard, tree_of, write_shards
 from tests.support.engine import refused, run_local, spec_of
+from tests.support.inline_runtime import Moved, run_inline
+from tests.support.store_like import StoreLikeBucket
 
 RECORDS = 7
 KINDS = ["dali", "energon", "huggingface", "sizes"]
@@ -86,6 +94,35 @@ def test_dali_finds_each_record_of_tfrecords(root: Path) -> None:
     assert verified(root, report).problems == ()
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".txt"])
+@pytest.mark.parametrize("move", ["map", "spill"])
+def test_each_line_is_found(tmp_path: Path, suffix: str, move: str) -> None:
+    lines = [b'{"n": %d, "t": "%s"}\n' % (n, b"w" * (n * 7 % 300)) for n in range(50)]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / f"a{suffix}").write_bytes(b"".join(lines[:20]))
+    (tmp_path / "in" / f"b{suffix}").write_bytes(b"\n".join([b"", *lines[20:]]))
+    moved = Moved(move, partitions=3)
+    run_inline(spec_with("lines", input_extension=suffix, output_shard_records=17), tmp_path, moved)
+    found = []
+    for number in range(3):
+        data = (tmp_path / "out" / f"out-{number}{suffix}").read_bytes()
+        index = np.fromfile(tmp_path / "out" / f"out-{number}{suffix}.idx", "<u8").tolist()
+        assert (index[0], index[-1]) == (0, len(data))
+        found += [data[start:stop] for start, stop in pairwise(index)]
+    assert sorted(found) == sorted(lines)
+    (manifest,) = (tmp_path / "out" / ".dsort").glob("*/manifest.json")
+    check = partial(api.verify, manifest.read_bytes(), options=RunOptions(root=tmp_path))
+    assert check().problems == ()
+    index_file = tmp_path / "out" / f"out-1{suffix}.idx"
+    index_file.write_bytes(index_file.read_bytes()[:-8] + bytes(8))
+    assert {each.kind for each in check().problems} == {"index"}
+
+
+def test_lines_of_compressed_shards_have_no_index() -> None:
+    with pytest.raises(SpecError, match=r"lines has no index of \.jsonl\.gz shards"):
+        parse_spec(spec_with("lines", output_extension=".jsonl.gz"))
+
+
 def test_energon_finds_samples_and_members(root: Path) -> None:
     run_local(root, spec_with("energon", split="val"))
     out = root / "out"
@@ -115,6 +152,8 @@ def test_energon_finds_samples_and_members(root: Path) -> None:
             for _, infos in samples
             for info in infos
         ]
+    identity = (out / ".nv-meta" / "index.uuid").read_text()
+    assert str(uuid.UUID(identity)) == identity
     assert '"val":\n  - "out-0.tar"' in (out / ".nv-meta" / "split.yaml").read_text()
 
 
@@ -187,6 +226,47 @@ def test_a_name_that_is_taken_is_refused_and_replaced_if_asked(root: Path) -> No
     assert (root / "out" / "README.md").read_text() == "mine"
     run_local(root, spec_with("huggingface"), overwrite=True)
     assert "configs:" in (root / "out" / "README.md").read_text()
+
+
+def test_stores_that_take_bytes_in_order_get_the_same(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for kind in (LocalBucket, lambda path, **more: StoreLikeBucket(LocalBucket(path, **more))):
+        monkeypatch.setattr("dsort.storage.open.LocalBucket", kind)
+        run_inline(spec_with(*KINDS, output_format="d/out-%d"), root, Moved("spill"))
+        found.append({name: data for name, (_, data) in tree_of(root / "out").items()})
+        (root / "out").rename(root / f"out-{len(found)}")
+        monkeypatch.undo()
+    first, second = ({k: v for k, v in each.items() if ".dsort" not in k} for each in found)
+    assert first == second
+    assert {"d/out-0.idx", "d/sizes.json", ".nv-meta/index.uuid", "README.md"} <= first.keys()
+
+
+def test_names_of_sidecars_that_are_taken_are_refused_before_anything_is_read(root: Path) -> None:
+    for path in (root / "in").iterdir():
+        path.write_bytes(b"no tar: whoever reads it, fails")
+    (root / "out" / "data").mkdir(parents=True)
+    for name, kind in (
+        ("data/sizes.json", "sizes"),
+        ("README.md", "huggingface"),
+        (".nv-meta/split.yaml", "energon"),
+        ("data/out-0.idx", "dali"),
+    ):
+        path = root / "out" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+        with refused(root, NamesTakenError, name, "sidecars"):
+            run_inline(spec_with(kind, output_format="data/out-%d"), root)
+        path.unlink()
+
+
+def test_shards_whose_sidecars_would_have_one_name_are_refused_early(root: Path) -> None:
+    spec = spec_with("dali", output_format="v1.%d")
+    with refused(root, SpecError, "two output shards would have the dali index v1.idx"):
+        run_inline(spec, root)
+    run_inline({**spec, "output_shard_records": None, "output_shard_count": 1}, root)
+    assert (root / "out" / "v1.idx").exists()
 
 
 @pytest.mark.parametrize(
