@@ -7,9 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import orjson
-import polars
 import pytest
 
 from dsort import api
@@ -84,6 +82,9 @@ def test_lines_are_shuffled_as_they_are_whatever_the_movement_and_the_workers(
 
 
 def test_every_reader_finds_every_record_of_the_outputs(tmp_path: Path) -> None:
+    import duckdb  # these take a while to load
+    import polars
+
     everything = some_lines(tmp_path / "in")
     expected = sorted(orjson.loads(line)["id"] for line in everything)
     run_inline(spec_of(**LINES), tmp_path, Moved())

@@ -10,9 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import datasets
-import duckdb
-import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -397,7 +394,16 @@ def test_members_that_the_first_input_has_no_column_for_are_named(tmp_path: Path
 # -- readers of others ----------------------------------------------------------------------------
 
 
-def shuffled_images(root: Path) -> tuple[JobReport, list[tuple[str, bytes]]]:
+@pytest.fixture
+def datasets(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Hugging Face's library, which takes a second to load, without the network."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
+    return datasets
+
+
+def shuffled_images(datasets: Any, root: Path) -> tuple[JobReport, list[tuple[str, bytes]]]:
     """A data set of images as Hugging Face writes it, shuffled; what was in it."""
     rows = []
     for number in range(12):
@@ -421,10 +427,9 @@ def shuffled_images(root: Path) -> tuple[JobReport, list[tuple[str, bytes]]]:
 
 
 def test_hugging_face_loads_the_directory_and_decodes_its_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    datasets: Any, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
-    _, rows = shuffled_images(tmp_path)
+    _, rows = shuffled_images(datasets, tmp_path)
     loaded = datasets.load_dataset(
         str(tmp_path / "out"), split="train", cache_dir=str(tmp_path / "cache")
     )
@@ -434,9 +439,8 @@ def test_hugging_face_loads_the_directory_and_decodes_its_images(
 
 
 def test_hugging_face_sees_images_and_classes_in_what_was_a_tar(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    datasets: Any, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
     members = []
     for number in range(6):
         file = io.BytesIO()
@@ -453,6 +457,9 @@ def test_hugging_face_sees_images_and_classes_in_what_was_a_tar(
 
 
 def test_duckdb_and_polars_read_the_rows_in_our_order(tmp_path: Path) -> None:
+    import duckdb  # these take a while to load
+    import polars
+
     everything = some_tables(tmp_path / "in", ".parquet")
     run_inline(tables_spec(".parquet"), tmp_path, WAYS[1])
     ids = pa.concat_tables(map(read_table, outputs(tmp_path)))["id"].to_pylist()
