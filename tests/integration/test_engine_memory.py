@@ -23,13 +23,13 @@ from tests.support.datasets import END, Member, files_of, read_shard, write_shar
 from tests.support.engine import plan_local, run_local, shard_of, spec_of
 
 SHARD_BYTES = 32 << 20
-SHARDS = 20
+MEMORY_BYTES = 120 << 20
 CGROUPS = Path("/sys/fs/cgroup")
 
 
 @pytest.fixture
-def memory_group(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A control group with as many bytes of memory as the test says, of either generation."""
+def memory_group() -> Iterator[Path]:
+    """A control group with ``MEMORY_BYTES`` of memory, of either generation."""
     first = (CGROUPS / "memory").is_dir()
     group = (CGROUPS / "memory" if first else CGROUPS) / f"dsort-test-{os.getpid()}"
     limit = group / ("memory.limit_in_bytes" if first else "memory.max")
@@ -39,7 +39,7 @@ def memory_group(request: pytest.FixtureRequest) -> Iterator[Path]:
         pytest.skip(f"no control group can be made here: {error}")
     try:
         try:
-            limit.write_text(str(request.param))
+            limit.write_text(str(MEMORY_BYTES))
         except OSError as error:
             pytest.skip(f"no memory limit can be set here: {error}")
         yield group
@@ -47,13 +47,13 @@ def memory_group(request: pytest.FixtureRequest) -> Iterator[Path]:
         group.rmdir()  # fails if a process of the job were left in it
 
 
-def write_data(directory: Path) -> Counter[str]:
+def write_data(directory: Path, shards: int) -> Counter[str]:
     """Shards of records of 1 KB to 400 KB, out of the page cache; how often each digest occurs."""
     rng = random.Random("memory")
     noise = rng.randbytes(1 << 20)
     digests: Counter[str] = Counter()
     directory.mkdir()
-    for shard in range(SHARDS):
+    for shard in range(shards):
         with (directory / f"in-{shard:03d}.tar").open("wb") as file:
             while file.tell() < SHARD_BYTES:
                 start = rng.randrange(500_000)
@@ -72,11 +72,12 @@ def write_data(directory: Path) -> Counter[str]:
 
 @pytest.mark.slow
 @pytest.mark.sample(keep=1)
-@pytest.mark.parametrize("memory_group", [120 << 20, 200 << 20], ids=str, indirect=True)
+@pytest.mark.parametrize("times", [3, 5])
 def test_three_and_five_times_the_memory_are_spilled_and_nothing_is_lost(
-    memory_group: Path, tmp_path: Path
+    memory_group: Path, tmp_path: Path, times: int
 ) -> None:
-    digests = write_data(tmp_path / "in")
+    shards = -(-times * MEMORY_BYTES // SHARD_BYTES)
+    digests = write_data(tmp_path / "in", shards)
     spec = spec_of(
         algorithm={"kind": "shuffle", "seed": 1},
         output_shard_records=None,
@@ -107,7 +108,7 @@ def test_three_and_five_times_the_memory_are_spilled_and_nothing_is_lost(
     assert {path.name for path in (tmp_path / "out" / ".dsort").rglob("*") if path.is_file()} == {
         "manifest.json"
     }
-    assert len(files_of(tmp_path / "in")) == SHARDS
+    assert len(files_of(tmp_path / "in")) == shards
 
 
 @pytest.mark.parametrize("asked", ["1B", "1KB"])
