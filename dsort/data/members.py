@@ -84,6 +84,9 @@ class MemberTable:
     """What its records have in common, as their container tells it of all of them in one place (the
     columns of an MDS shard). All shards of a job must agree. "": there is no such thing, or there
     are no records that could have it."""
+    record_bytes: Int64s | None = None
+    """How much each record counts, shape ``(records,)``, where that is not the payload of its
+    members: rows of a table count what their values take. None: it is."""
 
     def __len__(self) -> int:
         return len(self.kind)

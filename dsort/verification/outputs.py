@@ -411,8 +411,11 @@ class OutputReader:
     def _compare_counts(
         self, listed: ManifestOutput, found: ShardFacts, *, may_merge: bool
     ) -> None:
-        is_table = container_of(listed.name).is_columnar  # sizes there are of values, not of texts
-        for what in ("records",) if is_table else ("records", "members", "payload_bytes"):
+        is_table = container_of(listed.name).is_columnar  # a row is listed as one member
+        counts = (
+            ("records", "payload_bytes") if is_table else ("records", "members", "payload_bytes")
+        )
+        for what in counts:
             has, said = int(getattr(found, what)), int(getattr(listed, what))
             if has != said and not (may_merge and what == "records" and has < said):
                 text = f"has {has:,} {what}, the manifest says {said:,}"
@@ -481,21 +484,24 @@ def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) 
     first = records.rows_of(0) if len(records) else []
     is_numbered = stored.record_of is not None
     first_rows, last_rows = (slice(1), slice(-1, None)) if is_numbered else (first, last)
+    sizes = stored.record_bytes
+    if sizes is None:
+        sizes = np.array([payload[first].sum(), payload[last].sum()])
     return ShardFacts(
         name=name,
         place=place,
         readable=True,
         records=len(records),
         members=len(records.members),
-        payload_bytes=int(payload.sum()),
-        last_payload_bytes=int(payload[last].sum()),
+        payload_bytes=int((payload if stored.record_bytes is None else sizes).sum()),
+        last_payload_bytes=int(sizes[-1:].sum()),
         stored_bytes=int(stored_bytes.sum()),
         last_stored_bytes=int(stored_bytes[last_rows].sum()),
         entries_bytes=0 if entries is None else len(entries.blob),
         first=FirstRecord(
             records=1 if len(records) else 0,
             members=len(first),
-            payload_bytes=int(payload[first].sum()),
+            payload_bytes=int(sizes[:1].sum()),
             stored_bytes=int(stored_bytes[first_rows].sum()),
             entries_bytes=0 if entries is None else int(entries.lengths[first_rows].sum()),
         ),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dsort.containers.columnar.reader import open_table, plain_batches
-from dsort.containers.columnar.schema import bytes_column, is_media, plain_schema
+from dsort.containers.columnar.schema import bytes_column, is_media, plain_schema, row_bytes
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberTable
 from dsort.errors import ConversionError, InputError
@@ -150,6 +150,7 @@ def cells_of_shard(shard: str, data: memoryview, key_field: str) -> MemberTable:
     key_bytes: list[int] = []
     record_of: list[int] = []
     literals: dict[int, bytes] = {}
+    sizes_of_rows = [np.zeros(0, np.int64)]
     if len(data):
         table = open_table(shard, MemorySource(data))
         plain, first = plain_schema(shard, table.schema), 0
@@ -161,6 +162,7 @@ def cells_of_shard(shard: str, data: memoryview, key_field: str) -> MemberTable:
             )
         for batch in plain_batches(shard, table, plain, BATCH_BYTES):
             keys = row_keys(shard, batch, key_field, first).tolist()
+            sizes_of_rows.append(row_bytes(batch))
             columns = [
                 cell_contents(name, batch.column(at))
                 for at, name in enumerate(plain.names)
@@ -187,4 +189,5 @@ def cells_of_shard(shard: str, data: memoryview, key_field: str) -> MemberTable:
         literals=literals,
         key_bytes=np.array(key_bytes, np.int64),
         record_of=np.array(record_of, np.int64),
+        record_bytes=np.concatenate(sizes_of_rows),
     )
