@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.data import DataSet
+from benchmarks.data import Data
 from benchmarks.process import Finished
 
 __all__ = [
@@ -23,7 +23,11 @@ __all__ = [
     "Contender",
     "Task",
     "cp_script",
+    "dsort_account",
+    "dsort_command",
     "read_report",
+    "script_account",
+    "script_command",
     "spec_of",
 ]
 
@@ -38,7 +42,7 @@ PHASES = ("extract", "plan", "create", "commit")
 class Task:
     """One shuffle of ``data`` into ``output``, an empty directory beside the data's shards."""
 
-    data: DataSet
+    data: Data
     output: Path
     scratch: Path
     workers: int
@@ -58,13 +62,16 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A whole command. ``is_slow`` ones get fewer rounds; ``modules`` are what it imports."""
+    """A whole command. ``is_slow`` ones get fewer rounds; ``modules`` are what it imports; outputs
+    end in ``output_suffix``, or as the inputs do. A part of a shuffle need not write all of it."""
 
     name: str
     command: Callable[[Task], list[str]]
     account: Callable[[Finished], Account]
     is_slow: bool = False
     modules: tuple[str, ...] = ()
+    output_suffix: str = ""
+    is_part: bool = False
 
     @property
     def missing(self) -> str:
@@ -95,7 +102,7 @@ def spec_of(task: Task) -> dict[str, Any]:
         "input_bck": "shards",
         "output_bck": task.output.name,
         "input_format": {"template": task.data.template},
-        "input_extension": ".tar",
+        "input_extension": task.data.suffix,
         "output_format": "out-%06d",
         "output_shard_size": f"{SHARD_BYTES // 1024**2}MB",
         "algorithm": {"kind": "shuffle", "seed": str(task.seed)},
@@ -103,10 +110,16 @@ def spec_of(task: Task) -> dict[str, Any]:
     }
 
 
-def _dsort(move: str | None) -> Callable[[Task], list[str]]:
+def dsort_command(
+    move: str | None, more: Mapping[str, Any] | None = None
+) -> Callable[[Task], list[str]]:
+    """``dsort start`` of the spec of a task; ``more``: fields it has instead, None for none."""
+
     def command(task: Task) -> list[str]:
         spec = task.scratch / "spec.json"
-        spec.write_text(json.dumps(spec_of(task)))
+        fields = spec_of(task) | dict(more or {})
+        kept = {name: value for name, value in fields.items() if value is not None}
+        spec.write_text(json.dumps(kept))
         line = [sys.executable, "-m", "dsort", "start", "-f", str(spec)]
         line += ["--root", str(task.data.root), "--json", "--progress", "none"]
         line += ["--workers", str(task.workers)]
@@ -119,7 +132,7 @@ def _dsort(move: str | None) -> Callable[[Task], list[str]]:
     return command
 
 
-def _dsort_account(finished: Finished) -> Account:
+def dsort_account(finished: Finished) -> Account:
     report = read_report(finished.stdout)
     phases: dict[str, float] = report["phase_seconds"]
     kept = ("phase_seconds", "move", "workers", "records", "payload_bytes")
@@ -143,18 +156,19 @@ def _cp(task: Task) -> list[str]:
     return ["/bin/sh", "-c", cp_script(task)]
 
 
-def _script(name: str, task: Task, *options: str) -> list[str]:
+def script_command(name: str, task: Task, *options: str) -> list[str]:
+    """A script of the folder ``scripts`` on all shards of a task."""
     line = [sys.executable, str(SCRIPTS / name), "--output", str(task.output)]
     line += ["--seed", str(task.seed), *options, "--"]
     return line + [str(path) for path in task.data.paths]
 
 
 def _webdataset(task: Task) -> list[str]:
-    return _script("with_webdataset.py", task, "--shard-bytes", str(SHARD_BYTES))
+    return script_command("with_webdataset.py", task, "--shard-bytes", str(SHARD_BYTES))
 
 
 def _tarfile(task: Task) -> list[str]:
-    return _script("with_tarfile.py", task, "--shard-bytes", str(SHARD_BYTES))
+    return script_command("with_tarfile.py", task, "--shard-bytes", str(SHARD_BYTES))
 
 
 def _ray(is_tuned: bool) -> Callable[[Task], list[str]]:
@@ -163,12 +177,13 @@ def _ray(is_tuned: bool) -> Callable[[Task], list[str]]:
         if is_tuned:
             blocks = max(1, math.ceil(task.data.total_bytes / SHARD_BYTES))
             options += ["--blocks", str(blocks)]
-        return _script("with_ray_data.py", task, *options)
+        return script_command("with_ray_data.py", task, *options)
 
     return command
 
 
-def _script_account(finished: Finished) -> Account:
+def script_account(finished: Finished) -> Account:
+    """What a script prints: ``work_seconds``, and more."""
     report = read_report(finished.stdout)
     return Account(float(report["work_seconds"]), report)
 
@@ -183,14 +198,12 @@ CONTENDERS = {
     contender.name: contender
     for contender in (
         Contender("cp", _cp, _whole_account),
-        Contender("dsort", _dsort(None), _dsort_account),
-        Contender("dsort-map", _dsort("map"), _dsort_account),
-        Contender("dsort-spill", _dsort("spill"), _dsort_account),
-        Contender("tarfile", _tarfile, _script_account, is_slow=True),
-        Contender(
-            "webdataset", _webdataset, _script_account, is_slow=True, modules=("webdataset",)
-        ),
-        Contender("ray", _ray(False), _script_account, is_slow=True, modules=_RAY),
-        Contender("ray-tuned", _ray(True), _script_account, is_slow=True, modules=_RAY),
+        Contender("dsort", dsort_command(None), dsort_account),
+        Contender("dsort-map", dsort_command("map"), dsort_account),
+        Contender("dsort-spill", dsort_command("spill"), dsort_account),
+        Contender("tarfile", _tarfile, script_account, is_slow=True),
+        Contender("webdataset", _webdataset, script_account, is_slow=True, modules=("webdataset",)),
+        Contender("ray", _ray(False), script_account, is_slow=True, modules=_RAY),
+        Contender("ray-tuned", _ray(True), script_account, is_slow=True, modules=_RAY),
     )
 }

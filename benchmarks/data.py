@@ -12,13 +12,14 @@ import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
     "PROFILES",
+    "Data",
     "DataSet",
     "NoRoomError",
     "Profile",
@@ -39,6 +40,38 @@ MTIME_SECONDS = 1_700_000_000
 READ_BYTES = 1 << 20
 
 Blocks = NDArray[np.uint8]
+
+
+class Data(Protocol):
+    """Shards on disk, in the directory ``root/shards``, whatever made them."""
+
+    @property
+    def root(self) -> Path:
+        """Outputs are put beside the shards."""
+
+    @property
+    def profile(self) -> str:
+        """The name of its kind of record."""
+
+    @property
+    def suffix(self) -> str:
+        """Of each shard's name, as in ``.tar``."""
+
+    @property
+    def total_bytes(self) -> int:
+        """What every rate is counted in."""
+
+    @property
+    def member_bytes_min(self) -> int:
+        """Bytes that any whole result has at least."""
+
+    @property
+    def paths(self) -> list[Path]:
+        """The shard files, in order."""
+
+    @property
+    def template(self) -> str:
+        """The input template of a spec that takes all shards, without the suffix."""
 
 
 class NoRoomError(Exception):
@@ -99,6 +132,12 @@ class DataSet:
     request: Request
     names: tuple[str, ...]
     sizes: tuple[int, ...]
+    suffix: ClassVar[str] = ".tar"
+
+    @property
+    def profile(self) -> str:
+        """The name of its kind of record."""
+        return self.request.profile
 
     @property
     def total_bytes(self) -> int:
@@ -216,7 +255,7 @@ def _headers(keys: Blocks, extension: bytes, sizes: NDArray[np.int64]) -> Blocks
     return headers
 
 
-def read_through(data: DataSet) -> None:
+def read_through(data: Data) -> None:
     """Read every shard once, so that a run that follows finds it in the page cache."""
     buffer = bytearray(READ_BYTES)
     for path in data.paths:

@@ -9,14 +9,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
 from benchmarks.contenders import Account, Contender, Task
-from benchmarks.data import DataSet, read_through, require_room
-from benchmarks.memory import MemoryLimit, drop_caches
+from benchmarks.data import Data, read_through, require_room
+from benchmarks.memory import (
+    LimitedSampler,
+    MemoryLimit,
+    TreeSampler,
+    drop_caches,
+    touch_memory,
+)
 from benchmarks.process import Finished, Sampler, run_tree
 from benchmarks.results import Run
 
@@ -25,6 +31,8 @@ __all__ = ["REPOSITORY", "ROOM_FACTOR", "Bench", "round_robin", "tell"]
 REPOSITORY = Path(__file__).parent.parent
 # The output, as much again for a spill, and a little.
 ROOM_FACTOR = 2.2
+# The inputs and the output in the page cache, and as much again for records in memory.
+TOUCHED_FACTOR = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,7 @@ class Bench:
     def run(
         self,
         contender: Contender,
-        data: DataSet,
+        data: Data,
         *,
         suite: str,
         number: int,
@@ -64,6 +72,8 @@ class Bench:
                 drop_caches()
             else:
                 os.sync()
+            touch_memory(int(TOUCHED_FACTOR * data.total_bytes))
+            if not is_cold:
                 read_through(data)
             command = contender.command(task)
             finished = run_tree(
@@ -81,7 +91,7 @@ class Bench:
             shutil.rmtree(scratch, ignore_errors=True)
         return Run(
             suite,
-            data.request.profile,
+            data.profile,
             contender.name,
             number,
             data.total_bytes,
@@ -90,9 +100,19 @@ class Bench:
             sync_seconds,
             finished.cpu_seconds,
             finished.other_cpu_seconds,
-            dict(account.details),
+            dict(account.details) | _seen_from_outside(finished, sampler),
             failure,
         )
+
+
+def _seen_from_outside(finished: Finished, sampler: Sampler | None) -> dict[str, Any]:
+    """Bytes between memory and disks, and the most memory that the tree had at one time."""
+    seen: dict[str, Any] = {} if finished.disk is None else asdict(finished.disk)
+    if isinstance(sampler, TreeSampler):
+        seen["peak_bytes"] = sampler.own_bytes_sum
+    elif isinstance(sampler, LimitedSampler):
+        seen["peak_bytes"] = sampler.own_bytes_peak
+    return seen
 
 
 def _account_of(contender: Contender, finished: Finished, task: Task) -> tuple[Account, str]:
@@ -103,11 +123,14 @@ def _account_of(contender: Contender, finished: Finished, task: Task) -> tuple[A
     if finished.exit_code < 0:
         return nothing, f"ended by {signal.Signals(-finished.exit_code).name}"
     if finished.exit_code != 0:
-        last = finished.stderr.strip().splitlines()[-1:]
-        return nothing, f"exit code {finished.exit_code}: {' '.join(last)}"
-    files = list(task.output.rglob("*.tar"))
+        last = " ".join(finished.stderr.strip().splitlines()[-1:])
+        # Results are published: where this machine keeps its data is left out.
+        last = last.replace(str(task.data.root.parent), "DATA")
+        return nothing, f"exit code {finished.exit_code}: {last}"
+    suffix = contender.output_suffix or task.data.suffix
+    files = [path for path in task.output.rglob("*") if path.name.endswith(suffix)]
     written_bytes = sum(path.stat().st_size for path in files)
-    if written_bytes < task.data.member_bytes_min:
+    if written_bytes < task.data.member_bytes_min and not contender.is_part:
         return nothing, f"wrote {written_bytes} of {task.data.member_bytes_min} bytes"
     try:
         account = contender.account(finished)

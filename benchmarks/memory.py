@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import time
 from collections.abc import Sequence
@@ -19,11 +20,14 @@ __all__ = [
     "TreeSampler",
     "drop_caches",
     "group_parent",
+    "touch_memory",
 ]
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 REMOVE_SECONDS_MAX = 5.0
+TOUCHED_SHARE_MAX = 0.8
+"""Of the memory that is free: to touch all of it would push the page cache out."""
 
 
 class NotPermittedError(Exception):
@@ -211,3 +215,16 @@ def drop_caches() -> None:
         DROP_CACHES.write_text("3\n")
     except OSError as error:
         raise NotPermittedError(f"cannot drop the page cache: {error}") from error
+
+
+def touch_memory(wanted_bytes: int) -> None:
+    """Write to each page of ``wanted_bytes`` of free memory once, and give it back.
+
+    On a virtual machine memory that had been given back (caches dropped, files removed) may have
+    gone to the host. Its first touch then costs the run that happens to come next.
+    """
+    free_bytes = psutil.virtual_memory().free
+    size = min(wanted_bytes, int(TOUCHED_SHARE_MAX * free_bytes)) // mmap.PAGESIZE * mmap.PAGESIZE
+    if size > 0:
+        with mmap.mmap(-1, size) as pages:
+            pages[:: mmap.PAGESIZE] = bytes(size // mmap.PAGESIZE)

@@ -22,12 +22,13 @@ from typing import IO, Protocol
 
 import psutil
 
-__all__ = ["Finished", "Sampler", "run_tree"]
+__all__ = ["DiskBytes", "Finished", "Sampler", "run_tree"]
 
 PR_SET_CHILD_SUBREAPER = 36
 MARK = "DSORT_BENCH_RUN"
 STAY_SECONDS_MAX = 10.0
 STDERR_CHARS_MAX = 2_000
+OWN_IO = Path("/proc/self/io")
 
 
 class Sampler(Protocol):
@@ -40,9 +41,18 @@ class Sampler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class DiskBytes:
+    """What a tree had read from disks and given to be written to them, page cache left out."""
+
+    read_bytes: int
+    written_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """How a command ended. ``cpu_seconds`` is of the whole tree, ``other_cpu_seconds`` what the
-    machine's processors did besides in that time (the kernel's writing back included)."""
+    machine's processors did besides in that time (the kernel's writing back included). ``disk`` is
+    None where the kernel does not count it."""
 
     exit_code: int
     wall_seconds: float
@@ -51,6 +61,7 @@ class Finished:
     stdout: str
     stderr: str
     timed_out: bool
+    disk: DiskBytes | None = None
 
 
 def run_tree(
@@ -69,7 +80,8 @@ def run_tree(
     before = psutil.Process().children()
     _adopt_orphans(True)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        cpu, busy, start = _cpu_seconds(), _busy_seconds(), time.perf_counter()
+        disk, cpu, busy = _disk_bytes(), _cpu_seconds(), _busy_seconds()
+        start = time.perf_counter()
         process = subprocess.Popen(
             command,
             cwd=cwd,
@@ -109,6 +121,7 @@ def run_tree(
             _text(out),
             _text(err)[-STDERR_CHARS_MAX:],
             expired.is_set(),
+            _since(disk),
         )
 
 
@@ -198,6 +211,26 @@ def _reap(pid: int) -> None:
 def _cpu_seconds() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
+
+
+def _disk_bytes() -> DiskBytes | None:
+    """Of this process and of all that it has waited for: the kernel adds up those that ended."""
+    try:
+        lines = OWN_IO.read_text().splitlines()
+    except OSError:
+        return None
+    counts = {name: int(value) for name, value in (line.split(": ") for line in lines)}
+    written_bytes = counts["write_bytes"] - counts["cancelled_write_bytes"]
+    return DiskBytes(counts["read_bytes"], written_bytes)
+
+
+def _since(before: DiskBytes | None) -> DiskBytes | None:
+    now = _disk_bytes()
+    if before is None or now is None:
+        return None
+    return DiskBytes(
+        now.read_bytes - before.read_bytes, max(0, now.written_bytes - before.written_bytes)
+    )
 
 
 def _busy_seconds() -> float:
