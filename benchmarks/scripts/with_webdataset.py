@@ -20,6 +20,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--shard-bytes", type=int, required=True)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--suffix", default=".tar", help="of outputs; .tgz compresses them")
     parser.add_argument("shards", nargs="+")
     arguments = parser.parse_args()
 
@@ -29,7 +30,7 @@ def main() -> None:
     ).shuffle(BUFFER_RECORDS, rng=random.Random(arguments.seed))
     count = 0
     writer = webdataset.ShardWriter(
-        str(arguments.output / "out-%05d.tar"),
+        str(arguments.output / f"out-%05d{arguments.suffix}"),
         maxcount=sys.maxsize,
         maxsize=arguments.shard_bytes,
         verbose=0,

@@ -1,0 +1,85 @@
+"""Who shuffles records that are not in plain tars: dsort, the parts of its work, and others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from benchmarks.contenders import (
+    SHARD_BYTES,
+    Contender,
+    Task,
+    dsort_account,
+    dsort_command,
+    script_account,
+    script_command,
+)
+
+__all__ = ["dsort_on", "duckdb", "part", "polars", "terashuf", "webdataset_on"]
+
+# What terashuf is made for does not fit in memory.
+RUNS_OF_LINES = 4
+
+
+def dsort_on(name: str, shards: int, *, move: str = "", output_suffix: str = "") -> Contender:
+    """A shuffle to as many shards as there are, written as they were read or as another suffix."""
+    fields = {
+        "output_shard_size": None,
+        "output_shard_count": shards,
+        "output_extension": output_suffix or None,
+    }
+    command = dsort_command(move or None, fields)
+    return Contender(name, command, dsort_account, output_suffix=output_suffix)
+
+
+def part(name: str, suffix: str, output_suffix: str) -> Contender:
+    """``decode`` or ``encode`` alone, of shards that end in ``suffix``. Decoding writes nothing."""
+
+    def command(task: Task) -> list[str]:
+        line = [sys.executable, "-m", "benchmarks.scripts.recode", "--output", str(task.output)]
+        line += ["--part", name, "--suffix", suffix, "--"]
+        return line + [str(path) for path in task.data.paths]
+
+    return Contender(name, command, script_account, output_suffix=output_suffix, is_part=True)
+
+
+def webdataset_on(suffix: str) -> Contender:
+    """webdataset's own pipeline of compressed shards."""
+
+    def command(task: Task) -> list[str]:
+        options = ["--shard-bytes", str(SHARD_BYTES), "--suffix", suffix]
+        return script_command("with_webdataset.py", task, *options)
+
+    return Contender("webdataset", command, script_account, is_slow=True, modules=("webdataset",))
+
+
+def terashuf(name: str, *, is_in_memory: bool) -> Contender:
+    """Lines in Python: in memory, or in runs of a quarter of the data."""
+
+    def command(task: Task) -> list[str]:
+        held_bytes = task.data.total_bytes * (2 if is_in_memory else 1)
+        options = ["--shard-bytes", str(SHARD_BYTES)]
+        options += ["--memory-bytes", str(held_bytes // (1 if is_in_memory else RUNS_OF_LINES))]
+        return script_command("with_terashuf.py", task, *options)
+
+    return Contender(name, command, script_account, is_slow=not is_in_memory)
+
+
+def duckdb(kind: str, key: str = "", memory_bytes: int = 0) -> Contender:
+    """``ORDER BY hash`` of ``lines`` or ``rows``, with no more memory than it is allowed."""
+    options = ["--key", key] if key else []
+    options += ["--memory-bytes", str(memory_bytes)] if memory_bytes else []
+    command = _database("with_duckdb.py", kind, options)
+    return Contender("duckdb", command, script_account, modules=("duckdb",))
+
+
+def polars(kind: str, key: str = "", *, is_streaming: bool = False) -> Contender:
+    """A sort by hash of ``lines`` or ``rows``, in memory or by the engine that can spill."""
+    options = ["--key", key] if key else []
+    options += ["--engine", "streaming"] if is_streaming else []
+    command = _database("with_polars.py", kind, options)
+    return Contender("polars", command, script_account, modules=("polars",))
+
+
+def _database(script: str, kind: str, options: list[str]) -> Callable[[Task], list[str]]:
+    return lambda task: script_command(script, task, "--kind", kind, *options)

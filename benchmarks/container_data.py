@@ -1,0 +1,314 @@
+"""Makes the same seeded records in several containers, and keeps them.
+
+Rates of container suites count the bytes of *payload*: what records hold without headers, padding
+and names. So the same records in two containers are the same work.
+
+| kind | a record |
+|---|---|
+| ``100k`` | 90 to 110 KB of random bytes, as a picture is |
+| ``3k`` | one JSON object of 2 to 4 KB on one line, no part of which repeats |
+| ``half`` | 100 KB of words, which shrink, and as much of random bytes, which do not |
+
+TFRecord, MDS and zip shards are what dsort converts tars to; all others are written here, by the
+libraries that everybody has.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import lz4.frame
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+from isal import igzip
+
+from benchmarks.data import require_room
+
+__all__ = ["KINDS", "ContainerData", "ContainerRequest", "make_containers"]
+
+# Raised whenever the bytes made from the same request change: data of an older maker is remade.
+MAKER_VERSION = 1
+WORDS = 4_000
+WORD_BYTES = 12
+HALF_RECORD_BYTES = 100_000
+ROW_GROUP_BYTES = 10_000_000
+PICTURES = {"features": {"image": {"_type": "Image"}, "key": {"dtype": "string", "_type": "Value"}}}
+# Of a compressed shard: another level or library may do better by as much.
+ENCODED_SHARE_MIN = 0.8
+
+Record = tuple[str, dict[str, bytes]]
+"""The key, and payload by extension."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRequest:
+    """``total_bytes`` of payload, of a kind of record, in ``shards`` files ending in ``suffix``."""
+
+    kind: str
+    suffix: str
+    total_bytes: int
+    shards: int
+
+    @property
+    def directory_name(self) -> str:
+        """A name that tells data of different requests apart."""
+        return f"{self.kind}{self.suffix}-{self.total_bytes // 1_000_000}mb-{self.shards}"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerData:
+    """Shards ``root/shards/s-0`` and so on; see `benchmarks.data.Data`."""
+
+    root: Path
+    profile: str
+    suffix: str
+    shards: int
+    total_bytes: int
+    member_bytes_min: int
+
+    @property
+    def paths(self) -> list[Path]:
+        """The shard files, in order."""
+        return [self.root / "shards" / f"s-{n}{self.suffix}" for n in range(self.shards)]
+
+    @property
+    def template(self) -> str:
+        """The input template of a spec that takes all shards, without the suffix."""
+        return f"s-{{0..{self.shards - 1}}}"
+
+
+def pictures(source: random.Random, shard: int) -> Iterator[Record]:
+    """Records of kind ``100k``, without end."""
+    for number in _numbers():
+        yield f"{shard}-{number:07d}", {"jpg": source.randbytes(source.randrange(90_000, 110_001))}
+
+
+def lines(source: random.Random, shard: int) -> Iterator[Record]:
+    """Records of kind ``3k``, without end."""
+    for number in _numbers():
+        key, text = f"{shard}-{number:07d}", source.randbytes(source.randrange(1_000, 2_001)).hex()
+        yield key, {"json": b'{"id": "%s", "text": "%s"}' % (key.encode(), text.encode())}
+
+
+def halves(source: random.Random, shard: int) -> Iterator[Record]:
+    """Records of kind ``half``, without end."""
+    words = [source.randbytes(source.randrange(2, 9)).hex().encode() for _ in range(WORDS)]
+    for number in _numbers():
+        text = b" ".join(source.choices(words, k=HALF_RECORD_BYTES // WORD_BYTES))
+        yield f"{shard}-{number:07d}", {"txt": text, "jpg": source.randbytes(len(text))}
+
+
+def _numbers() -> Iterator[int]:
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+KINDS: dict[str, Callable[[random.Random, int], Iterator[Record]]] = {
+    "100k": pictures,
+    "3k": lines,
+    "half": halves,
+}
+
+
+def _records(request: ContainerRequest, shard: int) -> Iterator[Record]:
+    """The records of a shard: the same in whatever container."""
+    source = random.Random(f"{request.kind} {shard}")
+    left = request.total_bytes // request.shards
+    for key, payloads in KINDS[request.kind](source, shard):
+        yield key, payloads
+        left -= sum(map(len, payloads.values()))
+        if left <= 0:
+            return
+
+
+def make_containers(directory: Path, request: ContainerRequest) -> ContainerData:
+    """The data of ``request`` under ``directory``; what is there already and whole is reused.
+
+    ``data.json`` is written last, so data without it is remade.
+    """
+    root = directory / request.directory_name
+    found = _read_stamp(root, request)
+    if found is not None:
+        return found
+    print(f"data {request.directory_name}", file=sys.stderr, flush=True)
+    require_room(directory, 2 * request.total_bytes)
+    if request.suffix in CONVERTED:
+        payload_bytes = _convert(directory, request, root)
+    else:
+        payload_bytes = _write(request, root)
+    paths = [root / "shards" / f"s-{n}{request.suffix}" for n in range(request.shards)]
+    file_bytes = sum(path.stat().st_size for path in paths)
+    least = payload_bytes if file_bytes >= payload_bytes else int(ENCODED_SHARE_MIN * file_bytes)
+    stamp = _stamp(request) | {
+        "payload_bytes": payload_bytes,
+        "member_bytes_min": least,
+        "file_bytes": file_bytes,
+    }
+    (root / "data.json").write_text(json.dumps(stamp))
+    return _data_of(root, request, stamp)
+
+
+def _stamp(request: ContainerRequest) -> dict[str, Any]:
+    return {"maker": MAKER_VERSION, "request": asdict(request)}
+
+
+def _data_of(root: Path, request: ContainerRequest, stamp: dict[str, Any]) -> ContainerData:
+    return ContainerData(
+        root,
+        request.kind,
+        request.suffix,
+        request.shards,
+        stamp["payload_bytes"],
+        stamp["member_bytes_min"],
+    )
+
+
+def _read_stamp(root: Path, request: ContainerRequest) -> ContainerData | None:
+    try:
+        stamp: dict[str, Any] = json.loads((root / "data.json").read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    if any(stamp.get(name) != value for name, value in _stamp(request).items()):
+        return None
+    data = _data_of(root, request, stamp)
+    stored = sum(path.stat().st_size for path in data.paths if path.is_file())
+    return data if stored == stamp["file_bytes"] else None
+
+
+def _convert(directory: Path, request: ContainerRequest, root: Path) -> int:
+    """Write the shards as dsort converts tars of the same records; their bytes of payload."""
+    tars = make_containers(
+        directory, ContainerRequest(request.kind, ".tar", request.total_bytes, request.shards)
+    )
+    spec = {
+        "input_bck": "shards",
+        "output_bck": "converted",
+        "input_format": {"template": tars.template},
+        "input_extension": ".tar",
+        "output_extension": request.suffix,
+        "output_format": "s-%d",
+        "output_shard_count": request.shards,
+        "algorithm": {"kind": "shuffle", "seed": "2"},
+    }
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.rmtree(tars.root / "converted", ignore_errors=True)
+    line = [sys.executable, "-m", "dsort", "start", "-f", "-", "--root", str(tars.root)]
+    subprocess.run(
+        [*line, "--progress", "none"],
+        input=json.dumps(spec).encode(),
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    root.mkdir()
+    shutil.move(tars.root / "converted", root / "shards")
+    return tars.total_bytes
+
+
+def _write(request: ContainerRequest, root: Path) -> int:
+    """Write the shards; their bytes of payload."""
+    shutil.rmtree(root, ignore_errors=True)
+    (root / "shards").mkdir(parents=True)
+    payload_bytes = 0
+    for shard in range(request.shards):
+
+        def counted(shard: int = shard) -> Iterator[Record]:
+            nonlocal payload_bytes
+            for key, payloads in _records(request, shard):
+                payload_bytes += sum(map(len, payloads.values()))
+                yield key, payloads
+
+        WRITERS[request.suffix](root / "shards" / f"s-{shard}{request.suffix}", counted())
+    return payload_bytes
+
+
+def _tar(file: IO[bytes], records: Iterable[Record]) -> None:
+    for key, payloads in records:
+        for extension, payload in payloads.items():
+            member = tarfile.TarInfo(f"{key}.{extension}")
+            member.size = len(payload)
+            file.write(member.tobuf(tarfile.USTAR_FORMAT))
+            file.write(payload)
+            file.write(bytes(-len(payload) % tarfile.BLOCKSIZE))
+    file.write(bytes(2 * tarfile.BLOCKSIZE))
+
+
+def _plain_tar(path: Path, records: Iterable[Record]) -> None:
+    with path.open("wb") as file:
+        _tar(file, records)
+
+
+def _gzip_tar(path: Path, records: Iterable[Record]) -> None:
+    with igzip.open(path, "wb") as file:
+        _tar(file, records)
+
+
+def _zstd_tar(path: Path, records: Iterable[Record]) -> None:
+    with zstandard.open(path, "wb") as file:
+        _tar(file, records)
+
+
+def _lz4_tar(path: Path, records: Iterable[Record]) -> None:
+    with lz4.frame.open(path, "wb") as file:
+        _tar(file, records)
+
+
+def _jsonl(path: Path, records: Iterable[Record]) -> None:
+    with path.open("wb") as file:
+        for _, payloads in records:
+            file.write(payloads["json"] + b"\n")
+
+
+def _parquet(path: Path, records: Iterable[Record]) -> None:
+    """Pictures as Hugging Face keeps them; lines as two columns of text."""
+    batch: list[Record] = []
+    held = 0
+    writer: pq.ParquetWriter | None = None
+    for record in records:
+        batch.append(record)
+        held += sum(map(len, record[1].values()))
+        if held >= ROW_GROUP_BYTES:
+            writer = _write_rows(path, writer, batch)
+            batch, held = [], 0
+    if batch or writer is None:
+        writer = _write_rows(path, writer, batch)
+    writer.close()
+
+
+def _write_rows(
+    path: Path, writer: pq.ParquetWriter | None, batch: Iterable[Record]
+) -> pq.ParquetWriter:
+    rows = list(batch)
+    if rows and "jpg" in rows[0][1]:
+        images = [{"bytes": each["jpg"], "path": f"{key}.jpg"} for key, each in rows]
+        kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+        table = pa.table({"key": [key for key, _ in rows], "image": pa.array(images, kind)})
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": PICTURES})})
+    else:
+        table = pa.Table.from_pylist([json.loads(each["json"]) for _, each in rows])
+    if writer is None:
+        writer = pq.ParquetWriter(path, table.schema, use_dictionary=False, compression="snappy")
+    writer.write_table(table)
+    return writer
+
+
+CONVERTED = (".mds", ".tfrecord", ".zip")
+WRITERS: dict[str, Callable[[Path, Iterable[Record]], None]] = {
+    ".jsonl": _jsonl,
+    ".parquet": _parquet,
+    ".tar": _plain_tar,
+    ".tar.lz4": _lz4_tar,
+    ".tar.zst": _zstd_tar,
+    ".tgz": _gzip_tar,
+}
