@@ -65,7 +65,7 @@ docs: $(INSTALLED)
 	@echo "The site is in site/; to read it: $(BIN)/python -m http.server --directory site"
 
 bench: $(BENCH_INSTALLED)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --results benchmarks/results
 
 lock:
 	uv pip compile --upgrade --generate-hashes --universal --python-version 3.11 \

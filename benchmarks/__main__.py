@@ -8,7 +8,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from benchmarks import machine
 from benchmarks.contenders import CONTENDERS
@@ -18,6 +20,7 @@ from benchmarks.results import Run, Skip, to_json
 from benchmarks.settings import Settings
 from benchmarks.suites import SUITES
 from benchmarks.tables import render
+from benchmarks.targets import targets_of
 
 __all__ = ["main", "settings_of", "size_bytes"]
 
@@ -51,13 +54,32 @@ def _names_of(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
     return parse
 
 
+def _rows(text: str) -> tuple[str, ...]:
+    """An argument type: rows of suites that there are."""
+    rows = tuple(text.split(","))
+    for row in rows:
+        suite = row.partition("/")[0]
+        if not any(fnmatchcase(name, suite) for name in SUITES):
+            raise argparse.ArgumentTypeError(f"{suite}: not among {', '.join(SUITES)}")
+    return rows
+
+
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     add = parser.add_argument
-    add("--quick", action="store_true", help="less data, fewer rounds; under three minutes")
+    add("--quick", action="store_true", help="less data, fewer rounds")
     add("--full", action="store_true", help="more data where memory has to stay flat: 9 GB more")
     add("--data", type=Path, default=REPOSITORY / "bench-data", help="where data is made and kept")
     add("--json", type=Path, metavar="FILE", help="write every run, medians and targets there")
+    add("--results", type=Path, metavar="DIR", help="the same, in a file for each suite")
+    add(
+        "--only",
+        type=_rows,
+        default=(),
+        metavar="ROWS",
+        help="as in tables,containers/3k,warm/*/cp: a suite, a profile of it, a contender of that",
+    )
+    add("--require-quiet", action="store_true", help="measure nothing while others are busy")
     add("--suites", type=_names_of(SUITES), default=tuple(SUITES), help=", ".join(SUITES))
     add("--profiles", type=_names_of(PROFILES), default=tuple(PROFILES), help=", ".join(PROFILES))
     add("--contenders", type=_names_of(CONTENDERS), default=(), help=", ".join(CONTENDERS))
@@ -68,8 +90,10 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def settings_of(arguments: list[str] | None) -> tuple[Settings, tuple[str, ...], Path | None]:
-    """Settings, suites and JSON file of a command line."""
+def settings_of(
+    arguments: list[str] | None,
+) -> tuple[Settings, tuple[str, ...], argparse.Namespace]:
+    """Settings and suites of a command line, and the line itself."""
     parsed = _arguments(arguments)
     default = QUICK if parsed.quick else FULL
     total_bytes = parsed.total or int(default["total"])
@@ -81,25 +105,34 @@ def settings_of(arguments: list[str] | None) -> tuple[Settings, tuple[str, ...],
         # A third of less than this does not hold an interpreter for each worker.
         limited_total_bytes=parsed.total or int(FULL["total"]),
         rounds=parsed.rounds or int(default["rounds"]),
-        slow_rounds=parsed.rounds or int(default["slow_rounds"]),
+        slow_rounds=min(parsed.rounds or sys.maxsize, int(default["slow_rounds"])),
         workers=parsed.workers,
         planning_rows=10_000_000,
         timeout_seconds=default["timeout"],
         profiles=parsed.profiles,
         contenders=parsed.contenders,
         is_full=parsed.full,
+        only=parsed.only,
     )
-    return settings, parsed.suites, parsed.json
+    suites = tuple(suite for suite in parsed.suites if settings.wants(suite))
+    return settings, suites, parsed
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 0 when everything ran, whether or not targets were reached; 1 when a run failed,
-    2 when the disk has no room, 130 or 143 when it was stopped."""
+    2 when the disk has no room, 3 when the machine is not quiet and has to be, 130 or 143 when it
+    was stopped. A rival that fails where failing is a result does not count."""
     # As Ctrl-C: what runs is ended, and its outputs and its cgroup are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    settings, suites, json_file = settings_of(arguments)
+    settings, suites, parsed = settings_of(arguments)
+    busy_cores = machine.busy_cores()
+    if busy_cores > machine.QUIET_CORES_MAX:
+        words = f"others keep {busy_cores:.2f} cores busy: only processor seconds mean anything"
+        print(words, file=sys.stderr)
+        if parsed.require_quiet:
+            return 3
     settings.directory.mkdir(parents=True, exist_ok=True)
-    header = machine.describe(settings.directory)
+    header = machine.describe(settings.directory) | {"busy cores before": f"{busy_cores:.2f}"}
     cp = tuple(machine.cp_command(settings.directory))
     bench = Bench(settings.workers, settings.timeout_seconds, cp)
     runs: list[Run] = []
@@ -114,12 +147,27 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    print(render(header, runs, skips))
-    if json_file is not None:
-        # The directory is left out: it says where this machine keeps things, not what it does.
-        kept = {name: value for name, value in asdict(settings).items() if name != "directory"}
-        json_file.write_text(json.dumps(to_json(header, kept, runs, skips), indent=1) + "\n")
-    return 1 if any(run.failure for run in runs) else 0
+    targets = targets_of(runs)
+    if settings.only:  # what is not in these rows is not missed
+        targets = [target for target in targets if target.reached is not None]
+    print(render(header, runs, skips, targets))
+    # The directory is left out: it says where this machine keeps things, not what it does.
+    kept = {name: value for name, value in asdict(settings).items() if name != "directory"}
+    if parsed.json is not None:
+        _write(parsed.json, to_json(header, kept, runs, skips, targets))
+    if parsed.results is not None:
+        parsed.results.mkdir(parents=True, exist_ok=True)
+        for suite in suites:
+            chosen = [run for run in runs if run.suite in (suite, f"{suite}-start")]
+            left_out = [skip for skip in skips if skip.suite == suite]
+            reached = [each for each in targets_of(chosen) if each.reached is not None]
+            result = to_json(header, kept, chosen, left_out, reached)
+            _write(parsed.results / f"{suite}.json", result)
+    return 1 if any(run.failure and not run.may_fail for run in runs) else 0
+
+
+def _write(path: Path, result: dict[str, Any]) -> None:
+    path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

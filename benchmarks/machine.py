@@ -5,19 +5,32 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from importlib import metadata
 from pathlib import Path
 
 import psutil
 
-__all__ = ["core_count", "cp_command", "describe", "file_system"]
+__all__ = ["QUIET_CORES_MAX", "busy_cores", "core_count", "cp_command", "describe", "file_system"]
 
-LIBRARIES = ("dsort", "numpy", "ray", "webdataset", "pyarrow", "pandas")
+LIBRARIES = ("dsort", "numpy", "ray", "webdataset", "pyarrow", "pandas", "duckdb", "polars")
+QUIET_CORES_MAX = 0.15
+"""More than a system at rest keeps busy."""
+PROBE_SECONDS = 2.0
 
 
 def core_count() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def busy_cores(seconds: float = PROBE_SECONDS) -> float:
+    """Cores that this machine kept busy while this process slept for ``seconds``."""
+    before = psutil.cpu_times()
+    time.sleep(seconds)
+    after = psutil.cpu_times()
+    idle = after.idle - before.idle + getattr(after, "iowait", 0) - getattr(before, "iowait", 0)
+    return max(0.0, (sum(after) - sum(before) - idle) / seconds)
 
 
 def describe(directory: Path) -> dict[str, str]:

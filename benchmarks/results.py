@@ -15,18 +15,15 @@ __all__ = [
     "Skip",
     "Target",
     "cpu_per_gib",
+    "good_runs",
     "growth_of",
     "ratio_of",
     "summarise",
-    "targets_of",
     "to_json",
 ]
 
 JSON_FORMAT = "dsort-benchmarks-1"
-GIGABYTE = 10**9
 GIB = 2**30
-# "Flat" with room for allocator noise and a larger share of caches.
-GROWTH_MAX = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +46,8 @@ class Run:
     other_cpu_seconds: float = 0.0
     details: dict[str, Any] = field(default_factory=dict)
     failure: str = ""
+    may_fail: bool = False
+    """That it failed is a result, too."""
 
     @property
     def megabytes_per_second(self) -> float:
@@ -148,6 +147,17 @@ class Target:
     is_least: bool
     reached: float | None
     note: str = ""
+    row: str = ""
+    """The row that it is about, as in ``containers/3k/zip``."""
+
+    @property
+    def share(self) -> float | None:
+        """What was reached over what is wanted: 1 or more is enough, at most or at least."""
+        if self.reached is None:
+            return None
+        if self.is_least:
+            return self.reached / self.wanted if self.wanted else None
+        return self.wanted / self.reached if self.reached else None
 
     @property
     def outcome(self) -> Outcome:
@@ -158,77 +168,21 @@ class Target:
         return "pass" if enough else "short"
 
 
-def targets_of(runs: Sequence[Run]) -> list[Target]:
-    """Every target beside what ``runs`` reached."""
-    found = []
-    for profile, wanted in (("100k", 1.0), ("1k", 0.5), ("4m", 1.0)):
-        ratio = ratio_of(runs, "warm", profile, "dsort-map", "cp")
-        found.append(Target(f"warm {profile}: map / cp", "x", wanted, True, ratio))
-    for profile in ("100k", "1k", "4m"):
-        ratio = ratio_of(runs, "limited", profile, "dsort", "cp")
-        note = _moves_note(runs, "limited", profile)
-        found.append(Target(f"limited {profile}: spill / cp", "x", 0.4, True, ratio, note))
-    for base, wanted in (("webdataset", 30.0), ("ray", 50.0)):
-        ratio = ratio_of(runs, "warm", "100k", "dsort-map", base)
-        found.append(Target(f"warm 100k: map / {base}", "x", wanted, True, ratio))
-    found.append(_seconds_target(runs, "small", "10 MB job, whole command", 1.5, "whole_seconds"))
-    found.append(_seconds_target(runs, "planning", "plan 10 M rows", 10.0, "work_seconds"))
-    peaks = [run.details.get("peak_bytes", 0) for run in _good(runs, "planning", "dsort")]
-    peak = median(peaks) / GIGABYTE if peaks else None
-    found.append(Target("plan 10 M rows, memory", "GB", 1.5, False, peak))
-    for profile in ("100k", "1k"):
-        for contender in ("dsort-map", "dsort-spill"):
-            growth = growth_of(runs, profile, contender, "own_bytes")
-            text = f"memory {profile}: {contender} worker, 4x / 1x data"
-            found.append(Target(text, "x", GROWTH_MAX, False, growth))
-    return found + _cluster_targets(runs) + _service_targets(runs)
+def cpu_per_gib(
+    runs: Sequence[Run],
+    contender: str,
+    *,
+    suite: str = "s3",
+    profile: str = "",
+    less_start: bool = False,
+    starter: str = "",
+) -> float | None:
+    """CPU seconds of the whole process tree for each 2^30 input bytes: the median.
 
-
-def _cluster_targets(runs: Sequence[Run]) -> list[Target]:
-    """Targets on object stores, on several nodes, and of the control plane."""
-    found = []
-    ratio = ratio_of(runs, "s3", "100k", "dsort", "floor")
-    found.append(Target("S3 to S3: dsort / floor", "x", 0.8, True, ratio))
-    for start, text in ((False, "S3 to S3: client CPU a GiB"), (True, "... without its start")):
-        cpu, floor = (cpu_per_gib(runs, name, less_start=start) for name in ("dsort", "floor"))
-        note = "" if floor is None else f"floor {floor:.2f}"
-        found.append(Target(text, "s", 2.5, False, cpu, note))
-    growth = growth_of(runs, "100k", "dsort", "own_bytes", suite="s3-flat")
-    found.append(
-        Target("S3 to S3: worker memory, most / least data", "x", GROWTH_MAX, False, growth)
-    )
-    ratio = ratio_of(runs, "nodes", "100k", "nodes-3", "nodes-1")
-    found.append(Target("three nodes / one node, same CPUs", "x", 0.7, True, ratio))
-    control = _good(runs, "control", "dsort")
-    seconds = max((run.work_seconds for run in control), default=None)
-    peak = max((run.details["peak_bytes"] / GIGABYTE for run in control), default=None)
-    found.append(Target("control plane, largest", "s", 300.0, False, seconds))
-    found.append(Target("control plane, largest, memory", "GB", 2.0, False, peak))
-    return found
-
-
-def _service_targets(runs: Sequence[Run]) -> list[Target]:
-    """Targets of the job service."""
-    wanted = (
-        ("submissions_per_second", "submissions, SQLite", "a second", 200.0, True),
-        ("lost", "... acknowledged, and lost", "jobs", 0.0, False),
-        ("list_p95_ms", "a list with 1,000 jobs queued, p95", "ms", 50.0, False),
-        ("streams_told", "event streams told at once", "streams", 100.0, True),
-    )
-    good = _good(runs, "service", "dsort")
-    found = []
-    for name, text, unit, goal, is_least in wanted:
-        reached = median(run.details[name] for run in good) if good else None
-        found.append(Target(f"service: {text}", unit, goal, is_least, reached))
-    return found
-
-
-def cpu_per_gib(runs: Sequence[Run], contender: str, *, less_start: bool = False) -> float | None:
-    """CPU seconds of the whole process tree for each 2^30 input bytes, between buckets: the median.
-
-    ``less_start``: of what the runs took more than runs of next to no data.
+    ``less_start``: of what the runs took more than runs of next to no data, of ``starter`` if it
+    is not the contender itself.
     """
-    starts = _good(runs, "s3-start", contender)
+    starts = good_runs(runs, f"{suite}-start", starter or contender)
     seconds, size_bytes = 0.0, 0
     if less_start:
         if not starts:
@@ -237,7 +191,8 @@ def cpu_per_gib(runs: Sequence[Run], contender: str, *, less_start: bool = False
         size_bytes = starts[0].input_bytes
     found = [
         (run.cpu_seconds - seconds) / (run.input_bytes - size_bytes) * GIB
-        for run in _good(runs, "s3", contender)
+        for run in good_runs(runs, suite, contender)
+        if not profile or run.profile == profile
     ]
     return median(found) if found else None
 
@@ -248,7 +203,7 @@ def growth_of(
     """A worker's peak of ``kind`` at the largest data size over that at the smallest."""
     peaks = {
         run.details["scale"]: run.details["worker"][kind]
-        for run in _good(runs, suite, contender)
+        for run in good_runs(runs, suite, contender)
         if run.details["profile"] == profile
     }
     if len(peaks) < 2 or not peaks[min(peaks)]:
@@ -256,30 +211,19 @@ def growth_of(
     return float(peaks[max(peaks)] / peaks[min(peaks)])
 
 
-def _good(runs: Iterable[Run], suite: str, contender: str) -> list[Run]:
+def good_runs(runs: Iterable[Run], suite: str, contender: str) -> list[Run]:
+    """Those that did not fail."""
     return [
         run for run in runs if (run.suite, run.contender) == (suite, contender) and not run.failure
     ]
 
 
-def _seconds_target(
-    runs: Sequence[Run], suite: str, text: str, wanted: float, attribute: str
-) -> Target:
-    seconds = [float(getattr(run, attribute)) for run in _good(runs, suite, "dsort")]
-    return Target(text, "s", wanted, False, median(seconds) if seconds else None)
-
-
-def _moves_note(runs: Sequence[Run], suite: str, profile: str) -> str:
-    moves = {
-        str(run.details.get("move"))
-        for run in _good(runs, suite, "dsort")
-        if run.profile == profile
-    }
-    return "" if moves <= {"spill"} else f"dsort chose {', '.join(sorted(moves))}"
-
-
 def to_json(
-    machine: dict[str, str], settings: dict[str, Any], runs: Sequence[Run], skips: Sequence[Skip]
+    machine: dict[str, str],
+    settings: dict[str, Any],
+    runs: Sequence[Run],
+    skips: Sequence[Skip],
+    targets: Sequence[Target],
 ) -> dict[str, Any]:
     """The whole result: every run, the medians, and the targets."""
     return {
@@ -288,6 +232,10 @@ def to_json(
         "settings": settings,
         "runs": [asdict(run) | {"megabytes_per_second": run.megabytes_per_second} for run in runs],
         "rows": [asdict(row) for row in summarise(runs)],
-        "targets": [asdict(target) | {"outcome": target.outcome} for target in targets_of(runs)],
+        "targets": [_told(target) for target in targets],
         "skipped": [asdict(skip) for skip in skips],
     }
+
+
+def _told(target: Target) -> dict[str, Any]:
+    return asdict(target) | {"outcome": target.outcome, "share": target.share}

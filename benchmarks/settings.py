@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from benchmarks.data import PROFILES, DataSet, Request, make_data
@@ -29,6 +31,15 @@ class Settings:
     profiles: tuple[str, ...] = tuple(PROFILES)
     contenders: tuple[str, ...] = ()
     is_full: bool = False
+    only: tuple[str, ...] = ()
+
+    def wants(self, *row: str) -> bool:
+        """Whether a row is to be measured: a suite, perhaps a profile, perhaps a contender."""
+        return not self.only or any(_covers(pattern, row) for pattern in self.only)
+
+    def profiles_of(self, suite: str) -> list[str]:
+        """The profiles of a suite that compares on tars."""
+        return [name for name in self.profiles if self.wants(suite, name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,12 @@ class Measured:
 
     runs: list[Run]
     skips: list[Skip]
+
+
+def _covers(pattern: str, row: Sequence[str]) -> bool:
+    """``containers/3k`` covers that suite, that profile and each of its contenders."""
+    parts = pattern.split("/")
+    return all(fnmatchcase(name, part) for name, part in zip(row, parts, strict=False))
 
 
 def data_of(settings: Settings, profile: str, total_bytes: int, shards: int) -> DataSet:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
+from benchmarks.container_suites import codecs, containers, tables, tables_limited
 from benchmarks.contenders import CONTENDERS, Contender, read_report
 from benchmarks.data import DataSet
 from benchmarks.measure import REPOSITORY, Bench, round_robin
@@ -45,6 +46,7 @@ def warm_entries(settings: Settings, profile: str) -> list[tuple[Contender, int]
     return [
         (contender, settings.slow_rounds if contender.is_slow else settings.rounds)
         for contender in _chosen(settings, names)
+        if settings.wants("warm", profile, contender.name)
     ]
 
 
@@ -63,7 +65,7 @@ def _able(
 def warm(bench: Bench, settings: Settings) -> Measured:
     """Inputs in the page cache, sync after every run."""
     measured = Measured([], [])
-    for profile in settings.profiles:
+    for profile in settings.profiles_of("warm"):
         data = data_of(settings, profile, settings.total_bytes, settings.shards)
         entries, skips = _able("warm", warm_entries(settings, profile))
         measured.skips.extend(skips)
@@ -78,10 +80,12 @@ def warm(bench: Bench, settings: Settings) -> Measured:
 def limited(bench: Bench, settings: Settings) -> Measured:
     """Data three times as large as the memory that the whole tree may use, caches dropped."""
     chosen = [(each, settings.slow_rounds) for each in _chosen(settings, ("cp", "dsort"))]
-    entries, skips = _able("limited", chosen)
+    able, skips = _able("limited", chosen)
     measured = Measured([], skips)
     total_bytes = settings.limited_total_bytes
-    for profile in settings.profiles[:1] if settings.is_quick else settings.profiles:
+    profiles = settings.profiles_of("limited")
+    for profile in profiles[:1] if settings.is_quick else profiles:
+        entries = [each for each in able if settings.wants("limited", profile, each[0].name)]
         data = data_of(settings, profile, total_bytes, _shards_for(settings, total_bytes))
 
         def one(contender: Contender, number: int, data: DataSet = data) -> Run:
@@ -145,7 +149,7 @@ def _sampled_run(bench: Bench, contender: Contender, data: DataSet, number: int,
         sampler=sampler,
         memory_bytes_max=FLATNESS_MEMORY_BYTES_MAX if contender.name == "dsort-spill" else None,
     )
-    run.details["profile"] = data.request.profile
+    run.details["profile"] = data.profile
     run.details["scale"] = scale
     run.details["worker"] = asdict(sampler.worker)
     run.details["coordinator"] = asdict(sampler.first)
@@ -176,13 +180,6 @@ def service(bench: Bench, settings: Settings) -> Measured:
     submissions = 1500 if settings.is_quick else 5000
     command = ["benchmarks.service", "--submissions", str(submissions)]
     return Measured([_alone(settings, "service", f"{submissions:,} jobs", command)], [])
-
-
-def codecs(bench: Bench, settings: Settings) -> Measured:
-    """Compressed shards: the shuffle, and what decoding, moving and encoding cost alone."""
-    total = settings.total_bytes
-    command = ["benchmarks.codecs", "--total", str(total)]
-    return Measured([_alone(settings, "codecs", f"{total / 1e6:g} MB", command)], [])
 
 
 def _alone(settings: Settings, suite: str, profile: str, command: Sequence[str]) -> Run:
@@ -221,5 +218,8 @@ SUITES: dict[str, Callable[[Bench, Settings], Measured]] = {
     "nodes": nodes,
     "control": control,
     "service": service,
+    "containers": containers,
     "codecs": codecs,
+    "tables": tables,
+    "tables-limited": tables_limited,
 }

@@ -6,12 +6,24 @@ import textwrap
 from collections.abc import Sequence
 from statistics import median
 
-from benchmarks.results import GIB, Row, Run, Skip, Target, ratio_of, summarise, targets_of
+from benchmarks.results import GIB, Row, Run, Skip, Target, cpu_per_gib, ratio_of, summarise
 
 __all__ = ["render"]
 
 WIDTH = 96
 PHASES = ("resolve", "extract", "plan", "create", "commit")
+COST_SUITES = (
+    "containers-start",
+    "containers",
+    "codecs",
+    "tables-start",
+    "tables",
+    "tables-limited",
+)
+COST_HEAD = (
+    *("n", "whole s", "work s", "sync s", "MB/s", "CPU s/GiB", "peak MB"),
+    *("disk x", "of target"),
+)
 TITLES = {
     "warm": "warm page cache",
     "limited": "memory limited to a third of the data, caches dropped",
@@ -20,7 +32,9 @@ TITLES = {
 }
 
 
-def render(machine: dict[str, str], runs: Sequence[Run], skips: Sequence[Skip]) -> str:
+def render(
+    machine: dict[str, str], runs: Sequence[Run], skips: Sequence[Skip], targets: Sequence[Target]
+) -> str:
     """Header, one table for each suite and profile, targets, and what was left out."""
     parts = [_header(machine)]
     rows = summarise(runs)
@@ -36,7 +50,8 @@ def render(machine: dict[str, str], runs: Sequence[Run], skips: Sequence[Skip]) 
     parts.extend(_flatness(runs))
     parts.extend(_store(runs))
     parts.extend(_control(runs))
-    parts.append("targets\n" + _targets(targets_of(runs)))
+    parts.extend(_costs(runs, targets))
+    parts.append("targets\n" + _targets(targets))
     parts.append(_notes(runs, skips))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -187,6 +202,51 @@ def _control(runs: Sequence[Run]) -> list[str]:
     ]
     head = ("coordinator alone, s", *PHASES, "peak MB", "tasks", "requests $")
     return [_table(head, body)]
+
+
+def _costs(runs: Sequence[Run], targets: Sequence[Target]) -> list[str]:
+    """Shuffles in each container: seconds, CPU, memory and disk of each row."""
+    parts = []
+    rows = [row for row in summarise(runs) if row.suite in COST_SUITES]
+    for suite, profile in dict.fromkeys((row.suite, row.profile) for row in rows):
+        body = [
+            [row.contender, str(row.rounds), *_cost_cells(row, runs, targets)]
+            for row in rows
+            if (row.suite, row.profile) == (suite, profile)
+        ]
+        title = suite if profile == "start" else f"{suite}: {profile}"
+        parts.append(_table((title, *COST_HEAD), body))
+    return parts
+
+
+def _cost_cells(row: Row, runs: Sequence[Run], targets: Sequence[Target]) -> list[str]:
+    if row.rounds == 0:
+        return ["failed", *["-"] * (len(COST_HEAD) - 2)]
+    group = [
+        run
+        for run in runs
+        if (run.suite, run.profile, run.contender) == (row.suite, row.profile, row.contender)
+        and not run.failure
+    ]
+    cpu = cpu_per_gib(runs, row.contender, suite=row.suite, profile=row.profile) or 0.0
+    peak_bytes = max(run.details.get("peak_bytes", 0) for run in group)
+    moved = [
+        (run.details["read_bytes"] + run.details["written_bytes"]) / run.input_bytes
+        for run in group
+        if "read_bytes" in run.details
+    ]
+    name = f"{row.suite}/{row.profile}/{row.contender}"
+    shares = [each.share for each in targets if each.row == name and each.share is not None]
+    return [
+        f"{row.whole_seconds:.2f}",
+        f"{row.work_seconds:.2f}",
+        f"{row.sync_seconds:.2f}",
+        f"{row.megabytes_per_second:.0f}",
+        f"{cpu:.2f}",
+        f"{peak_bytes / 1e6:.0f}",
+        f"{median(moved):.2f}" if moved else "-",
+        f"{min(shares):.2f}" if shares else "-",
+    ]
 
 
 def _targets(targets: Sequence[Target]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks import process
+from benchmarks import machine, process
 from benchmarks.__main__ import main, settings_of, size_bytes
 from benchmarks.contenders import CONTENDERS, Contender
 from benchmarks.data import PROFILES, Request, make_data
@@ -83,13 +83,35 @@ def test_the_command_line_measures_and_writes_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = tmp_path / "result.json"
-    line = f"--data {tmp_path}/data --total 2MB --shards 2 --rounds 2 --suites warm,small"
+    line = f"--data {tmp_path}/data --total 2MB --shards 2 --rounds 2 --only warm,small"
+    line += f" --results {tmp_path}/results"
     code = main([*line.split(), "--profiles", "1k", "--contenders", "cp", "--json", str(result)])
     assert code == 0
     assert "warm page cache: 1k records" in capsys.readouterr().out
     written = json.loads(result.read_text())
     assert [run["suite"] for run in written["runs"]] == ["warm", "warm", "small", "small"]
+    of_one = json.loads((tmp_path / "results" / "small.json").read_text())
+    assert [run["suite"] for run in of_one["runs"]] == ["small", "small"]
     assert str(tmp_path) not in result.read_text()
+
+
+def test_only_the_rows_asked_for_are_measured(tmp_path: Path) -> None:
+    rows = "warm/100k/cp,warm/1k,small"
+    settings, suites, _ = settings_of(["--data", str(tmp_path), "--only", rows])
+    assert suites == ("warm", "small")
+    names = {p: [each.name for each, _ in warm_entries(settings, p)] for p in PROFILES}
+    assert names == {"100k": ["cp"], "1k": ["cp", "dsort-map", "dsort-spill"], "4m": []}
+    with pytest.raises(SystemExit):
+        settings_of(["--only", "warm,hot/1k"])
+
+
+def test_a_machine_that_has_to_be_quiet_and_is_not_measures_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "busy_cores", lambda: 1.5)
+    assert main(["--data", str(tmp_path / "data"), "--require-quiet"]) == 3
+    assert "1.50 cores" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
 
 
 def test_sizes_are_powers_of_ten() -> None:
@@ -132,6 +154,16 @@ def test_a_daemon_left_behind_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
     finished = run_tree(command, cwd=tmp_path, timeout_seconds=60)
     assert (finished.exit_code, finished.timed_out) == (0, False)
     assert not psutil.pid_exists(int(finished.stdout))
+
+
+def test_what_a_tree_wrote_to_disk_is_counted_with_its_children(tmp_path: Path) -> None:
+    kinds = ("tmpfs", "overlay", "unknown")
+    if machine.file_system(tmp_path) in kinds or not Path("/proc/self/io").exists():
+        pytest.skip("what is written here is not counted")
+    command = ["sh", "-c", f"sh -c 'head -c 3000000 /dev/zero > {tmp_path}/file'; true"]
+    finished = run_tree(command, cwd=tmp_path, timeout_seconds=60)
+    assert finished.disk is not None
+    assert 3_000_000 <= finished.disk.written_bytes < 4_000_000
 
 
 def test_children_that_were_there_before_are_left_alone(tmp_path: Path) -> None:

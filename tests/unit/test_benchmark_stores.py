@@ -18,10 +18,11 @@ from benchmarks.object_store import (
     spec_of,
 )
 from benchmarks.process import Finished
-from benchmarks.results import Run, cpu_per_gib, targets_of
+from benchmarks.results import Run, cpu_per_gib
 from benchmarks.scripts.copy_shards import Copier
 from benchmarks.store_suites import turns
 from benchmarks.tables import render
+from benchmarks.targets import targets_of
 from dsort.spec.load import parse_spec
 from tests.support.memory_bucket import MemoryBucket
 
@@ -116,7 +117,7 @@ def test_runs_of_all_kinds_are_a_table_of_at_most_100_columns() -> None:
         "dollars": {"get": 6.0, "upload_part": 300.0},
     }
     runs.append(Run("control", "100,000 to 1,000,000 shards", "dsort", 0, 0, 3.4, details=control))
-    text = render({"cpu": "a processor"}, runs, [])
+    text = render({"cpu": "a processor"}, runs, [], targets_of(runs))
     assert max(map(len, text.splitlines())) <= 100
     for wanted in ("s3: dsort, 1.1 GB", "0.80", "119,562", "306"):
         assert wanted in text

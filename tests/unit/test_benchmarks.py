@@ -35,10 +35,10 @@ from benchmarks.results import (
     growth_of,
     ratio_of,
     summarise,
-    targets_of,
     to_json,
 )
 from benchmarks.tables import render
+from benchmarks.targets import targets_of
 
 SMALL = Request("100k", 2_000_000, 2)
 # The first shard of SMALL; it changes only together with MAKER_VERSION.
@@ -212,11 +212,11 @@ def test_the_result_is_json_and_a_table_of_at_most_100_columns() -> None:
     ]
     skips = [Skip("limited", "4m", "cannot make a memory cgroup: " + "no " * 60)]
     machine = {"cpu": "a processor, 2 cores", "libraries": "name 1.2.3, " * 20}
-    text = render(machine, runs, skips)
+    text = render(machine, runs, skips, targets_of(runs))
     assert max(map(len, text.splitlines())) <= 100
     for wanted in ("dsort-map       1  1300", "1.30 x", "pass", "failed", "not measured: limited"):
         assert wanted in text
-    result = json.loads(json.dumps(to_json(machine, {"rounds": 1}, runs, skips)))
+    result = json.loads(json.dumps(to_json(machine, {"rounds": 1}, runs, skips, targets_of(runs))))
     assert result["format"] == "dsort-benchmarks-1"
     assert result["runs"][1]["megabytes_per_second"] == pytest.approx(1300)
     assert result["rows"][1]["cp_ratio"] == pytest.approx(1.3)

@@ -1,0 +1,213 @@
+"""What shuffling costs in each container, beside plain tars and beside others.
+
+Rates count payload: the same records in two containers are the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from benchmarks.container_contenders import (
+    dsort_on,
+    duckdb,
+    part,
+    polars,
+    terashuf,
+    webdataset_on,
+)
+from benchmarks.container_data import ContainerData, ContainerRequest, make_containers
+from benchmarks.contenders import Contender
+from benchmarks.measure import Bench, round_robin
+from benchmarks.memory import LimitedSampler, MemoryLimit, NotPermittedError, TreeSampler
+from benchmarks.results import Run, Skip
+from benchmarks.settings import Measured, Settings
+
+__all__ = ["codecs", "containers", "tables", "tables_limited"]
+
+SUFFIXES = (".zip", ".tfrecord", ".mds")
+CODECS = (".tgz", ".tar.zst", ".tar.lz4")
+KEYS = {"100k": "key", "3k": "id"}
+SAMPLE_SECONDS = 0.1
+START_BYTES, START_SHARDS, START_ROUNDS = 20_000, 2, 2
+"""What is left of a run is its start: interpreters, imports, processes."""
+TABLES_FACTOR = 5
+TABLES_LIMIT_BYTES_MIN = 400_000_000
+"""Less does not hold an interpreter with Arrow in it for each worker."""
+DATABASE_SHARE = 0.8
+"""Of the limit: a database counts its buffers, and not itself."""
+LIMITED_SECONDS_MAX = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A contender, and on what it runs."""
+
+    contender: Contender
+    kind: str
+    suffix: str
+    is_rival: bool = False
+
+
+def containers(bench: Bench, settings: Settings) -> Measured:
+    """In memory: each container to itself, tars to each, and lines beside what others do."""
+    measured = Measured([], [])
+    shards = settings.shards
+    for kind in ("100k", "3k"):
+        entries = [Entry(dsort_on("tar", shards, move="map"), kind, ".tar")]
+        for suffix in SUFFIXES:
+            name = suffix.strip(".")
+            entries.append(Entry(dsort_on(name, shards, move="map"), kind, suffix))
+            to = dsort_on(f"tar-{name}", shards, move="map", output_suffix=suffix)
+            entries.append(Entry(to, kind, ".tar"))
+        if kind == "3k":
+            entries.append(Entry(dsort_on("jsonl", shards, move="map"), kind, ".jsonl"))
+            entries += [
+                Entry(rival, kind, ".jsonl", is_rival=True)
+                for rival in (
+                    terashuf("terashuf", is_in_memory=False),
+                    terashuf("python", is_in_memory=True),
+                    duckdb("lines"),
+                    polars("lines"),
+                )
+            ]
+        _add(measured, _compare(bench, settings, "containers", kind, entries))
+    _add(measured, _starts(bench, settings, "containers", ".tar", measured))
+    return measured
+
+
+def codecs(bench: Bench, settings: Settings) -> Measured:
+    """Compressed tars, half words and half random bytes: the shuffle, and its parts alone."""
+    measured = Measured([], [])
+    for suffix in CODECS:
+        entries = [
+            Entry(dsort_on("dsort", settings.shards, move="spill"), "half", suffix),
+            Entry(part("decode", suffix, suffix), "half", suffix),
+            Entry(part("encode", suffix, suffix), "half", ".tar"),
+            Entry(dsort_on("move", settings.shards, move="spill"), "half", ".tar"),
+        ]
+        if suffix == ".tgz":
+            entries.append(Entry(webdataset_on(suffix), "half", suffix, is_rival=True))
+        _add(measured, _compare(bench, settings, "codecs", suffix.strip("."), entries))
+    return measured
+
+
+def tables(bench: Bench, settings: Settings) -> Measured:
+    """Rows of Parquet, in memory. Of less data the start would be most of the CPU."""
+    settings = replace(settings, total_bytes=settings.limited_total_bytes)
+    measured = Measured([], [])
+    for kind, key in KEYS.items():
+        entries = [
+            Entry(dsort_on("dsort", settings.shards), kind, ".parquet"),
+            Entry(duckdb("rows", key), kind, ".parquet", is_rival=True),
+            Entry(polars("rows", key), kind, ".parquet", is_rival=True),
+        ]
+        _add(measured, _compare(bench, settings, "tables", kind, entries))
+    _add(measured, _starts(bench, settings, "tables", ".parquet", measured))
+    return measured
+
+
+def tables_limited(bench: Bench, settings: Settings) -> Measured:
+    """Rows of Parquet, five times as many bytes as the whole tree may have; caches dropped."""
+    total_bytes = settings.limited_total_bytes
+    if total_bytes > TABLES_LIMIT_BYTES_MIN:  # toy data stays toy data
+        total_bytes = max(total_bytes, TABLES_FACTOR * TABLES_LIMIT_BYTES_MIN)
+    limited = replace(settings, total_bytes=total_bytes, rounds=1, slow_rounds=1)
+    impatient = replace(bench, timeout_seconds=min(bench.timeout_seconds, LIMITED_SECONDS_MAX))
+    limit_bytes = max(total_bytes // TABLES_FACTOR, TABLES_LIMIT_BYTES_MIN)
+    measured = Measured([], [])
+    for kind, key in KEYS.items():
+        database_bytes = int(DATABASE_SHARE * limit_bytes)
+        entries = [
+            Entry(dsort_on("dsort", settings.shards), kind, ".parquet"),
+            Entry(duckdb("rows", key, database_bytes), kind, ".parquet", is_rival=True),
+            Entry(polars("rows", key, is_streaming=True), kind, ".parquet", is_rival=True),
+        ]
+        try:
+            found = _compare(impatient, limited, "tables-limited", kind, entries, limit_bytes)
+        except NotPermittedError as error:
+            found = Measured([], [Skip("tables-limited", kind, str(error))])
+        _add(measured, found)
+    return measured
+
+
+def _starts(
+    bench: Bench, settings: Settings, suite: str, suffix: str, measured: Measured
+) -> Measured:
+    """Runs of dsort on next to no data, if it ran at all."""
+    if not any("phase_seconds" in run.details for run in measured.runs):
+        return Measured([], [])
+    entry = Entry(dsort_on("dsort", START_SHARDS), "3k", suffix)
+    small = replace(
+        settings, only=(), total_bytes=START_BYTES, shards=START_SHARDS, rounds=START_ROUNDS
+    )
+    return _compare(bench, small, f"{suite}-start", "start", [entry])
+
+
+def _add(measured: Measured, more: Measured) -> None:
+    measured.runs.extend(more.runs)
+    measured.skips.extend(more.skips)
+
+
+def _compare(
+    bench: Bench,
+    settings: Settings,
+    suite: str,
+    profile: str,
+    entries: Sequence[Entry],
+    limit_bytes: int = 0,
+) -> Measured:
+    """The entries that are wanted, in turn, each on its own data."""
+    wanted = [each for each in entries if settings.wants(suite, profile, each.contender.name)]
+    skips = [
+        Skip(suite, each.contender.name, each.contender.missing)
+        for each in wanted
+        if each.contender.missing
+    ]
+    able = [each for each in wanted if not each.contender.missing]
+    data = {each.contender.name: _data(settings, each) for each in able}
+    rivals = {each.contender.name for each in able if each.is_rival}
+
+    def one(contender: Contender, number: int) -> Run:
+        found = data[contender.name]
+        if limit_bytes:
+            run = _limited(bench, contender, found, suite, number, limit_bytes)
+        else:
+            sampler = TreeSampler(SAMPLE_SECONDS)
+            run = bench.run(contender, found, suite=suite, number=number, sampler=sampler)
+        is_hopeful = bool(limit_bytes) and contender.name in rivals
+        return replace(run, profile=profile, may_fail=is_hopeful)
+
+    turns = [
+        (each.contender, settings.slow_rounds if each.contender.is_slow else settings.rounds)
+        for each in able
+    ]
+    return Measured(list(round_robin(turns, one)), skips)
+
+
+def _data(settings: Settings, entry: Entry) -> ContainerData:
+    request = ContainerRequest(entry.kind, entry.suffix, settings.total_bytes, settings.shards)
+    return make_containers(settings.directory, request)
+
+
+def _limited(
+    bench: Bench,
+    contender: Contender,
+    data: ContainerData,
+    suite: str,
+    number: int,
+    limit_bytes: int,
+) -> Run:
+    with MemoryLimit(limit_bytes) as limit:
+        run = bench.run(
+            contender,
+            data,
+            suite=suite,
+            number=number,
+            is_cold=True,
+            limit=limit,
+            sampler=LimitedSampler(limit),
+        )
+        run.details["limit_bytes"] = limit_bytes
+        run.details["kill_count"] = limit.kill_count
+    return run
