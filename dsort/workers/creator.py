@@ -22,7 +22,7 @@ from dsort.scratch.spill import SpillReader
 from dsort.sidecars.shard_index import lines_sidecar
 from dsort.storage.bucket import Bucket
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
-from dsort.workers.gathering import are_short, gathered
+from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered
 from dsort.workers.member_watch import MemberWatch
 from dsort.workers.shard_writer import (
     ContentCheck,
@@ -50,6 +50,9 @@ cache when their checksum is taken, and a slice object takes 200 bytes."""
 INPUTS_OPEN_MAX = 16384
 LINES = "lines"
 """The kind of sidecar that sizes of records suffice for: other kinds cost a scan of the shard."""
+SOURCES_AT_ONCE_MAX = 16
+"""Short records of several shards are gathered in larger runs, up to so many times as large: else
+there are too few of each length in a shard."""
 SliceLists = Iterator[Sequence[memoryview]]
 
 
@@ -286,11 +289,14 @@ class _MappedPayload:
     def slices(self, start: int, stop: int) -> SliceLists:
         """The slices of rows ``start:stop``, some records at a time."""
         rows = self.rows(start, stop)
+        sources = int(np.count_nonzero(np.bincount(rows.source)))
         step = min(ROWS_AT_ONCE_MAX, self._inputs.open_max)
+        if are_short(rows.segments) and sources <= self._inputs.open_max:
+            step = ROWS_AT_ONCE * min(sources, SOURCES_AT_ONCE_MAX)
         for at in range(0, stop - start, step):
             some = slice(at, min(at + step, stop - start))
             source = rows.source[some]
-            views = self._inputs.views(np.unique(source).tolist())
+            views = self._inputs.views(np.flatnonzero(np.bincount(source)).tolist())
             segments = rows.segments.run(some.start, some.stop)
             if are_short(segments):
                 yield [gathered(views, source, segments)]
@@ -351,12 +357,13 @@ class _SpilledPayload:
     def slices(self, start: int, stop: int) -> SliceLists:
         """The slices of rows ``start:stop``, some records at a time; valid until the next step."""
         if self._whole is not None:
-            for at in range(start, stop, ROWS_AT_ONCE_MAX):
-                rows = slice(at, min(at + ROWS_AT_ONCE_MAX, stop))
+            short = are_short(self._rows.segments.run(start, stop))
+            step = ROWS_AT_ONCE if short else ROWS_AT_ONCE_MAX
+            for at in range(start, stop, step):
+                rows = slice(at, min(at + step, stop))
                 segments = self._rows.segments.run(rows.start, rows.stop)
                 if are_short(segments):
-                    source = np.zeros(rows.stop - rows.start, np.int32)
-                    yield [gathered({0: self._whole}, source, segments)]
+                    yield [gathered({0: self._whole}, self._rows.source[rows], segments)]
                 else:
                     yield slices_of(self._whole, segments)
             return

@@ -33,7 +33,7 @@ from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import Bucket
 from dsort.transforms.steps import apply_steps
 from dsort.workers.conversion import bare_members, packed_records
-from dsort.workers.gathering import are_short, gathered
+from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
 from dsort.workers.source import (
     PayloadBuffer,
     ShardBytes,
@@ -51,8 +51,6 @@ from dsort.workers.unsafe_members import (
 )
 
 __all__ = ["Extractor"]
-
-SHORT_AT_ONCE = 8192
 
 
 class Extractor:
@@ -323,7 +321,7 @@ class Extractor:
             self._write(task, index, partition_offsets, self._move(task, shard, index, None))
             return
         partition = partitioning.assign(index.sort, task.shard, index.ordinal)
-        by_partition = np.argsort(partition, kind="stable")
+        by_partition = small_argsort(partition)
         partition_offsets = np.searchsorted(partition[by_partition], np.arange(task.partitions + 1))
         spill_starts = self._move(task, shard, index, partition)
         self._write(
@@ -374,7 +372,7 @@ class Extractor:
                     self._spill.append(int(partitions[row]), [piece], len(piece))
                 continue
             rows = np.arange(window.row, window.stop)
-            order = np.argsort(partitions[rows], kind="stable")
+            order = small_argsort(partitions[rows])
             self._append(window, index, partitions, rows[order])
         return starts
 
@@ -397,15 +395,15 @@ class Extractor:
     def _append_short(self, window: Window, segments: Segments, of_row: Int32s) -> None:
         """Append short records, ordered by partition, some thousands of them at a time."""
         assert self._spill is not None
-        for at in range(0, len(of_row), SHORT_AT_ONCE):
-            part = segments.run(at, min(at + SHORT_AT_ONCE, len(of_row)))
+        for at in range(0, len(of_row), ROWS_AT_ONCE):
+            part = segments.run(at, min(at + ROWS_AT_ONCE, len(of_row)))
             data = gathered(
                 {0: window.view},
-                np.zeros_like(of_row[at : at + SHORT_AT_ONCE]),
+                np.zeros_like(of_row[at : at + ROWS_AT_ONCE]),
                 part,
                 base=window.base,
             )
-            partitions = of_row[at : at + SHORT_AT_ONCE]
+            partitions = of_row[at : at + ROWS_AT_ONCE]
             first = np.flatnonzero(np.diff(partitions, prepend=-1))
             ends = np.append(0, np.cumsum(part.length))
             cuts = ends[part.offsets[np.append(first, len(partitions))]].tolist()
