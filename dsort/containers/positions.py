@@ -5,28 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.numbered import DIGITS, NumberedColumn
 from dsort.naming.names import position_key
 
 __all__ = ["joined_names", "position_names"]
 
-_DIGITS = 9
-
 
 def position_names(shard: str, count: int, extension: bytes) -> tuple[BytesColumn, Int64s]:
-    """(names, how much of each is the key) of the ``count`` records of a shard, in order; all at
-    once, for each record costs 30 ns so. ``extension``: what follows the key, with its dot."""
-    first = position_key(shard, 0)
-    if count > 10**_DIGITS:
+    """(names, how much of each is the key) of the ``count`` records of a shard, in order. They are
+    no bytes until somebody asks for these. ``extension``: what follows the key, with its dot."""
+    if count > 10**DIGITS:
         keys = [position_key(shard, number) for number in range(count)]
         return joined_names(keys, extension)
-    row = np.frombuffer(first + extension, np.uint8)
-    rows = np.tile(row, (count, 1))
-    rest = np.arange(count)
-    for place in range(len(first) - 1, len(first) - 1 - _DIGITS, -1):
-        rows[:, place] = ord("0") + rest % 10
-        rest = rest // 10
-    offsets = np.arange(count + 1, dtype=np.int64) * len(row)
-    return BytesColumn(offsets, rows.reshape(-1)), np.full(count, len(first), np.int64)
+    first = position_key(shard, 0)
+    names = NumberedColumn(first[:-DIGITS], np.arange(count), extension)
+    return names, np.broadcast_to(np.int64(len(first)), (count,))
 
 
 def joined_names(keys: list[bytes], extension: bytes) -> tuple[BytesColumn, Int64s]:

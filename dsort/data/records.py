@@ -30,6 +30,7 @@ from dsort.data.entries import packed_entries
 from dsort.data.hashes import hash_keys
 from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
+from dsort.data.numbered import DIGITS, NumberedColumn, hash_column
 from dsort.data.row_bytes import column_of
 
 __all__ = [
@@ -180,7 +181,7 @@ def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
     record_of = np.cumsum(starts_record) - 1
     first_rows = rows[starts_record]
     keys = _key_column(members.names, first_rows, key_bytes)
-    key_hash = hash_keys(keys.tolist(), len(keys))
+    key_hash = hash_column(keys)
     key_hash = np.where(stray[first_rows], key_hash ^ STRAY_SALT, key_hash)
 
     non_adjacent = 0
@@ -220,18 +221,24 @@ def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
 def _records_of_container(members: MemberTable, record_of: Int64s) -> FormedRecords:
     """The records that a container has told apart, whatever their members are called."""
     assert members.key_bytes is not None
-    rows = np.arange(len(members))
-    first = np.flatnonzero(np.diff(record_of, prepend=-1))
-    offsets = np.append(first, len(rows)).astype(np.int64)
+    count = len(members)
+    rows = np.arange(count)
+    stored_bytes, payload_bytes = _stored_bytes(members, rows), members.payload_bytes
+    if count and int(record_of[-1]) == count - 1:  # it begins at 0, and never falls: one each
+        first, offsets = rows, np.arange(count + 1)
+    else:
+        first = np.flatnonzero(np.diff(record_of, prepend=-1))
+        offsets = np.append(first, count).astype(np.int64)
+        stored_bytes, payload_bytes = _sums(stored_bytes, offsets), _sums(payload_bytes, offsets)
     keys = _key_column(members.names, first, members.key_bytes)
     return FormedRecords(
         keys=keys,
-        key_hash=hash_keys(keys.tolist(), len(keys)),
+        key_hash=hash_column(keys),
         member_offsets=offsets,
         member_rows=rows,
         key_bytes=members.key_bytes,
-        payload_bytes=_sums(members.payload_bytes, offsets),
-        stored_bytes=_sums(_stored_bytes(members, rows), offsets),
+        payload_bytes=payload_bytes,
+        stored_bytes=stored_bytes,
     )
 
 
@@ -264,7 +271,11 @@ def _key_column(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> BytesCol
     """The first ``key_bytes`` bytes of each named row."""
     lengths = key_bytes[rows]
     width, key_width = names.width, int(lengths[0]) if len(lengths) else 0
-    if width is not None and key_width and bool((lengths == key_width).all()):
+    if not bool((lengths == key_width).all()):
+        width = None
+    if isinstance(names, NumberedColumn) and width and key_width == len(names.before) + DIGITS:
+        return names.take(rows).without_end()
+    if width is not None and key_width:
         table = names.blob.reshape(len(names), width)[rows, :key_width]
         ends = np.arange(0, (len(rows) + 1) * key_width, key_width, dtype=np.int64)
         return BytesColumn(ends, table.reshape(-1))
@@ -419,6 +430,8 @@ def _sums(values: Int64s, offsets: NDArray[np.integer]) -> Int64s:
 
 def _segments(members: MemberTable, rows: Int64s, member_offsets: Int64s) -> Segments:
     start, length = members.range_start[rows], members.range_length[rows]
+    if len(member_offsets) == len(rows) + 1 and not (members.literals or members.tails):
+        return Segments(member_offsets, start, length, np.zeros(0, np.uint8))
     begins_record = np.zeros(len(rows), np.bool_)
     begins_record[member_offsets[:-1]] = True
     blob = np.zeros(0, np.uint8)

@@ -120,10 +120,10 @@ class LineScanner:
         starts = np.concatenate([np.zeros(0, np.int64), *self._starts])
         ends = np.concatenate([np.zeros(0, np.int64), *self._ends])
         lengths = ends - starts
-        feeds = np.ones(len(starts), np.int64)  # the payload of a line is all before its line feed
+        payload = lengths - 1  # all before its line feed
         unended = self._unended and len(starts) and int(ends[-1]) == self._size_bytes
         if unended:
-            feeds[-1] = 0
+            payload[-1] += 1
         if self._pointer is None:
             names, key_bytes = position_names(self._shard, len(starts), self._extension)
         else:
@@ -131,9 +131,9 @@ class LineScanner:
         rows = np.arange(len(starts))
         return MemberTable(
             names=names,
-            kind=np.zeros(len(starts), np.uint8),
+            kind=np.broadcast_to(np.uint8(0), starts.shape),
             payload_start=starts,
-            payload_bytes=lengths - feeds,
+            payload_bytes=payload,
             range_start=starts,
             range_length=lengths,
             tails={len(starts) - 1: b"\n"} if unended else {},
@@ -164,8 +164,7 @@ class LineScanner:
         ends = np.flatnonzero(block == _LINE_FEED) + (start + 1)
         if len(ends):
             starts = np.append(self._line_start, ends[:-1])
-            blank = self._blank_lines(array, offset, starts, ends)
-            self._take(array, offset, starts, ends, blank)
+            self._take(array, offset, starts, ends, self._blank_lines(array, offset, starts, ends))
             self._line_start, self._line_is_blank = int(ends[-1]), True
         self._looked_at = end
         begin = self._line_start - offset
@@ -177,19 +176,23 @@ class LineScanner:
             part = block[max(self._line_start - start, 0) :]
             self._line_is_blank = not self._may_hold_text(part)
 
-    def _take(self, array: UInt8s, offset: int, starts: Int64s, ends: Int64s, blank: Bools) -> None:
-        """Take up lines, but for those that are ``blank``."""
+    def _take(
+        self, array: UInt8s, offset: int, starts: Int64s, ends: Int64s, blank: Bools | None
+    ) -> None:
+        """Take up lines, but for those that are ``blank``. None: none of them is, and none begins
+        with a byte order mark."""
         first = self._lines
-        self._refuse_marks(array, offset, starts)
+        if blank is not None:
+            self._refuse_marks(array, offset, starts)
         self._lines += len(starts)
-        if blank.any():
+        rows = None
+        if blank is not None and blank.any():
             rows = np.flatnonzero(~blank)
             starts, ends = starts[rows], ends[rows]
-        else:
-            rows = np.arange(len(starts))
         self._starts.append(starts)
         self._ends.append(ends)
         if self._pointer is not None and len(starts):
+            rows = np.arange(len(starts)) if rows is None else rows
             self._take_keys(array, offset, starts, ends, first + 1 + rows)
 
     def _refuse_marks(self, array: UInt8s, offset: int, starts: Int64s) -> None:
@@ -210,9 +213,15 @@ class LineScanner:
                 hint="files that were put one behind the other have such lines: take the mark out",
             )
 
-    def _blank_lines(self, array: UInt8s, offset: int, starts: Int64s, ends: Int64s) -> Bools:
+    def _blank_lines(
+        self, array: UInt8s, offset: int, starts: Int64s, ends: Int64s
+    ) -> Bools | None:
         """Which lines are empty. The first may have begun before the window: then what it had
-        there counts."""
+        there counts. None: all begin with what neither white space nor a mark begins with."""
+        if starts[0] >= offset:
+            begins = array[starts - offset] - np.uint8(_SPACE + 1)  # below that, it wraps round
+            if bool((begins < BOM[0] - _SPACE - 1).all()):
+                return None
         blank = np.zeros(len(starts), np.bool_)
         inner = np.maximum(starts, offset) - offset
         stops = ends - offset - 1  # without the line feed

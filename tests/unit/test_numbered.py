@@ -1,0 +1,60 @@
+"""Columns of numbered texts are what a column of the same bytes is, and so are their hashes."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsort.data.columns import BytesColumn
+from dsort.data.numbered import NumberedColumn, hash_column, numbered_hashes
+
+NUMBERS = st.lists(st.integers(0, 10**9 - 1), max_size=20)
+BORDERS = np.array([0, 1, 9_999, 10_000, 99_999_999, 100_000_000, 999_999_999], np.int64)
+
+
+@pytest.mark.parametrize("length", range(81))
+def test_hashes_are_those_of_the_library_whatever_the_length(length: int) -> None:
+    before = bytes((7 * length + 31 * place) % 256 for place in range(length))
+    column = NumberedColumn(before, BORDERS)
+    expected = [xxhash.xxh3_64_intdigest(b"%b%09d" % (before, n)) for n in BORDERS.tolist()]
+    assert hash_column(column).tolist() == expected
+    ended = NumberedColumn(before, BORDERS, b".json")
+    assert hash_column(ended).tolist() == [xxhash.xxh3_64_intdigest(t) for t in ended.tolist()]
+
+
+def test_more_rows_than_are_hashed_at_once_have_their_own_hashes() -> None:
+    numbers = np.arange(40_000)[::-1] * 24_999
+    found = numbered_hashes(b"train-00017-", numbers)
+    picked = [0, 8191, 8192, 16_383, 39_999]
+    assert found[picked].tolist() == [
+        xxhash.xxh3_64_intdigest(b"train-00017-%09d" % numbers[row]) for row in picked
+    ]
+
+
+@given(st.binary(max_size=30), NUMBERS, st.binary(max_size=6), st.data())
+def test_a_numbered_column_does_what_a_column_of_its_bytes_does(
+    before: bytes, numbers: list[int], after: bytes, data: st.DataObject
+) -> None:
+    column = NumberedColumn(before, np.array(numbers, np.int64), after)
+    plain = BytesColumn.of([b"%b%09d%b" % (before, number, after) for number in numbers])
+    rows = np.array(data.draw(st.lists(st.integers(0, max(len(numbers) - 1, 0)))), np.int64)
+    rows = rows[: len(rows) if numbers else 0]
+    start = data.draw(st.integers(0, len(numbers)))
+    for mine, theirs in (
+        (column, plain),
+        (column.take(rows), plain.take(rows)),
+        (column.run(start, len(numbers)), plain.run(start, len(numbers))),
+        (BytesColumn.concat([column, plain]), BytesColumn.concat([plain, plain])),
+        (pickle.loads(pickle.dumps(column)), plain),
+    ):
+        assert mine.tolist() == theirs.tolist()
+        assert mine.offsets.tolist() == theirs.offsets.tolist()
+        assert mine.blob.tobytes() == theirs.blob.tobytes()
+        assert mine.lengths.tolist() == theirs.lengths.tolist()
+        assert (len(mine), mine.width) == (len(theirs), theirs.width)
+        assert [mine[row] for row in range(len(mine))] == theirs.tolist()
