@@ -66,6 +66,7 @@ docs: $(INSTALLED)
 
 bench: $(BENCH_INSTALLED)
 	$(BIN)/python -m benchmarks --results benchmarks/results
+	$(BIN)/python -m benchmarks.plots
 
 lock:
 	uv pip compile --upgrade --generate-hashes --universal --python-version 3.11 \
