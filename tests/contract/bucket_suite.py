@@ -264,7 +264,7 @@ class BucketSuite:
         bucket.discard(".dsort/job1/", names=["a"])
         assert bucket.still_staged({TOKEN: ("a", receipt), other: ("b", "")}) == set()
 
-    def test_publishing_never_clobbers_unless_told_to(self, bucket: Bucket) -> None:
+    def test_publishing_never_clobbers_unless_asked_to(self, bucket: Bucket) -> None:
         bucket.write("a", b"old")
         receipt = stage(bucket, "a", b"longer")
         with pytest.raises(StorageError, match="exists already"):

@@ -90,7 +90,7 @@ class RuntimeSuite:
 
     # --- nodes ---------------------------------------------------------------------------------
 
-    def test_what_workers_wrote_is_in_the_home_that_they_name(
+    def test_what_workers_wrote_is_on_the_scratch_node_that_they_name(
         self, runtime: Runtime, work: Work
     ) -> None:
         runtime.start(work.setup, 2)
@@ -100,7 +100,7 @@ class RuntimeSuite:
         there = runtime.ask(node, Indexed("index", np.array([4, 5, 1])))
         assert there.tolist() == [True, False, True]
 
-    def test_homes_are_gone_after_close(self, runtime: Runtime, work: Work) -> None:
+    def test_scratch_nodes_are_gone_after_close(self, runtime: Runtime, work: Work) -> None:
         runtime.start(work.setup, 2)
         runtime.share("shared", b"data")
         list(runtime.run(work.tasks(3)))
@@ -108,7 +108,7 @@ class RuntimeSuite:
         runtime.close()
         assert not (work.directory / "scratch").exists()
 
-    def test_homes_that_are_kept_are_there_for_the_next_attempt(
+    def test_scratch_nodes_that_are_kept_are_there_for_the_next_attempt(
         self, begin: Callable[[], Runtime], work: Work
     ) -> None:
         first = begin()
@@ -267,7 +267,7 @@ class OneRuntimeSuite:
         waits.join()
         assert [done.shard for _, done in answers if isinstance(done, ShardExtracted)] == [0, 1]
 
-    def test_a_shared_file_is_in_every_home_and_takes_the_place_of_an_older_one(
+    def test_a_shared_file_is_on_every_scratch_node_and_replaces_an_older_one(
         self, runtime: Runtime, work: Work
     ) -> None:
         (node,) = runtime.scratch_nodes()
@@ -280,7 +280,7 @@ class OneRuntimeSuite:
         with pytest.raises(ObjectNotFoundError, match="missing"):
             runtime.ask(node, FileBytes("missing"))
 
-    def test_a_home_that_is_unknown_is_lost(self, runtime: Runtime, work: Work) -> None:
+    def test_a_scratch_node_that_is_unknown_is_lost(self, runtime: Runtime, work: Work) -> None:
         (node,) = runtime.scratch_nodes()
         for other in ("0123", node[::-1]):
             with pytest.raises(ScratchLostError) as caught:
@@ -289,7 +289,7 @@ class OneRuntimeSuite:
             runtime.tell(other, FileBytes("x"))
         assert runtime.scratch_nodes() == (node,)
 
-    def test_a_home_does_what_it_is_told(self, runtime: Runtime, work: Work) -> None:
+    def test_a_scratch_node_does_what_it_is_asked(self, runtime: Runtime, work: Work) -> None:
         (node,) = runtime.scratch_nodes()
         told = work.pipe("told")
         heard: list[bytes] = []
@@ -300,7 +300,7 @@ class OneRuntimeSuite:
         assert heard == [b"done"]
         runtime.tell(node, FileBytes("missing"))  # whose failure is nobody's concern
 
-    def test_a_bug_in_a_worker_is_told_with_its_traceback(
+    def test_a_bug_in_a_worker_is_reported_with_its_traceback(
         self, runtime: Runtime, work: Work
     ) -> None:
         with pytest.raises(InvariantError, match=r"Traceback(.|\n)*extractor\.py"):

@@ -52,7 +52,7 @@ def test_one_that_fails_is_undone_alone(database: Database) -> None:
     assert names(database) - before == done
 
 
-def test_a_disk_that_fills_up_in_the_middle_undoes_nothing_that_was_told_done(
+def test_a_disk_that_fills_up_in_the_middle_undoes_nothing_that_was_acknowledged(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     path = tmp_path_factory.mktemp("full") / "service.db"
@@ -72,7 +72,9 @@ def test_a_disk_that_fills_up_in_the_middle_undoes_nothing_that_was_told_done(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_connection_that_breaks_in_the_middle_is_told_to_all(postgres: PostgresServer) -> None:
+def test_a_connection_that_breaks_in_the_middle_is_reported_to_all(
+    postgres: PostgresServer,
+) -> None:
     def cut(connection: Connection) -> None:
         pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
         postgres.run(f"SELECT pg_terminate_backend({pid}, 10000)")

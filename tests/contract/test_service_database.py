@@ -118,7 +118,7 @@ def test_whoever_writes_to_a_new_file_is_waited_for(
             assert noted(database) == []
 
 
-def test_a_file_that_is_no_database_is_told_at_once(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database at all, but a text of a hundred letters" * 2)
     with pytest.raises(StorageError, match="file is not a database"):
         open_database(f"sqlite:///{tmp_path}/text.db")
@@ -181,7 +181,7 @@ def test_what_hangs_on_a_job_goes_with_it_and_needs_it(database: Database) -> No
             assert connection.scalar(select(func.count()).select_from(table)) == 0
 
 
-def test_a_second_row_with_a_name_that_is_taken_is_told_apart_from_other_errors(
+def test_a_second_row_with_a_name_that_is_taken_is_distinguished_from_other_errors(
     database: Database,
 ) -> None:
     with database.writing() as connection:

@@ -80,7 +80,7 @@ def notifier(store: NoticeStore, **more: Any) -> Notifier:
     return Notifier(store, **{"commands": {}, "policy": HERE, "look_s": 0.02, **more})
 
 
-def test_a_webhook_and_a_command_are_told_why_a_job_failed(
+def test_a_webhook_and_a_command_learn_why_a_job_failed(
     database: Database, clock: FakeClock, server: HookServer, tmp_path: Path
 ) -> None:
     program, told = hook_program(tmp_path)
@@ -106,7 +106,7 @@ def await_none_left(database: Database) -> None:
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped"])
-def test_only_a_failure_is_told_to_the_hook_of_failures(
+def test_only_a_failure_is_reported_to_the_hook_of_failures(
     database: Database, clock: FakeClock, state: str
 ) -> None:
     end_job(database, Ending(state, 0), clock.now(), on_failure={"command": "page"})
@@ -114,7 +114,7 @@ def test_only_a_failure_is_told_to_the_hook_of_failures(
 
 
 @pytest.mark.parametrize("as_failure", [False, True])
-def test_a_stop_by_a_limit_is_told_to_the_hook_of_failures(
+def test_a_stop_by_a_limit_is_reported_to_the_hook_of_failures(
     database: Database, clock: FakeClock, as_failure: bool
 ) -> None:
     row = begin_job(database, clock.now(), on_failure={"command": "page"})
@@ -142,7 +142,7 @@ def test_a_limit_of_an_earlier_run_is_forgotten(database: Database, clock: FakeC
     assert left(database) == 1
 
 
-def test_a_hook_that_cannot_be_told_is_tried_again_and_then_the_job_is_warned(
+def test_a_hook_that_cannot_be_reached_is_tried_again_and_then_the_job_is_warned(
     database: Database, clock: FakeClock
 ) -> None:
     store = NoticeStore(database, clock=clock.now)
@@ -164,7 +164,7 @@ def test_a_hook_that_cannot_be_told_is_tried_again_and_then_the_job_is_warned(
     assert "a hook was not told: cannot reach" in last.data["text"]
 
 
-def test_what_a_replica_that_died_was_telling_is_told_by_another(
+def test_what_a_replica_that_died_was_telling_is_reported_by_another(
     database: Database, clock: FakeClock
 ) -> None:
     end_job(database, FAILED, clock.now(), on_failure={"command": "page"})
@@ -212,7 +212,7 @@ def test_a_webhook_at_a_private_address_is_not_called_unless_that_is_allowed(
     assert (server.paths, left(database)) == ([], 1)
 
 
-def test_a_run_of_a_schedule_that_became_no_job_is_told(
+def test_a_run_of_a_schedule_that_became_no_job_is_reported(
     database: Database, tmp_path: Path, clock: FakeClock
 ) -> None:
     nights = Nights(database, tmp_path, clock, identity_of=lambda name: None)

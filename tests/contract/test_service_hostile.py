@@ -95,7 +95,7 @@ def test_a_link_in_a_bucket_shows_nothing_from_elsewhere(
         b'"phase_seconds": {}, "reactions": [], "mixing": {"counts": [[99999999999999999999]]}}',
     ],
 )
-def test_a_manifest_that_is_none_is_told_as_one(
+def test_a_manifest_that_is_none_is_reported_as_one(
     here: ServiceHere, job: str, content: bytes
 ) -> None:
     place(here, manifest_name(job)).write_bytes(content)

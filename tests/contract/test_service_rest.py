@@ -47,7 +47,7 @@ def test_a_shuffle_without_a_seed_gets_one_that_a_retry_keeps(here: ServiceHere)
     assert job["spec"]["algorithm"]["seed"] == again.json()["spec"]["algorithm"]["seed"] != None  # noqa: E711
 
 
-def test_all_problems_of_a_spec_are_told_at_once(here: ServiceHere) -> None:
+def test_all_problems_of_a_spec_are_reported_at_once(here: ServiceHere) -> None:
     answer = here.client.post("/v1/jobs", json={"input_bck": "x", "algoritm": {}, "verify": "all"})
     problem = answer.json()
     assert (answer.status_code, problem["type"]) == (400, "urn:dsort:problem:spec")

@@ -279,7 +279,7 @@ def test_replace_stops_the_earlier_job_and_the_newest_goes_next(nights: Nights) 
     ]
 
 
-def test_what_cannot_be_made_is_told_and_the_schedule_goes_on(
+def test_what_cannot_be_made_is_reported_and_the_schedule_goes_on(
     database: Database, tmp_path: Path, clock: FakeClock
 ) -> None:
     owners: dict[str, Identity] = {}
@@ -395,7 +395,7 @@ def test_an_ended_schedule_is_never_due_again(nights: Nights) -> None:
     assert row.next_due_at is None
 
 
-def test_the_keepers_thread_sees_changes_at_once_and_ends_when_told(nights: Nights) -> None:
+def test_the_keepers_thread_sees_changes_at_once_and_ends_when_asked(nights: Nights) -> None:
     seen = threading.Event()
     row = nights.add()
     with ScheduleKeeper(nights.store, on_submitted=seen.set, look_s=WAIT_S) as keeper:

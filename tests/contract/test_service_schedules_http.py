@@ -50,7 +50,7 @@ def test_a_schedule_is_shown_as_it_was_made_with_its_next_due_times(here: Servic
     assert here.client.get("/v1/schedules").json() == {"schedules": [view]}
 
 
-def test_yaml_is_as_good_as_json_and_warnings_are_told(here: ServiceHere) -> None:
+def test_yaml_is_as_good_as_json_and_warnings_are_reported(here: ServiceHere) -> None:
     given = {**NIGHTLY, "spec": spec(algorithm={"kind": "shuffle", "seed": 42})}
     answer = here.client.post(
         "/v1/schedules",
@@ -62,7 +62,7 @@ def test_yaml_is_as_good_as_json_and_warnings_are_told(here: ServiceHere) -> Non
     assert "every run has the seed 42" in answer.json()["warnings"][0]
 
 
-def test_all_problems_are_told_at_once_with_their_paths(here: ServiceHere) -> None:
+def test_all_problems_are_reported_at_once_with_their_paths(here: ServiceHere) -> None:
     given = {"name": "x y", "cron": "0 25 * * *", "spec": {"output_format": "{{day}}-%d"}}
     answer = here.client.post("/v1/schedules", json=given)
     problem = answer.json()

@@ -126,7 +126,7 @@ def test_inputs_stay_by_whatever_way_they_are_reached(
     assert not files(out) & {"d/a", "d/b", "d/c", manifest_name(first.job_id)}
 
 
-def test_what_was_changed_since_stays_and_is_told(
+def test_what_was_changed_since_stays_and_is_reported(
     known: KnownResults, opener: Opener, tmp_path: Path
 ) -> None:
     night(known, opener, 0, "same-size", "old-time", "as-it-was")
@@ -172,7 +172,7 @@ class Denying(HookedBucket):
         return action()
 
 
-def test_what_could_not_be_removed_is_told_and_tried_again(
+def test_what_could_not_be_removed_is_reported_and_tried_again(
     known: KnownResults, opener: Opener, tmp_path: Path
 ) -> None:
     denying = Denying(opener(BucketRef("", "out")))
@@ -315,7 +315,7 @@ def test_what_is_no_pointer_is_not_replaced(
     assert (tmp_path / "out" / "latest.json").read_bytes() == data
 
 
-def test_a_local_bucket_is_told_apart_by_where_it_is(tmp_path: Path) -> None:
+def test_a_local_bucket_is_distinguished_by_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "a")
     direct = places_of(LocalBucket(tmp_path / "a"), ["b/x"])

@@ -131,7 +131,9 @@ def test_a_scratch_disk_that_fills_up(
 
 
 @pytest.mark.parametrize("which", ["output", "scratch"])
-def test_too_little_room_is_told_before_any_work(which: str, tmp_path: Path, small: Path) -> None:
+def test_too_little_room_is_reported_before_any_work(
+    which: str, tmp_path: Path, small: Path
+) -> None:
     write_shards(tmp_path / "in", DATASET)
     fill(small, 500_000)
     elsewhere = tmp_path / "elsewhere"
@@ -150,7 +152,7 @@ def test_too_little_room_is_told_before_any_work(which: str, tmp_path: Path, sma
 
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("which", ["output", "scratch"])
-def test_too_little_room_is_told_before_a_job_is_begun_again(
+def test_too_little_room_is_reported_before_a_job_is_begun_again(
     which: str, tmp_path: Path, small: Path
 ) -> None:
     write_shards(tmp_path / "in", DATASET)

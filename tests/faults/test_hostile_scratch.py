@@ -121,7 +121,7 @@ def test_a_directory_with_files_that_are_not_ours_is_no_scratch(tmp_path: Path) 
         make_scratch(tmp_path / "dsort-y", {"job_id": "x"})
 
 
-def test_only_the_home_that_was_made_is_opened(tmp_path: Path) -> None:
+def test_only_the_scratch_node_that_was_made_is_opened(tmp_path: Path) -> None:
     first = make_scratch(tmp_path / "dsort-x", {"job_id": "x"})
     make_scratch(tmp_path / "dsort-y", {"job_id": "y"})
     (tmp_path / "dsort-x").rename(tmp_path / "away")

@@ -50,7 +50,7 @@ def test_a_job_keeps_within_its_address_space(move: str, tmp_path: Path) -> None
     assert len(files_of(tmp_path / "out")) == 8
 
 
-def test_too_little_address_space_is_told_before_a_byte_is_read(tmp_path: Path) -> None:
+def test_too_little_address_space_is_reported_before_a_byte_is_read(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", DATASET)
     before = f"resource.setrlimit(resource.RLIMIT_AS, ({280 << 20}, {280 << 20}))"
     ended = start(tmp_path, "--workers", "1", before=before)

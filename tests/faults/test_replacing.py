@@ -293,7 +293,7 @@ def test_what_somebody_else_wrote_since_stays(begun: Coordinators, tmp_path: Pat
 @pytest.mark.parametrize(
     "note", [b"", b"[]", b'{"kept": 2}', b'{"kept": 1, "objects": [[0, "../x", "", "copy", ""]]}']
 )
-def test_a_damaged_note_is_told_and_nothing_is_touched(
+def test_a_damaged_note_is_reported_and_nothing_is_touched(
     note: bytes, begun: Coordinators, tmp_path: Path
 ) -> None:
     prepare(tmp_path, CASES[CASE])

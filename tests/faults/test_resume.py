@@ -384,7 +384,7 @@ def test_a_key_map_that_changed_since_is_named(
 
 @pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_dying_before_the_journal_says_enough_is_told(
+def test_dying_before_the_journal_says_enough_is_reported(
     nth: int, begun: Coordinators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first three things that are stored: the claim, the lease, and the accepted spec."""

@@ -148,7 +148,7 @@ def test_a_job_that_nobody_began_goes_back_into_the_queue_or_is_stopped(
 
 
 @pytest.mark.parametrize("points", [[PointFault("plan:start", 1, "stop")]], indirect=True)
-def test_a_full_disk_keeps_no_process_from_ending_as_it_was_told(
+def test_a_full_disk_keeps_no_process_from_ending_as_it_was_asked_to(
     hosted: Hosting, base: Path
 ) -> None:
     job_id = new_job_id()
@@ -166,7 +166,7 @@ def test_a_full_disk_keeps_no_process_from_ending_as_it_was_told(
 
 
 @pytest.mark.parametrize("points", [[PointFault("plan:start", 1, "stop")]], indirect=True)
-def test_a_process_that_was_told_to_end_while_no_service_ran_has_not_died(hosted: Hosting) -> None:
+def test_a_process_that_was_asked_to_end_while_no_service_ran_has_not_died(hosted: Hosting) -> None:
     job_id = hosted.submit()
     process = hosted.process(job_id)
     hosted.until_stopped(process)

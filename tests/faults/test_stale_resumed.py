@@ -64,7 +64,7 @@ def test_a_job_that_only_had_to_commit_removes_the_same(
 
 
 @pytest.mark.parametrize("name", ["one template", "key map"])
-def test_what_a_job_left_that_died_once_it_was_committed_is_told(
+def test_what_a_job_left_that_died_once_it_was_committed_is_reported(
     name: str, begun: Coordinators, tmp_path: Path
 ) -> None:
     expected = replaced(tmp_path, CASES[name])
@@ -83,7 +83,7 @@ def test_what_a_job_left_that_died_once_it_was_committed_is_told(
     assert (again.code, "warning" in again.err) == (0, False), again.err
 
 
-def test_what_is_told_is_not_what_newer_jobs_or_others_wrote(
+def test_what_is_reported_is_not_what_newer_jobs_or_others_wrote(
     begun: Coordinators, tmp_path: Path
 ) -> None:
     replaced(tmp_path, {})

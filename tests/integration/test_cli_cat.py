@@ -77,7 +77,7 @@ def test_a_record_may_come_as_a_tar(cat: CommandLine, tmp_path: Path) -> None:
         (("a", "-o", "no/where"), ("cannot write no/where",)),
     ],
 )
-def test_what_cannot_be_found_is_told(
+def test_what_cannot_be_found_is_reported(
     asked: tuple[str | int, ...], words: tuple[str, ...], cat: CommandLine
 ) -> None:
     ended = cat(*asked)
@@ -86,7 +86,7 @@ def test_what_cannot_be_found_is_told(
     assert [word for word in words if word not in " ".join(ended.err.split())] == []
 
 
-def test_a_key_that_comes_again_is_told(cli: CommandLine, tmp_path: Path) -> None:
+def test_a_key_that_comes_again_is_reported(cli: CommandLine, tmp_path: Path) -> None:
     again = Shard((Member("a.txt", b"1"), Member("b.txt", b"2"), Member("a.txt", b"3")))
     write_shards(tmp_path / "in", {"s.tar": again})
     ended = cli("cat", "in/s.tar", "a")

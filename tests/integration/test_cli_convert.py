@@ -50,7 +50,7 @@ def test_what_is_converted_comes_back_in_its_order(cli: CommandLine, tmp_path: P
         (("nowhere", "x", "--to", "tar"), ("there is no bucket",)),
     ],
 )
-def test_what_cannot_be_converted_is_told(
+def test_what_cannot_be_converted_is_reported(
     args: tuple[str, ...], words: tuple[str, ...], cli: CommandLine, tmp_path: Path
 ) -> None:
     write_shards(tmp_path / "mixed", {"a.tar": b"", "b.tfrecord": b""})

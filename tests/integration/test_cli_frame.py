@@ -112,7 +112,7 @@ def test_the_example_in_the_help_works(cli: CommandLine) -> None:
     assert "shuffled-18.tar" in ended[2].out
 
 
-def test_version_is_told(cli: CommandLine) -> None:
+def test_version_is_reported(cli: CommandLine) -> None:
     ended = cli("--version")
     assert ended.code == 0
     assert ended.out == f"dsort {dsort_version()}\n"
@@ -170,7 +170,7 @@ def test_json_tells_errors_on_stdout_too(cli: CommandLine) -> None:
     assert (missing["kind"], missing["exit_code"]) == ("ObjectNotFoundError", 4)
 
 
-def test_all_problems_are_told_with_their_hints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_problems_are_reported_with_their_hints(capsys: pytest.CaptureFixture[str]) -> None:
     problems = [SpecProblem("a", "is wrong", "write b"), SpecProblem("c.d", "is wrong, too")]
     assert exits.report_error(SpecError(problems), as_json=False, debug=False) == 2
     assert capsys.readouterr().err.splitlines() == [
@@ -312,7 +312,7 @@ def test_a_storage_error_keeps_its_hint(capsys: pytest.CaptureFixture[str]) -> N
         (7384, "2 h 03 min"),
     ],
 )
-def test_durations_are_told_for_people(elapsed_s: float, text: str) -> None:
+def test_durations_are_reported_for_people(elapsed_s: float, text: str) -> None:
     assert output.duration(elapsed_s) == text
 
 

@@ -313,7 +313,7 @@ def test_signals_stop_the_job(
     assert signal.getsignal(number) is before
 
 
-def test_warnings_are_told_while_the_job_runs(
+def test_warnings_are_reported_while_the_job_runs(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def warning(on_event: Callable[[object], None], **named: object) -> JobReport:
@@ -327,7 +327,7 @@ def test_warnings_are_told_while_the_job_runs(
     assert "something is odd" not in ended.out
 
 
-def test_a_bug_in_the_engine_is_told_in_two_lines(
+def test_a_bug_in_the_engine_is_reported_in_two_lines(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(**named: object) -> None:

@@ -266,7 +266,7 @@ def test_a_node_lost_while_idle_is_noticed_and_a_new_one_gets_all_that_was_share
     assert runtime.ask(new, FileBytes("later")) == b"more"
 
 
-def test_an_agent_that_dies_is_started_again_in_its_home(
+def test_an_agent_that_dies_is_started_again_on_its_scratch(
     begin: Callable[..., Runtime], work: Work
 ) -> None:
     runtime = begin()
@@ -305,7 +305,7 @@ def test_what_is_no_label_or_resource_is_refused(begin: Callable[..., Runtime], 
         begin(resources={"slots": 0})
 
 
-def test_a_node_where_there_can_be_no_home_is_named(
+def test_a_node_where_there_can_be_no_scratch_is_named(
     begin: Callable[..., Runtime], work: Work, nodes: Nodes
 ) -> None:
     scratch = Path(work.setup.scratch)
@@ -343,7 +343,7 @@ class TestOneRuntime:
     def runtime(self, lasting_runtime: Runtime) -> Runtime:
         return lasting_runtime
 
-    def test_every_node_has_a_home_and_a_shared_file_is_in_all_of_them(
+    def test_every_node_has_scratch_and_a_shared_file_is_in_all_of_it(
         self, runtime: Runtime, work: Work, shared: Nodes
     ) -> None:
         assert (runtime.nodes(), runtime.workers_max()) == (NODES, NODES)
@@ -354,7 +354,9 @@ class TestOneRuntime:
         directories = {path.name for path in Path(work.setup.scratch).iterdir()}
         assert directories == set(shared.ids)
 
-    def test_a_task_goes_to_the_home_that_has_its_files(self, runtime: Runtime, work: Work) -> None:
+    def test_a_task_goes_to_the_scratch_node_that_has_its_files(
+        self, runtime: Runtime, work: Work
+    ) -> None:
         nodes = sorted(all_begun(runtime, work))
         assert nodes == sorted(runtime.scratch_nodes())
         found = [runtime.ask(node, Indexed("index", np.arange(SHARDS))) for node in nodes]

@@ -119,7 +119,7 @@ def test_a_renamed_record_has_its_new_name_in_the_header_and_in_the_directory(
     ]
 
 
-def test_what_is_odd_is_told_in_the_words_of_the_container(tmp_path: Path) -> None:
+def test_what_is_odd_is_reported_in_the_words_of_the_container(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for shard in range(3):
         data = zip_of([(f"{shard}.bin", b"x")], b"hello" if shard == 1 else b"")

@@ -44,7 +44,7 @@ def spec_with(**fields: Any) -> dict[str, Any]:
         ("high-07.tar", KEY_MAP),
     ],
 )
-def test_a_name_that_is_taken_is_told_before_a_byte_is_read(
+def test_a_name_that_is_taken_is_reported_before_a_byte_is_read(
     taken: str, fields: dict[str, Any], tmp_path: Path
 ) -> None:
     write_shards(tmp_path / "in", NO_SHARDS)
@@ -66,7 +66,7 @@ def test_other_objects_are_in_nobodys_way(there: str, tmp_path: Path) -> None:
     assert (tmp_path / "out" / there).read_bytes() == b"mine"
 
 
-def test_inputs_are_told_as_inputs(tmp_path: Path) -> None:
+def test_inputs_are_reported_as_inputs(tmp_path: Path) -> None:
     """Which have names that the template makes, in numbers that the job does not come to."""
     dataset = small_dataset("early", shards=2, records=4)
     names = {f"s-{20_000 + at}.tar": shard for at, shard in enumerate(dataset.values())}
@@ -83,7 +83,7 @@ def test_a_plan_warns_of_it(tmp_path: Path) -> None:
     assert any("output names are taken" in text for text in report.warnings)
 
 
-def test_a_name_that_is_taken_in_a_store_is_told_before_a_byte_is_read(
+def test_a_name_that_is_taken_in_a_store_is_reported_before_a_byte_is_read(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint_url)
@@ -122,7 +122,7 @@ def test_inputs_that_may_not_be_read_are_all_named(open_to_all: Path) -> None:
     assert "may not be read: in-0.tar, in-2.tar" in denied.value.message
 
 
-def test_a_store_that_lists_and_does_not_let_read_is_told(s3: S3Server) -> None:
+def test_a_store_that_lists_and_does_not_let_read_is_reported(s3: S3Server) -> None:
     bucket = new_s3_bucket(s3)
     for name, data in NO_SHARDS.items():
         bucket.write(name, data)

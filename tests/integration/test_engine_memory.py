@@ -128,7 +128,7 @@ def test_less_memory_than_any_job_takes_means_the_least_and_through_the_disk(
 
 
 @pytest.mark.parametrize("move", ["auto", "spill", "map"])
-def test_less_than_that_in_fact_is_refused_and_no_other_way_is_advised(
+def test_less_than_that_in_fact_is_refused_and_no_other_movement_is_advised(
     move: str, tmp_path: Path
 ) -> None:
     write_shards(tmp_path / "in", {"a.tar": shard_of("1", "2")})

@@ -45,7 +45,7 @@ def when(phase: str, action: Callable[[], object]) -> Callable[[Event], None]:
 
 
 @pytest.mark.usefixtures("worker_processes")
-def test_the_same_bytes_whatever_the_workers_and_the_way(tmp_path: Path) -> None:
+def test_the_same_bytes_whatever_the_workers_and_the_movement(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", DATASET)
     results = []
     for move, workers in (("map", 1), ("map", 3), ("spill", 1), ("spill", 3)):
@@ -243,7 +243,7 @@ def test_a_name_that_is_taken_meanwhile_is_left_alone(phase: str, tmp_path: Path
     assert theirs.read_bytes() == b"theirs"
 
 
-def test_a_file_in_the_place_of_a_directory_is_told(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_a_directory_is_reported(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", {"in.tar": shard_of("a")})
     write_shards(tmp_path / "out", {"sub": b"a file"})
     with refused(tmp_path, StorageError, "sub"):
@@ -251,7 +251,7 @@ def test_a_file_in_the_place_of_a_directory_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_directory_in_the_place_of_a_shard_is_told_before_anything_is_written(
+def test_a_directory_in_the_place_of_a_shard_is_reported_before_anything_is_written(
     overwrite: bool, tmp_path: Path
 ) -> None:
     write_shards(tmp_path / "in", DATASET)

@@ -149,7 +149,7 @@ def test_rows_without_keys_are_numbered_and_repeated_keys_are_dropped(tmp_path: 
     assert (report.records, count_of(report, "duplicate_keys_dropped")[0]) == (20, 20)
 
 
-def test_inputs_that_disagree_are_told_apart_by_column_and_types(tmp_path: Path) -> None:
+def test_inputs_that_disagree_are_distinguished_by_column_and_types(tmp_path: Path) -> None:
     table = mixed_table(10, seed=1)
     write_table(tmp_path / "in" / "in-0.parquet", table)
     other = table.set_column(2, "score", table["score"].cast(pa.float32()))

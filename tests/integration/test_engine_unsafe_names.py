@@ -55,7 +55,7 @@ def members_out(root: Path) -> list[tuple[str, str, bytes]]:
     return found
 
 
-def test_they_are_told_and_kept_by_default(root: Path) -> None:
+def test_they_are_reported_and_kept_by_default(root: Path) -> None:
     report = run_local(root, spec_of(verify="content"))
     count, names = count_of(report, "unsafe_names")
     assert count == 7
@@ -119,7 +119,7 @@ class TestPrefixes:
         (tmp_path / "in" / "in.tar").write_bytes(shard + long + END)
         return tmp_path
 
-    def test_they_are_told(self, root: Path) -> None:
+    def test_they_are_reported(self, root: Path) -> None:
         count, names = count_of(run_local(root, spec_of()), "unsafe_names")
         assert (count, names[0]) == (1, "in.tar: m.jpg (../../m.jpg for some readers)")
         assert next(name for name, _, _ in members_out(root)) == "../../m.jpg"
@@ -161,7 +161,7 @@ class TestLinksThroughLinks:
         (tmp_path / "in" / "in.tar").write_bytes(shard + END)
         return tmp_path
 
-    def test_they_are_told(self, root: Path) -> None:
+    def test_they_are_reported(self, root: Path) -> None:
         _, names = count_of(run_local(root, spec_of()), "unsafe_names")
         assert any("jpg (a link to " in name for name in names)
 
@@ -193,7 +193,7 @@ def test_a_prefix_counts_for_links_through_links(tmp_path: Path) -> None:
     assert (count, names) == (1, ("in.tar: c/f.jpg (a link to ../x)",))
 
 
-def test_ordinary_links_are_not_told(tmp_path: Path) -> None:
+def test_ordinary_links_are_not_reported(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     links = [(b"latest", b"v2"), (b"v1/a.jpg", b"../v2/a.jpg"), (b"b.jpg", b"latest/a.jpg")]
     shard = b"".join(header(name, 0, b"2", link=target) for name, target in links)

@@ -53,7 +53,7 @@ def hook_warnings(events: Iterable[object]) -> list[str]:
     return [each.text for each in found if each.kind == "hook"]
 
 
-def test_a_webhook_is_told_of_success_and_no_manifest_has_its_url(
+def test_a_webhook_learns_of_success_and_no_manifest_has_its_url(
     server: HookServer, options: RunOptions
 ) -> None:
     spec = spec_of(on_success={"webhook": server.url + SECRET}, on_failure={"command": "page"})
@@ -67,7 +67,7 @@ def test_a_webhook_is_told_of_success_and_no_manifest_has_its_url(
     assert not [path for path in kept if b"very-secret" in path.read_bytes()]
 
 
-def test_a_command_is_told_of_failure_on_its_input(options: RunOptions, tmp_path: Path) -> None:
+def test_a_command_learns_of_failure_on_its_input(options: RunOptions, tmp_path: Path) -> None:
     program, told = hook_program(tmp_path)
     spec = spec_of(input_format={"template": "no-{0..3}"}, on_failure={"command": "page"})
     with pytest.raises(MissingShardError):

@@ -72,13 +72,13 @@ def test_an_unknown_runtime_is_refused(spec: dsort.JobSpec) -> None:
         dsort.run(spec, runtime="slurm")
 
 
-def test_older_names_are_told_as_warnings() -> None:
+def test_older_names_are_reported_as_warnings() -> None:
     with pytest.warns(UserWarning, match="input_bck"):
         dsort.load_spec('{"bck": "a", "output_format": "x-{0..9}"}')
 
 
 @pytest.mark.parametrize("source", [None, [], 3])
-def test_what_is_no_spec_is_told_as_an_error_of_dsort(source: object) -> None:
+def test_what_is_no_spec_is_reported_as_an_error_of_dsort(source: object) -> None:
     with pytest.raises(SpecError, match="a spec is a JobSpec, a mapping, a path or a text"):
         dsort.run(source)  # type: ignore[arg-type]
 

@@ -55,7 +55,7 @@ def test_a_bucket_that_is_not_there_is_not_found(
         act(bucket)
 
 
-def test_who_may_read_only_is_told_so(
+def test_who_may_read_only_is_refused_with_the_reason(
     bucket: S3Bucket, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket.write("a", b"abc")

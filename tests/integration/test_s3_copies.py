@@ -62,7 +62,7 @@ def test_a_large_object_is_copied_in_parts(s3: S3Server, monkeypatch: pytest.Mon
     assert waiting(bucket) == []
 
 
-def test_who_may_not_write_is_told_before_anything_is_replaced(
+def test_who_may_not_write_is_refused_before_anything_is_replaced(
     s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = new_s3_bucket(s3)

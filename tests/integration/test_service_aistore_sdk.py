@@ -85,7 +85,7 @@ def finished(client: Client, job_id: str) -> Any:
     return job.wait(timeout=WAIT_SECONDS_MAX, verbose=False)
 
 
-def test_a_job_of_the_framework_and_what_is_told_of_it(client: Client, place: Path) -> None:
+def test_a_job_of_the_framework_and_what_is_reported_of_it(client: Client, place: Path) -> None:
     described = framework("shuffled", algorithm=SHUFFLE, description="for epoch 1")
     job = client.dsort()
     job_id = job.start(described)

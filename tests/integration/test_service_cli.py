@@ -302,7 +302,7 @@ def test_only_the_right_certificate_in_the_right_name_is_trusted(
         assert f"the certificate of {url} is not to be trusted" in refused.err
 
 
-def test_who_may_not_is_told_so(
+def test_who_may_not_is_refused_with_the_reason(
     place: Place, there: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = place.service.url

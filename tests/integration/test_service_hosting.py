@@ -192,7 +192,7 @@ def test_a_job_that_runs_when_the_service_comes_back_is_seen_after(
     assert_whole(holding.root / "out", undisturbed("shuffle", base))
 
 
-def test_a_process_that_is_told_to_end_leaves_its_job_to_the_next(
+def test_a_process_that_is_asked_to_end_leaves_its_job_to_the_next(
     holding: Hosting, base: Path
 ) -> None:
     job_id = holding.submit()

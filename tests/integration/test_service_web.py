@@ -430,7 +430,7 @@ def test_the_report_is_one_file_that_shows_the_same(
     shoot(page, "report")
 
 
-def test_shards_of_a_large_job_are_told_by_the_bin(
+def test_shards_of_a_large_job_are_reported_by_the_bin(
     context: BrowserContext, seen_job: dict[str, Any], tmp_path: Path
 ) -> None:
     bins = {"input_bins": 64, "output_bins": 38, "output_bin_shards": 4}

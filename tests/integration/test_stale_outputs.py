@@ -45,7 +45,9 @@ def told(root: Path, spec: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("fields", [FEWER, COUNTED])
-def test_what_is_left_of_an_older_result_is_told(fields: dict[str, Any], tmp_path: Path) -> None:
+def test_what_is_left_of_an_older_result_is_reported(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
     begin(tmp_path)
     (text,) = told(tmp_path, spec_with(**fields))
     assert "4 objects" in text
@@ -54,7 +56,7 @@ def test_what_is_left_of_an_older_result_is_told(fields: dict[str, Any], tmp_pat
     assert len(files_of(tmp_path / "out")) == 8
 
 
-def test_it_is_told_before_a_byte_is_read_if_the_count_is_known(tmp_path: Path) -> None:
+def test_it_is_reported_before_a_byte_is_read_if_the_count_is_known(tmp_path: Path) -> None:
     begin(tmp_path)
     (tmp_path / "in" / "in-0.tar").write_bytes(b"this is no tar" * 1000)
     events: list[Event] = []
@@ -152,7 +154,7 @@ def test_what_was_written_after_its_manifest_stays_though_its_size_is_the_same(
 
 
 @pytest.mark.parametrize("fields", [FEWER, COUNTED])
-def test_what_is_written_while_the_job_runs_stays_and_is_told(
+def test_what_is_written_while_the_job_runs_stays_and_is_reported(
     fields: dict[str, Any], tmp_path: Path
 ) -> None:
     begin(tmp_path)

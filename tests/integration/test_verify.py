@@ -193,7 +193,7 @@ def test_a_job_without_records_is_right(tmp_path: Path) -> None:
     assert job.verify().output_shards == 3
 
 
-def test_progress_is_told_shard_by_shard(tmp_path: Path) -> None:
+def test_progress_is_reported_shard_by_shard(tmp_path: Path) -> None:
     job = ordinary(tmp_path, {**SHUFFLE, "Config": {"duplicate_keys": "rename"}})
     events: list[Event] = []
     report = job.verify(on_event=events.append)

@@ -118,7 +118,7 @@ def test_an_input_that_became_corrupt_is_named(tmp_path: Path) -> None:
     assert problem.text.startswith("input: ")
 
 
-def test_shards_that_came_later_are_told(tmp_path: Path) -> None:
+def test_shards_that_came_later_are_reported(tmp_path: Path) -> None:
     job = ordinary(tmp_path, SHUFFLE)
     shutil.copy(job.inputs / "in-0.tar", job.inputs / "in-9.tar")
     shutil.copy(job.inputs / "in-0.tar", job.outputs / "out-007.tar")

@@ -62,7 +62,7 @@ def test_an_empty_file_is_read(bucket: Bucket, tmp_path: Path) -> None:
     assert bucket.read("empty") == b""
 
 
-def test_a_server_without_ranges_is_told_of(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_server_without_ranges_is_reported(bucket: Bucket, tmp_path: Path) -> None:
     (tmp_path / "some data" / "a").write_bytes(bytes(1000))
     with bucket.open("a") as opened, pytest.raises(StorageError, match="a in bucket http://"):
         opened.read_into(memoryview(bytearray(10)), 500)

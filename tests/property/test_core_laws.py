@@ -321,7 +321,9 @@ def test_duplicates_are_those_that_an_earlier_row_equals(keys: list[bytes]) -> N
 
 @SETTINGS
 @given(KEYS, st.data())
-def test_keys_whose_hashes_collide_are_told_apart(keys: list[bytes], data: st.DataObject) -> None:
+def test_keys_whose_hashes_collide_are_distinguished(
+    keys: list[bytes], data: st.DataObject
+) -> None:
     of_key: defaultdict[bytes, int] = defaultdict(lambda: data.draw(st.integers(0, 2)))
     salted = [data.draw(st.sampled_from([0, 0, 0, 5])) for _ in keys]  # a stray of the same name
     hashes = [of_key[key] + salt for key, salt in zip(keys, salted, strict=True)]

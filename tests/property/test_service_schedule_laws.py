@@ -60,7 +60,7 @@ VALUES = st.recursive(
     st.dictionaries(st.sampled_from([*ScheduleDefinition.model_fields, "odd"]), VALUES, max_size=4),
     st.dictionaries(st.sampled_from([*JobSpec.model_fields, "bck", "Config"]), VALUES, max_size=4),
 )
-def test_whatever_is_sent_is_a_schedule_or_is_told_what_is_wrong(
+def test_whatever_is_sent_is_a_schedule_or_is_answered_with_what_is_wrong(
     fields: dict[str, Any], of_spec: dict[str, Any]
 ) -> None:
     try:

@@ -153,7 +153,7 @@ def test_a_listing_gives_every_name_once_and_in_order(seed: int, names: set[str]
 
 @settings(max_examples=examples(50))
 @given(seed=SEEDS, writers=st.integers(1, 6))
-def test_of_several_writers_exactly_one_is_told_that_it_was_first(seed: int, writers: int) -> None:
+def test_of_several_writers_exactly_one_learns_that_it_was_first(seed: int, writers: int) -> None:
     store = MemoryBucket()
     kinds = (*TRANSIENT, "reply lost")
     first = []

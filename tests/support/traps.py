@@ -1,5 +1,6 @@
 """Names of shards that do something to the worker they are sent to: it takes a task out of its
-envelope before it does it, and the name springs then. And requests that do something to a home.
+envelope before it does it, and the name springs then. And requests that do something to a scratch
+node.
 
 Only what every process of a job can import may be used here.
 """

@@ -174,7 +174,7 @@ def test_children_that_were_there_before_are_left_alone(tmp_path: Path) -> None:
     assert other.returncode == 0
 
 
-def test_memory_of_workers_is_told_from_that_of_the_first_process() -> None:
+def test_memory_of_workers_is_distinguished_from_that_of_the_first_process() -> None:
     code = (
         "import subprocess, sys\n"
         "hold = 'import sys; b = bytearray(b\"x\") * 60_000_000; print(1, flush=True); input()'\n"

@@ -112,7 +112,7 @@ def test_data_that_is_whole_is_reused_and_other_data_is_remade(tmp_path: Path) -
     assert hashlib.sha256(data.paths[0].read_bytes()).hexdigest() == SMALL_SHARD_SHA256
 
 
-def test_a_full_disk_is_told_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(NoRoomError, match="smaller --total"):
         require_room(tmp_path, 2**62)
     with pytest.raises(NoRoomError):

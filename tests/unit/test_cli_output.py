@@ -79,7 +79,7 @@ def test_an_age_has_no_parts_of_seconds() -> None:
         (["token", "add", "q"], "error: missing", "choose from: viewer, submitter, admin"),
     ],
 )
-def test_usage_is_told_in_lines_of_its_own(
+def test_usage_is_reported_in_lines_of_its_own(
     arguments: list[str], first: str, last: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2

@@ -133,7 +133,7 @@ def test_errors_with_more_to_them_keep_message_and_exit_code(
         ({"type": 3, "exit_code": "x", "problems": "y", "status": None}, ServiceError),
     ],
 )
-def test_a_kind_of_a_newer_service_is_told_by_its_exit_code_or_status(
+def test_a_kind_of_a_newer_service_is_recognized_by_its_exit_code_or_status(
     document: dict[str, Any], kind: type[DsortError]
 ) -> None:
     assert type(error_of(document)) is kind
@@ -172,7 +172,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         ),
     ],
 )
-def test_a_service_that_does_not_answer_is_told_in_words(
+def test_a_service_that_does_not_answer_is_reported_in_words(
     failure: Exception, message: str, hint: str
 ) -> None:
     error = failing(failure)
@@ -193,7 +193,9 @@ def test_a_service_that_does_not_answer_is_told_in_words(
         (httpx.Response(200, json={"jobs": "none"}), "is no list of jobs"),
     ],
 )
-def test_what_is_no_service_of_ours_is_told_in_words(answer: httpx.Response, message: str) -> None:
+def test_what_is_no_service_of_ours_is_reported_in_words(
+    answer: httpx.Response, message: str
+) -> None:
     handle, _ = answering(answer)
     with (
         DsortClient(URL, patience=Patience(attempts=1), http=httpx.MockTransport(handle)) as client,
@@ -298,7 +300,7 @@ def test_waiting_is_bounded() -> None:
     assert (len(seen), slept) == (1, [])
 
 
-def test_whoever_waits_is_told_for_what() -> None:
+def test_whoever_waits_learns_for_what() -> None:
     handle, _ = answering(limited("5"), httpx.Response(200, json={}))
     told: list[str] = []
     waiting = Transport(
@@ -362,6 +364,6 @@ def test_a_service_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
         assert client.url == "http://other.test"
 
 
-def test_certificates_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+def test_certificates_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="cannot read certificates"):
         DsortClient("https://service.test", verify=tmp_path / "none.pem")

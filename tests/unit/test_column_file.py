@@ -75,7 +75,7 @@ def test_empty_columns_are_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (0, 51), (4, 3), (51, 51)])
-def test_rows_that_are_not_there_are_told(start: int, stop: int, tmp_path: Path) -> None:
+def test_rows_that_are_not_there_are_reported(start: int, stop: int, tmp_path: Path) -> None:
     written(tmp_path / "x.col", {"n": np.arange(50, dtype=np.int64)})
     with pytest.raises(StorageError, match=r"x\.col .*outside 0:50"):
         opened(tmp_path / "x.col").array("n", start, stop)

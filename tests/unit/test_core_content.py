@@ -58,7 +58,7 @@ def test_what_is_no_float(content: bytes) -> None:
         content_value(content, "float", None)
 
 
-def test_integers_of_any_reasonable_length_are_keys_and_longer_ones_are_told_so() -> None:
+def test_integers_of_any_reasonable_length_are_keys_and_longer_ones_are_refused_by_name() -> None:
     for text in (b"1" * 4097, b"-" + b"1" * 4097, b"1" * 1_000_000):
         with pytest.raises(ContentValueError, match="has more than 4,096 digits") as refused:
             content_value(text, "int", None)

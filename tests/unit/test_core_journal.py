@@ -42,7 +42,7 @@ def state_after(*events: JournalEvent) -> JournalState:
     return state
 
 
-def test_the_state_holds_what_the_events_told() -> None:
+def test_the_state_holds_what_the_events_reported() -> None:
     created = [ShardCreated(0, "00ff", "receipt", "")]
     state = state_after(
         ACCEPTED, INPUTS, MAP, extracted(1), extracted(0, worker=5), PLANNED, *created, Committing()
@@ -53,7 +53,7 @@ def test_the_state_holds_what_the_events_told() -> None:
     assert (state.committing, state.worker_last, state.attempts) == (True, 5, 1)
 
 
-def test_what_a_lost_home_had_is_to_be_extracted_again() -> None:
+def test_what_a_lost_scratch_node_had_is_to_be_extracted_again() -> None:
     state = state_after(extracted(0), extracted(1, node="h1"), ScratchLost("h0"))
     assert sorted(state.extracted) == [1]
     state.apply(extracted(0, node="h1"))
@@ -99,7 +99,7 @@ def test_an_event_of_a_newer_dsort_is_refused() -> None:
         b'{"journal": 2, "events": [{"kind": "InputsResolved", "count": 1, "inputs": [3]}]}',
     ],
 )
-def test_a_damaged_segment_is_told_from_a_newer_one(data: bytes) -> None:
+def test_a_damaged_segment_is_distinguished_from_a_newer_one(data: bytes) -> None:
     with pytest.raises((StorageError, JobConflictError), match=r"damaged|its format is 1,"):
         decode_segment(data)
 

@@ -46,7 +46,7 @@ def test_inputs_that_fit_twice_are_mapped() -> None:
     assert choose(1, 4 * GB, mappable=False).kind == "spill"
 
 
-def test_a_way_may_be_asked_for() -> None:
+def test_a_movement_may_be_asked_for() -> None:
     assert choose(100 * GB, 4 * GB, forced="map").kind == "map"
     assert choose(1, 4 * GB, forced="spill").kind == "spill"
     assert "asked for" in choose(1, 4 * GB, forced="spill").reason

@@ -58,7 +58,7 @@ def test_rates_are_what_was_moved_since_the_sample_before() -> None:
     ]
 
 
-def test_what_came_last_is_told_though_it_is_close() -> None:
+def test_what_came_last_is_reported_though_it_is_close() -> None:
     timeline = Timeline()
     timeline.begin("extract", 0.0)
     timeline.note("extract", 1.0, 10)

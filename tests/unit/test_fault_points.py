@@ -112,7 +112,7 @@ def test_what_has_struck_is_expected_no_more(tmp_path: Path) -> None:
     assert (points / OPENED).exists()
 
 
-def test_what_has_not_struck_is_told_once(tmp_path: Path) -> None:
+def test_what_has_not_struck_is_reported_once(tmp_path: Path) -> None:
     fault = PointFault("commit:start", 2)
     arm(tmp_path / "a", fault, PointFault("lease:take"))
     arm(tmp_path / "b", fault, may_miss=True)

@@ -201,7 +201,7 @@ def test_chance_strikes_operations_with_what_can_strike_them() -> None:
 # --- slow --------------------------------------------------------------------------------------
 
 
-def test_operations_take_as_long_as_they_are_told_to() -> None:
+def test_operations_take_as_long_as_they_are_asked_to() -> None:
     clock = FakeClock()
     slow = LatencyBucket(MemoryBucket(), {"write": 0.5, "read_into": 2.0, "list": 8.0}, clock.sleep)
     slow.write("a", bytes(10))

@@ -33,7 +33,7 @@ def told(text: str) -> list[str]:
         ("a-{0..2}::b-{0..2}::{a,b}-{3..5}::a.tar", []),
     ],
 )
-def test_repeats_are_told_with_both_places(text: str, problems: list[str]) -> None:
+def test_repeats_are_reported_with_both_places(text: str, problems: list[str]) -> None:
     assert told(text) == problems
 
 

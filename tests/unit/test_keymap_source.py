@@ -95,7 +95,7 @@ def test_a_user_and_password_in_a_url_are_sent(server: str) -> None:
         ("/to-file", "answered 302|not allowed"),
     ],
 )
-def test_what_a_server_does_wrong_is_told(server: str, path: str, message: str) -> None:
+def test_what_a_server_does_wrong_is_reported(server: str, path: str, message: str) -> None:
     with pytest.raises(KeyMapError, match=message) as caught:
         read_keymap_text(f"http://user:secret@{server}{path}?token=secret")
     assert f"http://{server}{path}" in str(caught.value)
@@ -118,7 +118,7 @@ def test_an_answer_that_takes_too_long_is_given_up(
             read_keymap_text(url, answer_seconds_max=0.05)
 
 
-def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_there_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]

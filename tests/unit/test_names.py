@@ -111,7 +111,7 @@ def test_unknown_extensions_are_refused_and_never_guessed(text: str) -> None:
     )
 
 
-def test_known_containers_that_cannot_be_used_are_told_from_unknown_ones(
+def test_known_containers_that_cannot_be_used_are_distinguished_from_unknown_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(names, "_added_extensions", {".other"})

@@ -95,7 +95,7 @@ def test_a_stream_that_breaks_is_gone_on_with_from_there(
     assert [start for start, _ in stored.requests] == [0, 0, 10_500, 10_500, 31_000]
 
 
-def test_how_far_it_got_is_told(stored: FetchedObject, threads: ThreadPoolExecutor) -> None:
+def test_how_far_it_got_is_reported(stored: FetchedObject, threads: ThreadPoolExecutor) -> None:
     stored.breaks = [10_500]
     stored.ends_untold = True
     reader = reader_of(stored, threads)
@@ -129,7 +129,7 @@ def test_a_large_read_with_broken_connections_is_whole(
     assert read_on(reader, 0, SIZE) == stored.data
 
 
-def test_an_object_that_changed_is_told_from_any_range(
+def test_an_object_that_changed_is_reported_from_any_range(
     stored: FetchedObject, threads: ThreadPoolExecutor
 ) -> None:
     reader = reader_of(stored, threads, range_bytes=RANGE)

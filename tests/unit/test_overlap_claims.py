@@ -82,7 +82,7 @@ def test_a_broken_template_is_no_answer() -> None:
         first_conflict([("file:///d", "")], [])
 
 
-def test_names_that_a_template_makes_are_told_from_others() -> None:
+def test_names_that_a_template_makes_are_distinguished_from_others() -> None:
     templates = ["out-%03d.tar", "a/x-{00..10..5}.tar", "a/x-@19.tar", "whole", "y{1..2}{1..2}"]
     made = {"out-007.tar", "out-1234.tar", "a/x-05.tar", "a/x-10.tar", "a/x-19.tar", "whole", "y21"}
     others = {"out-7.tar", "out-007.tar.gz", "out-.tar", "a/x-20.tar", "whol", "wholes", "y23", ""}

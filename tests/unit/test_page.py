@@ -258,7 +258,7 @@ def test_a_page_loads_nothing_and_allows_only_what_is_in_it() -> None:
     assert not re.search(r"\bfetch\(|XMLHttpRequest|EventSource|\bimport\(", found.text["script"])
 
 
-def test_what_is_no_number_in_a_manifest_is_told() -> None:
+def test_what_is_no_number_in_a_manifest_is_reported() -> None:
     view = {"job_id": "j", "phases": [{"phase": "create", "seconds": float("nan")}]}
     with pytest.raises(InputError, match="cannot be shown"):
         html(page_of_job(view))

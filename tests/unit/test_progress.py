@@ -95,7 +95,7 @@ def test_plain_lines_within_a_phase_come_every_five_seconds() -> None:
     assert lines[2] == ("extract: 2/10 shards, 200 records, 20 MiB, 2 MiB/s, about 40.0 s left")
 
 
-def test_a_phase_without_totals_is_told_as_well() -> None:
+def test_a_phase_without_totals_is_reported_as_well() -> None:
     stream = io.StringIO()
     events: list[Event] = [
         Progress("job-1", "plan", 0, 0, 0, 0, 0, 0.0),

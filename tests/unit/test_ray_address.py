@@ -64,7 +64,7 @@ def test_addresses_of_all_forms_are_taken(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", BAD)
-def test_what_is_no_address_is_told_with_the_forms(address: str) -> None:
+def test_what_is_no_address_is_reported_with_the_forms(address: str) -> None:
     with pytest.raises(SpecError, match="--ray-address") as caught:
         check_form(address)
     assert "HOST:PORT" in caught.value.hint
@@ -145,7 +145,7 @@ VERSIONS = (
         (RuntimeError(), None, "on this machine: RuntimeError$", "--ray"),
     ],
 )
-def test_why_ray_cannot_be_had_is_told_in_one_line(
+def test_why_ray_cannot_be_had_is_reported_in_one_line(
     error: Exception, address: str | None, message: str, hint: str
 ) -> None:
     told = explain(error, address)

@@ -30,7 +30,7 @@ def test_all_else_is_refused_and_named(address: str) -> None:
     assert "6379" not in caught.value.message
 
 
-def test_a_user_is_told_each_address_once() -> None:
+def test_a_user_sees_each_address_once() -> None:
     found = [("127.0.0.1", 9), ("::ffff:127.0.0.1", 7), ("::1", 8), ("127.0.0.1", 9)]
     assert listening_words(found) == "127.0.0.1 (ports 7, 9); ::1 (ports 8)"
 

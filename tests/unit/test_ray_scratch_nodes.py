@@ -167,7 +167,7 @@ def test_what_is_no_custom_resource_is_refused(resources: dict[str, float]) -> N
 # --- agents -------------------------------------------------------------------------------------
 
 
-def test_an_agent_made_again_has_the_same_home_and_keeps_newer_files(
+def test_an_agent_made_again_has_the_same_scratch_and_keeps_newer_files(
     agent: NodeAgent, tmp_path: Path
 ) -> None:
     agent.store("shared", b"newer")
@@ -177,7 +177,7 @@ def test_an_agent_made_again_has_the_same_home_and_keeps_newer_files(
         assert again.answer(scratch_node_of(agent), FileBytes(name)) == (data, None)
 
 
-def test_a_home_made_after_a_loss_is_another_and_takes_its_room(
+def test_a_scratch_node_made_after_a_loss_is_another_and_takes_its_room(
     agent: NodeAgent, tmp_path: Path
 ) -> None:
     other = NodeAgent(str(tmp_path / "scratch"), "n1-1", OWNER, None)
@@ -204,7 +204,7 @@ def test_errors_name_the_node_where_there_is_more_than_one(
     assert "n1)" not in error.message
 
 
-def test_where_there_can_be_no_home_the_node_is_named(tmp_path: Path) -> None:
+def test_where_there_can_be_no_scratch_the_node_is_named(tmp_path: Path) -> None:
     (tmp_path / "scratch").touch()
     scratch_node, error = NodeAgent(str(tmp_path / "scratch"), "n1", OWNER, "10.0.0.5").open(
         {"a": b""}
@@ -214,7 +214,7 @@ def test_where_there_can_be_no_home_the_node_is_named(tmp_path: Path) -> None:
     assert "10.0.0.5" in error.message
 
 
-def test_the_end_of_a_home_is_the_end_of_all_scratch_unless_it_is_kept(
+def test_the_end_of_a_scratch_node_is_the_end_of_its_files_unless_they_are_kept(
     agent: NodeAgent, tmp_path: Path
 ) -> None:
     (tmp_path / "scratch" / "of-a-node-that-is-gone").mkdir()
@@ -240,7 +240,7 @@ def test_errors_of_a_place_say_where(error: DsortError, shown: str) -> None:
 # --- questions ----------------------------------------------------------------------------------
 
 
-def test_a_worker_asks_the_agent_that_has_the_home(agent: NodeAgent, ray: Ray) -> None:
+def test_a_worker_asks_the_agent_that_has_the_scratch_node(agent: NodeAgent, ray: Ray) -> None:
     ray.agents[agent_name("job-1-x", "n1")] = actor_of(agent)
     exchange = RayExchange("job-1-x")
     assert exchange.begin(scratch_node_of(agent), FileBytes("shared"))() == b"data"
@@ -274,7 +274,7 @@ def test_a_scratch_node_without_an_agent_is_lost() -> None:
         (RayError("disk"), WorkerLostError, "Ray failed to bring an answer of node n1: disk"),
     ],
 )
-def test_what_ray_raises_is_told_with_the_node(
+def test_what_ray_raises_is_reported_with_the_node(
     agent: NodeAgent, ray: Ray, error: Exception, told: type[Exception], words: str
 ) -> None:
     ray.agents[agent_name("job-1-x", "n1")] = actor_of(agent)
@@ -316,7 +316,7 @@ def cluster(tmp_path: Path, stop: StopFlag, monkeypatch: pytest.MonkeyPatch) -> 
     return cluster
 
 
-def test_a_file_is_shared_with_homes_that_come_later(cluster: Cluster) -> None:
+def test_a_file_is_shared_with_scratch_nodes_that_come_later(cluster: Cluster) -> None:
     cluster.scratch_nodes.scratch_ref("n1")
     cluster.scratch_nodes.wait()
     cluster.scratch_nodes.share("shared", b"data")
@@ -329,7 +329,7 @@ def test_a_file_is_shared_with_homes_that_come_later(cluster: Cluster) -> None:
     ] == [b"data"] * 2
 
 
-def test_a_home_that_somebody_could_not_reach_is_used_no_more(cluster: Cluster) -> None:
+def test_a_scratch_node_that_somebody_could_not_reach_is_used_no_more(cluster: Cluster) -> None:
     cluster.scratch_nodes.scratch_ref("n1")
     (scratch_node,) = cluster.scratch_nodes.scratch_nodes()
     cluster.scratch_nodes.lose(scratch_node)
@@ -347,7 +347,7 @@ def test_a_home_that_somebody_could_not_reach_is_used_no_more(cluster: Cluster) 
     )
 
 
-def test_a_home_goes_with_its_node(cluster: Cluster) -> None:
+def test_a_scratch_directory_goes_with_its_node(cluster: Cluster) -> None:
     for node_id in cluster.alive:
         cluster.scratch_nodes.scratch_ref(node_id)
     first, second = cluster.scratch_nodes.scratch_nodes()

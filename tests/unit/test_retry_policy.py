@@ -140,7 +140,7 @@ def test_a_request_that_hung_is_tried_again_within_the_time(
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_anything_else_is_told_at_once(
+def test_anything_else_is_reported_at_once(
     policy: RetryPolicy, clock: FakeClock, error: BaseException
 ) -> None:
     tried = []

@@ -103,7 +103,7 @@ def test_access_that_is_denied_comes_with_a_hint() -> None:
         assert "credentials" in translated(error).hint
 
 
-def test_what_the_store_said_is_told_on_one_line_without_queries() -> None:
+def test_what_the_store_said_is_reported_on_one_line_without_queries() -> None:
     told = translated(reply("Odd", 400, f"no\n  {SIGNED} there"))
     assert told.message.endswith("the store said Odd: no http://h/b/a.tar there")
 

@@ -129,6 +129,6 @@ def test_few_parts_are_all_in_the_receipt() -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "{}", "[]", "null", "[1]", '["a",1,2,3,4,5,null,7]'])
-def test_what_is_no_receipt_is_told(text: str) -> None:
+def test_what_is_no_receipt_is_reported(text: str) -> None:
     with pytest.raises(StorageError, match="not a receipt"):
         Receipt.parse(text)

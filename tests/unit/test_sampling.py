@@ -90,7 +90,7 @@ def run(directory: Path, *arguments: str) -> dict[str, int]:
     return found | {"told": int(told[0].split()[0]) if told else 0}
 
 
-def test_usually_a_sample_runs_and_what_is_left_out_is_told(tmp_path: Path) -> None:
+def test_usually_a_sample_runs_and_what_is_left_out_is_reported(tmp_path: Path) -> None:
     left = {"passed": 3, "deselected": 3, "told": 3}
     assert run(tmp_path, "test_matrix.py") == left
 

@@ -51,7 +51,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
-def test_a_pair_is_searched_once_and_told_apart_by_what_it_claims(searched: list[bool]) -> None:
+def test_a_pair_is_searched_once_and_distinguished_by_what_it_claims(searched: list[bool]) -> None:
     one, same, other = [["file:///d", "a-%d"]], [("file:///d", "a-%d")], [["file:///d", "b-%d"]]
     assert conflict_of(one, other) is None
     assert conflict_of(same, other) is None

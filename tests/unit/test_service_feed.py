@@ -51,7 +51,7 @@ async def taken(queue: feed.Subscriber) -> list[int | None]:
     return found
 
 
-def test_all_who_watch_a_job_are_told_and_nobody_else(database: Database) -> None:
+def test_all_who_watch_a_job_learn_of_it_and_nobody_else_does(database: Database) -> None:
     heard: list[EventRow] = []
 
     async def watch() -> None:
@@ -69,7 +69,7 @@ def test_all_who_watch_a_job_are_told_and_nobody_else(database: Database) -> Non
     asyncio.run(watch())
 
 
-def test_an_event_that_is_committed_late_is_told_late_and_once(database: Database) -> None:
+def test_an_event_that_is_committed_late_is_reported_late_and_once(database: Database) -> None:
     async def watch() -> None:
         source = ChangeFeed(JobStore(database), trails=True)
         with source.watch("a") as queue:

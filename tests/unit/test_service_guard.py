@@ -228,7 +228,7 @@ def test_patterns_of_what_is_allowed(root: Path, allow: str, bucket: str, is_all
 
 
 @pytest.mark.parametrize("allow", ["s3", "ftp://x", "file://rel", "data", "*", "https://*.x.org"])
-def test_a_pattern_that_is_none_is_told_at_the_start(root: Path, allow: str) -> None:
+def test_a_pattern_that_is_none_is_reported_at_the_start(root: Path, allow: str) -> None:
     with pytest.raises(SpecError, match="allow"):
         SpecPolicy(root=root, allow=(allow,))
 
@@ -329,12 +329,14 @@ def test_a_server_of_key_maps_may_be_named_with_its_port(root: Path, pattern: st
     "pattern",
     ["https://h", "h/a", "u@h", "", ":80", "h:", "h:x", "h:70000", "[::1", "[::1]:x", "a b", "h\n"],
 )
-def test_a_server_of_key_maps_that_is_none_is_told_at_the_start(root: Path, pattern: str) -> None:
+def test_a_server_of_key_maps_that_is_none_is_reported_at_the_start(
+    root: Path, pattern: str
+) -> None:
     with pytest.raises(SpecError, match="ekm_allow_host"):
         SpecPolicy(root=root, ekm_allow_hosts=(pattern,))
 
 
-def test_everything_that_is_wrong_is_told_at_once(root: Path) -> None:
+def test_everything_that_is_wrong_is_reported_at_once(root: Path) -> None:
     with pytest.raises(ForbiddenError) as caught:
         check(root, {"input_bck": "away", "output_bck": "s3://bucket", "ekm_file": "/etc/passwd",
                      "output_format": None})  # fmt: skip

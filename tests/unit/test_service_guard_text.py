@@ -115,7 +115,7 @@ def test_a_text_that_is_too_long_is_refused_by_its_size() -> None:
     assert "as JSON" in refused("a: 1\n" + "#" * TextLimits().yaml_bytes_max, TooLargeError)
 
 
-def test_a_number_of_problems_is_told_that_can_be_read() -> None:
+def test_a_number_of_problems_is_reported_that_can_be_read() -> None:
     names = [f"../{number}.tar" for number in range(3_000)]
     said = refused(json.dumps({**PLAIN, "input_format": {"objnames": names}}))
     assert "and 2,950 more" in said

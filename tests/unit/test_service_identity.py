@@ -164,7 +164,7 @@ def test_a_path_as_a_pattern_stands_for_its_uri(tmp_path: Path) -> None:
     assert matches(bucket_globs([f"{odd}*"]), BucketRef("file", f"{odd}/bücher").uri)
 
 
-def test_all_wrong_patterns_are_told_at_once() -> None:
+def test_all_wrong_patterns_are_reported_at_once() -> None:
     wrong = ["images", "", "s3://a\0b", "s3://" + "a" * 600, "s3://" + "*a" * 9]
     with pytest.raises(SpecError) as refused:
         bucket_globs(["s3://fine", *wrong], path="input_buckets")

@@ -35,7 +35,7 @@ def test_the_share_grows_to_the_whole_over_all_phases(kind: str) -> None:
     assert (shares[0], shares[-1]) == (0.0, 1.0)
 
 
-def test_what_is_left_is_told_once_one_can_tell() -> None:
+def test_what_is_left_is_reported_once_one_can_tell() -> None:
     def left_s(done: int, total: int, elapsed_s: float) -> float | None:
         view = progress_view(told("create", done, total, elapsed_s), "run")
         assert view is not None

@@ -239,7 +239,7 @@ def test_a_request_that_fails_in_the_service_is_counted_once(counted: Counted) -
     )
 
 
-def test_what_runs_is_told(counted: Counted) -> None:
+def test_what_runs_is_reported(counted: Counted) -> None:
     names = {name for name, _ in counted.samples()}
     assert "dsort_build_info" in names
     assert not {name for name in names if not name.startswith("dsort_")}

@@ -36,7 +36,7 @@ Clients = Callable[..., TestClient]
 
 
 @pytest.mark.parametrize("kind", [ConflictError, JobConflictError, NamesTakenError])
-def test_no_conflict_is_told_by_409(kind: type[DsortError]) -> None:
+def test_no_conflict_is_reported_by_409(kind: type[DsortError]) -> None:
     """Which AIStore's SDK takes for a bucket that exists."""
     assert kind.http_status == 409
     assert told(kind("it does not go")).status_code == 400
@@ -187,7 +187,7 @@ def test_a_regex_takes_no_time_to_speak_of(client: Clients) -> None:
     assert answer.json() == []
 
 
-def test_a_wrong_spec_is_told_in_words(client: Clients) -> None:
+def test_a_wrong_spec_is_reported_in_words(client: Clients) -> None:
     wrong = {**SPEC, "algorithm": {"kind": "sideways"}, "output_format": "out-"}
     answer = client("submitter").post("/v1/sort", json=wrong)
     assert (answer.status_code, answer.headers["content-type"][:10]) == (400, "text/plain")
@@ -253,7 +253,7 @@ def test_a_key_map_goes_with_the_job_that_names_it(service: Service, client: Cli
     )
 
 
-def test_over_tls_the_sdk_is_told_to_send_the_key_map_here(client: Clients) -> None:
+def test_over_tls_the_sdk_is_asked_to_send_the_key_map_here(client: Clients) -> None:
     """It sends no body before it has been told where to."""
     ann = client("submitter")
     url = "https://testserver/v1/objects/in/ekm-file.json?provider=ais"

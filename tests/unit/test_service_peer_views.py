@@ -261,7 +261,7 @@ def test_a_job_that_was_stopped_says_why() -> None:
     assert raw["aborted"] is True
 
 
-def test_warnings_so_far_are_told_of_a_running_job() -> None:
+def test_warnings_so_far_are_reported_of_a_running_job() -> None:
     assert told(RUNNING, warnings=["odd"])[1].metrics.warnings == ["odd"]
 
 

@@ -103,7 +103,7 @@ def done(phase: str) -> PhaseDone:
     return PhaseDone("a", phase, 1.5, 10, 3, 4000)
 
 
-def test_events_are_told_in_order_and_the_last_of_many_steps_only(telling: Telling) -> None:
+def test_events_are_reported_in_order_and_the_last_of_many_steps_only(telling: Telling) -> None:
     reporter = telling.reporter
     for shards in range(10):
         reporter(progress("resolve", shards))
@@ -123,7 +123,7 @@ def test_events_are_told_in_order_and_the_last_of_many_steps_only(telling: Telli
     assert phase == {"phase": "resolve", "seconds": 1.5, "shards": 10, "records": 3, "bytes": 4000}
 
 
-def test_progress_is_told_while_the_job_runs(telling: Telling) -> None:
+def test_progress_is_reported_while_the_job_runs(telling: Telling) -> None:
     telling.reporter(progress("extract", 3))
     until(lambda: ("progress", "extract") in telling.events())
     row = telling.store.get("a")

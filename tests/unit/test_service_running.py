@@ -56,7 +56,7 @@ def test_the_data_root_has_to_be_there(tmp_path: Path) -> None:
     assert "no directory" in refusal(tmp_path, SpecError, root=tmp_path / "nowhere")
 
 
-def test_an_address_in_use_is_told(tmp_path: Path) -> None:
+def test_an_address_in_use_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"127.0.0.1:{port}" in refusal(tmp_path, StorageError, port=port)

@@ -27,7 +27,7 @@ def rendered(**fields: Any) -> dict[str, Any]:
     return render(spec(**fields), VALUES)
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_every_problem_is_reported_at_once() -> None:
     problems = wrong(
         name="no/name",
         cron="0 25 * * *",
@@ -60,7 +60,7 @@ def test_every_problem_is_told_at_once() -> None:
     )
 
 
-def test_problems_of_the_spec_are_told_under_its_name() -> None:
+def test_problems_of_the_spec_are_reported_under_its_name() -> None:
     problems = wrong(spec={"output_format": "x-%d", "algorithm": {"kind": "shufle"}})
     assert set(problems) == {"spec.input_bck", "spec.algorithm.kind", "spec.output_shard_size"}
     assert wrong(spec=[1])["spec"][0] == "must be an object, not a list"

@@ -161,7 +161,7 @@ def test_a_secret_that_was_right_is_not_hashed_again_for_a_while(
     assert len(hashed) == 2
 
 
-def test_whoever_asks_to_know_is_told_before_a_secret_is_hashed(
+def test_whoever_asks_to_know_learns_it_before_a_secret_is_hashed(
     store: TokenStore, hashed: list[int]
 ) -> None:
     text = store.add("ann", VIEWER)

@@ -180,7 +180,7 @@ def test_an_older_and_todays_name_may_say_the_same() -> None:
         ({"Config": 5, "missing_shards": "warn"}, "Config"),
     ],
 )
-def test_problems_are_told_where_the_user_wrote_them(fields: dict[str, Any], path: str) -> None:
+def test_problems_are_reported_where_the_user_wrote_them(fields: dict[str, Any], path: str) -> None:
     assert problem_of(**fields).path == path
 
 

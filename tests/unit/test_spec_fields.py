@@ -228,7 +228,7 @@ def test_an_external_key_map() -> None:
         ({"input_format": {"glob": "../*.tar"}}, "input_format.glob", "has a '..' part"),
     ],
 )  # fmt: skip
-def test_a_wrong_field_is_named_and_told_what_it_must_be(
+def test_a_wrong_field_is_named_with_what_it_must_be(
     fields: dict[str, Any], path: str, message: str
 ) -> None:
     problem = problem_of(**fields)
@@ -287,7 +287,7 @@ FORGOTTEN = " (the spec names none; to shuffle: algorithm: {kind: shuffle})"
         ({**CONTENT, "json_field": "a.b"}, "content: sorted by .cls, as int, field a.b"),
     ],
 )
-def test_an_algorithm_is_named_in_words_and_a_forgotten_one_is_told(
+def test_an_algorithm_is_named_in_words_and_a_forgotten_one_is_reported(
     algorithm: dict[str, Any], words: str
 ) -> None:
     assert spec_of(algorithm=algorithm).algorithm.in_words == words

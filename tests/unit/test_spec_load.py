@@ -73,7 +73,7 @@ def test_one_line_of_yaml_is_a_spec_and_not_a_file() -> None:
 @pytest.mark.parametrize(
     "name", ["spec.yaml", "specs/a: b.yaml", "spec", "a b", "C:\\specs", "x:", "spec.yaml:1", "s:y"]
 )
-def test_a_mistyped_name_of_a_file_is_told_as_one(name: str) -> None:
+def test_a_mistyped_name_of_a_file_is_reported_as_one(name: str) -> None:
     with pytest.raises(SpecError) as error:
         load_spec(name)
     assert str(error.value) == f"cannot read the spec {name}: No such file or directory"

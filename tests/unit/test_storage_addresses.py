@@ -65,7 +65,7 @@ def test_what_is_no_address_is_refused_with_a_hint(uri: str, message: str) -> No
     assert "file:///" in caught.value.hint
 
 
-def test_an_absolute_path_is_told_its_uri() -> None:
+def test_an_absolute_path_is_answered_with_its_uri() -> None:
     with pytest.raises(SpecError) as caught:
         open_bucket("/data/images", root=Path("/root"))
     assert caught.value.hint == "write file:///data/images"
@@ -84,7 +84,9 @@ def test_an_absolute_path_is_told_its_uri() -> None:
         ("s3://images/\udce9", "cannot be printed|not UTF-8", "file:///"),
     ],
 )
-def test_what_was_meant_as_a_uri_is_told_the_right_one(uri: str, message: str, hint: str) -> None:
+def test_what_was_meant_as_a_uri_is_answered_with_the_right_one(
+    uri: str, message: str, hint: str
+) -> None:
     with pytest.raises(SpecError, match=message) as caught:
         open_bucket(uri, root=Path("/root"))
     assert hint in caught.value.hint

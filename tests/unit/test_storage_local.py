@@ -108,7 +108,7 @@ def test_new_files_have_the_mode_that_the_user_asked_for(
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_told_with_what_was_needed(
+def test_a_full_disk_is_reported_with_what_was_needed(
     bucket: LocalBucket, monkeypatch: pytest.MonkeyPatch, directory: Path, code: int
 ) -> None:
     with bucket.stage(TOKEN) as staged, monkeypatch.context() as patch:
@@ -121,7 +121,7 @@ def test_a_full_disk_is_told_with_what_was_needed(
     assert names_of(bucket, ".dsort/") == [TOKEN]
 
 
-def test_room_that_is_not_there_is_told_before_any_is_taken(
+def test_room_that_is_not_there_is_reported_before_any_is_taken(
     bucket: LocalBucket, monkeypatch: pytest.MonkeyPatch, directory: Path
 ) -> None:
     class NoSuchCall:

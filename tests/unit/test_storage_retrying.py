@@ -94,7 +94,7 @@ def test_a_fault_that_stays_names_the_object(policy: RetryPolicy) -> None:
 @pytest.mark.parametrize(
     ("kind", "error"), [("denied", StorageAccessError), ("full", StorageFullError)]
 )
-def test_a_lasting_fault_is_told_at_once(
+def test_a_lasting_fault_is_reported_at_once(
     policy: RetryPolicy, clock: FakeClock, kind: str, error: type[StorageError]
 ) -> None:
     bucket = retrying(policy, Fault("write", kind))

@@ -40,7 +40,7 @@ def by_tarfile(data: bytes) -> list[str]:
 @pytest.mark.parametrize("magic", MAGICS)
 @pytest.mark.parametrize("prefix", UNSAFE)
 @pytest.mark.parametrize("typeflag", [b"0", b"\0", b"2", b"5", b"D"])
-def test_one_that_leads_out_is_told(magic: str, prefix: bytes, typeflag: bytes) -> None:
+def test_one_that_leads_out_is_reported(magic: str, prefix: bytes, typeflag: bytes) -> None:
     odd = with_prefix(header(b"m.jpg", 0, typeflag, link=b"t"), magic, prefix)
     data = member(b"a.jpg", b"a") * 40 + odd + member(b"z.jpg", b"z") * 40 + END
     assert rows_told(data) == (40,)
@@ -71,7 +71,7 @@ def test_nor_is_one_that_no_reader_heeds() -> None:
     assert rows_told(member(b"m.jpg", b"m", prefix=b"../..") + END) == ()  # its name says so
 
 
-def test_it_is_told_behind_other_headers() -> None:
+def test_it_is_reported_behind_other_headers() -> None:
     odd = with_prefix(member(b"m.jpg", b"m"), "v7", b"../..")
     first = member(b"a.jpg", b"a")
     for before in (pax({b"mtime": b"1.5"}), pax({b"comment": b"c"}, b"g"), gnu_long(b"t", b"K")):

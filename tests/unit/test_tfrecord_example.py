@@ -71,7 +71,7 @@ def test_numbers_need_not_be_packed() -> None:
     ]
 
 
-def test_a_sequence_example_is_told_from_an_example() -> None:
+def test_a_sequence_example_is_distinguished_from_an_example() -> None:
     record = TFRecordWriter.serialize_tf_sequence_example({"a": (1, "int")}, {"b": ([1], "int")})
     with pytest.raises(NoExampleError, match="SequenceExample"):
         walked(record)

@@ -52,7 +52,7 @@ def test_names_follow_their_templates_one_after_the_other() -> None:
         (("b-0.tar", "b-1.tar", "b-1.tar"), "no further shard"),
     ],
 )
-def test_a_name_out_of_turn_is_told(names: tuple[str, ...], wanted: str) -> None:
+def test_a_name_out_of_turn_is_reported(names: tuple[str, ...], wanted: str) -> None:
     _, texts = places(["a-%d", "b-{0..1}"], *names)
     assert len(texts) == 1
     assert f"gives {wanted} here" in texts[0]

@@ -95,7 +95,7 @@ def test_a_manifest_of_another_version_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(good()["totals"]))
-def test_totals_that_do_not_add_up_are_told(name: str) -> None:
+def test_totals_that_do_not_add_up_are_reported(name: str) -> None:
     manifest = good()
     manifest["totals"][name] += 1
     findings = Findings("j", lambda event: None)

@@ -86,7 +86,7 @@ def test_nothing_matches_nothing(rows: int) -> None:
         ([], [], {"missing": [0, 1, 2]}),
     ],
 )
-def test_what_is_left_over_is_told_apart(
+def test_what_is_left_over_is_distinguished(
     keys: list[int], contents: list[int], expected: dict[str, list[int]]
 ) -> None:
     inputs = table([1, 2, 3, 4], [1, 2, 3, 4], dropped=[3])

@@ -142,7 +142,7 @@ def test_a_unicode_name_in_an_extra_counts_if_it_was_made_for_this_name() -> Non
         assert scan(data).names.tolist() == [expected.encode()]
 
 
-def test_kinds_are_told_by_names_and_by_what_unix_says() -> None:
+def test_kinds_are_recognized_by_names_and_by_what_unix_says() -> None:
     def info(name: str, mode: int, system: int = 3) -> zipfile.ZipInfo:
         made = zipfile.ZipInfo(name)
         made.external_attr, made.create_system = mode << 16, system
