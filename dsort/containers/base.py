@@ -162,6 +162,10 @@ class Container(ABC):
     may_compress: bool = False
     """Whether a shard may have compressed members: whoever reads their payloads decompresses."""
 
+    has_checksums: bool = False
+    """Whether shards say the CRC-32 of payloads: then ``checksum`` tells it, and whoever takes a
+    payload out of its shard compares it."""
+
     schema_file: str = ""
     """The file in a directory of input shards that says their schema, if they do not say it
     themselves: then ``schema_in`` reads it."""
@@ -215,6 +219,11 @@ class Container(ABC):
         bounded size. ``pieces``: what the shard has of it. ``ValueError`` says what is wrong, at
         the latest behind the last piece."""
         raise NotImplementedError(f"{self.suffixes[0]} shards have no compressed members")
+
+    def checksum(self, members: MemberTable, row: int) -> int | None:
+        """The CRC-32 of the payload of a row, of a shard where it is stored as it is; None if the
+        shard does not say."""
+        return None
 
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
         """What another container needs of a shard that was scanned as ``members``: the members that
@@ -295,7 +304,8 @@ class Container(ABC):
 def oddities_in(table: Sequence[OddityKind], notes: ScanNotes) -> Iterator[tuple[OddityKind, int]]:
     """(what is odd, how often) of one shard, in the order of the ``table``."""
     for oddity in table:
-        if oddity.unless and getattr(notes, oddity.unless):
+        # A shard that was skipped has no notes of its container's own.
+        if oddity.unless and getattr(notes, oddity.unless, None):
             continue
         found = getattr(notes, oddity.note, 0)
         count = len(found) if isinstance(found, tuple) else int(found)

@@ -391,13 +391,13 @@ class OutputReader:
     ) -> tuple[ShardRecords, Bools, MemberTable] | None:
         try:
             members = shard.members()
+            is_table = shard.container.is_columnar  # who reads it checks it; cells are not stored
+            is_plain = is_table or _is_plain(shard.container, members, shard.size_bytes)
+            records = self._records(shard, members, checksums.cover)
         except CorruptShardError as error:
             text = f"{error.reason}, at byte {error.offset:,}"
             self._findings.problem("corrupt_shard", shard.name, "", text)
             return None
-        is_table = shard.container.is_columnar  # who reads it checks it; its cells are not stored
-        is_plain = is_table or _is_plain(shard.container, members, shard.size_bytes)
-        records = self._records(shard, members, checksums.cover)
         if not is_plain:
             text = "holds more than raw members and an end marker, or no end marker"
             self._findings.problem("format", shard.name, "", text)

@@ -96,8 +96,11 @@ def bare_members(shard: ShardBytes, members: MemberTable, stray_members: str) ->
 
 
 def payload_table(shard: ShardBytes, members: MemberTable) -> MemberTable:
-    """A bare table of a scanned shard. Where members are compressed, ``shard`` is decompressed."""
-    if members.compressed_bytes is not None:
+    """A bare table of a scanned shard. Where members are compressed, ``shard`` is decompressed.
+    ``CorruptShardError`` if payloads have other checksums than the shard says."""
+    if members.compressed_bytes is None:
+        shard.check_payloads(members)
+    else:
         members = shard.decompress(members)
         shard.container = BARE
     return shard.container.bare(members, shard.at)

@@ -99,7 +99,7 @@ class Extractor:
         if task.xxh3:
             shard.watch = state.update
         try:
-            members = shard.members()
+            members = self._checked(shard, shard.members())
         except CorruptShardError as error:
             if self._setup.reactions.corrupt_shards != "skip":
                 raise
@@ -114,6 +114,15 @@ class Extractor:
         if changed:
             log.add("incomplete_shards", 1, [f"{shard.name} ({changed})"])
         return self._extract_members(task, shard, members, log)
+
+    def _checked(self, shard: ShardBytes, members: MemberTable) -> MemberTable:
+        """``members``, whose payloads are as the shard says. What moves as it is stored is checked
+        only if the job looks at content: its checksum moves with it."""
+        if self._setup.converts and members.compressed_bytes is not None:
+            return shard.decompress(members)
+        if self._setup.converts or self._setup.verify_content:
+            shard.check_payloads(members)
+        return members
 
     def _changed_since(self, task: ExtractTask, shard: ShardBytes, state: xxhash.xxh3_64) -> str:
         """What is wrong with a shard that an earlier job wrote, by its checksum; "" if nothing.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import xxhash
+from isal import isal_zlib
 
 from dsort.containers.base import Container
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
@@ -107,6 +108,7 @@ class ShardBytes:
         self._buffer = buffer
         self._spool = spool
         self._is_decoded = self.is_as_stored = self.codec is None
+        self._is_checked = False
         self._window_bytes = min(buffer.size_bytes, WINDOW_BYTES_MAX)
         self.whole: memoryview | None = None
         if self.codec is not None:
@@ -183,9 +185,18 @@ class ShardBytes:
         """The payload of one of the shard's ``members``. ``CorruptShardError``."""
         if members.payload_start[row] < 0:
             return members.literals[row]
-        if members.compressed_bytes is None or members.compressed_bytes[row] < 0:
-            return self.at(int(members.payload_start[row]), int(members.payload_bytes[row]))
-        return b"".join(self._decompressed(members, row))
+        return b"".join(self.payload(members, row))
+
+    def check_payloads(self, members: MemberTable) -> None:
+        """``CorruptShardError`` unless all payloads of ``members`` that are stored as they are have
+        the checksums that the shard tells. Once: a second time it is known."""
+        if self._is_checked or not self.container.has_checksums:
+            return
+        for row in range(len(members)):
+            if members.compressed_bytes is None or members.compressed_bytes[row] < 0:
+                for _ in self.payload(members, row):
+                    pass
+        self._is_checked = True
 
     def decompress(self, members: MemberTable) -> MemberTable:
         """Be the payloads of ``members``, side by side and decompressed, from now on: a bare table
@@ -212,6 +223,7 @@ class ShardBytes:
             raise
         self.close()
         self._source, self.size_bytes, self.is_as_stored = file, total, False
+        self._is_checked = True
         if 0 < total <= self._buffer.size_bytes:
             self.whole = self._buffer.view(total)
             file.read_into(self.whole, 0)
@@ -225,10 +237,26 @@ class ShardBytes:
         )
 
     def payload(self, members: MemberTable, row: int) -> Iterator[memoryview | bytes]:
-        """The payload of one of the shard's ``members``, in pieces. ``CorruptShardError``."""
-        if members.compressed_bytes is None or members.compressed_bytes[row] < 0:
-            return self.range(int(members.payload_start[row]), int(members.payload_bytes[row]))
-        return self._decompressed(members, row)
+        """The payload of one of the shard's ``members``, in pieces. ``CorruptShardError``, at the
+        latest behind the last piece."""
+        start, length = int(members.payload_start[row]), int(members.payload_bytes[row])
+        if members.compressed_bytes is not None and members.compressed_bytes[row] >= 0:
+            return self._decompressed(members, row)
+        told = self.container.checksum(members, row) if self.container.has_checksums else None
+        pieces = self.range(start, length)
+        return pieces if told is None else self._checked(members, row, pieces, told)
+
+    def _checked(
+        self, members: MemberTable, row: int, pieces: Iterator[memoryview], told: int
+    ) -> Iterator[memoryview]:
+        found = 0
+        for piece in pieces:
+            found = isal_zlib.crc32(piece, found)
+            yield piece
+        if found != told:
+            start = int(members.payload_start[row])
+            text = f"{readable(members.names[row])} has another CRC-32 than its shard says"
+            raise CorruptShardError(self.name, start, text)
 
     def _decompressed(self, members: MemberTable, row: int) -> Iterator[bytes]:
         assert members.compressed_bytes is not None

@@ -19,7 +19,7 @@ from dsort.errors import CorruptShardError, InputError
 from dsort.options import RunOptions
 from dsort.read import read_shards
 from dsort.storage.directory.bucket import LocalBucket
-from tests.support.engine import count_of, run_local, spec_of
+from tests.support.engine import count_of, refused, run_local, spec_of
 from tests.support.zips import Record, read_zips, zip_of
 
 SHUFFLE = {"kind": "shuffle", "seed": 7}
@@ -199,6 +199,59 @@ def test_a_deflated_member_with_another_checksum_is_not_converted(tmp_path: Path
     spec = spec_of(**ZIPS, output_extension=".tar")
     with pytest.raises(CorruptShardError, match=r"0\.bin has another CRC-32"):
         run_local(tmp_path, spec)
+
+
+def one_with_a_wrong_byte(root: Path, *, deflated: bool) -> None:
+    """Three zips in the bucket ``in``; in the second one an entry is not as its CRC-32 says."""
+    some_zips(root / "in", deflated=deflated)
+    path = root / "in" / "s-1.zip"
+    data = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        entry = archive.infolist()[2]
+    if deflated:
+        at = data.rindex(entry.filename.encode()) - 46
+        for checksum in (entry.header_offset + 14, at + 16):
+            data[checksum] ^= 1
+    else:
+        data[entry.header_offset + 30 + len(entry.filename) + 5] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("deflated", [False, True])
+def test_a_payload_that_is_not_as_its_checksum_says_does_not_get_into_a_tar(
+    tmp_path: Path, *, deflated: bool
+) -> None:
+    one_with_a_wrong_byte(tmp_path, deflated=deflated)
+    spec = spec_of(**ZIPS, output_extension=".tar")
+    with refused(tmp_path, CorruptShardError, "s-1.zip", "1/001.bin", "another CRC-32"):
+        run_local(tmp_path, spec)
+    report = run_local(tmp_path, spec | {"corrupt_shards": "skip"})
+    assert count_of(report, "corrupt_shards")[0] == 1
+    assert report.records == 4 + 10
+    with pytest.raises(CorruptShardError, match=r"1/001\.bin has another CRC-32"):
+        list(read_shards(tmp_path / "in"))
+
+
+def test_content_that_is_verified_has_its_checksums(tmp_path: Path) -> None:
+    one_with_a_wrong_byte(tmp_path, deflated=False)
+    with refused(tmp_path, CorruptShardError, "s-1.zip", "1/001.bin", "another CRC-32"):
+        run_local(tmp_path, spec_of(**ZIPS, verify="content"))
+
+
+def test_a_tar_made_a_zip_that_changed_does_not_verify(tmp_path: Path) -> None:
+    some_zips(tmp_path / "in")
+    spec = spec_of(**ZIPS, output_bck="tars", output_extension=".tar")
+    run_local(tmp_path, spec)
+    back = {"input_bck": "tars", "input_format": {"template": "out-{0..4}"}}
+    run_local(tmp_path, spec_of(**back, input_extension=".tar", output_extension=".zip"))
+    (path,) = outputs(tmp_path)[:1]
+    data = bytearray(path.read_bytes())
+    data[60] ^= 1
+    path.write_bytes(data)
+    (manifest,) = (tmp_path / "out" / ".dsort").glob("*/manifest.json")
+    problems = api.verify(manifest.read_bytes(), options=RunOptions(root=tmp_path)).problems
+    assert "corrupt_shard" in {each.kind for each in problems}
+    assert {each.shard for each in problems} == {path.name}
 
 
 def test_what_is_odd_about_zips_is_counted_and_listed(tmp_path: Path) -> None:

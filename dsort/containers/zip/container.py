@@ -32,7 +32,7 @@ from dsort.containers.zip.layout import DEFLATE, ENTRY, LARGE
 from dsort.containers.zip.oddities import ODDITIES
 from dsort.containers.zip.scan import ZipScanner
 from dsort.data.entries import PlacedEntries
-from dsort.data.members import MemberTable
+from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import RowBytes, column_of, side_by_side, spread
 from dsort.errors import ConversionError
@@ -49,6 +49,7 @@ class Zip(Container):
     oddities = ODDITIES
     lists_members = True
     may_compress = True
+    has_checksums = True
     packs_others = True
 
     def scanner(self, shard: str, size_bytes: int) -> ZipScanner:
@@ -65,6 +66,12 @@ class Zip(Container):
             name = OTHER_METHODS.get(fields[4], str(fields[4]))
             raise ValueError(f"is compressed by {name}: dsort moves it, and does not read it")
         yield from inflated(pieces, int(members.payload_bytes[row]), fields[7])
+
+    def checksum(self, members: MemberTable, row: int) -> int | None:
+        if members.entries is None or members.kind[row] != MemberKind.FILE:
+            return None
+        checksum: int = ENTRY.unpack_from(members.entries[row])[7]
+        return checksum
 
     # -- conversion ------------------------------------------------------------------------------
 
