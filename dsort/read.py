@@ -20,6 +20,7 @@ import numpy as np
 
 from dsort.closing import ClosesOnExit
 from dsort.containers.base import ContainerOptions
+from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, container_of, is_supported
 from dsort.data.columns import Int64s
 from dsort.data.index import Segments
@@ -80,6 +81,7 @@ def read_shards(
     job_id: str | None = None,
     options: RunOptions | None = None,
     stop: StopFlag | None = None,
+    max_expansion: float = EXPANSION_MAX_DEFAULT,
 ) -> Iterator[ShardRecord]:
     """The records of ``where``, shard by shard in order, and in the order of each shard.
 
@@ -104,7 +106,9 @@ def read_shards(
     Neighbours with one key are one record, as webdataset reads them; a name that comes again begins
     another one. A file without an extension is a record of its own. Directories, links and devices
     have no content and are left out. One record is in memory at a time, with a buffer of 64 MiB and
-    the headers of one shard; a shard that is larger than the buffer is read twice.
+    the headers of one shard; a shard that is larger than the buffer is read twice. A compressed
+    shard may hold ``max_expansion`` times its length: what holds more may be made to fill memory
+    and disk, and is refused.
 
     What is asked for is looked up at once, the shards are read as the iterator goes on. Raises
     ``InputError`` and its children (no manifest, a shard that is missing or corrupt, that is not
@@ -112,15 +116,14 @@ def read_shards(
     bucket, and ``JobStoppedError`` once ``stop`` is requested.
     """
     options = options or default_options()
+    how = _How(stop, DecodingRules(max_expansion))
     if isinstance(where, JobReport):
         if where.manifest_name is None:
             raise InputError(f"job {where.job_id} has no result: it is {where.state}")
-        return _result(where.output_uri, where.manifest_name, options, stop)
+        return _result(where.output_uri, where.manifest_name, options, how)
     if isinstance(where, (str, Path)):
-        return _one_place(str(where), job_id, options, stop)
-    places = [_object(str(each), options) for each in where]
-    buckets = {ref: _open(ref, options) for ref, _ in places}
-    return _records((_Shard(buckets[ref], name) for ref, name in places), stop)
+        return _one_place(str(where), job_id, options, how)
+    return _listed(where, options, how)
 
 
 class ShardReader:
@@ -200,33 +203,47 @@ class _Shard:
     size_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _How:
+    """What the user says of reading."""
+
+    stop: StopFlag | None
+    decoding: DecodingRules
+
+
+def _listed(where: Sequence[str | Path], options: RunOptions, how: _How) -> Iterator[ShardRecord]:
+    places = [_object(str(each), options) for each in where]
+    buckets = {ref: _open(ref, options) for ref, _ in places}
+    return _records((_Shard(buckets[ref], name) for ref, name in places), how)
+
+
 def _one_place(
-    text: str, job_id: str | None, options: RunOptions, stop: StopFlag | None
+    text: str, job_id: str | None, options: RunOptions, how: _How
 ) -> Iterator[ShardRecord]:
     if job_id is not None:
-        return _result(text, manifest_name(job_id), options, stop)
+        return _result(text, manifest_name(job_id), options, how)
     in_place = _MANIFEST.fullmatch(text)
     if in_place is not None:
-        return _result(in_place[1] or ".", manifest_name(in_place[2]), options, stop)
+        return _result(in_place[1] or ".", manifest_name(in_place[2]), options, how)
     if text.endswith(".json"):
         ref, name = _object(text, options)
         manifest = _manifest(_open(ref, options), name)
-        return _of_manifest(manifest, _open(manifest.spec.output_bck, options), stop)
+        return _of_manifest(manifest, _open(manifest.spec.output_bck, options), how)
     head, slash, tail = text.rpartition("/")
     at = _TEMPLATE.search(text)
     if at is not None:
         head, slash, tail = text[: at.start()].rpartition("/")
-        return _of_template(head if slash else ".", tail + text[at.start() :], options, stop)
+        return _of_template(head if slash else ".", tail + text[at.start() :], options, how)
     if archive_extension(tail if slash else text):
-        return read_shards([text], options=options, stop=stop)
-    return _of_bucket(_open(text, options), stop)
+        return _listed([text], options, how)
+    return _of_bucket(_open(text, options), how)
 
 
 def _result(
-    where: str | BucketRef, name: str, options: RunOptions, stop: StopFlag | None
+    where: str | BucketRef, name: str, options: RunOptions, how: _How
 ) -> Iterator[ShardRecord]:
     bucket = _open(where, options)
-    return _of_manifest(_manifest(bucket, name), bucket, stop)
+    return _of_manifest(_manifest(bucket, name), bucket, how)
 
 
 def _manifest(bucket: Bucket, name: str) -> StoredManifest:
@@ -239,20 +256,18 @@ def _manifest(bucket: Bucket, name: str) -> StoredManifest:
         ) from None
 
 
-def _of_manifest(
-    manifest: StoredManifest, bucket: Bucket, stop: StopFlag | None
-) -> Iterator[ShardRecord]:
+def _of_manifest(manifest: StoredManifest, bucket: Bucket, how: _How) -> Iterator[ShardRecord]:
     shards = (_Shard(bucket, shard.name, shard.file_bytes) for shard in manifest.outputs)
-    return _records(shards, stop)
+    return _records(shards, how)
 
 
-def _of_bucket(bucket: Bucket, stop: StopFlag | None) -> Iterator[ShardRecord]:
+def _of_bucket(bucket: Bucket, how: _How) -> Iterator[ShardRecord]:
     if not bucket.exists():
         raise MissingShardError(f"there is no bucket {bucket.uri}")
     names = [info.name for info in bucket.list("") if _is_shard(info.name)]
     if not names:
         raise MissingShardError(f"there is no shard in {bucket.uri}")
-    return _records((_Shard(bucket, name) for name in sorted(names)), stop)
+    return _records((_Shard(bucket, name) for name in sorted(names)), how)
 
 
 def _is_shard(name: str) -> bool:
@@ -260,7 +275,7 @@ def _is_shard(name: str) -> bool:
 
 
 def _of_template(
-    holder: str, template: str, options: RunOptions, stop: StopFlag | None
+    holder: str, template: str, options: RunOptions, how: _How
 ) -> Iterator[ShardRecord]:
     bucket = _open(holder, options)
     try:
@@ -276,7 +291,7 @@ def _of_template(
     if missing:
         shown = first_few(missing, _SHOWN_MAX)
         raise MissingShardError(f"{len(missing):,} shards are missing from {bucket.uri}: {shown}")
-    return _records((_Shard(bucket, name) for name in wanted), stop)
+    return _records((_Shard(bucket, name) for name in wanted), how)
 
 
 def _object(text: str, options: RunOptions) -> tuple[BucketRef, str]:
@@ -319,10 +334,10 @@ class _Gathered:
     members: dict[str, bytes] = field(default_factory=dict)
 
 
-def _records(shards: Iterator[_Shard], stop: StopFlag | None) -> Iterator[ShardRecord]:
-    reader = ShardReader(BUFFER_BYTES, stop)
+def _records(shards: Iterator[_Shard], how: _How) -> Iterator[ShardRecord]:
+    reader = ShardReader(BUFFER_BYTES, how.stop)
     for shard in shards:
-        with reader.open(shard.bucket, shard.name) as opened:
+        with reader.open(shard.bucket, shard.name, how.decoding) as opened:
             if shard.size_bytes is not None and opened.file_bytes != shard.size_bytes:
                 raise ChangedInputError(
                     f"shard {shard.name} in {shard.bucket.uri} has {opened.file_bytes:,} bytes, "

@@ -1,4 +1,5 @@
-"""What one shard holds, found by key, name or number, and streamed: for ``dsort cat``.
+"""What one shard holds, found by key, name or number, and streamed: for ``dsort cat``; and all of
+it in a summary: for ``dsort inspect``.
 
 Of a shard that is larger than a small buffer only headers are read to find something in it, where
 its container has payloads between them; then the payload that is asked for.
@@ -14,18 +15,25 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
-from dsort.containers.registry import container_of
+import numpy as np
+
+from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
+from dsort.containers.inspect import ShardSummary, summarise
+from dsort.containers.registry import codec_of, container_of
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import InputError
 from dsort.naming.names import readable
 from dsort.read import ShardReader
 from dsort.storage.bucket import Bucket
+from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import ShardBytes
 
-__all__ = ["ShardContents", "ShardPart", "open_contents"]
+__all__ = ["ShardContents", "ShardPart", "inspect_object", "open_contents"]
 
 BUFFER_BYTES: Final = 1 << 20
+DECODING_BYTES: Final = 128 << 20
+"""Of a compressed shard all has to be decoded; this is also what a decoder may refer back over."""
 NEAR_KEYS_MAX: Final = 3
 KEYS_COMPARED_MAX: Final = 20_000
 
@@ -129,8 +137,35 @@ class ShardContents:
 
 
 @contextmanager
-def open_contents(bucket: Bucket, name: str) -> Iterator[ShardContents]:
-    """The shard ``name``. ``StorageError`` if it cannot be read; what is looked for in it raises
-    ``CorruptShardError`` if it is no shard."""
-    with ShardReader(BUFFER_BYTES, None).open(bucket, name) as shard:
+def open_contents(
+    bucket: Bucket, name: str, *, max_expansion: float = EXPANSION_MAX_DEFAULT
+) -> Iterator[ShardContents]:
+    """The shard ``name``, which may decode to ``max_expansion`` times its length. ``StorageError``
+    if it cannot be read; what is looked for in it raises ``CorruptShardError`` if it is no shard.
+    """
+    with _opened(bucket, name, max_expansion) as shard:
         yield ShardContents(shard)
+
+
+def inspect_object(
+    bucket: Bucket, name: str, *, max_expansion: float = EXPANSION_MAX_DEFAULT
+) -> ShardSummary:
+    """Summarise the shard ``name``, which may decode to ``max_expansion`` times its length.
+
+    ``StorageError`` if it cannot be read, ``CorruptShardError`` if it is no whole shard.
+    """
+    with _opened(bucket, name, max_expansion) as shard:
+        members = shard.members()
+        targets = {}
+        for row in np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist():
+            start, end = int(members.range_start[row]), int(members.payload_start[row])
+            headers = members.literals.get(row, b"") + shard.at(start, end - start)
+            targets[row] = shard.container.link_target(headers)
+        return summarise(name, shard.container, shard.file_bytes, members, targets)
+
+
+@contextmanager
+def _opened(bucket: Bucket, name: str, max_expansion: float) -> Iterator[ShardBytes]:
+    buffer_bytes = BUFFER_BYTES if codec_of(name) is None else DECODING_BYTES
+    with ShardReader(buffer_bytes, None).open(bucket, name, DecodingRules(max_expansion)) as shard:
+        yield shard

@@ -42,6 +42,7 @@ def cat(
         str,
         typer.Option("--output", "-o", metavar="FILE", help="Where to write; -: standard output."),
     ] = "-",
+    max_expansion: options.MaxExpansion = 200,
     root: options.Root = None,
     debug: options.Debug = False,
 ) -> None:
@@ -60,7 +61,8 @@ def cat(
     from dsort.shard_contents import open_contents
 
     bucket, name = find_shard(shard, root)
-    with open_contents(open_argument(bucket, root=root), name) as contents:
+    opened = open_argument(bucket, root=root)
+    with open_contents(opened, name, max_expansion=max_expansion) as contents:
         if key is None and index is None:
             pieces: Iterable[Piece] = contents.whole()
         else:

@@ -19,15 +19,16 @@ ROWS_SHOWN = 10
 def inspect_shard(
     shard: options.Shard,
     show_all: options.ShowAll = False,
+    max_expansion: options.MaxExpansion = 200,
     root: options.Root = None,
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
     """Show a shard's records, keys, extensions, sizes, and what is odd about it."""
-    from dsort.containers.inspect import inspect_object
+    from dsort.shard_contents import inspect_object
 
     bucket, name = find_shard(shard, root)
-    summary = inspect_object(open_argument(bucket, root=root), name)
+    summary = inspect_object(open_argument(bucket, root=root), name, max_expansion=max_expansion)
     if as_json:
         output.write_json(summary.to_dict())
         return

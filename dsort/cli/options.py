@@ -29,6 +29,7 @@ __all__ = [
     "JobOrNone",
     "Labels",
     "Local",
+    "MaxExpansion",
     "MemoryMax",
     "Move",
     "MoveChoice",
@@ -254,6 +255,15 @@ JobBucket = Annotated[
         metavar="BUCKET",
         help="The job's output bucket.  [default: every directory in the data root]",
         show_default=False,
+    ),
+]
+MaxExpansion = Annotated[
+    int,
+    typer.Option(
+        "--max-expansion",
+        metavar="N",
+        help="A compressed shard may hold N times its length; what holds more is refused.",
+        min=1,
     ),
 ]
 ShowAll = Annotated[

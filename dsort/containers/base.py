@@ -156,6 +156,10 @@ class Container(ABC):
     """Whether something stands before the first member: then ``head_bytes`` and ``head`` are asked
     for, and the sizes of all records of an output shard are gathered before it is begun."""
 
+    begins_bare: bool = False
+    """Whether a shard begins with a payload as it is, which may be anything: then its first bytes
+    alone do not say that a codec is around the shard."""
+
     shard_bytes_max: int = 0
     """How long a shard may be; 0: as long as can be."""
 

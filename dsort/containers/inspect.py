@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from dsort.containers.base import Container, oddities_in
-from dsort.containers.codecs.decoding import Decoding
-from dsort.containers.misnamed import refuse_misnamed
-from dsort.containers.registry import codec_of, container_of
 from dsort.data.members import MemberKind, MemberTable, ScanNotes
 from dsort.data.records import FormedRecords, form_records, split_name
 from dsort.naming.safe_names import new_safe_names, unsafe_links, unsafe_rows
 
-if TYPE_CHECKING:
-    from dsort.storage.bucket import Bucket
-
-__all__ = ["Oddity", "RecordSummary", "ShardSummary", "inspect_object", "summarise"]
+__all__ = ["Oddity", "RecordSummary", "ShardSummary", "summarise"]
 
 SAMPLES_MAX = 5
 
@@ -60,31 +51,6 @@ class ShardSummary:
     def to_dict(self) -> dict[str, object]:
         """The summary in JSON types."""
         return asdict(self)
-
-
-def inspect_object(bucket: Bucket, name: str) -> ShardSummary:
-    """Summarise the shard ``name``, mapped where it can be, else read whole (and decoded).
-
-    ``StorageError`` if it cannot be read, ``CorruptShardError`` if it is no whole shard.
-    """
-    container = container_of(name)
-    with bucket.open(name) as stored:
-        mapped = stored.mapping()
-        if mapped is None:
-            mapped = memoryview(bytearray(stored.info.size_bytes))
-            stored.read_into(mapped, 0)
-        codec, file_bytes = codec_of(name), stored.info.size_bytes
-        if codec is not None:
-            mapped = memoryview(bytearray().join(Decoding(name, codec, [mapped], file_bytes)))
-        elif file_bytes:
-            refuse_misnamed(name, lambda at, size: bytes(mapped[at : at + size]), file_bytes)
-        members = container.scan(name, mapped)
-        targets = {}
-        for row in np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist():
-            start, end = int(members.range_start[row]), int(members.payload_start[row])
-            headers = members.literals.get(row, b"") + bytes(mapped[start:end])
-            targets[row] = container.link_target(headers)
-        return summarise(name, container, file_bytes, members, targets)
 
 
 def summarise(

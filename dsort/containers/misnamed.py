@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from dsort.containers.base import Container
+from dsort.containers.codecs.base import Codec
 from dsort.containers.codecs.decoding import Decoding, format_of
 from dsort.containers.registry import codec_of
 from dsort.errors import CorruptShardError
@@ -12,24 +14,62 @@ __all__ = ["refuse_misnamed"]
 
 HEAD_BYTES = 262
 TRIAL_BYTES = 64 << 10
+READ_BYTES = 1 << 20
+ZIP_END_BYTES = 22
+ZIP_COMMENT_BYTES_MAX = 0xFFFF
 
 
-def refuse_misnamed(shard: str, read: Callable[[int, int], bytes], size_bytes: int) -> None:
+def refuse_misnamed(
+    shard: str, container: Container, read: Callable[[int, int], bytes], size_bytes: int
+) -> None:
     """``CorruptShardError`` for a shard that is encoded, though its name does not say so: its
-    first bytes are those of a codec, and can be decoded. ``read``: from where, how many bytes."""
+    first bytes are those of a codec, and can be decoded. ``read``: from where, how many bytes.
+
+    A first line may be such bytes, too: then the file ends as lines do, and something follows what
+    can be decoded."""
     found, suffix = format_of(read(0, min(HEAD_BYTES, size_bytes)))
+    if found == "zip" and container.begins_bare and _ends_as_zip(read, size_bytes):
+        raise CorruptShardError(shard, 0, "the file is a zip", hint="its name should end in .zip")
     codec = codec_of(f".tar{suffix}") if found not in ("", "tar") else None
-    if codec is None:
+    if codec is None or not _begins(shard, codec, read(0, min(TRIAL_BYTES, size_bytes))):
         return
-    head = read(0, min(TRIAL_BYTES, size_bytes))
-    try:
-        if not next(iter(Decoding(shard, codec, [head], len(head))), b""):
+    if container.begins_bare and read(size_bytes - 1, 1) == b"\n":
+        pieces = (
+            read(at, min(READ_BYTES, size_bytes - at)) for at in range(0, size_bytes, READ_BYTES)
+        )
+        if _goes_on(shard, codec, pieces, size_bytes):
             return
-    except CorruptShardError:
-        return
     raise CorruptShardError(
         shard,
         0,
         f"the file is {found}, and its name does not say so",
         hint=f"add {suffix} to its name, or set input_extension",
     )
+
+
+def _ends_as_zip(read: Callable[[int, int], bytes], size_bytes: int) -> bool:
+    """Whether the last record of a zip ends where the file does."""
+    start = max(size_bytes - ZIP_END_BYTES - ZIP_COMMENT_BYTES_MAX, 0)
+    tail = read(start, size_bytes - start)
+    at = tail.rfind(b"PK\5\6")
+    comment = int.from_bytes(tail[at + ZIP_END_BYTES - 2 : at + ZIP_END_BYTES], "little")
+    return at >= 0 and at + ZIP_END_BYTES + comment == len(tail)
+
+
+def _begins(shard: str, codec: Codec, head: bytes) -> bool:
+    """Whether ``head`` is the beginning of an encoded file."""
+    try:
+        return bool(next(iter(Decoding(shard, codec, [head], len(head))), b""))
+    except CorruptShardError:
+        return False
+
+
+def _goes_on(shard: str, codec: Codec, pieces: Iterable[bytes], size_bytes: int) -> bool:
+    """Whether something else follows the encoded members that the file begins with. A file that is
+    cut off is encoded, and so is one that decodes to too much."""
+    try:
+        for _ in Decoding(shard, codec, pieces, size_bytes):
+            pass
+    except CorruptShardError as error:
+        return "follows its last" in error.message
+    return False

@@ -19,14 +19,19 @@ from dsort.errors import (
 )
 from dsort.job.job import Job
 from dsort.naming.inputs import expand_inputs
-from dsort.naming.names import archive_extension, first_few, is_internal
+from dsort.naming.names import archive_extension, first_few, is_internal, position_key
 from dsort.naming.patterns import glob_prefix, glob_regex
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.directory.files import list_broken_links
 from dsort.workers.source import InputShard
 
-__all__ = ["refuse_changed_inputs", "refuse_unreadable", "resolve_inputs"]
+__all__ = [
+    "refuse_changed_inputs",
+    "refuse_unreadable",
+    "resolve_inputs",
+    "warn_of_equal_numbers",
+]
 
 NAMES_A_BATCH = 10_000
 """So many names are made of a template and looked for at once. A power of ten: the names of a batch
@@ -116,6 +121,24 @@ def refuse_changed_inputs(job: Job) -> None:
             hint="start the job again once nothing writes to its inputs (of a file, another mode, "
             "owner or hard link counts as well)",
         )
+
+
+def warn_of_equal_numbers(job: Job) -> None:
+    """Records without a key of their own are called by their shard and their number. Shards whose
+    names differ in nothing but their suffix have the same ones."""
+    if not job.spec.input_container.numbers_records:
+        return
+    first: dict[bytes, str] = {}
+    for shard in job.inputs:
+        other = first.setdefault(position_key(shard.name, 0), shard.name)
+        if other != shard.name:
+            job.warn(
+                "position_keys",
+                f"records of {other} and {shard.name} get the same keys, for these are the shards' "
+                "names without their suffixes, and numbers: duplicate_keys says what becomes of "
+                "them",
+            )
+            return
 
 
 def _candidates(

@@ -14,7 +14,12 @@ from dsort.errors import ChangedInputError
 from dsort.job.collisions import refuse_early_collisions
 from dsort.job.events import JobStarted
 from dsort.job.free_space import check_free_space
-from dsort.job.inputs import refuse_changed_inputs, refuse_unreadable, resolve_inputs
+from dsort.job.inputs import (
+    refuse_changed_inputs,
+    refuse_unreadable,
+    resolve_inputs,
+    warn_of_equal_numbers,
+)
 from dsort.job.job import Job
 from dsort.job.journal_entries import InputRow, InputsResolved, JobAccepted, MovementChosen
 from dsort.job.known_outputs import checksums, compare_sizes, known_outputs
@@ -58,6 +63,7 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     )
     _compare_with_manifests(job, tally)
     job.note(tally)
+    warn_of_equal_numbers(job)
     if job.keymap is None:
         source, target = job.bucket_identities
         job.stop.wait_for(lambda: refuse_early_collisions(job.inputs, source, job.names, target))

@@ -132,7 +132,7 @@ class ShardBytes:
         if not self._is_decoded:
             self._decode()
         elif self.codec is None and self.size_bytes:
-            refuse_misnamed(self.name, self.at, self.size_bytes)
+            refuse_misnamed(self.name, self.container, self.at, self.size_bytes)
         if self.whole is not None:
             return self.container.scan(self.name, self.whole)
         scanner = self.container.scanner(self.name, self.size_bytes)

@@ -14,9 +14,9 @@ import pytest
 
 from dsort import api
 from dsort.containers import registry
-from dsort.containers.inspect import inspect_object
 from dsort.errors import SpecError
 from dsort.options import RunOptions
+from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.engine import count_of, run_local, spec_of
 from tests.support.stored_zip import StoredZip

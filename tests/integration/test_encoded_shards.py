@@ -18,9 +18,9 @@ import webdataset
 
 import dsort
 from dsort import api
-from dsort.containers.inspect import inspect_object
 from dsort.errors import CorruptShardError, SpecError
 from dsort.options import RunOptions
+from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import END, Member, Shard, small_dataset, tree_of
 from tests.support.encoded_files import SUFFIXES, WRITTEN, decoded, encoded, judged, made_elsewhere

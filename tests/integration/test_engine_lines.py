@@ -11,7 +11,6 @@ import orjson
 import pytest
 
 from dsort import api
-from dsort.containers.inspect import inspect_object
 from dsort.errors import (
     ContentKeyError,
     ConversionError,
@@ -21,6 +20,7 @@ from dsort.errors import (
 )
 from dsort.options import RunOptions
 from dsort.read import read_shards
+from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import count_of, run_local, spec_of

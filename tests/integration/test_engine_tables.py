@@ -17,10 +17,10 @@ from PIL import Image
 
 import dsort
 from dsort import api
-from dsort.containers.inspect import inspect_object
 from dsort.errors import ConversionError, CorruptShardError, DuplicateError, InputError, SpecError
 from dsort.job.events import JobReport
 from dsort.options import RunOptions
+from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.engine import count_of, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline

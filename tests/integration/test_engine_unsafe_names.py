@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dsort import api
-from dsort.containers.inspect import inspect_object
 from dsort.errors import UnsafeNameError
 from dsort.options import RunOptions
+from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import files_of
 from tests.support.engine import count_of, refused, run_local, spec_of

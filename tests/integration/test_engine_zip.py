@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from dsort import api
-from dsort.containers.inspect import inspect_object
 from dsort.errors import CorruptShardError, InputError
 from dsort.options import RunOptions
 from dsort.read import read_shards
+from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.engine import count_of, refused, run_local, spec_of
 from tests.support.zips import Record, read_zips, zip_of

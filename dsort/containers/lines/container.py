@@ -64,6 +64,7 @@ class Lines(Container):
 
     oddities = ODDITIES
     packs_others = True
+    begins_bare = True
     member_extension = b""
     """What the member of a line is called in a tar, behind its key."""
     is_json = False

@@ -35,11 +35,6 @@ _OTHERS: Final = {
     "feeds of ASCII",
     b"\xfe\xff": "UTF-16 text: lines are looked for in UTF-8 or another encoding with the line "
     "feeds of ASCII",
-    b"\x1f\x8b\x08": "gzip data, not lines: its name should end in .gz",
-    b"\x28\xb5\x2f\xfd": "zstd data, not lines: its name should end in .zst",
-    b"\x04\x22\x4d\x18": "an lz4 frame, not lines: its name should end in .lz4",
-    b"\xfd7zXZ\0": "xz data, not lines: its name should end in .xz",
-    b"PK\3\4": "a zip, not lines",
 }
 _KINDS: Final = {
     dict: "an object",
