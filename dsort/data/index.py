@@ -136,7 +136,7 @@ class RecordIndex:
     members: Int32s
     payload_bytes: Int64s
     stored_bytes: Int64s  # headers, payload, padding: what the record takes in an output shard
-    segments: Segments
+    segments: Segments | None  # None: its payload is in the spill by now
     content_hash: UInt64s | None = None  # XXH3 of the stored bytes, where the spec asks for it
     entries: BytesColumn | None = None  # packed, where the container's end lists members
 
@@ -158,7 +158,7 @@ class RecordIndex:
             members=self.members[rows],
             payload_bytes=self.payload_bytes[rows],
             stored_bytes=self.stored_bytes[rows],
-            segments=self.segments.take(rows),
+            segments=None if self.segments is None else self.segments.take(rows),
             content_hash=None if self.content_hash is None else self.content_hash[rows],
             entries=None if self.entries is None else self.entries.take(rows),
         )

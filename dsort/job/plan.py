@@ -28,7 +28,7 @@ from dsort.job.job import Job
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.reactions import store_reactions
 from dsort.job.schemas import agreed_schema, with_ends
-from dsort.naming.names import first_few, readable
+from dsort.naming.names import first_few, position_key, readable
 from dsort.order.cut import (
     CutRule,
     EncodedSizes,
@@ -41,7 +41,7 @@ from dsort.order.duplicates import new_keys
 from dsort.order.mixing_counts import MixingTally, judge_mixing
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.index import check_renames, check_splitters
-from dsort.scratch.requests import DistinctKeyHashes, Positions, PositionsOf
+from dsort.scratch.requests import DistinctKeyHashes, Numbered, Positions, PositionsOf
 from dsort.scratch.spill import RemoveSpill
 from dsort.sizes import format_bytes
 from dsort.storage.small_objects import parse_json
@@ -162,7 +162,7 @@ def _find_duplicates(
 ) -> list[DuplicatesDone]:
     """Search by ranges of the key hash, each small enough for one worker's memory."""
     records = sum(facts.records for facts in extraction.done.values())
-    if not records:
+    if not records or _keys_are_positions(job, extraction):
         return []
     parts = _parts(job, records * HASH_BYTES)
     bounds = [part * (1 << 64) // parts for part in range(parts)] + [0]
@@ -183,6 +183,18 @@ def _find_duplicates(
         assert isinstance(done, DuplicatesDone)
         found[done.part] = done
     return [found[part] for part in range(parts)]
+
+
+def _keys_are_positions(job: Job, extraction: Extraction) -> bool:
+    """Whether all keys are positions in shards whose names set them apart: then no two are one."""
+    if not job.spec.input_container.numbers_records:
+        return False
+    if len({position_key(shard.name, 0) for shard in job.inputs}) < len(job.inputs):
+        return False
+    return all(
+        job.runtime.ask(node, Numbered(extraction.stage, shards)).all()
+        for node, shards in extraction.shard_locations().by_node()
+    )
 
 
 def _parts(job: Job, size_bytes: int) -> int:

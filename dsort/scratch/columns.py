@@ -4,6 +4,11 @@ Layout: 8 bytes magic, 8 bytes length of the header (little-endian), the header 
 [dtype, count, offset]), then the arrays, each at a multiple of 64 bytes. A bytes column ``x`` is
 stored as ``x.offsets`` and ``x.blob``. Private to one job; no other program reads it.
 
+In scratch, a column of numbers is *packed* where that makes it smaller: its entry in the header has
+a fourth part, the narrower dtype that all of its numbers fit in, or ``one`` for a column of one
+number, which is there once. Readers get what was written. Of short records the index would weigh
+more than the records themselves.
+
 Some files are read back from the output bucket, where others may write. So a file is refused unless
 it holds numbers of a few known kinds, all of them inside the file."""
 
@@ -31,6 +36,10 @@ _ALIGN = 64
 _HEADER_BYTES_MAX = 1 << 16
 _DTYPES: Final = frozenset({"|u1", "<i4", "<i8", "<u8"})
 """Plain numbers. NumPy's others can hold objects, or nothing."""
+_NARROW: Final = ("|u1", "<u2", "<u4")
+_ONE: Final = "one"
+_PACKED_ROWS_MIN: Final = 64
+"""With fewer rows there is nothing to gain: arrays begin at multiples of 64 bytes."""
 
 Column = NDArray[Any] | BytesColumn
 
@@ -44,7 +53,7 @@ def write_columns(scratch: Scratch, name: str, columns: Mapping[str, Column | No
     fd = scratch.open_to_write(part, os.O_WRONLY | os.O_TRUNC)
     with StorageErrors(f"write {name}", str(scratch)):
         with open(fd, "wb") as file:
-            size_bytes = _write(file, columns)
+            size_bytes = _write(file, columns, packed=True)
         scratch.rename(part, name)
     return size_bytes
 
@@ -52,21 +61,24 @@ def write_columns(scratch: Scratch, name: str, columns: Mapping[str, Column | No
 def columns_bytes(columns: Mapping[str, Column | None]) -> bytes:
     """The same file, in memory."""
     file = io.BytesIO()
-    _write(file, columns)
+    _write(file, columns, packed=False)
     return file.getvalue()
 
 
-def _write(file: BinaryIO, columns: Mapping[str, Column | None]) -> int:
+def _write(file: BinaryIO, columns: Mapping[str, Column | None], *, packed: bool) -> int:
     arrays: dict[str, NDArray[Any]] = {}
     for name, column in columns.items():
         if isinstance(column, BytesColumn):
             arrays[f"{name}.offsets"], arrays[f"{name}.blob"] = column.offsets, column.blob
         elif column is not None:
             arrays[name] = column
-    header: dict[str, tuple[str, int, int]] = {}
+    header: dict[str, tuple[str, int, int] | tuple[str, int, int, str]] = {}
     at = 0
     for name, array in arrays.items():
         header[name] = (array.dtype.str, len(array), at)
+        if packed and (kind := _packing(array)):
+            header[name] = (array.dtype.str, len(array), at, kind)
+            arrays[name] = array = array[:1] if kind == _ONE else array.astype(kind)
         at += -(-array.nbytes // _ALIGN) * _ALIGN
     text = json.dumps(header).encode()
     first = -(-(16 + len(text)) // _ALIGN) * _ALIGN
@@ -80,14 +92,27 @@ def _write(file: BinaryIO, columns: Mapping[str, Column | None]) -> int:
     return first + at
 
 
+def _packing(array: NDArray[Any]) -> str:
+    """How to store the numbers of ``array`` in less room; "" for as they are."""
+    if len(array) < _PACKED_ROWS_MIN or array.itemsize < 2:
+        return ""
+    low, high = int(array.min()), int(array.max())
+    if low == high:
+        return _ONE
+    fitting = (kind for kind in _NARROW if low >= 0 and high <= np.iinfo(kind).max)
+    kind = next(fitting, array.dtype.str)
+    return kind if np.dtype(kind).itemsize < array.itemsize else ""
+
+
 class ColumnFile:
     """A column file opened for reading; arrays are views of the mapped file, or of bytes.
 
     ``StorageError`` for what is not as this module writes it, when it is opened or when it is read.
     """
 
-    def __init__(self, data: mmap.mmap | bytes, name: str) -> None:
-        """``name``: what errors call it."""
+    def __init__(self, data: mmap.mmap | bytes, name: str, *, may_be_packed: bool = False) -> None:
+        """``name``: what errors call it. ``may_be_packed``: it is from scratch."""
+        self._may_be_packed = may_be_packed
         self._bytes = data
         self._name = name
         size = int.from_bytes(data[8:16], "little")
@@ -114,7 +139,7 @@ class ColumnFile:
                 mapped = mmap.mmap(fd, size_bytes, prot=mmap.PROT_READ) if size_bytes else b""
         finally:
             os.close(fd)
-        return cls(mapped, f"{name} in {scratch}")
+        return cls(mapped, f"{name} in {scratch}", may_be_packed=True)
 
     def __contains__(self, name: str) -> bool:
         return name in self._header or f"{name}.offsets" in self._header
@@ -125,13 +150,17 @@ class ColumnFile:
 
     def array(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Rows ``start:stop`` of an array column, read-only."""
-        kind, count, at = self._column(name)
+        kind, count, at, packing = self._column(name)
         stop = count if stop is None else stop
         if not 0 <= start <= stop <= count:
             raise self._damaged(f"rows {start}:{stop} of {name} are outside 0:{count}")
         if start == stop:
             return np.zeros(0, kind)
-        return np.frombuffer(self._bytes, kind, stop - start, at + start * kind.itemsize)
+        if packing == _ONE:
+            return np.broadcast_to(np.frombuffer(self._bytes, kind, 1, at), (stop - start,))
+        stored = np.dtype(packing) if packing else kind
+        rows = np.frombuffer(self._bytes, stored, stop - start, at + start * stored.itemsize)
+        return rows.astype(kind) if packing else rows
 
     def bytes_column(self, name: str, start: int = 0, stop: int | None = None) -> BytesColumn:
         """Rows ``start:stop`` of a bytes column."""
@@ -141,18 +170,32 @@ class ColumnFile:
         blob = self.array(f"{name}.blob", first, last)
         return BytesColumn(offsets - offsets[0], blob)
 
-    def _column(self, name: str) -> tuple[np.dtype[Any], int, int]:
-        """(dtype, rows, first byte) of a column, all of it inside the file."""
+    def _column(self, name: str) -> tuple[np.dtype[Any], int, int, str]:
+        """(dtype, rows, first byte, packing) of a column, all of it inside the file."""
         match self._header.get(name):
             case None:
                 raise self._damaged(f"it has no column {name}")
-            case [str(dtype), int(count), int(at)] if dtype in _DTYPES:
-                kind = np.dtype(dtype)
-                if count >= 0 and at >= 0 and at % _ALIGN == 0:
+            case [str(dtype), int(count), int(at), *rest] if dtype in _DTYPES:
+                kind, packing = np.dtype(dtype), self._known_packing(rest)
+                if packing is not None and count >= 0 and at >= 0 and at % _ALIGN == 0:
                     first = self._first + at
-                    if not count or first + count * kind.itemsize <= len(self._bytes):
-                        return kind, count, first
+                    if packing == _ONE:
+                        # Some other column differs from row to row: so many bytes there are.
+                        rows_bytes = max(kind.itemsize, count - first)
+                    else:
+                        rows_bytes = count * np.dtype(packing or dtype).itemsize
+                    if not count or first + rows_bytes <= len(self._bytes):
+                        return kind, count, first, packing
         raise self._damaged(f"its column {name} is not in it")
+
+    def _known_packing(self, rest: list[object]) -> str | None:
+        """The packing of a column, "" for none; None for what is not written here."""
+        match rest:
+            case []:
+                return ""
+            case [str(packing)] if self._may_be_packed and packing in (*_NARROW, _ONE):
+                return packing
+        return None
 
     def _damaged(self, reason: str) -> StorageError:
         return StorageError(

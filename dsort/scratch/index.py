@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.index import RecordIndex, Segments, SortKeys
+from dsort.data.numbered import NumberedColumn, hash_column
 from dsort.errors import StorageError
 from dsort.order.partitions import Splitters
 from dsort.order.sort import order_rows
-from dsort.scratch.columns import ColumnFile, columns_bytes, write_columns
+from dsort.scratch.columns import Column, ColumnFile, columns_bytes, write_columns
 from dsort.scratch.directory import Scratch
 
 __all__ = [
@@ -161,9 +162,7 @@ class IndexStore:
         ``block_offsets`` likewise: where each partition's ``blocks`` do.
         """
         sort = index.sort
-        # A search for duplicates reads a range of hashes from every shard's file: a slice of it.
-        by_hash = np.argsort(index.key_hash).astype(np.int32)
-        with_segments = spill_starts is None
+        segments = index.segments if spill_starts is None else None
         return write_columns(
             self.scratch,
             f"{stage}-{shard}.col",
@@ -176,9 +175,7 @@ class IndexStore:
                 "block_bytes": None if blocks is None else blocks.size_bytes,
                 "block_rows": None if blocks is None else blocks.rows,
                 "ordinal": index.ordinal,
-                "keys": index.keys,
-                "key_hash": index.key_hash[by_hash],
-                "key_row": by_hash,
+                **_key_columns(index),
                 "group": sort.group,
                 "rank": sort.rank,
                 "words": sort.words,
@@ -187,10 +184,7 @@ class IndexStore:
                 "members": index.members,
                 "payload_bytes": index.payload_bytes,
                 "stored_bytes": index.stored_bytes,
-                "segment_offsets": index.segments.offsets if with_segments else None,
-                "segment_start": index.segments.start if with_segments else None,
-                "segment_length": index.segments.length if with_segments else None,
-                "literals": index.segments.literals if with_segments else None,
+                **_segment_columns(segments, index.stored_bytes),
                 "content_hash": index.content_hash,
                 "entries": index.entries,
             },
@@ -229,16 +223,30 @@ class IndexStore:
         """(key hash, ordinal, row) of a shard's records with ``low <= hash < high`` (high 0: no
         upper end), by ascending hash."""
         file = self.columns(f"{stage}-{shard}.col")
-        hashes = file.array("key_hash")
+        ordered = file
+        if "key_hash" not in file:
+            ordered = self._hashes_of_numbered(file, f"{stage}-{shard}-hashes.col")
+        hashes = ordered.array("key_hash")
         start = int(np.searchsorted(hashes, np.uint64(low)))
         stop = int(np.searchsorted(hashes, np.uint64(high))) if high else len(hashes)
-        rows = file.array("key_row", start, stop).astype(np.int64)
+        rows = ordered.array("key_row", start, stop).astype(np.int64)
         return hashes[start:stop], file.array("ordinal")[rows], rows
 
     def keys(self, stage: str, shard: int, rows: NDArray[np.integer]) -> BytesColumn:
         """The record keys of some rows of a shard's file."""
         file = self.columns(f"{stage}-{shard}.col")
-        return file.bytes_column("keys").take(rows)
+        return _keys(file, 0, file.count("ordinal")).take(rows)
+
+    def are_numbered(self, stage: str, shard: int) -> bool:
+        """Whether the keys of a shard's records are but their positions in it."""
+        return "key_before" in self.columns(f"{stage}-{shard}.col")
+
+    def _hashes_of_numbered(self, file: ColumnFile, name: str) -> ColumnFile:
+        """The hashes of numbered keys, which are taken if somebody asks for them."""
+        if not self.scratch.has(name):
+            keys = _keys(file, 0, file.count("ordinal"))
+            write_columns(self.scratch, name, _hash_columns(hash_column(keys)))
+        return self.columns(name)
 
     def survey_sample(
         self, stage: str, shard: int, rows_max: int
@@ -268,10 +276,7 @@ class IndexStore:
                 "members": rows.members,
                 "payload_bytes": rows.payload_bytes,
                 "stored_bytes": rows.stored_bytes,
-                "segment_offsets": rows.segments.offsets,
-                "segment_start": rows.segments.start,
-                "segment_length": rows.segments.length,
-                "literals": rows.segments.literals,
+                **_segment_columns(rows.segments, rows.stored_bytes),
                 "content_hash": rows.content_hash,
                 "block_shard": rows.block_shard,
                 "block_worker": rows.block_worker,
@@ -414,7 +419,7 @@ def _blocks(file: ColumnFile, partition: int) -> TableBlocks:
 def _sort_keys(file: ColumnFile, start: int, stop: int) -> SortKeys:
     text = None
     if "text_is_keys" in file:
-        text = file.bytes_column("keys", start, stop)
+        text = _keys(file, start, stop)
     elif "text" in file:
         text = file.bytes_column("text", start, stop)
     return SortKeys(
@@ -426,7 +431,53 @@ def _sort_keys(file: ColumnFile, start: int, stop: int) -> SortKeys:
     )
 
 
+def _key_columns(index: RecordIndex) -> dict[str, Column | None]:
+    """Keys and their hashes. Of keys that are numbers, what goes before these is all there is to
+    store: their hashes are hardly ever asked for."""
+    keys = index.keys
+    if not isinstance(keys, NumberedColumn) or keys.after:
+        return {"keys": keys, **_hash_columns(index.key_hash)}
+    return {
+        "key_before": np.frombuffer(keys.before, np.uint8),
+        "key_number": None if np.array_equal(keys.numbers, index.ordinal) else keys.numbers,
+    }
+
+
+def _hash_columns(key_hash: UInt64s) -> dict[str, Column | None]:
+    """Hashes in ascending order: a search for duplicates reads a range of them from every shard's
+    file, a slice of it."""
+    by_hash = np.argsort(key_hash).astype(np.int32)
+    return {"key_hash": key_hash[by_hash], "key_row": by_hash}
+
+
+def _keys(file: ColumnFile, start: int, stop: int) -> BytesColumn:
+    if "key_before" not in file:
+        return file.bytes_column("keys", start, stop)
+    numbers = "key_number" if "key_number" in file else "ordinal"
+    return NumberedColumn(file.array("key_before").tobytes(), file.array(numbers, start, stop))
+
+
+def _segment_columns(segments: Segments | None, stored: Int64s) -> dict[str, Column | None]:
+    """Of segments that are one a record, only where they begin: they are as long as it."""
+    if segments is None:
+        return {}
+    columns: dict[str, Column | None] = {
+        "segment_start": segments.start,
+        "literals": segments.literals,
+    }
+    if len(segments.start) != len(stored) or not np.array_equal(segments.length, stored):
+        columns |= {"segment_offsets": segments.offsets, "segment_length": segments.length}
+    return columns
+
+
 def _segments(file: ColumnFile, start: int, stop: int) -> Segments:
+    if "segment_offsets" not in file:
+        return Segments(
+            np.arange(stop - start + 1),
+            file.array("segment_start", start, stop),
+            file.array("stored_bytes", start, stop),
+            file.array("literals"),
+        )
     offsets = file.array("segment_offsets", start, stop + 1)
     first, last = int(offsets[0]), int(offsets[-1])
     return Segments(

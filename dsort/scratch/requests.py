@@ -24,6 +24,7 @@ __all__ = [
     "KeysOf",
     "LineFiles",
     "LinesOf",
+    "Numbered",
     "OrderedRowsOf",
     "PartitionRowsOf",
     "Positions",
@@ -196,6 +197,18 @@ class Indexed:
 
     def answer(self, store: IndexStore) -> NDArray[np.bool_]:
         found = (store.has_shard(self.stage, shard) for shard in self.shards.tolist())
+        return np.fromiter(found, np.bool_, len(self.shards))
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """Whether the keys of some shards' records are but their positions: an array of booleans."""
+
+    stage: str
+    shards: Int64s
+
+    def answer(self, store: IndexStore) -> NDArray[np.bool_]:
+        found = (store.are_numbered(self.stage, shard) for shard in self.shards.tolist())
         return np.fromiter(found, np.bool_, len(self.shards))
 
 

@@ -17,6 +17,7 @@ from dsort.data.tally import Tally
 from dsort.errors import (
     CorruptShardError,
     DuplicateError,
+    InvariantError,
     KeyMapError,
     ShardEndError,
     StorageError,
@@ -327,12 +328,14 @@ class Extractor:
         partitioning = Partitioning(task.partitions, self._setup.algorithm.decreasing, splitters)
         if task.partitions == 1:
             partition_offsets = np.array([0, len(index)], np.int64)
-            self._write(task, index, partition_offsets, self._move(task, shard, index, None))
+            self._write(task, index, partition_offsets, self._move(task, shard, index))
             return
         partition = partitioning.assign(index.sort, task.shard, index.ordinal)
         by_partition = small_argsort(partition)
         partition_offsets = np.searchsorted(partition[by_partition], np.arange(task.partitions + 1))
-        spill_starts = self._move(task, shard, index, partition)
+        spill_starts = self._move(task, shard, index, partition, by_partition)
+        if spill_starts is not None:
+            index = replace(index, segments=None)
         self._write(
             task, index.take(by_partition), partition_offsets.astype(np.int64), spill_starts
         )
@@ -356,15 +359,22 @@ class Extractor:
         )
 
     def _move(
-        self, task: ExtractTask, shard: ShardBytes, index: RecordIndex, partition: Int32s | None
+        self,
+        task: ExtractTask,
+        shard: ShardBytes,
+        index: RecordIndex,
+        partition: Int32s | None = None,
+        by_partition: Int64s | None = None,
     ) -> Int64s | None:
         """Append the payload to the spill; where each partition's part begins, shape
         ``(partitions,)``.
 
-        Rows of one partition are appended in input order, as the index file lists them.
+        Rows of one partition are appended in input order, as the index file lists them:
+        ``by_partition`` are all rows so. None of both: all are of one partition.
         """
         if not task.spill:
             return None
+        assert index.segments is not None
         if self._spill is None:
             self._spill = SpillWriter(
                 self._store.scratch,
@@ -380,45 +390,39 @@ class Extractor:
                 for piece in shard.stream(index.segments, row):
                     self._spill.append(int(partitions[row]), [piece], len(piece))
                 continue
-            rows = np.arange(window.row, window.stop)
-            order = small_argsort(partitions[rows])
-            self._append(window, index, partitions, rows[order])
+            if by_partition is not None and window.stop - window.row == len(index):
+                rows = by_partition
+            else:
+                rows = window.row + small_argsort(partitions[window.row : window.stop])
+            segments = index.segments.take(rows)
+            for at in range(0, len(rows), ROWS_AT_ONCE):
+                part = rows[at : at + ROWS_AT_ONCE]
+                some = segments.run(at, at + len(part))
+                self._append(window, some, index.stored_bytes[part], partitions[part])
         return starts
 
-    def _append(self, window: Window, index: RecordIndex, partitions: Int32s, rows: Int64s) -> None:
-        """Append ``rows``, ordered by partition, whose bytes are in ``window``."""
+    def _append(
+        self, window: Window, segments: Segments, stored: Int64s, partitions: Int32s
+    ) -> None:
+        """Append the records of ``segments``, ordered by partition, whose bytes are in
+        ``window``."""
         assert self._spill is not None
-        segments = index.segments.take(rows)
-        of_row = partitions[rows]
+        first = np.flatnonzero(np.diff(partitions, prepend=-1))
+        sizes = np.add.reduceat(stored, first).tolist()
         if are_short(segments):
-            self._append_short(window, segments, of_row)
+            source = np.zeros(len(stored), np.int32)
+            data = gathered({0: window.view}, source, segments, base=window.base)
+            done = 0
+            for partition, size in zip(partitions[first].tolist(), sizes, strict=True):
+                self._spill.append(partition, [data[done : done + size]], size)
+                done += size
+            if done != len(data):
+                raise InvariantError(f"{done} bytes of records were planned, {len(data)} gathered")
             return
         slices = slices_of(window.view, segments, window.base)
-        first = np.flatnonzero(np.diff(of_row, prepend=-1))
-        bounds = [*first.tolist(), len(rows)]
-        sizes = np.add.reduceat(index.stored_bytes[rows], first).tolist()
-        cuts = segments.offsets[bounds].tolist()
-        for at, partition in enumerate(of_row[first].tolist()):
+        cuts = segments.offsets[[*first.tolist(), len(stored)]].tolist()
+        for at, partition in enumerate(partitions[first].tolist()):
             self._spill.append(partition, slices[cuts[at] : cuts[at + 1]], sizes[at])
-
-    def _append_short(self, window: Window, segments: Segments, of_row: Int32s) -> None:
-        """Append short records, ordered by partition, some thousands of them at a time."""
-        assert self._spill is not None
-        for at in range(0, len(of_row), ROWS_AT_ONCE):
-            part = segments.run(at, min(at + ROWS_AT_ONCE, len(of_row)))
-            data = gathered(
-                {0: window.view},
-                np.zeros_like(of_row[at : at + ROWS_AT_ONCE]),
-                part,
-                base=window.base,
-            )
-            partitions = of_row[at : at + ROWS_AT_ONCE]
-            first = np.flatnonzero(np.diff(partitions, prepend=-1))
-            ends = np.append(0, np.cumsum(part.length))
-            cuts = ends[part.offsets[np.append(first, len(partitions))]].tolist()
-            for number, partition in enumerate(partitions[first].tolist()):
-                piece = data[cuts[number] : cuts[number + 1]]
-                self._spill.append(partition, [piece], len(piece))
 
 
 def _content_hash(shard: ShardBytes, segments: Segments) -> UInt64s:

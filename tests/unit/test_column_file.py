@@ -186,3 +186,50 @@ def test_mutated_files_are_read_or_refused() -> None:
         except StorageError:
             refused += 1
     assert refused > 1000
+
+
+ROWS = 200
+PACKED = {
+    "one": np.full(ROWS, 2**40, np.int64),
+    "all_zero": np.zeros(ROWS, np.int32),
+    "byte": np.arange(ROWS, dtype=np.int64),
+    "two": np.arange(ROWS, dtype=np.int64) * 300,
+    "four": np.arange(ROWS, dtype=np.uint64) * np.uint64(2**24 - 1),
+    "below": np.arange(ROWS, dtype=np.int64) - 1,
+    "words": np.arange(ROWS, dtype=np.uint64) << np.uint64(56),
+    "texts": BytesColumn.of([b"x" * (row % 5) for row in range(ROWS)]),
+}
+
+
+def test_numbers_come_back_from_less_room_as_they_were(tmp_path: Path) -> None:
+    file = opened_after(tmp_path / "packed", PACKED)
+    for name, column in PACKED.items():
+        if isinstance(column, BytesColumn):
+            assert file.bytes_column(name, 3, 77).tolist() == column.tolist()[3:77]
+            continue
+        for start, stop in ((0, ROWS), (7, 130), (5, 5)):
+            rows = file.array(name, start, stop)
+            assert (rows.dtype, rows.tolist()) == (column.dtype, column[start:stop].tolist())
+    plain = sum(column.nbytes for column in PACKED.values() if not isinstance(column, BytesColumn))
+    assert (tmp_path / "packed").stat().st_size < plain
+
+
+def opened_after(path: Path, columns: Mapping[str, Column | None]) -> ColumnFile:
+    written(path, columns)
+    return opened(path)
+
+
+def test_packed_columns_are_not_believed_beyond_the_file(tmp_path: Path) -> None:
+    written(tmp_path / "packed", {"one": PACKED["one"], "byte": PACKED["byte"]})
+    data = (tmp_path / "packed").read_bytes()
+    with pytest.raises(StorageError, match="is not in it"):
+        ColumnFile(data, "from a bucket").array("one")  # it is written plain there
+    for name, old, new in (
+        ("one", b"200", b"999"),
+        ("byte", b"|u1", b"|O8"),
+        ("one", b'"one"]', b'"two"]'),
+    ):
+        (tmp_path / "broken").write_bytes(data.replace(old, new))
+        broken = opened(tmp_path / "broken")
+        with pytest.raises(StorageError, match="is not in it"):
+            broken.array(name)
