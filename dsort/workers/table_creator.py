@@ -7,7 +7,6 @@ rows and bytes of the output order alone, so that a shard's bytes depend on noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dsort.containers.columnar.blocks import RowBlocks, RowGroup
 from dsort.containers.columnar.container import Columnar
 from dsort.containers.columnar.schema import plain_schema, schema_of
 from dsort.containers.columnar.writer import open_writer, rows_a_group_max
@@ -38,6 +38,20 @@ TURN_BYTES_MAX = 1 << 30
 """Offsets of texts and binaries are 32 bits wide: what is taken at once has to stay below 2 GiB."""
 
 
+class BlockMemory:
+    """What blocks are read into. Its pages stay: fresh ones cost as much as the copy does."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def view(self, size_bytes: int) -> memoryview:
+        """Room for so many bytes; what was there before is gone."""
+        if size_bytes > len(self._memory):
+            self._memory = np.empty(0, np.uint8)
+            self._memory = np.empty(size_bytes, np.uint8)
+        return self._memory[:size_bytes].data
+
+
 class TableCreator:
     """Writes output shards of rows for one job, in one worker."""
 
@@ -49,6 +63,7 @@ class TableCreator:
         self._turn_bytes = min(setup.buffer_bytes // TURN_SHARE, TURN_BYTES_MAX)
         self._outputs = outputs
         self._scratch_nodes = nodes
+        self._memory = BlockMemory()
         self._log = CreatedLog(nodes.store.scratch, worker)
         self._writeback = Writeback()
 
@@ -101,17 +116,17 @@ class TableCreator:
         locations = self._scratch_nodes.locations(task.locations)
         reader = SpillReader(self._scratch_nodes, locations, partition, rows)
         plain = plain_schema("of the job", schema)
-        return _SpilledTable(partition, rows, reader, plain, self._turn_bytes)
+        return _SpilledTable(partition, rows, reader, plain, self._turn_bytes, self._memory)
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """Rows ``first:last`` of the output order: row ``i`` of them is row ``rows[i]`` of
-    ``values``."""
+    ``blocks``."""
 
     first: int
     last: int
-    values: Any
+    blocks: RowBlocks
     rows: Int64s
 
 
@@ -119,7 +134,13 @@ class _SpilledTable:
     """The rows of one partition, from its blocks."""
 
     def __init__(
-        self, partition: int, rows: OrderedRows, reader: SpillReader, schema: Any, turn_bytes: int
+        self,
+        partition: int,
+        rows: OrderedRows,
+        reader: SpillReader,
+        schema: Any,
+        turn_bytes: int,
+        memory: BlockMemory,
     ) -> None:
         assert rows.block_rows is not None
         self.partition = partition
@@ -127,12 +148,13 @@ class _SpilledTable:
         self._place: Int64s = rows.segments.start
         self._weight = np.zeros(len(rows.stored_bytes) + 1, np.int64)
         np.cumsum(rows.stored_bytes, out=self._weight[1:])
-        self._block_bytes: Int64s = rows.block_bytes
-        self._starts = np.cumsum(rows.block_bytes) - rows.block_bytes
+        self._ends = np.cumsum(rows.block_bytes)
+        self._starts = self._ends - rows.block_bytes
         self._first = np.concatenate([[0], np.cumsum(rows.block_rows)])
         self._reader = reader
         self._schema = schema
         self._turn_bytes = turn_bytes
+        self._memory = memory
         self._turn: _Turn | None = None
 
     def close(self) -> None:
@@ -140,67 +162,55 @@ class _SpilledTable:
         self._turn = None
         self._reader.close()
 
-    def gathered(self, start: int, stop: int) -> Iterator[Any]:
-        """Rows ``start:stop`` of the output order, in few record batches."""
-        import pyarrow as pa
-
+    def gather(self, start: int, stop: int, group: RowGroup) -> None:
+        """Add rows ``start:stop`` of the output order to a row group."""
         while start < stop:
             if self._turn is None or not self._turn.first <= start < self._turn.last:
                 self._turn = None  # before the next one is made: only one at a time
                 self._turn = self._read_turn(start)
             turn = self._turn
             until = min(stop, turn.last)
-            yield turn.values.take(pa.array(turn.rows[start - turn.first : until - turn.first]))
+            group.add(turn.blocks, turn.rows[start - turn.first : until - turn.first])
             start = until
 
     def _read_turn(self, start: int) -> _Turn:
-        """The next rows that fit."""
+        """The next rows that fit, and whole blocks with them."""
         limit = self._weight[start] + self._turn_bytes
         last = int(np.searchsorted(self._weight, limit, side="right")) - 1
         last = max(last, start + 1)
-        order = np.argsort(self._place[start:last], kind="stable")
-        places = self._place[start:last][order]
-        rows = np.empty(len(order), np.int64)
-        rows[order] = np.arange(len(order))
-        cuts = np.searchsorted(places, self._first).tolist()
-        found = [
-            self._block(block, places[a:b] - self._first[block])
-            for block, (a, b) in enumerate(pairwise(cuts))
-            if b > a
-        ]
-        return _Turn(start, last, _joined(found, self._schema), rows)
+        places = self._place[start:last]
+        wanted = np.unique(np.searchsorted(self._first, places, side="right") - 1)
+        blocks = self._opened(wanted)
+        # A row's number among those of the blocks that are here.
+        counts = (self._first[1:] - self._first[:-1])[wanted]
+        before = np.cumsum(counts) - counts
+        at = np.searchsorted(self._first[wanted], places, side="right") - 1
+        return _Turn(start, last, blocks, places - self._first[wanted][at] + before[at])
 
-    def _block(self, number: int, rows: Int64s) -> Any:
-        """Some rows of one block."""
+    def _opened(self, wanted: Int64s) -> RowBlocks:
+        """The blocks with these numbers; those that lie one behind the other are read at once."""
         import pyarrow as pa
 
-        buffer = pa.allocate_buffer(int(self._block_bytes[number]))
-        self._reader.read_into(memoryview(buffer).cast("B"), int(self._starts[number]))
+        sizes = (self._ends - self._starts)[wanted]
+        view = self._memory.view(int(sizes.sum()))
+        ends = np.cumsum(sizes)
+        breaks = np.flatnonzero(np.diff(wanted) != 1) + 1
+        asked = []
+        for first, last in pairwise([0, *breaks.tolist(), len(wanted)]):
+            here = view[int(ends[first] - sizes[first]) : int(ends[last - 1])]
+            asked.append((here, int(self._starts[wanted[first]])))
+        self._reader.read_many(asked)
+        bounds = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
         try:
-            batch = pa.ipc.read_record_batch(buffer, self._schema)
-        except (pa.ArrowException, OSError) as error:
+            found = RowBlocks([view[start:end] for start, end in bounds], self._schema)
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise StorageError(
                 f"a block of rows in scratch does not read back: {error}",
                 hint="check memory and disks; nothing was published",
             ) from None
-        if batch.num_rows != self._first[number + 1] - self._first[number]:
-            raise InvariantError(f"block {number} of partition {self.partition} has other rows")
-        return batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
-
-
-def _joined(batches: list[Any], schema: Any) -> Any:
-    """Record batches as one, without gaps."""
-    import pyarrow as pa
-
-    if len(batches) == 1:
-        return batches[0]
-    table = pa.Table.from_batches(batches, schema).combine_chunks()
-    if table.num_rows == 0:
-        return pa.RecordBatch.from_pylist([], schema)
-    found = table.to_batches()
-    if len(found) != 1:
-        raise InvariantError("rows that were taken at once are too large for one batch")
-    return found[0]
+        if found.light.num_rows != int((self._first[1:] - self._first[:-1])[wanted].sum()):
+            raise InvariantError(f"blocks of partition {self.partition} have other rows")
+        return found
 
 
 class _TableShardWriter:
@@ -213,7 +223,7 @@ class _TableShardWriter:
         self._is_abandoned = False
         self._plain = plain_schema("of the job", schema)
         self._rows_max = rows_a_group_max(schema, self._options)
-        self._waiting: list[Any] = []
+        self._group = RowGroup(self._plain)
         self._rows = self._bytes = 0
         self._table = open_writer(container.suffixes[0], schema, self._options, self._write)
 
@@ -225,7 +235,7 @@ class _TableShardWriter:
         first = row
         while row < stop:
             until, closes = self._group_end(running, row - first, stop - first)
-            self._waiting.extend(payload.gathered(row, first + until))
+            payload.gather(row, first + until, self._group)
             self._rows += first + until - row
             self._bytes += int(running[until] - running[row - first])
             row = first + until
@@ -245,8 +255,7 @@ class _TableShardWriter:
 
     def _write_group(self) -> None:
         if self._rows:
-            waiting, self._waiting = self._waiting, []
-            self._table.write(_joined(waiting, self._plain))
+            self._table.write(self._group.taken())
             self._rows = self._bytes = 0
 
     def finish(self) -> Future[str]:

@@ -7,13 +7,14 @@ are; a row's place is its number among the rows of the partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from dsort.containers.columnar.blocks import deal_out
 from dsort.containers.columnar.cells import KEY_COLUMN, cell_contents, row_keys
 from dsort.containers.columnar.columns import batch_of_records
 from dsort.containers.columnar.container import Columnar
@@ -24,7 +25,7 @@ from dsort.containers.columnar.schema import (
     row_bytes,
     schema_of,
 )
-from dsort.data.columns import BytesColumn, Int32s, Int64s
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.hashes import hash_keys
 from dsort.data.index import RecordIndex, Segments, SortKeys
 from dsort.data.members import MemberTable
@@ -84,6 +85,7 @@ class _Rows:
     """What is known of the rows of one shard so far: a list of columns for each column."""
 
     keys: list[BytesColumn] = field(default_factory=list)
+    key_hash: list[UInt64s] = field(default_factory=list)
     sort: list[SortKeys] = field(default_factory=list)
     partition: list[Int32s] = field(default_factory=list)
     ordinal: list[Int64s] = field(default_factory=list)
@@ -106,7 +108,7 @@ class _Rows:
         index = RecordIndex(
             ordinal=np.concatenate([none, *self.ordinal]),
             keys=keys,
-            key_hash=hash_keys(keys.tolist(), len(keys)),
+            key_hash=np.concatenate([np.zeros(0, np.uint64), *self.key_hash]),
             sort=SortKeys.concat(self.sort) if self.sort else SortKeys(0),
             members=np.ones(count, np.int32),
             payload_bytes=payload,
@@ -183,11 +185,12 @@ class TableExtractor(Extractor):
         splitters = self._store.splitters(task.splitters) if task.splitters else None
         partitioning = Partitioning(task.partitions, self._setup.algorithm.decreasing, splitters)
         rows, blocks, first = _Rows(columns=len(plain)), _Blocks(), 0
-        for batch in plain_batches(task.name, table, plain, self._batch_bytes):
-            partition = self._index_rows(task, batch, first, rows, partitioning, log)
+        found = plain_batches(task.name, table, plain, self._batch_bytes)
+        for batches in _gathered_up(found, self._batch_bytes):
+            partition = self._index_rows(task, batches, first, rows, partitioning, log)
             if task.spill:
-                self._spill_rows(batch, partition, blocks)
-            first += batch.num_rows
+                self._spill_rows(batches, partition, blocks)
+            first += len(partition)
         return rows, blocks
 
     def _store_records(
@@ -212,9 +215,9 @@ class TableExtractor(Extractor):
             stop = min(stop, first + ROWS_A_BATCH_MAX)
             contents = [_members_of(shard, members, records, at) for at in range(first, stop)]
             batch = batch_of_records(task.name, schema, keys[first:stop], contents)
-            partition = self._index_rows(task, batch, first, rows, partitioning, tally)
+            partition = self._index_rows(task, [batch], first, rows, partitioning, tally)
             if task.spill:
-                self._spill_rows(batch, partition, blocks)
+                self._spill_rows([batch], partition, blocks)
             first = stop
         return self._put_down(task, rows, blocks, tally)
 
@@ -225,56 +228,47 @@ class TableExtractor(Extractor):
     def _index_rows(
         self,
         task: ExtractTask,
-        batch: Any,
+        batches: Sequence[Any],
         first: int,
         rows: _Rows,
         partitioning: Partitioning,
         log: ReactionLog,
     ) -> Int32s:
-        """Put the rows of a batch down in ``rows``; the partition of each, -1 if it is dropped."""
-        key_field = self._key_field
-        keys = row_keys(task.name, batch, key_field, first)
-        payload = row_bytes(batch)
+        """Put the rows of some batches down in ``rows``; the partition of each, -1 if it is
+        dropped."""
+        keys = _keys_of(task.name, batches, self._key_field, first)
+        payload = np.concatenate([row_bytes(batch) for batch in batches])
         algorithm = self._setup.algorithm
-        table = _record_table(task.name, batch, keys, payload, getattr(algorithm, "extension", ""))
+        extension = getattr(algorithm, "extension", "")
+        table = _record_table(task.name, batches, keys, payload, extension)
         sort = algorithm.keys(table)
         group = self._groups(task.name, table.members, table.records, log)
         if group is not None:
             sort = SortKeys(sort.count, group, sort.rank, sort.words, sort.text)
-        ordinal = first + np.arange(batch.num_rows, dtype=np.int64)
+        ordinal = first + np.arange(len(keys), dtype=np.int64)
+        key_hash = table.key_hash
         partition = partitioning.assign(sort, task.shard, ordinal)
         if group is not None and (group < 0).any():
             partition = np.where(group < 0, -1, partition).astype(np.int32)
             kept = np.flatnonzero(group >= 0)
-            keys, sort = keys.take(kept), sort.take(kept)
+            keys, sort, key_hash = keys.take(kept), sort.take(kept), key_hash[kept]
             ordinal, payload = ordinal[kept], payload[kept]
         rows.keys.append(keys)
+        rows.key_hash.append(key_hash)
         rows.sort.append(sort)
         rows.partition.append(partition[partition >= 0])
         rows.ordinal.append(ordinal)
         rows.payload_bytes.append(payload)
         return partition
 
-    def _spill_rows(self, batch: Any, partition: Int32s, blocks: _Blocks) -> None:
+    def _spill_rows(self, batches: Sequence[Any], partition: Int32s, blocks: _Blocks) -> None:
         """Append the rows of each partition to its spill, in input order."""
-        import pyarrow as pa
-
         spill = self._spill_writer()
-        order = np.argsort(partition, kind="stable")
-        order = order[np.searchsorted(partition[order], 0) :]
-        of_row = partition[order]
-        taken = (
-            batch
-            if np.array_equal(order, np.arange(batch.num_rows))
-            else batch.take(pa.array(order))
-        )
         starts = spill.lengths()
-        bounds = [*np.flatnonzero(np.diff(of_row, prepend=-1)).tolist(), len(of_row)]
-        for start, stop in pairwise(bounds):
-            number = int(of_row[start])
-            block = taken.slice(start, stop - start).serialize()
-            blocks.add(number, int(starts[number]), block.size, stop - start)
-            spill.append(number, [memoryview(block)], block.size)
+        for block in deal_out(batches, partition, batches[0].schema):
+            start = int(starts[block.partition])
+            blocks.add(block.partition, start, block.size_bytes, block.rows)
+            spill.append(block.partition, block.pieces, block.size_bytes)
 
     def _spill_writer(self) -> SpillWriter:
         if self._spill is None:
@@ -318,6 +312,31 @@ class TableExtractor(Extractor):
         )
 
 
+def _gathered_up(batches: Iterable[Any], bytes_max: int) -> Iterator[list[Any]]:
+    """Batches together, as many as hold about ``bytes_max``: small row groups would make blocks of
+    a row or two."""
+    waiting: list[Any] = []
+    size_bytes = 0
+    for batch in batches:
+        more = batch.nbytes
+        if waiting and size_bytes + more > bytes_max:
+            yield waiting
+            waiting, size_bytes = [], 0
+        waiting.append(batch)
+        size_bytes += more
+    if waiting:
+        yield waiting
+
+
+def _keys_of(shard: str, batches: Sequence[Any], key_field: str, first: int) -> BytesColumn:
+    """The record keys of some batches whose first row is row ``first`` of its shard."""
+    found = []
+    for batch in batches:
+        found.append(row_keys(shard, batch, key_field, first))
+        first += batch.num_rows
+    return BytesColumn.concat(found)
+
+
 def _members_of(
     shard: ShardBytes, members: MemberTable, records: FormedRecords, record: int
 ) -> Iterator[tuple[bytes, bytes]]:
@@ -329,23 +348,28 @@ def _members_of(
 
 
 def _record_table(
-    shard: str, batch: Any, keys: BytesColumn, payload_bytes: Int64s, extension: str
+    shard: str,
+    batches: Sequence[Any],
+    keys: BytesColumn,
+    payload_bytes: Int64s,
+    extension: str,
 ) -> RecordTable:
-    """The rows of a batch as algorithms read records: with one member each, or with none where the
-    column that ``extension`` names is null."""
+    """The rows of some batches as algorithms read records: with one member each, or with none where
+    the column that ``extension`` names is null."""
     count = len(keys)
     contents: dict[int, bytes] = {}
     ends = np.arange(count + 1, dtype=np.int64)
     name_of = keys
     if extension:
-        column = batch.schema.get_field_index(extension.removeprefix("."))
+        column = batches[0].schema.get_field_index(extension.removeprefix("."))
         if column < 0:
             raise InputError(
                 f"shard {shard} has no column {shortened(extension.removeprefix('.'))} to sort by",
                 hint="algorithm.extension names a column, with a dot before it",
             )
         name = extension.removeprefix(".")
-        cells = list(cell_contents(name, batch.column(column)))
+        found = (cell_contents(name, batch.column(column)) for batch in batches)
+        cells = list(chain.from_iterable(found))
         contents = {row: cell for row, cell in enumerate(cells) if cell is not None}
         there = np.fromiter((cell is not None for cell in cells), np.bool_, count)
         np.cumsum(there, out=ends[1:])

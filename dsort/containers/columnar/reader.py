@@ -191,14 +191,10 @@ class _Parquet:
         return sum(max(group.total_byte_size, 0) for group in groups)
 
     def batches(self, bytes_max: int) -> Iterator[Any]:
-        metadata = self._file.metadata
-        for at in range(metadata.num_row_groups):
+        for groups, a_row, rows in self._runs(bytes_max):
             with arrow_errors(self._shard):
-                group = metadata.row_group(at)
-                rows = max(group.num_rows, 1)
-                a_row = max(group.total_byte_size // rows, 1)
-                some = min(max(bytes_max // a_row, 1), rows, ROWS_A_BATCH_MAX)
-                found = self._file.iter_batches(some, row_groups=[at], use_threads=False)
+                some = min(max(bytes_max // a_row, 1), max(rows, 1), ROWS_A_BATCH_MAX)
+                found = self._file.iter_batches(some, row_groups=groups, use_threads=False)
             seen = 0
             while True:
                 with arrow_errors(self._shard):
@@ -209,9 +205,32 @@ class _Parquet:
                     break
                 seen += batch.num_rows
                 yield batch
-            if seen != group.num_rows:
-                text = f"row group {at} has {seen} rows, its footer says {group.num_rows}"
+            if seen != rows:
+                many = (
+                    f"s {groups[0]} to {groups[-1]} have"
+                    if len(groups) > 1
+                    else f" {groups[0]} has"
+                )
+                text = f"row group{many} {seen} rows, the footer says {rows}"
                 raise CorruptShardError(self._shard, 0, text)
+
+    def _runs(self, bytes_max: int) -> Iterator[tuple[list[int], int, int]]:
+        """Row groups that are read at once, which costs 0.2 ms whatever their size: (numbers, bytes
+        of a row in the widest of them, rows of all)."""
+        metadata, groups = self._file.metadata, list[int]()
+        size_bytes = widest = rows = 0
+        for at in range(metadata.num_row_groups):
+            with arrow_errors(self._shard):
+                group = metadata.row_group(at)
+                more, count = max(group.total_byte_size, 0), group.num_rows
+            if groups and size_bytes + more > bytes_max:
+                yield groups, widest, rows
+                groups, size_bytes, widest, rows = [], 0, 0, 0
+            groups.append(at)
+            size_bytes, rows = size_bytes + more, rows + count
+            widest = max(widest, more // max(count, 1), 1)
+        if groups:
+            yield groups, widest, rows
 
 
 class _Arrow:

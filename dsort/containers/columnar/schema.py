@@ -21,10 +21,12 @@ __all__ = [
     "decoded",
     "encoded",
     "is_media",
+    "is_varying",
     "plain_schema",
     "row_bytes",
     "schema_bytes",
     "schema_of",
+    "value_offsets",
 ]
 
 
@@ -170,15 +172,15 @@ def _value_bytes(array: Any) -> Int64s:
         return total
     if pa.types.is_null(kind):
         return np.zeros(count, np.int64)
-    if _is_varying(kind):
-        return np.diff(_offsets(array))
+    if is_varying(kind):
+        return np.diff(value_offsets(array))
     if pa.types.is_fixed_size_list(kind):
         width = kind.list_size
         inner = array.values.slice(array.offset * width, count * width)
         found: Int64s = _value_bytes(inner).reshape(count, width).sum(axis=1, dtype=np.int64)
         return found
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
-        offsets = _offsets(array)
+        offsets = value_offsets(array)
         inner = _list_values(array).slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
         running = np.zeros(len(inner) + 1, np.int64)
         np.cumsum(_value_bytes(inner), out=running[1:])
@@ -196,14 +198,15 @@ def _list_values(array: Any) -> Any:
     return pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
 
 
-def _is_varying(kind: Any) -> bool:
+def is_varying(kind: Any) -> bool:
+    """Whether values are texts or binaries of any length."""
     import pyarrow as pa
 
     tests = ("is_string", "is_large_string", "is_binary", "is_large_binary")
     return any(getattr(pa.types, test)(kind) for test in tests)
 
 
-def _offsets(array: Any) -> Int64s:
+def value_offsets(array: Any) -> Int64s:
     """The offsets of an array of texts or lists, shape ``(n + 1,)``."""
     import pyarrow as pa
 
@@ -219,7 +222,7 @@ def _offsets(array: Any) -> Int64s:
 
 def bytes_column(array: Any) -> BytesColumn:
     """An array of texts or binaries as a column of bytes; nulls are empty."""
-    offsets = _offsets(array)
+    offsets = value_offsets(array)
     buffer = array.buffers()[2]
     if buffer is None or not len(array):
         return BytesColumn.empty(len(array))

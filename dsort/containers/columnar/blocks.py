@@ -1,0 +1,215 @@
+"""Blocks of rows, as they pass through scratch, and row groups that are gathered from them.
+
+A block is a header (which leaves are stored apart, how long the message is), the light batch as a
+message of Arrow IPC without its schema, and the bytes of the leaves, one leaf after the other.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dsort.containers.columnar.values import (
+    Leaf,
+    Values,
+    chosen_leaves,
+    joined,
+    leaves_of,
+    light_batch,
+    light_schema,
+    long_leaves,
+    stored_values,
+    whole_batch,
+)
+from dsort.data.columns import Int32s, Int64s
+
+__all__ = ["DealtBlock", "RowBlocks", "RowGroup", "deal_out"]
+
+HEADER = struct.Struct("<QQ")
+ALIGNMENT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DealtBlock:
+    """The rows of one partition: ``pieces``, ``size_bytes`` in all."""
+
+    partition: int
+    rows: int
+    pieces: list[memoryview]
+    size_bytes: int
+
+
+def deal_out(batches: Sequence[Any], partition: Int32s, schema: Any) -> Iterator[DealtBlock]:
+    """The rows of all ``batches``, of the plain schema ``schema``, as a block for each partition,
+    in input order. ``partition``: of each row; -1: it is left out. The pieces are views of the
+    batches."""
+    import pyarrow as pa
+
+    order = np.argsort(partition, kind="stable")
+    order = order[np.searchsorted(partition[order], 0) :]
+    every = leaves_of(schema)
+    mask = long_leaves(batches, every)
+    leaves = chosen_leaves(every, mask)
+    light = light_schema(schema, leaves)
+    taken = joined([light_batch(batch, leaves, light) for batch in batches], light)
+    if not np.array_equal(order, np.arange(taken.num_rows)):
+        taken = taken.take(pa.array(order))
+    source = _Sources([[Values.of(leaf.of(batch)) for batch in batches] for leaf in leaves])
+    of_row = partition[order]
+    bounds = [*np.flatnonzero(np.diff(of_row, prepend=-1)).tolist(), len(of_row)]
+    for start, stop in pairwise(bounds):
+        message = taken.slice(start, stop - start).serialize()
+        pieces = [memoryview(HEADER.pack(mask, message.size)), memoryview(message)]
+        size_bytes = HEADER.size + message.size
+        for leaf in range(len(leaves)):
+            pieces.extend(source.slices(leaf, order[start:stop]))
+            size_bytes += source.size_bytes(leaf, order[start:stop])
+        padding = -size_bytes % ALIGNMENT
+        pieces.append(memoryview(bytes(padding)))
+        yield DealtBlock(int(of_row[start]), stop - start, pieces, size_bytes + padding)
+
+
+class _Sources:
+    """The values of some leaves, in several batches or blocks: rows are counted over all of them.
+
+    ``values``: for each leaf those of each batch."""
+
+    def __init__(self, values: Sequence[Sequence[Values]]) -> None:
+        self._data = [[each.data for each in found] for found in values]
+        self._starts = [_concatenated([each.starts for each in found]) for found in values]
+        self._lengths = [_concatenated([each.lengths for each in found]) for found in values]
+        counts = [len(each.starts) for each in values[0]] if values else []
+        self._batch = np.repeat(np.arange(len(counts)), counts)
+
+    def size_bytes(self, leaf: int, rows: Int64s) -> int:
+        """Of some rows."""
+        return int(self._lengths[leaf][rows].sum())
+
+    def slices(self, leaf: int, rows: Int64s) -> list[memoryview]:
+        """The bytes of some rows, in order."""
+        data, starts = self._data[leaf], self._starts[leaf][rows]
+        stops = starts + self._lengths[leaf][rows]
+        if len(data) == 1:
+            view = data[0]
+            return [view[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+        places = zip(self._batch[rows].tolist(), starts.tolist(), stops.tolist(), strict=True)
+        return [data[batch][a:b] for batch, a, b in places]
+
+
+def _concatenated(parts: Sequence[Int64s]) -> Int64s:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+class RowBlocks:
+    """The rows of several blocks, counted over all of them."""
+
+    def __init__(self, blocks: Sequence[memoryview], schema: Any) -> None:
+        """``blocks``: as :func:`deal_out` made them; ``schema``: the plain one. ``ValueError`` and
+        pyarrow's errors for what is no such block."""
+        every = leaves_of(schema)
+        opened = [_opened(block, every, schema) for block in blocks]
+        self.mask = 0
+        for mask, _, _ in opened:
+            self.mask |= mask
+        leaves = chosen_leaves(every, self.mask)
+        light = light_schema(schema, leaves)
+        values: list[list[Values]] = [[] for _ in leaves]
+        batches = []
+        for mask, batch, found in opened:
+            if mask == self.mask:
+                batches.append(batch)
+            else:
+                whole, found = batch, list(found)
+                apart = chosen_leaves(every, mask)
+                missing = [leaf for leaf in leaves if leaf not in apart]
+                here = {leaf: Values.of(leaf.of(whole)) for leaf in missing}
+                here |= dict(zip(apart, found, strict=True))
+                batches.append(light_batch(whole, missing, light))
+                found = [here[leaf] for leaf in leaves]
+            for at, each in enumerate(found):
+                values[at].append(each)
+        self.leaves = leaves
+        self.light = joined(batches, light)
+        self._sources = _Sources(values)
+
+    def slices(self, leaf: int, rows: Int64s) -> list[memoryview]:
+        """The bytes of leaf number ``leaf`` of some rows, in order."""
+        return self._sources.slices(leaf, rows)
+
+
+def _opened(block: memoryview, every: Sequence[Leaf], schema: Any) -> tuple[int, Any, list[Values]]:
+    import pyarrow as pa
+
+    mask, message_bytes = HEADER.unpack_from(block)
+    if mask >> len(every) or message_bytes > len(block) - HEADER.size:
+        raise ValueError("its header is not that of a block")
+    leaves = chosen_leaves(every, mask)
+    message = pa.py_buffer(block[HEADER.size : HEADER.size + message_bytes])
+    light = pa.ipc.read_record_batch(message, light_schema(schema, leaves))
+    behind = block[HEADER.size + message_bytes :]
+    values, size_bytes = stored_values(light, leaves, behind)
+    if not 0 <= len(behind) - size_bytes < ALIGNMENT:
+        raise ValueError(f"it has {len(behind)} bytes of values and not {size_bytes}")
+    return mask, light, values
+
+
+class RowGroup:
+    """Gathers rows of blocks into one record batch. Its memory is used again for the next one."""
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+        self._leaves = leaves_of(schema)
+        self._bytes = [np.empty(0, np.uint8) for _ in self._leaves]
+        self._ends = [0] * len(self._leaves)
+        self._parts: list[tuple[int, Any]] = []
+
+    def add(self, blocks: RowBlocks, rows: Int64s) -> None:
+        """Add ``rows`` of ``blocks``, in that order."""
+        import pyarrow as pa
+
+        if self._parts and self._parts[-1][0] != blocks.mask:
+            self._parts = [(0, self._batch())]
+            self._bytes = [np.empty(0, np.uint8) for _ in self._leaves]  # those rows keep theirs
+        self._parts.append((blocks.mask, blocks.light.take(pa.array(rows))))
+        for at, leaf in enumerate(blocks.leaves):
+            self._append(self._leaves.index(leaf), blocks.slices(at, rows))
+
+    def _append(self, leaf: int, slices: Sequence[memoryview]) -> None:
+        at = self._ends[leaf]
+        end = at + sum(map(len, slices))
+        if end > len(self._bytes[leaf]):
+            grown = np.empty(max(end, 2 * at), np.uint8)
+            grown[:at] = self._bytes[leaf][:at]
+            self._bytes[leaf] = grown
+        out = self._bytes[leaf].data
+        for piece in slices:
+            stop = at + len(piece)
+            out[at:stop] = piece
+            at = stop
+        self._ends[leaf] = end
+
+    def taken(self) -> Any:
+        """All rows as one record batch, valid until the next one is added; none are left."""
+        found = self._batch()
+        self._parts = []
+        return found
+
+    def _batch(self) -> Any:
+        masks = {mask for mask, _ in self._parts}
+        if len(masks) > 1:  # long values came after short ones: rows that came first are whole
+            first = self._parts[0][1]
+            self._parts = self._parts[1:]
+            return joined([first, self._batch()], self._schema)
+        leaves = chosen_leaves(self._leaves, masks.pop() if masks else 0)
+        light = joined([batch for _, batch in self._parts], light_schema(self._schema, leaves))
+        values = []
+        for leaf in leaves:
+            at = self._leaves.index(leaf)
+            values.append((leaf, self._bytes[at][: self._ends[at]].data))
+        self._ends = [0] * len(self._leaves)
+        return whole_batch(light, values, self._schema) if values else light
