@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -29,10 +30,11 @@ from benchmarks.results import Run
 __all__ = ["REPOSITORY", "ROOM_FACTOR", "Bench", "round_robin", "tell"]
 
 REPOSITORY = Path(__file__).parent.parent
+NAMED_ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 # The output, as much again for a spill, and a little.
 ROOM_FACTOR = 2.2
-# The inputs and the output in the page cache, and as much again for records in memory.
-TOUCHED_FACTOR = 3.0
+# The output in the page cache, and as much again for what is spilled or held in memory.
+TOUCHED_FACTOR = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ class Bench:
                 drop_caches()
             else:
                 os.sync()
-            touch_memory(int(TOUCHED_FACTOR * data.total_bytes))
+            wanted_bytes = int(TOUCHED_FACTOR * data.total_bytes)
+            touch_memory(min(wanted_bytes, limit.limit_bytes) if limit else wanted_bytes)
             if not is_cold:
                 read_through(data)
             command = contender.command(task)
@@ -123,10 +126,9 @@ def _account_of(contender: Contender, finished: Finished, task: Task) -> tuple[A
     if finished.exit_code < 0:
         return nothing, f"ended by {signal.Signals(-finished.exit_code).name}"
     if finished.exit_code != 0:
-        last = " ".join(finished.stderr.strip().splitlines()[-1:])
         # Results are published: where this machine keeps its data is left out.
-        last = last.replace(str(task.data.root.parent), "DATA")
-        return nothing, f"exit code {finished.exit_code}: {last}"
+        reason = _reason_in(finished.stderr).replace(str(task.data.root.parent), "DATA")
+        return nothing, f"exit code {finished.exit_code}: {reason}"
     suffix = contender.output_suffix or task.data.suffix
     files = [path for path in task.output.rglob("*") if path.name.endswith(suffix)]
     written_bytes = sum(path.stat().st_size for path in files)
@@ -139,6 +141,13 @@ def _account_of(contender: Contender, finished: Finished, task: Task) -> tuple[A
     details: dict[str, Any] = dict(account.details)
     details |= {"output_files": len(files), "output_bytes": written_bytes}
     return Account(account.work_seconds, details), ""
+
+
+def _reason_in(stderr: str) -> str:
+    """The line that names an error, even if advice follows it; else the last one."""
+    lines = stderr.strip().splitlines()
+    named = [line for line in lines if NAMED_ERROR.match(line)]
+    return (named or lines or [""])[-1]
 
 
 def round_robin(

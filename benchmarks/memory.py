@@ -26,8 +26,8 @@ __all__ = [
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 REMOVE_SECONDS_MAX = 5.0
-TOUCHED_SHARE_MAX = 0.8
-"""Of the memory that is free: to touch all of it would push the page cache out."""
+TOUCHED_SHARE_MAX = 0.5
+"""Of the memory that is free: others, and the page cache, need some at the same time."""
 
 
 class NotPermittedError(Exception):

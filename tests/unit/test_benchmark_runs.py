@@ -50,13 +50,14 @@ def test_a_run_is_timed_checked_and_leaves_nothing(name: str, tmp_path: Path) ->
 def test_a_contender_that_loses_data_has_failed(tmp_path: Path) -> None:
     cp = CONTENDERS["cp"]
     lossy = Contender("lossy", lambda task: ["true"], cp.account)
-    broken = Contender("broken", lambda task: ["sh", "-c", "echo no >&2; exit 3"], cp.account)
+    said = "echo lib.MemoryError: no >&2; echo see the guide >&2; exit 3"
+    broken = Contender("broken", lambda task: ["sh", "-c", said], cp.account)
     data = make_data(tmp_path, SMALL)
     bench = Bench(workers=1, timeout_seconds=60, cp=("cp",))
     run = bench.run(lossy, data, suite="warm", number=0)
     assert run.failure == f"wrote 0 of {data.member_bytes_min} bytes"
     run = bench.run(broken, data, suite="warm", number=0)
-    assert run.failure == "exit code 3: no"
+    assert run.failure == "exit code 3: lib.MemoryError: no"
 
 
 def test_contenders_take_turns_and_one_that_failed_is_left_out() -> None:
