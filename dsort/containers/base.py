@@ -152,6 +152,10 @@ class Container(ABC):
     """Whether the size of an output shard is known before it is written. Where bytes are encoded on
     their way it is not, and is taken from what was written."""
 
+    has_short_records: bool = False
+    """Whether records may be of some tens of bytes: what is known of each weighs as much as the
+    record then, and is ordered in small parts."""
+
     has_head: bool = False
     """Whether something stands before the first member: then ``head_bytes`` and ``head`` are asked
     for, and the sizes of all records of an output shard are gathered before it is begun."""

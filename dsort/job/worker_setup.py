@@ -70,6 +70,7 @@ def movement_for(job: Job) -> Movement:
             nodes=job.runtime.nodes(),
             forced=forced,
             upload_bytes=uploads,
+            short_records=job.spec.input_container.has_short_records,
         )
     except TooLittleMemoryError as problem:
         hint = (

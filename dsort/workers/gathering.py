@@ -7,6 +7,7 @@ of what copying byte by byte costs. Longer records are left to the kernel.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -20,7 +21,7 @@ __all__ = ["ROWS_AT_ONCE", "SHORT_BYTES_MAX", "are_short", "gathered", "small_ar
 
 SHORT_BYTES_MAX = 160
 """Up to this length on average, a copy is cheaper than a slice."""
-ROWS_AT_ONCE = 16384
+ROWS_AT_ONCE = 32768
 """So many records at a time: with fewer, there are too few of each length."""
 _SMALL = 1 << 16
 
@@ -70,8 +71,12 @@ def gathered(
 
 def _rows(data: UInt8s, length: int) -> NDArray[np.void]:
     """``data`` as a table: row ``i`` is the ``length`` bytes from ``i`` on. All of it is inside."""
-    count = max(len(data) - length + 1, 0)
-    return np.ndarray((count,), np.dtype((np.void, length)), data, strides=(1,))
+    return np.ndarray((max(len(data) - length + 1, 0),), _row_of(length), data, 0, (1,))
+
+
+@functools.lru_cache(1024)
+def _row_of(length: int) -> np.dtype[np.void]:
+    return np.dtype((np.void, length))
 
 
 def small_argsort(values: NDArray[np.integer]) -> Int64s:

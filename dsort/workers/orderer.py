@@ -5,12 +5,13 @@ The room ``order`` makes all decisions. The orderer asks nodes for columns, pass
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from dsort.containers.base import Container
-from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.columns import BytesColumn, Int32s, Int64s
 from dsort.data.entries import entries_bytes
 from dsort.data.index import Segments, SortKeys
 from dsort.data.tally import SAMPLES_MAX
@@ -190,6 +191,14 @@ def _check_permutation(order: Int64s, count: int) -> None:
         raise InvariantError("the order of a partition is not a permutation of its records")
 
 
+def _joined(parts: Sequence[Int32s]) -> Int32s:
+    """All parts, one after the other; without room for them where all numbers are one."""
+    column = np.concatenate(parts)
+    if len(column) and int(column.min()) == int(column.max()):
+        return np.broadcast_to(column[:1].copy(), column.shape)
+    return column
+
+
 class _Columns:
     """All rows of one partition, in input order, as one set of columns."""
 
@@ -203,7 +212,7 @@ class _Columns:
         self.sort = SortKeys.concat([part.sort for part in parts])
         self.ordinal = np.concatenate([none, *(part.ordinal for part in parts)])
         self._shard = np.repeat(np.array(rows.shards, np.int32), counts)
-        self._members = np.concatenate([none32, *(part.members for part in parts)])
+        self._members = _joined([none32, *(part.members for part in parts)])
         self._payload = np.concatenate([none, *(part.payload_bytes for part in parts)])
         self._stored = np.concatenate([none, *(part.stored_bytes for part in parts)])
         hashes = [part.content_hash for part in parts if part.content_hash is not None]
@@ -224,6 +233,9 @@ class _Columns:
         parts = self._rows.parts
         if any(part.blocks is not None for part in parts):
             return self._ordered_tables(order)
+        stored = self._stored[order]
+        is_one = self._members.strides == (0,)
+        members = self._members[: len(order)] if is_one else self._members[order]
         if self._spill:
             # Blocks of the spill, one a shard, are read one after the other: so the rows lie one
             # after the other in input order.
@@ -231,21 +243,21 @@ class _Columns:
             segments = Segments(
                 np.arange(len(order) + 1, dtype=np.int64),
                 starts[order],
-                self._stored[order],
+                stored,
                 np.zeros(0, np.uint8),
             )
         else:
             segments = Segments.concat([p.segments for p in parts if p.segments is not None])
             segments = segments.take(order)
-        source = np.zeros(len(order), np.int32) if self._spill else self._shard[order]
+        shard = self._shard[order]
         return OrderedRows(
-            source=source,
-            shard=self._shard[order],
+            source=np.broadcast_to(np.int32(0), shard.shape) if self._spill else shard,
+            shard=shard,
             ordinal=self.ordinal[order],
             group=None if self.sort.group is None else self.sort.group[order],
-            members=self._members[order],
+            members=members,
             payload_bytes=self._payload[order],
-            stored_bytes=self._stored[order],
+            stored_bytes=stored,
             segments=segments,
             content_hash=None if self._content_hash is None else self._content_hash[order],
             block_shard=np.array(self._rows.shards, np.int64),

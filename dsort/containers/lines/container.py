@@ -64,6 +64,7 @@ class Lines(Container):
 
     oddities = ODDITIES
     packs_others = True
+    has_short_records = True
     begins_bare = True
     member_extension = b""
     """What the member of a line is called in a tar, behind its key."""
