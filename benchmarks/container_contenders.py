@@ -15,18 +15,32 @@ from benchmarks.contenders import (
     script_command,
 )
 
-__all__ = ["dsort_on", "duckdb", "part", "polars", "terashuf", "webdataset_on"]
+__all__ = [
+    "TABLE_KEY",
+    "dsort_on",
+    "duckdb",
+    "part",
+    "polars",
+    "pyarrow",
+    "terashuf",
+    "webdataset_on",
+]
 
+TABLE_KEY = "id"
+TEXT_PROFILES = ("3k",)
 # What terashuf is made for does not fit in memory.
 RUNS_OF_LINES = 4
 
 
-def dsort_on(name: str, shards: int, *, move: str = "", output_suffix: str = "") -> Contender:
+def dsort_on(
+    name: str, shards: int, *, move: str = "", output_suffix: str = "", key_field: str = ""
+) -> Contender:
     """A shuffle to as many shards as there are, written as they were read or as another suffix."""
     fields = {
         "output_shard_size": None,
         "output_shard_count": shards,
         "output_extension": output_suffix or None,
+        "key_field": key_field or None,
     }
     command = dsort_command(move or None, fields)
     return Contender(name, command, dsort_account, output_suffix=output_suffix)
@@ -65,21 +79,41 @@ def terashuf(name: str, *, is_in_memory: bool) -> Contender:
     return Contender(name, command, script_account, is_slow=not is_in_memory)
 
 
-def duckdb(kind: str, key: str = "", memory_bytes: int = 0) -> Contender:
+def duckdb(kind: str, *, memory_bytes: int = 0) -> Contender:
     """``ORDER BY hash`` of ``lines`` or ``rows``, with no more memory than it is allowed."""
-    options = ["--key", key] if key else []
-    options += ["--memory-bytes", str(memory_bytes)] if memory_bytes else []
+    options = ["--memory-bytes", str(memory_bytes)] if memory_bytes else []
     command = _database("with_duckdb.py", kind, options)
     return Contender("duckdb", command, script_account, modules=("duckdb",))
 
 
-def polars(kind: str, key: str = "", *, is_streaming: bool = False) -> Contender:
+def polars(kind: str, *, is_streaming: bool = False) -> Contender:
     """A sort by hash of ``lines`` or ``rows``, in memory or by the engine that can spill."""
-    options = ["--key", key] if key else []
-    options += ["--engine", "streaming"] if is_streaming else []
+    options = ["--engine", "streaming"] if is_streaming else []
     command = _database("with_polars.py", kind, options)
     return Contender("polars", command, script_account, modules=("polars",))
 
 
 def _database(script: str, kind: str, options: list[str]) -> Callable[[Task], list[str]]:
-    return lambda task: script_command(script, task, "--kind", kind, *options)
+    def command(task: Task) -> list[str]:
+        more = [*options, "--kind", kind]
+        if kind == "rows":
+            more += ["--key", TABLE_KEY, "--compression", _compression_of(task)]
+        return script_command(script, task, *more)
+
+    return command
+
+
+def pyarrow() -> Contender:
+    """The least that a shuffle of rows takes with pyarrow: read all, take, write row groups."""
+
+    def command(task: Task) -> list[str]:
+        options = ["--outputs", str(len(task.data.paths))]
+        options += ["--compression", _compression_of(task)]
+        return script_command("with_pyarrow.py", task, *options)
+
+    return Contender("pyarrow", command, script_account)
+
+
+def _compression_of(task: Task) -> str:
+    """Files that are compressed already are not compressed once more, by anybody."""
+    return "snappy" if task.data.profile in TEXT_PROFILES else "uncompressed"

@@ -6,7 +6,8 @@ and names. So the same records in two containers are the same work.
 | kind | a record |
 |---|---|
 | ``100k`` | 90 to 110 KB of random bytes, as a picture is |
-| ``3k`` | one JSON object of 2 to 4 KB on one line, no part of which repeats |
+| ``3k`` | one JSON object of about 3 KB on one line: an identifier, and words |
+| ``3k-files`` | 2 to 4 KB of random bytes |
 | ``half`` | 100 KB of words, which shrink, and as much of random bytes, which do not |
 
 TFRecord, MDS and zip shards are what dsort converts tars to; all others are written here, by the
@@ -23,6 +24,7 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,8 +43,9 @@ MAKER_VERSION = 1
 WORDS = 4_000
 WORD_BYTES = 12
 HALF_RECORD_BYTES = 100_000
-ROW_GROUP_BYTES = 10_000_000
-PICTURES = {"features": {"image": {"_type": "Image"}, "key": {"dtype": "string", "_type": "Value"}}}
+GROUP_ROWS_OF_FILES, GROUP_ROWS_OF_TEXT = 100, 10_000
+"""As Hugging Face writes them."""
+PICTURES = {"features": {"id": {"dtype": "string", "_type": "Value"}, "image": {"_type": "Image"}}}
 # Of a compressed shard: another level or library may do better by as much.
 ENCODED_SHARE_MIN = 0.8
 
@@ -89,35 +92,44 @@ class ContainerData:
 
 def pictures(source: random.Random, shard: int) -> Iterator[Record]:
     """Records of kind ``100k``, without end."""
-    for number in _numbers():
-        yield f"{shard}-{number:07d}", {"jpg": source.randbytes(source.randrange(90_000, 110_001))}
+    return _files(source, shard, 90_000, 110_000)
+
+
+def small_files(source: random.Random, shard: int) -> Iterator[Record]:
+    """Records of kind ``3k-files``, without end."""
+    return _files(source, shard, 2_000, 4_000)
+
+
+def _files(source: random.Random, shard: int, least: int, most: int) -> Iterator[Record]:
+    for number in count():
+        yield f"{shard}-{number:07d}", {"jpg": source.randbytes(source.randint(least, most))}
 
 
 def lines(source: random.Random, shard: int) -> Iterator[Record]:
     """Records of kind ``3k``, without end."""
-    for number in _numbers():
-        key, text = f"{shard}-{number:07d}", source.randbytes(source.randrange(1_000, 2_001)).hex()
-        yield key, {"json": b'{"id": "%s", "text": "%s"}' % (key.encode(), text.encode())}
+    words = _words(source)
+    for number in count():
+        key = f"{shard}-{number:07d}"
+        text = b" ".join(source.choices(words, k=source.randint(150, 350)))
+        yield key, {"json": b'{"id": "%s", "text": "%s"}' % (key.encode(), text)}
 
 
 def halves(source: random.Random, shard: int) -> Iterator[Record]:
     """Records of kind ``half``, without end."""
-    words = [source.randbytes(source.randrange(2, 9)).hex().encode() for _ in range(WORDS)]
-    for number in _numbers():
+    words = _words(source)
+    for number in count():
         text = b" ".join(source.choices(words, k=HALF_RECORD_BYTES // WORD_BYTES))
         yield f"{shard}-{number:07d}", {"txt": text, "jpg": source.randbytes(len(text))}
 
 
-def _numbers() -> Iterator[int]:
-    number = 0
-    while True:
-        yield number
-        number += 1
+def _words(source: random.Random) -> list[bytes]:
+    return [source.randbytes(source.randrange(2, 9)).hex().encode() for _ in range(WORDS)]
 
 
 KINDS: dict[str, Callable[[random.Random, int], Iterator[Record]]] = {
     "100k": pictures,
     "3k": lines,
+    "3k-files": small_files,
     "half": halves,
 }
 
@@ -271,39 +283,39 @@ def _jsonl(path: Path, records: Iterable[Record]) -> None:
 
 
 def _parquet(path: Path, records: Iterable[Record]) -> None:
-    """Pictures as Hugging Face keeps them; lines as two columns of text."""
-    batch: list[Record] = []
-    held = 0
-    writer: pq.ParquetWriter | None = None
-    for record in records:
-        batch.append(record)
-        held += sum(map(len, record[1].values()))
-        if held >= ROW_GROUP_BYTES:
-            writer = _write_rows(path, writer, batch)
-            batch, held = [], 0
-    if batch or writer is None:
-        writer = _write_rows(path, writer, batch)
-    writer.close()
-
-
-def _write_rows(
-    path: Path, writer: pq.ParquetWriter | None, batch: Iterable[Record]
-) -> pq.ParquetWriter:
-    rows = list(batch)
-    if rows and "jpg" in rows[0][1]:
-        images = [{"bytes": each["jpg"], "path": f"{key}.jpg"} for key, each in rows]
-        kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-        table = pa.table({"key": [key for key, _ in rows], "image": pa.array(images, kind)})
-        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": PICTURES})})
-    else:
-        table = pa.Table.from_pylist([json.loads(each["json"]) for _, each in rows])
-    if writer is None:
-        writer = pq.ParquetWriter(path, table.schema, use_dictionary=False, compression="snappy")
-    writer.write_table(table)
-    return writer
+    """Files as Hugging Face keeps pictures, not compressed; lines as two columns of text."""
+    left = iter(records)
+    first = next(left)
+    left = chain([first], left)
+    is_files = "jpg" in first[1]
+    schema = FILES_SCHEMA if is_files else TEXT_SCHEMA
+    group_rows = GROUP_ROWS_OF_FILES if is_files else GROUP_ROWS_OF_TEXT
+    plain = {"image.bytes": "none", "image.path": "none"} if is_files else {"text": "snappy"}
+    with pq.ParquetWriter(
+        path,
+        schema,
+        compression={"id": "snappy", **plain},
+        use_dictionary=["id"],
+        write_page_index=True,
+    ) as writer:
+        while group := list(islice(left, group_rows)):
+            if is_files:
+                values = [
+                    {"id": key, "image": {"bytes": each["jpg"], "path": f"{key}.jpg"}}
+                    for key, each in group
+                ]
+            else:
+                values = [json.loads(each["json"]) for _, each in group]
+            writer.write_table(pa.Table.from_pylist(values, schema))
 
 
 CONVERTED = (".mds", ".tfrecord", ".zip")
+FILE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+FILES_SCHEMA = pa.schema(
+    [("id", pa.string()), ("image", FILE)],
+    metadata={"huggingface": json.dumps({"info": PICTURES})},
+)
+TEXT_SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
 WRITERS: dict[str, Callable[[Path, Iterable[Record]], None]] = {
     ".jsonl": _jsonl,
     ".parquet": _parquet,

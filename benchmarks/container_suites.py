@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.container_contenders import (
+    TABLE_KEY,
     dsort_on,
     duckdb,
     part,
     polars,
+    pyarrow,
     terashuf,
     webdataset_on,
 )
@@ -27,7 +29,7 @@ __all__ = ["codecs", "containers", "tables", "tables_limited"]
 
 SUFFIXES = (".zip", ".tfrecord", ".mds")
 CODECS = (".tgz", ".tar.zst", ".tar.lz4")
-KEYS = {"100k": "key", "3k": "id"}
+TABLES = ("100k", "3k-files", "3k")
 SAMPLE_SECONDS = 0.1
 START_BYTES, START_SHARDS, START_ROUNDS = 20_000, 2, 2
 """What is left of a run is its start: interpreters, imports, processes."""
@@ -72,7 +74,7 @@ def containers(bench: Bench, settings: Settings) -> Measured:
                 )
             ]
         _add(measured, _compare(bench, settings, "containers", kind, entries))
-    _add(measured, _starts(bench, settings, "containers", ".tar", measured))
+    _add(measured, _starts(bench, settings, "containers", measured, ".tar", ""))
     return measured
 
 
@@ -96,14 +98,15 @@ def tables(bench: Bench, settings: Settings) -> Measured:
     """Rows of Parquet, in memory. Of less data the start would be most of the CPU."""
     settings = replace(settings, total_bytes=settings.limited_total_bytes)
     measured = Measured([], [])
-    for kind, key in KEYS.items():
+    for kind in TABLES:
         entries = [
-            Entry(dsort_on("dsort", settings.shards), kind, ".parquet"),
-            Entry(duckdb("rows", key), kind, ".parquet", is_rival=True),
-            Entry(polars("rows", key), kind, ".parquet", is_rival=True),
+            Entry(dsort_on("dsort", settings.shards, key_field=TABLE_KEY), kind, ".parquet"),
+            Entry(pyarrow(), kind, ".parquet", is_rival=True),
+            Entry(duckdb("rows"), kind, ".parquet", is_rival=True),
+            Entry(polars("rows"), kind, ".parquet", is_rival=True),
         ]
         _add(measured, _compare(bench, settings, "tables", kind, entries))
-    _add(measured, _starts(bench, settings, "tables", ".parquet", measured))
+    _add(measured, _starts(bench, settings, "tables", measured, ".parquet", TABLE_KEY))
     return measured
 
 
@@ -116,12 +119,12 @@ def tables_limited(bench: Bench, settings: Settings) -> Measured:
     impatient = replace(bench, timeout_seconds=min(bench.timeout_seconds, LIMITED_SECONDS_MAX))
     limit_bytes = max(total_bytes // TABLES_FACTOR, TABLES_LIMIT_BYTES_MIN)
     measured = Measured([], [])
-    for kind, key in KEYS.items():
+    for kind in TABLES:
         database_bytes = int(DATABASE_SHARE * limit_bytes)
         entries = [
-            Entry(dsort_on("dsort", settings.shards), kind, ".parquet"),
-            Entry(duckdb("rows", key, database_bytes), kind, ".parquet", is_rival=True),
-            Entry(polars("rows", key, is_streaming=True), kind, ".parquet", is_rival=True),
+            Entry(dsort_on("dsort", settings.shards, key_field=TABLE_KEY), kind, ".parquet"),
+            Entry(duckdb("rows", memory_bytes=database_bytes), kind, ".parquet", is_rival=True),
+            Entry(polars("rows", is_streaming=True), kind, ".parquet", is_rival=True),
         ]
         try:
             found = _compare(impatient, limited, "tables-limited", kind, entries, limit_bytes)
@@ -132,12 +135,12 @@ def tables_limited(bench: Bench, settings: Settings) -> Measured:
 
 
 def _starts(
-    bench: Bench, settings: Settings, suite: str, suffix: str, measured: Measured
+    bench: Bench, settings: Settings, suite: str, measured: Measured, suffix: str, key_field: str
 ) -> Measured:
     """Runs of dsort on next to no data, if it ran at all."""
     if not any("phase_seconds" in run.details for run in measured.runs):
         return Measured([], [])
-    entry = Entry(dsort_on("dsort", START_SHARDS), "3k", suffix)
+    entry = Entry(dsort_on("dsort", START_SHARDS, key_field=key_field), "3k", suffix)
     small = replace(
         settings, only=(), total_bytes=START_BYTES, shards=START_SHARDS, rounds=START_ROUNDS
     )

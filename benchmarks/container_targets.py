@@ -14,6 +14,7 @@ PARTS_MAX = 1.1
 TABLE_CPU_MAX = 2.0
 PARTS = ("decode", "encode", "move")
 SAME = {"100k": ("zip", "tfrecord", "mds"), "3k": ("zip", "jsonl", "tfrecord", "mds")}
+TABLES = ("100k", "3k-files", "3k")
 CONVERTED = ("zip", "tfrecord", "mds")
 RIVALS_OF_LINES = {"terashuf": 10.0, "duckdb": 3.0, "polars": 3.0}
 WEBDATASET_RATIO_MIN = 5.0
@@ -74,7 +75,7 @@ def _parts_ratio(runs: Sequence[Run], profile: str) -> float | None:
 
 def _tables(runs: Sequence[Run]) -> list[Target]:
     found = []
-    for profile in SAME:
+    for profile in TABLES:
         cpu = cpu_per_gib(runs, "dsort", suite="tables", profile=profile)
         less = cpu_per_gib(runs, "dsort", suite="tables", profile=profile, less_start=True)
         note = "" if less is None else f"{less:.2f} without its start"
@@ -89,7 +90,7 @@ def _tables(runs: Sequence[Run]) -> list[Target]:
 def _limited(runs: Sequence[Run]) -> list[Target]:
     """Own memory over the limit. A run that failed has reached nothing."""
     found = []
-    for profile in SAME:
+    for profile in TABLES:
         suite = "tables-limited"
         ours = [run for run in good_runs(runs, suite, "dsort") if run.profile == profile]
         peaks = [run.details["peak_bytes"] / run.details["limit_bytes"] for run in ours]

@@ -20,6 +20,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kind", choices=("lines", "rows"), required=True)
     parser.add_argument("--key", default="", help="the column that is hashed, of rows")
+    parser.add_argument("--compression", default="snappy", help="of rows")
     parser.add_argument("--memory-bytes", type=int, default=0)
     parser.add_argument("shards", nargs="+")
     arguments = parser.parse_args()
@@ -45,7 +46,7 @@ def main() -> None:
     else:
         rows = connection.read_parquet(arguments.shards)
         ordered = rows.order(f"hash({arguments.key}, {arguments.seed})")
-        ordered.to_parquet(str(arguments.output / "out.parquet"), compression="snappy")
+        ordered.to_parquet(str(arguments.output / "out.parquet"), compression=arguments.compression)
     print(json.dumps({"work_seconds": time.perf_counter() - start}))
 
 

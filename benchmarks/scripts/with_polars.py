@@ -18,12 +18,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kind", choices=("lines", "rows"), required=True)
     parser.add_argument("--key", default="line", help="the column that is hashed, of rows")
+    parser.add_argument("--compression", choices=("snappy", "uncompressed"), default="snappy")
     parser.add_argument("--engine", choices=("in-memory", "streaming"), default="in-memory")
     parser.add_argument("shards", nargs="+")
     arguments = parser.parse_args()
 
     start = time.perf_counter()
     engine: Literal["in-memory", "streaming"] = arguments.engine
+    compression: Literal["snappy", "uncompressed"] = arguments.compression
     if arguments.kind == "lines":
         frame = pl.scan_lines(arguments.shards, name="line")
     else:
@@ -38,7 +40,9 @@ def main() -> None:
             engine=engine,
         )
     else:
-        ordered.sink_parquet(arguments.output / "out.parquet", compression="snappy", engine=engine)
+        ordered.sink_parquet(
+            arguments.output / "out.parquet", compression=compression, engine=engine
+        )
     print(json.dumps({"work_seconds": time.perf_counter() - start}))
 
 

@@ -55,7 +55,7 @@ def test_pictures_are_as_hugging_face_keeps_them(tmp_path: Path) -> None:
     table = pq.read_table(data.paths[0])
     assert b"Image" in table.schema.metadata[b"huggingface"]
     row = table.to_pylist()[0]
-    assert row["image"]["path"] == f"{row['key']}.jpg"
+    assert row["image"]["path"] == f"{row['id']}.jpg"
     assert len(row["image"]["bytes"]) >= 90_000
 
 
