@@ -37,6 +37,7 @@ from dsort.errors import (
 from dsort.job.events import JobReport
 from dsort.job.layout import MANIFEST, manifest_name
 from dsort.job.manifest import StoredManifest, parse_manifest
+from dsort.job.schemas import with_schema_beside
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import INTERNAL_PART, archive_extension, first_few, is_internal
 from dsort.options import RunOptions, default_options, open_with_settings
@@ -146,6 +147,7 @@ class ShardReader:
         self.heed_stop()
         with bucket.open(name) as source:
             container = container_of(name).with_options(self._options)
+            container = with_schema_beside(container, bucket, name)
             counted = _Counted(source, self)
             shard = ShardBytes(
                 name,

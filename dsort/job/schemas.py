@@ -10,9 +10,10 @@ from dsort.errors import ObjectNotFoundError, SchemaError, SpecError, SpecProble
 from dsort.job.extract import Extraction
 from dsort.job.job import Job
 from dsort.order.cut import OutputShard
+from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 
-__all__ = ["agreed_schema", "input_schema", "with_ends"]
+__all__ = ["agreed_schema", "input_schema", "with_ends", "with_schema_beside"]
 
 FILE_BYTES_MAX = 256 << 20
 _APART = "sort shards of each kind by a job of its own, or write them anew"
@@ -44,6 +45,19 @@ def input_schema(job: Job) -> str:
             raise SchemaError(f"{where} {difference}, unlike {first}", hint=_APART)
         first, schema = name, found
     return schema
+
+
+def with_schema_beside(container: Container, bucket: Bucket, name: str) -> Container:
+    """``container`` with the schema that the file beside the shard ``name`` says, where there is
+    one: nothing else says what its records are."""
+    if not container.schema_file:
+        return container
+    file = f"{name[: name.rfind('/') + 1]}{container.schema_file}"
+    try:
+        found = read_small(bucket, file, bytes_max=FILE_BYTES_MAX)
+        return container.with_schema(container.schema_in(found))
+    except (ObjectNotFoundError, ValueError):
+        return container
 
 
 def agreed_schema(job: Job, extraction: Extraction) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CONFIG", "litdata_chunk", "read_litdata", "write_litdata"]
+__all__ = ["CONFIG", "leaves_in", "litdata_chunk", "read_litdata", "write_litdata"]
 
 CONFIG: dict[str, Any] = {
     "chunk_bytes": 64_000_000,
@@ -82,4 +82,28 @@ def read_litdata(directory: Path) -> list[tuple[bytes, int]]:
             assert at + sum(sizes) == end
             image = data[at : at + sizes[0]]
             found.append((image, struct.unpack("<q", data[at + sizes[0] : end])[0]))
+    return found
+
+
+def leaves_in(directory: Path) -> list[dict[str, bytes]]:
+    """The leaves of all items of a directory, as they are stored, by the names of a dictionary."""
+    index = json.loads((directory / "index.json").read_bytes())
+    protocol, tree = json.loads(index["config"]["data_spec"])
+    assert (protocol, tree["type"]) == (1, "builtins.dict")
+    names = json.loads(tree["context"])
+    leaf = {"type": None, "context": None, "children_spec": []}
+    assert tree["children_spec"] == [leaf] * len(names)
+    found = []
+    for chunk in index["chunks"]:
+        data = (directory / chunk["filename"]).read_bytes()
+        (count,) = struct.unpack_from("<I", data)
+        for begin in struct.unpack_from(f"<{count}I", data, 4):
+            at = begin + 4 * len(names)
+            item = {}
+            for name, size in zip(
+                names, struct.unpack_from(f"<{len(names)}I", data, begin), strict=True
+            ):
+                item[name] = data[at : at + size]
+                at += size
+            found.append(item)
     return found

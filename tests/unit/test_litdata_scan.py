@@ -4,11 +4,12 @@ refused."""
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from dsort.containers.litdata.container import LITDATA
-from dsort.containers.tar.container import TAR
+from dsort.containers.litdata.container import LITDATA, LitData
+from dsort.containers.litdata.items import leaf_names
 from dsort.data.members import MemberTable
 from dsort.errors import ConversionError, CorruptShardError
 from tests.support.litdata_reader import CONFIG, litdata_chunk
@@ -83,8 +84,48 @@ def test_an_index_that_does_not_say_what_items_are_is_refused(index: bytes, word
         LITDATA.schema_in(index)
 
 
-def test_chunks_are_not_converted() -> None:
-    with pytest.raises(ConversionError, match="leaves are not decoded"):
-        KNOWN.bare(KNOWN.scan("c", CHUNK), lambda at, size: CHUNK[at : at + size])
-    assert not LITDATA.packs_others
-    assert TAR.packs_others
+def bare_of(container: LitData, chunk: bytes = CHUNK) -> MemberTable:
+    return container.bare(container.scan("c", chunk), lambda at, size: chunk[at : at + size])
+
+
+def test_leaves_become_members_that_are_called_as_the_index_calls_them() -> None:
+    table = bare_of(KNOWN)
+    assert table.names.tolist()[-2:] == [b"c-000000005.0", b"c-000000005.1"]
+    tree = {
+        "type": "builtins.dict",
+        "context": '["image", "label"]',
+        "children_spec": [{"type": None, "context": None, "children_spec": []}] * 2,
+    }
+    spec = {**CONFIG, "data_spec": json.dumps([1, tree])}
+    named = KNOWN.with_schema(KNOWN.schema_in(json.dumps({"config": spec}).encode()))
+    table = bare_of(named)
+    assert table.names.tolist()[-2:] == [b"c-000000005.image", b"c-000000005.label"]
+    assert table.literals[11] == b"5"
+    start, size = int(table.payload_start[10]), int(table.payload_bytes[10])
+    assert CHUNK[start : start + size] == ITEMS[5][0]
+
+
+def test_nested_leaves_have_the_names_of_all_that_they_are_in() -> None:
+    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
+    pair = {"type": "builtins.tuple", "context": "null", "children_spec": [leaf, leaf]}
+    tree = {"type": "builtins.dict", "context": '["a", "b"]', "children_spec": [leaf, pair]}
+    assert leaf_names(json.dumps([1, tree]), 3) == ["a", "b.0", "b.1"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [None, 5, "", "[1]", "[1, 5]", "[1, {}]", '[1, {"type": "builtins.dict"}]', "[" * 100_000],
+)
+def test_leaves_that_a_spec_does_not_name_are_numbered(spec: object) -> None:
+    assert leaf_names(spec, 2) == ["0", "1"]
+
+
+def test_a_number_of_another_size_is_refused() -> None:
+    short = KNOWN.schema_in(json.dumps({"config": CONFIG | {"data_format": ["int"] * 2}}).encode())
+    with pytest.raises(ConversionError, match="0 bytes: no int has"):
+        bare_of(KNOWN.with_schema(short))
+
+
+def test_chunks_are_not_converted_without_their_index() -> None:
+    with pytest.raises(ConversionError, match=r"without their index\.json"):
+        bare_of(LITDATA)

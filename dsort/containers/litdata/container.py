@@ -3,7 +3,14 @@
 A chunk is ``u32 n | u32 offset[n + 1] | items``; an item is a u32 size of each of its leaves, and
 then the leaves. What the leaves are stands in no chunk: the ``index.json`` beside the chunks says
 it, and is needed. Items move as they are, so the index of every directory must say the same. They
-have no names: records are numbered. Leaves are not decoded, so chunks are not converted.
+have no names: records are numbered. In a conversion the leaf ``__key__`` is the key, if it is text.
+
+Converted, an item is a record whose members are its leaves, called as the index calls them
+(``image``, ``boxes.0``): numbers (``int``, ``float``, ``bool``) become text, all others are members
+as they are. Records become items that are dictionaries of ``__key__`` and the extensions of their
+members; all must have the same. Values stay as they are, byte for byte, and the format says what a
+reader makes of them: ``txt``, ``json`` and ``cls`` are ``str``, ``jpg`` and ``jpeg`` are ``jpeg``,
+all others are ``bytes``.
 """
 
 from __future__ import annotations
@@ -16,12 +23,15 @@ from typing import Any, Final
 import numpy as np
 import xxhash
 
-from dsort.containers.base import Container, OutputFile
+from dsort.containers.base import Container, OutputFile, Payloads
+from dsort.containers.litdata.items import bare_items, item_schema
 from dsort.containers.litdata.scan import LitDataScanner
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
+from dsort.containers.samples import packed_samples
 from dsort.data.columns import Int64s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
 from dsort.errors import ConversionError
 from dsort.naming.names import readable
 
@@ -44,6 +54,7 @@ class LitData(Container):
     has_head = True
     shard_bytes_max = SHARD_BYTES_MAX
     schema_file = INDEX
+    packs_others = True
 
     def schema_in(self, data: bytes) -> str:
         try:
@@ -76,11 +87,17 @@ class LitData(Container):
         leaves = len(json.loads(self.schema)["data_format"]) if self.schema else 0
         return LitDataScanner(shard, size_bytes, leaves, self.schema)
 
+    # -- conversion ------------------------------------------------------------------------------
+
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
-        raise ConversionError(
-            "LitData chunks cannot be converted: their leaves are not decoded",
-            hint="a job from .bin to .bin moves items as they are",
-        )
+        return bare_items(members, read)
+
+    def packed(
+        self, members: MemberTable, records: FormedRecords, payloads: Payloads
+    ) -> MemberTable:
+        return packed_samples(members, records, item_schema, "a LitData data set")
+
+    # -- headers and writing ---------------------------------------------------------------------
 
     def renamed(self, headers: bytes, new_name: bytes) -> bytes:
         raise ConversionError(

@@ -24,9 +24,9 @@ from typing import Any, Final
 from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Container, ContainerOptions, OutputFile, Payloads
 from dsort.containers.mds.columns import NO_COLUMNS, NUMBER_TYPES, Columns
-from dsort.containers.mds.samples import KEY_COLUMN, packed_samples
 from dsort.containers.mds.scan import MdsScanner, number_text
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
+from dsort.containers.samples import KEY_COLUMN, packed_samples
 from dsort.data.columns import Int64s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
@@ -36,6 +36,15 @@ from dsort.naming.names import readable
 
 __all__ = ["MDS", "Mds"]
 
+_ENCODINGS: Final[Mapping[str, str]] = {
+    "txt": "str",
+    "cls": "str_int",
+    "json": "json",
+    "jpg": "jpeg",
+    "jpeg": "jpeg",
+    "png": "png",
+}
+"""By the last part of an extension, as webdataset's decoders choose. Others are ``bytes``."""
 _HASH: Final = "xxh3_64"
 
 
@@ -107,7 +116,7 @@ class Mds(Container):
     def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
-        return packed_samples(members, records)
+        return packed_samples(members, records, _schema, "an MDS data set")
 
     # -- headers and writing ---------------------------------------------------------------------
 
@@ -164,6 +173,16 @@ class Mds(Container):
             "size_limit": None,
             "version": 2,
         }
+
+
+def _schema(columns: tuple[str, ...]) -> str:
+    """The schema of converted records, whose columns are called so."""
+    encodings = tuple("str" if name == KEY_COLUMN else _encoding(name) for name in columns)
+    return Columns(columns, encodings, (None,) * len(columns)).schema
+
+
+def _encoding(column: str) -> str:
+    return _ENCODINGS.get(column.rpartition(".")[2].lower(), "bytes")
 
 
 MDS = Mds()

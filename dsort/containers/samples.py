@@ -1,14 +1,17 @@
-"""Samples around the payloads of members, those of all records of a shard at once."""
+"""Samples of MDS and LitData, made around the payloads of the members of all records of a shard.
+
+A sample is a u32 size of each of its values, and the values, in the order of their names: the
+extensions of the members, and ``__key__`` for the key. All records must have the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from dsort.containers.mds.columns import Columns
 from dsort.containers.offset_table import SHARD_BYTES_MAX
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.members import MemberTable
@@ -21,27 +24,25 @@ __all__ = ["KEY_COLUMN", "packed_samples"]
 
 KEY_COLUMN: Final = "__key__"
 """The column that a converted record's key is in; webdataset calls it so, too."""
-_ENCODINGS: Final[Mapping[str, str]] = {
-    "txt": "str",
-    "cls": "str_int",
-    "json": "json",
-    "jpg": "jpeg",
-    "jpeg": "jpeg",
-    "png": "png",
-}
-"""By the last part of an extension, as webdataset's decoders choose. Others are ``bytes``."""
 
 
-def packed_samples(members: MemberTable, records: FormedRecords) -> MemberTable:
-    """See ``Container.packed``."""
+def packed_samples(
+    members: MemberTable,
+    records: FormedRecords,
+    schema_of: Callable[[tuple[str, ...]], str],
+    data_set: str,
+) -> MemberTable:
+    """See ``Container.packed``. ``schema_of``: the schema of samples with values of these names.
+    ``data_set``: what it is for, for messages."""
     rows, first = records.member_rows, records.member_offsets[:-1]
     if not len(rows):
         return replace(members, literals={}, tails={}, entries=None, schema="")
-    values = _values_of(members, records)
+    values = _values_of(members, records, data_set)
     ordered, each = rows[values.order], len(values.names)
     sizes = members.payload_bytes[ordered].reshape(len(first), each)
-    key_at = sorted([*values.names, KEY_COLUMN]).index(KEY_COLUMN)
-    _check_sizes(sizes, records)
+    columns = tuple(sorted([*values.names, KEY_COLUMN]))
+    key_at = columns.index(KEY_COLUMN)
+    _check_sizes(sizes, records, data_set)
     heads = np.insert(sizes, key_at, records.keys.lengths, axis=1).astype("<u4")
     width = heads.shape[1] * heads.itemsize
     begun = BytesColumn(
@@ -58,14 +59,12 @@ def packed_samples(members: MemberTable, records: FormedRecords) -> MemberTable:
     tails: Mapping[int, bytes] = {}
     if key_at == each:
         tails = RowBytes(spread(records.keys, rows[records.member_offsets[1:] - 1], len(members)))
-    columns = tuple(sorted([*values.names, KEY_COLUMN]))
-    encodings = tuple("str" if name == KEY_COLUMN else _encoding(name) for name in columns)
     return replace(
         _moved(members, rows, ordered),
         literals=RowBytes(literals),
         tails=tails,
         entries=None,
-        schema=Columns(columns, encodings, (None,) * len(columns)).schema,
+        schema=schema_of(columns),
     )
 
 
@@ -78,7 +77,7 @@ class _Values:
     order: Int64s
 
 
-def _values_of(members: MemberTable, records: FormedRecords) -> _Values:
+def _values_of(members: MemberTable, records: FormedRecords, data_set: str) -> _Values:
     """``ConversionError`` unless all ``records`` have the columns of the first one."""
     rows, names = records.member_rows, members.names
     key_bytes = records.key_bytes[rows]
@@ -104,7 +103,7 @@ def _values_of(members: MemberTable, records: FormedRecords) -> _Values:
         what = f"has no member .{lacking[0]}" if lacking else f"has a member .{further[0]}"
         raise ConversionError(
             f"record {readable(records.keys[record])} {what}, unlike record "
-            f"{readable(records.keys[0])}: all samples of an MDS data set have the same columns",
+            f"{readable(records.keys[0])}: all samples of {data_set} have the same columns",
             hint="take out such records first, or choose another container",
         )
     by_name = sorted(range(len(columns)), key=columns.__getitem__)
@@ -126,13 +125,14 @@ def _check_keys(members: MemberTable, records: FormedRecords) -> None:
             raise _unfit(key, name, "has a name that is no UTF-8") from None
 
 
-def _check_sizes(sizes: Int64s, records: FormedRecords) -> None:
+def _check_sizes(sizes: Int64s, records: FormedRecords, data_set: str) -> None:
     """``ConversionError`` for a member that no shard can hold."""
     if sizes.max() > SHARD_BYTES_MAX:
         record = int(np.argmax((sizes > SHARD_BYTES_MAX).any(axis=1)))
         raise ConversionError(
             f"record {readable(records.keys[record])} has a member of "
-            f"{int(sizes[record].max()):,} bytes; an .mds shard may have {SHARD_BYTES_MAX:,}",
+            f"{int(sizes[record].max()):,} bytes; a shard of {data_set} may have "
+            f"{SHARD_BYTES_MAX:,}",
             hint="choose another container",
         )
 
@@ -176,7 +176,3 @@ def _unfit(key: bytes, name: bytes, why: str) -> ConversionError:
         f"record {readable(key)} has a member {readable(name)}: that {why}",
         hint="rename the member; stray_members: drop leaves out members without an extension",
     )
-
-
-def _encoding(column: str) -> str:
-    return _ENCODINGS.get(column.rpartition(".")[2].lower(), "bytes")
