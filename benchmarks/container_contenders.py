@@ -76,7 +76,7 @@ def terashuf(name: str, *, is_in_memory: bool) -> Contender:
         options += ["--memory-bytes", str(held_bytes // (1 if is_in_memory else RUNS_OF_LINES))]
         return script_command("with_terashuf.py", task, *options)
 
-    return Contender(name, command, script_account, is_slow=not is_in_memory)
+    return Contender(name, command, script_account, is_slow=True)
 
 
 def duckdb(kind: str, *, memory_bytes: int = 0) -> Contender:
@@ -111,7 +111,7 @@ def pyarrow() -> Contender:
         options += ["--compression", _compression_of(task)]
         return script_command("with_pyarrow.py", task, *options)
 
-    return Contender("pyarrow", command, script_account)
+    return Contender("pyarrow", command, script_account, is_slow=True)
 
 
 def _compression_of(task: Task) -> str:

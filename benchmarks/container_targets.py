@@ -12,9 +12,11 @@ __all__ = ["container_targets"]
 RATIO_MIN = 0.8
 PARTS_MAX = 1.1
 TABLE_CPU_MAX = 2.0
+SHORT_LINES_CPU_MAX = 10.0
 PARTS = ("decode", "encode", "move")
 SAME = {"100k": ("zip", "tfrecord", "mds"), "3k": ("zip", "jsonl", "tfrecord", "mds")}
 TABLES = ("100k", "3k-files", "3k")
+TABLES_LIMITED = ("100k", "3k")
 CONVERTED = ("zip", "tfrecord", "mds")
 RIVALS_OF_LINES = {"terashuf": 10.0, "duckdb": 3.0, "polars": 3.0}
 WEBDATASET_RATIO_MIN = 5.0
@@ -23,7 +25,13 @@ POLARS_RATIO_MIN = 1.5
 
 def container_targets(runs: Sequence[Run]) -> list[Target]:
     """Every target beside what ``runs`` reached."""
-    return [*_containers(runs), *_codecs(runs), *_tables(runs), *_limited(runs)]
+    return [
+        *_containers(runs),
+        *_codecs(runs),
+        *_tables(runs),
+        *_limited(runs),
+        _short_lines(runs),
+    ]
 
 
 def _containers(runs: Sequence[Run]) -> list[Target]:
@@ -90,7 +98,7 @@ def _tables(runs: Sequence[Run]) -> list[Target]:
 def _limited(runs: Sequence[Run]) -> list[Target]:
     """Own memory over the limit. A run that failed has reached nothing."""
     found = []
-    for profile in TABLES:
+    for profile in TABLES_LIMITED:
         suite = "tables-limited"
         ours = [run for run in good_runs(runs, suite, "dsort") if run.profile == profile]
         peaks = [run.details["peak_bytes"] / run.details["limit_bytes"] for run in ours]
@@ -104,6 +112,16 @@ def _limited(runs: Sequence[Run]) -> list[Target]:
         row = f"{suite}/{profile}/dsort"
         found.append(Target(text, "x", 1.0, False, reached, ", ".join(rivals), row))
     return found
+
+
+def _short_lines(runs: Sequence[Run]) -> Target:
+    """Out of core. The note says what mapped lines take, if they were measured."""
+    found = [run.details for run in good_runs(runs, "short-lines", "dsort")]
+    spilled = [each["spill"]["cpu_s_a_gb"] for each in found if "spill" in each]
+    mapped = [each["map"]["cpu_s_a_gb"] for each in found if "map" in each]
+    note = f"map {median(mapped):.1f}" if mapped else ""
+    reached = median(spilled) if spilled else None
+    return Target("short lines, spilled: CPU a GB", "s", SHORT_LINES_CPU_MAX, False, reached, note)
 
 
 def _ratio(

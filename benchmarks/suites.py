@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from benchmarks.container_suites import codecs, containers, tables, tables_limited
 from benchmarks.contenders import CONTENDERS, Contender, read_report
@@ -25,6 +25,7 @@ LIMITED_DATA_FACTOR = 3
 FLATNESS_SCALES = (1, 4)
 FLATNESS_MEMORY_BYTES_MAX = 512 * 1024**2
 SLOW = tuple(name for name, contender in CONTENDERS.items() if contender.is_slow)
+SHORT_LINES_SECONDS_MAX = 3600.0
 SMALL_BYTES, SMALL_SHARDS = 10_000_000, 4
 
 
@@ -182,6 +183,19 @@ def service(bench: Bench, settings: Settings) -> Measured:
     return Measured([_alone(settings, "service", f"{submissions:,} jobs", command)], [])
 
 
+def short_lines(bench: Bench, settings: Settings) -> Measured:
+    """Lines of 66 bytes, mapped and spilled; with ``--full`` 10^8 of them in 2 GB of memory."""
+    lines = 10**8 if settings.is_full else 10**6 if settings.is_quick else 10**7
+    directory = settings.directory / f"short-lines-{lines}"
+    directory.mkdir(parents=True, exist_ok=True)
+    command = ["benchmarks.short_lines", "--lines", str(lines), "--data", str(directory)]
+    patient = settings
+    if settings.is_full:
+        command += ["--limit", "2GB"]
+        patient = replace(settings, timeout_seconds=SHORT_LINES_SECONDS_MAX)
+    return Measured([_alone(patient, "short-lines", f"{lines:,} lines", command)], [])
+
+
 def _alone(settings: Settings, suite: str, profile: str, command: Sequence[str]) -> Run:
     """The run of a module that measures by itself, and prints one JSON object."""
     finished = run_tree(
@@ -222,4 +236,5 @@ SUITES: dict[str, Callable[[Bench, Settings], Measured]] = {
     "codecs": codecs,
     "tables": tables,
     "tables-limited": tables_limited,
+    "short-lines": short_lines,
 }

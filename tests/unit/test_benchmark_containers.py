@@ -141,6 +141,7 @@ def test_targets_are_of_the_rows_that_they_name() -> None:
         run_of("tables/100k/dsort", 600, 3),
         run_of("tables/100k/polars", 300, 5),
         limited,
+        Run("short-lines", "10", "dsort", 0, 0, details={"spill": {"cpu_s_a_gb": 20.0}}),
     ]
     found = {target.text: target for target in container_targets(runs)}
     reached = {text: round(each.reached, 3) for text, each in found.items() if each.reached}
@@ -153,6 +154,7 @@ def test_targets_are_of_the_rows_that_they_name() -> None:
         "Parquet 100k: CPU a GiB": 3.0,
         "Parquet 100k: dsort / polars": 2.0,
         "Parquet 3k: peak / a fifth of the data": 0.75,
+        "short lines, spilled: CPU a GB": 20.0,
     }
     assert found["3k: tar to zip / zip"].share == 0.625
     assert found["3k: tar to zip / zip"].row == "containers/3k/tar-zip"
