@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from dsort.data.columns import Int64s
+from dsort.scratch.directory import Scratch
 from dsort.scratch.index import OrderedRows
 from dsort.scratch.logs import CreatedLog
 from dsort.scratch.nodes import ScratchNodes
@@ -33,6 +34,7 @@ from dsort.workers.shard_writer import (
 )
 from dsort.workers.sidecars import staged_sidecar, write_sidecars
 from dsort.workers.source import MappedInputs, PayloadBuffer, slices_of, slices_of_sources
+from dsort.workers.split_spill import SPLIT_BYTES_MAX, SplitSpill
 from dsort.workers.tasks import (
     CreateDone,
     CreateTask,
@@ -218,8 +220,12 @@ class Creator:
         """The payload of one partition after the other. While one is written, the next one's first
         blocks come from other nodes."""
         nodes = dict(task.nodes)
-        wanted = [partition for partition, _ in groupby(piece.partition for piece in task.pieces)]
-        wanted = [partition for partition in wanted if partition >= 0]
+        wanted, spans = [], {}
+        for partition, pieces in groupby(task.pieces, key=lambda piece: piece.partition):
+            if partition >= 0:
+                rows = [(piece.row_start, piece.row_stop) for piece in pieces]
+                wanted.append(partition)
+                spans[partition] = rows[0][0], rows[-1][1]
         ahead: _SpilledPayload | None = None
         try:
             for number, partition in enumerate(wanted):
@@ -229,25 +235,37 @@ class Creator:
                     )
                     continue
                 payload = ahead or self._spilled_payload(
-                    partition, nodes[partition], task.locations
+                    partition, nodes[partition], task.locations, spans[partition]
                 )
                 ahead = None
                 payload.load()
                 if number + 1 < len(wanted) and not self._scratch_nodes.alone:
                     following = wanted[number + 1]
-                    ahead = self._spilled_payload(following, nodes[following], task.locations)
+                    ahead = self._spilled_payload(
+                        following, nodes[following], task.locations, spans[following]
+                    )
                     ahead.ask_ahead()
                 yield payload
         finally:
             if ahead is not None:
                 ahead.close()
 
-    def _spilled_payload(self, partition: int, node: str, locations: str) -> _SpilledPayload:
+    def _spilled_payload(
+        self, partition: int, node: str, locations: str, span: tuple[int, int]
+    ) -> _SpilledPayload:
         rows = self._scratch_nodes.ask(node, OrderedRowsOf(partition))
         reader = SpillReader(
             self._scratch_nodes, self._scratch_nodes.locations(locations), partition, rows
         )
-        return _SpilledPayload(partition, rows, reader, self._buffer, forgets=self._forgets)
+        return _SpilledPayload(
+            partition,
+            rows,
+            span,
+            reader,
+            self._buffer,
+            self._scratch_nodes.store.scratch,
+            forgets=self._forgets,
+        )
 
 
 class _Payload(Protocol):
@@ -317,12 +335,18 @@ class _SpilledPayload:
         self,
         partition: int,
         rows: OrderedRows,
+        span: tuple[int, int],
         reader: SpillReader,
         buffer: PayloadBuffer,
+        scratch: Scratch,
         *,
         forgets: bool,
     ) -> None:
+        """``span``: the rows that will be asked for."""
         self._forgets = forgets
+        self._span = span
+        self._scratch = scratch
+        self._split: SplitSpill | None = None
         self.partition = partition
         self._rows = rows
         self._reader = reader
@@ -335,16 +359,25 @@ class _SpilledPayload:
             self._reader.ask_ahead()
 
     def load(self) -> None:
-        """Read it, if the buffer holds all of it."""
+        """Read it, if the buffer holds all of it; if it does not, and has small records, spill it
+        once more."""
         if self._reader.size_bytes <= self._buffer.size_bytes:
             self._whole = self._buffer.view(self._reader.size_bytes)
             self._reader.read_into(self._whole, 0)
-            if self._forgets:
-                self._reader.forget()
+        elif self._reader.size_bytes <= SPLIT_BYTES_MAX * len(self._rows.stored_bytes):
+            self._split = SplitSpill(
+                self._reader, self._rows, self._span, self._buffer, self._scratch
+            )
+        else:
+            return
+        if self._forgets:
+            self._reader.forget()
 
     def close(self) -> None:
         """Close the spill files."""
         self._reader.close()
+        if self._split is not None:
+            self._split.close()
 
     def check(self, piece: OutputPiece) -> ContentCheck:
         """See :class:`_Payload`."""
@@ -366,6 +399,9 @@ class _SpilledPayload:
                     yield [gathered({0: self._whole}, self._rows.source[rows], segments)]
                 else:
                     yield slices_of(self._whole, segments)
+            return
+        if self._split is not None:
+            yield from self._split.slices(start, stop)
             return
         stored = self._rows.stored_bytes
         row = start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from dsort.errors import DuplicateError
 from dsort.scratch import columns
+from dsort.scratch.spill import SpillReader
 from dsort.workers import creator, extractor
 from dsort.workers.tasks import DuplicatesTask
 from tests.support.datasets import files_of
@@ -43,6 +45,23 @@ def some_lines(directory: Path, *, long: bool = False) -> Counter[bytes]:
         (directory / f"s-{shard}.txt").write_bytes(b"".join(lines))
         everything.update(lines)
     return everything
+
+
+def test_a_partition_larger_than_the_buffer_is_read_in_long_ranges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+    read_many = SpillReader.read_many
+
+    def noted(reader: SpillReader, wanted: Sequence[tuple[memoryview, int]]) -> None:
+        reads.extend(len(buffer) for buffer, _ in wanted)
+        read_many(reader, wanted)
+
+    monkeypatch.setattr(SpillReader, "read_many", noted)
+    some_lines(tmp_path / "in")
+    run_inline(spec_of(**LINES), tmp_path, Moved("spill", partitions=2, buffer_bytes=2000))
+    assert min(reads) < 2000
+    assert sum(reads) > 1500 * len(reads)
 
 
 @pytest.mark.parametrize("long", [False, True])
