@@ -108,11 +108,12 @@ class Payloads(Protocol):
 @dataclass(frozen=True, slots=True)
 class OutputFile:
     """An output shard as it is stored. ``name``: in its directory. ``xxh3``: of all its bytes, in
-    hexadecimal digits."""
+    hexadecimal digits. ``container_bytes``: how long it is once it is decoded."""
 
     name: str
     records: int
     payload_bytes: int
+    container_bytes: int
     file_bytes: int
     xxh3: str
 
@@ -174,6 +175,9 @@ class Container(ABC):
     """Whether shards say the CRC-32 of payloads: then ``checksum`` tells it, and whoever takes a
     payload out of its shard compares it."""
 
+    index_codecs: tuple[str, ...] = ()
+    """The suffixes of codecs that ``directory_files`` can say a shard is compressed by."""
+
     schema_file: str = ""
     """The file in a directory of input shards that says their schema, if they do not say it
     themselves: then ``schema_in`` reads it."""
@@ -183,6 +187,11 @@ class Container(ABC):
 
     def with_options(self, options: ContainerOptions) -> Container:
         """The same container, reading and writing as ``options`` say."""
+        return self
+
+    def with_codec(self, suffix: str) -> Container:
+        """The same container, for shards that are compressed: ``suffix`` is one of
+        ``index_codecs``. It equals what it is made of, for its records are the same."""
         return self
 
     def with_schema(self, schema: str) -> Container:

@@ -240,7 +240,9 @@ def container_of(name: str) -> Container:
     suffix = max((each for each in known if raw.endswith(each)), key=len, default="")
     if suffix in _registered:
         return _registered[suffix]
-    return _BUILT_IN[suffix or DEFAULT_EXTENSION]()
+    found = _BUILT_IN[suffix or DEFAULT_EXTENSION]()
+    codec = codec_extension(name)
+    return found.with_codec(codec) if codec in found.index_codecs else found
 
 
 def codec_of(name: str) -> Codec | None:

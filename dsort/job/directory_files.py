@@ -33,6 +33,7 @@ def directory_files(
                 name=output.name.removeprefix(directory),
                 records=output.records,
                 payload_bytes=output.payload_bytes,
+                container_bytes=output.container_bytes,
                 file_bytes=output.file_bytes,
                 xxh3=output.xxh3,
             )

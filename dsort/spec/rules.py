@@ -19,7 +19,7 @@ from dsort.containers.registry import (
 )
 from dsort.errors import SpecProblem
 from dsort.naming.inputs import parse_input_template
-from dsort.naming.names import archive_extension
+from dsort.naming.names import archive_extension, codec_extension
 from dsort.naming.repeats import find_repeats
 from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.order.algorithms import ALGORITHMS
@@ -196,7 +196,7 @@ def _suffix_problem(
 
 def _means_the_same(extension_field: str, suffix: str, extension: str) -> bool:
     """Whether both suffixes are of one container; inputs are decoded by their own suffixes."""
-    if container_of(suffix) is not container_of(extension):
+    if container_of(suffix) != container_of(extension):
         return False
     return extension_field == "input_extension" or codec_of(suffix) == codec_of(extension)
 
@@ -244,12 +244,16 @@ def _indexes_list_shards_as_they_are(spec: SpecFields) -> Iterator[SpecProblem]:
     if codec_of(spec.output_extension) is None:
         return
     container = container_of(spec.output_extension)
-    if container.directory_files(()):
+    if not container.directory_files(()):
+        return
+    own = container.suffixes[0]
+    if codec_extension(spec.output_extension) not in container.index_codecs:
+        usable = [own, *(own + codec for codec in container.index_codecs)]
         yield SpecProblem(
             "output_extension",
-            f"{spec.output_extension} shards are not written: the index of {container.suffixes[0]} "
-            "shards would have to say what they are once they are decompressed",
-            f"use {container.suffixes[0]}",
+            f"{spec.output_extension} shards are not written: the index of {own} shards cannot say "
+            "how they are compressed",
+            f"use {joined(usable)}",
         )
 
 

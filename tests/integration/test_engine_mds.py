@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from dsort import api
 from dsort.errors import ConversionError, NamesTakenError, SchemaError, SpecError
@@ -84,16 +85,34 @@ def test_an_index_that_says_something_else_does_not_verify(tmp_path: Path) -> No
     assert problem.text == "is not there"
 
 
-def test_compressed_shards_are_read_and_not_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".gz", ".zstd"])
+def test_compressed_shards_are_read_and_written_with_an_index_that_says_so(
+    tmp_path: Path, suffix: str
+) -> None:
     everything = some_samples(tmp_path / "in")
-    for path in (tmp_path / "in").iterdir():
+    for path in (tmp_path / "in").glob("*.mds"):
         path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
-    spec = spec_of(**{**JOB, "input_extension": ".mds.gz"}, output_extension=".mds")
+    spec = spec_of(**{**JOB, "input_extension": ".mds.gz"}, output_extension=f".mds{suffix}")
     run_local(tmp_path, spec)
-    assert by_label(list(samples_in(tmp_path / "out" / "train"))) == everything
-    with pytest.raises(SpecError, match=r"\.mds\.gz shards are not written"):
-        run_local(tmp_path, spec | {"output_extension": ".mds.gz"})
+    directory = tmp_path / "out" / "train"
+    assert verified(tmp_path, "out") == ()
+    index = json.loads((directory / "index.json").read_bytes())
+    for shard in index["shards"]:
+        assert (shard["compression"], shard["hashes"]) == (suffix[1:], [])
+        path = directory / shard["zip_data"]["basename"]
+        assert shard["zip_data"]["bytes"] == path.stat().st_size
+        if suffix == ".zstd":  # the zstd package, which MosaicML uses, reads all frames; this one
+            with zstandard.open(path) as file:  # wants one
+                data = zstandard.compress(file.read())
+            shard["zip_data"]["bytes"] = path.write_bytes(data)
+    (directory / "index.json").write_text(json.dumps(index))
+    assert by_label(list(samples_in(directory))) == everything
+
+
+def test_codecs_that_no_index_can_say_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"\.mds\.lz4 shards are not written: the index"):
+        run_local(tmp_path, spec_of(**JOB) | {"output_extension": ".mds.lz4"})
 
 
 def test_samples_can_be_ordered_by_a_column(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from dsort.containers.bare_rows import BareRows, Value
@@ -32,7 +32,7 @@ from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import ConversionError
-from dsort.naming.names import readable
+from dsort.naming.names import codec_extension, readable
 
 __all__ = ["MDS", "Mds"]
 
@@ -51,18 +51,23 @@ _HASH: Final = "xxh3_64"
 @dataclass(frozen=True, slots=True)
 class Mds(Container):
     """MDS shards. ``key_field``: the column that is the key; "": records are numbered.
-    ``columns``: of the shards that are written."""
+    ``columns``: of the shards that are written; ``compression``: what is around them."""
 
     key_field: str = ""
     columns: Columns = NO_COLUMNS
+    compression: str | None = field(default=None, compare=False)
 
     suffixes = (".mds",)
     packs_others = True
     has_head = True
     shard_bytes_max = SHARD_BYTES_MAX
+    index_codecs = (".zstd", ".gz")
 
     def with_options(self, options: ContainerOptions) -> Mds:
         return replace(self, key_field=options.key_field)
+
+    def with_codec(self, suffix: str) -> Mds:
+        return replace(self, compression=suffix.removeprefix("."))
 
     def with_schema(self, schema: str) -> Mds:
         return replace(self, columns=Columns.of_schema(schema))
@@ -146,13 +151,8 @@ class Mds(Container):
         shards = [
             {
                 **self._settings(),
-                "raw_data": {
-                    "basename": output.name,
-                    "bytes": output.file_bytes,
-                    "hashes": {_HASH: output.xxh3},
-                },
+                **_files(output),
                 "samples": output.records,
-                "zip_data": None,
             }
             for output in outputs
         ]
@@ -167,12 +167,23 @@ class Mds(Container):
         every output shard has anyway."""
         return {
             **self.columns.as_config(),
-            "compression": None,
+            "compression": self.compression,
             "format": "mds",
-            "hashes": [_HASH],
+            "hashes": [] if self.compression else [_HASH],
             "size_limit": None,
             "version": 2,
         }
+
+
+def _files(output: OutputFile) -> dict[str, Any]:
+    """What an index says of the file of a shard. Of a compressed one it would need a hash of what
+    is in the file, too, which nobody has taken: then it has none."""
+    codec = codec_extension(output.name)
+    file = {"basename": output.name, "bytes": output.file_bytes}
+    if not codec:
+        return {"raw_data": file | {"hashes": {_HASH: output.xxh3}}, "zip_data": None}
+    raw = {"basename": output.name.removesuffix(codec), "bytes": output.container_bytes}
+    return {"raw_data": raw | {"hashes": {}}, "zip_data": file | {"hashes": {}}}
 
 
 def _schema(columns: tuple[str, ...]) -> str:
