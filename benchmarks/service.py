@@ -165,7 +165,7 @@ def _list(url: str, rounds: int) -> dict[str, Any]:
 
 def _streams(url: str, job_id: str, count: int) -> dict[str, Any]:
     """``count`` event streams of one job at once: what each was told, and when, of its stop."""
-    ready, told = threading.Barrier(count + 1), list[float]()
+    ready, ended_at = threading.Barrier(count + 1), list[float]()
     lock = threading.Lock()
 
     def watch(_: int) -> None:
@@ -179,7 +179,7 @@ def _streams(url: str, job_id: str, count: int) -> dict[str, Any]:
             line = answer.readline()
         assert line, "the stream broke off"
         with lock:
-            told.append(time.perf_counter())
+            ended_at.append(time.perf_counter())
         connection.close()
 
     with ThreadPoolExecutor(count) as pool:
@@ -189,8 +189,8 @@ def _streams(url: str, job_id: str, count: int) -> dict[str, Any]:
         _, _ = _Client(url).ask("POST", f"/v1/jobs/{job_id}/stop", {"reason": "measured"})
         for each in watching:
             each.result(STREAM_SECONDS_MAX)
-    after = sorted(each - begun for each in told)
-    return {"streams": count, "streams_told": len(told), "told_all_after_s": after[-1]}
+    after = sorted(each - begun for each in ended_at)
+    return {"streams": count, "streams_told": len(ended_at), "told_all_after_s": after[-1]}
 
 
 def _end_job(directory: Path, job_id: str) -> None:

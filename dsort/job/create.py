@@ -234,7 +234,7 @@ def _sealed_before(job: Job, created: Created) -> dict[int, str]:
     rows = parse_json(data, f"{SEALED_FILE} of job {job.job_id}")
     found: dict[int, str] = {}
     for row in rows if isinstance(rows, list) else ():
-        match row:  # what is told otherwise is sealed again
+        match row:  # what is known otherwise is sealed again
             case [int(ordinal), str(receipt), str(md5)] if ordinal in created.rechecked:
                 if created.shards[ordinal].receipt == receipt:
                     found[ordinal] = md5

@@ -73,5 +73,5 @@ def _sample(job: Job, shard: InputShard, codec: Codec) -> tuple[int, int]:
         for piece in Decoding(shard.name, codec, pieces(), SAMPLE_BYTES, max_expansion=limit):
             made += len(piece)
     except CorruptShardError:
-        pass  # the sample ends in the midst of a member; or the shard is told of when it is read
+        pass  # the sample ends in the midst of a member; or the shard is reported when it is read
     return read, made

@@ -165,7 +165,7 @@ class Extraction:
         if self.stage == "index" and not again:
             job.record(facts)
         if facts.shard in self._counted:
-            return  # done again: its progress was told
+            return  # done again: its progress was reported
         self._counted.add(facts.shard)
         if job.state.phase == "extract":
             size_bytes = job.inputs[facts.shard].size_bytes

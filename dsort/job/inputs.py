@@ -90,7 +90,7 @@ def refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
         try:
             bucket.stat(inputs[0].name)
         except ObjectNotFoundError:
-            return  # it is told when it is read: with what became of the others
+            return  # it is reported when it is read: with what became of the others
         except StorageAccessError as error:
             raise StorageAccessError(
                 f"input shard {inputs[0].name} can be listed but not read: {error.message}",

@@ -200,8 +200,8 @@ class JournalState:
                 self.committing = True
 
     def check(self) -> None:
-        """``StorageError`` unless what is told fits together. For whoever acts on it: who can write
-        to the bucket can have written it, and it decides which names are read and written."""
+        """``StorageError`` unless what is reported fits together. For whoever acts on it: who can
+        write to the bucket can have written it, and it decides which names are read and written."""
         shards = len(self.inputs or ())
         outputs = len(self.planned.shards) if self.planned is not None else 0
         if any(at >= shards for at in self.extracted):

@@ -266,7 +266,7 @@ def usable_memory_bytes(
 
 
 def process_memory_bytes(proc_root: Path = Path("/proc")) -> int:
-    """What this process holds of memory that would not give way; 0 if that is not told."""
+    """What this process holds of memory that would not give way; 0 if that is not reported."""
     fields = _text_of(proc_root / "self" / "statm").split()
     if len(fields) < 3:
         return 0

@@ -34,7 +34,7 @@ def cores() -> int:
 
 def workers_here(wanted: int | None) -> int:
     """How many workers to start on this machine: ``wanted``, or one a core, but no more than there
-    may be processes. One at least: that there can be none is told when it is started."""
+    may be processes. One at least: that there can be none is reported when it is started."""
     room = free_processes()
     workers = wanted or cores()
     return workers if room is None else max(min(workers, (room - OWN_THREADS) // WORKER_THREADS), 1)

@@ -1,7 +1,8 @@
 """What is left of older results under the names of a new one: their higher numbers.
 
 A result that is replaced by one of fewer shards leaves its last ones behind, and whoever reads all
-that fits the template reads old and new together. They are told, and with ``remove_stale`` removed.
+that fits the template reads old and new together. They are reported, and with ``remove_stale``
+removed.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def _warn(job: Job, stale: _Stale) -> None:
 
 def remove_stale(job: Job) -> None:
     """Remove the rest of the results that were replaced, but for what is not as it was when it was
-    looked for. For after the commit: what cannot be removed is told, and is no failure of the
+    looked for. For after the commit: what cannot be removed is reported, and is no failure of the
     job."""
     bucket, done, changed = job.outputs_bucket, list[str](), list[str]()
 

@@ -53,7 +53,7 @@ class TokenView(Model):
 
 
 class TokenMade(TokenView):
-    """A new token: its text is told here, and never again."""
+    """A new token: its text is shown here, and never again."""
 
     token: str = Field(examples=["dsort_0123456789ab_" + "0" * 48])
 

@@ -39,7 +39,7 @@ class Model(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """The schema: defaults are told of fields alone that may be absent."""
+        """The schema: defaults are given for fields alone that may be absent."""
         document = handler(core_schema)
         schema = handler.resolve_ref_schema(document)
         if handler.mode == "serialization":

@@ -168,8 +168,8 @@ def _alone(state_dir: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _socket(config: ServiceConfig) -> Iterator[socket.socket]:
-    """Bound here, so that port 0 is known before anything is said, and an address in use is told
-    before anything is started."""
+    """Bound here, so that port 0 is known before anything is said, and an address in use is
+    reported before anything is started."""
     try:
         found = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

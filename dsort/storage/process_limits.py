@@ -91,9 +91,11 @@ def _threads_of_user(proc_root: Path) -> int:
     mine, threads = str(os.getuid()), 0
     for each in proc_root.iterdir():
         if each.name.isdecimal():
-            told = dict(line.partition(":")[::2] for line in _text_of(each / "status").splitlines())
-            if told.get("Uid", "").split()[:1] == [mine]:
-                threads += int(told.get("Threads", "1"))
+            fields = dict(
+                line.partition(":")[::2] for line in _text_of(each / "status").splitlines()
+            )
+            if fields.get("Uid", "").split()[:1] == [mine]:
+                threads += int(fields.get("Threads", "1"))
     return threads
 
 

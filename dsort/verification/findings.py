@@ -37,7 +37,7 @@ class Findings:
             self.problems.append(VerifyProblem(kind, shard, record, text))
 
     def unnamed(self, count: int) -> None:
-        """``count`` more problems, of which nothing is told."""
+        """``count`` more problems, of which nothing is reported."""
         self.count += count
 
     def warn(self, kind: str, text: str) -> None:

@@ -296,7 +296,7 @@ class InputReader:
             except (
                 CorruptShardError,
                 ShardEndError,
-            ):  # met again, and told, when the bytes are compared
+            ):  # met again, and reported, when the bytes are compared
                 formed = None
         if formed is None:
             return _NO_RECORDS.keys, _NO_RECORDS.key_hash, np.zeros(0, np.int64)

@@ -234,7 +234,7 @@ class _Verification:
         spec, listed = self._manifest.spec, [shard.name for shard in self._manifest.inputs]
         try:
             found = [shard.name for shard in resolve_inputs(spec, self._inputs_bucket, Tally())]
-        except InputError:  # none is left: told shard by shard
+        except InputError:  # none is left: reported shard by shard
             return
         ours, there = set(listed), set(found)
         if [name for name in found if name in ours] != [name for name in listed if name in there]:

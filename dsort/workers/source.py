@@ -242,18 +242,18 @@ class ShardBytes:
         start, length = int(members.payload_start[row]), int(members.payload_bytes[row])
         if members.compressed_bytes is not None and members.compressed_bytes[row] >= 0:
             return self._decompressed(members, row)
-        told = self.container.checksum(members, row) if self.container.has_checksums else None
+        reported = self.container.checksum(members, row) if self.container.has_checksums else None
         pieces = self.range(start, length)
-        return pieces if told is None else self._checked(members, row, pieces, told)
+        return pieces if reported is None else self._checked(members, row, pieces, reported)
 
     def _checked(
-        self, members: MemberTable, row: int, pieces: Iterator[memoryview], told: int
+        self, members: MemberTable, row: int, pieces: Iterator[memoryview], reported: int
     ) -> Iterator[memoryview]:
         found = 0
         for piece in pieces:
             found = isal_zlib.crc32(piece, found)
             yield piece
-        if found != told:
+        if found != reported:
             start = int(members.payload_start[row])
             text = f"{readable(members.names[row])} has another CRC-32 than its shard says"
             raise CorruptShardError(self.name, start, text)

@@ -291,11 +291,11 @@ class OneRuntimeSuite:
 
     def test_a_scratch_node_does_what_it_is_asked(self, runtime: Runtime, work: Work) -> None:
         (node,) = runtime.scratch_nodes()
-        told = work.pipe("told")
+        written = work.pipe("written")
         heard: list[bytes] = []
-        hearing = threading.Thread(target=lambda: heard.append(told.read_bytes()))
+        hearing = threading.Thread(target=lambda: heard.append(written.read_bytes()))
         hearing.start()
-        runtime.tell(node, WriteTo(str(told), b"done"))
+        runtime.tell(node, WriteTo(str(written), b"done"))
         hearing.join()
         assert heard == [b"done"]
         runtime.tell(node, FileBytes("missing"))  # whose failure is nobody's concern

@@ -38,7 +38,7 @@ def local(directory: Path) -> LocalBucket:
 class TestEveryFirstTryFails(BucketSuite):
     @pytest.fixture
     def bucket(self) -> Bucket:
-        kinds = (*TRANSIENT, "cut", "cut untold")
+        kinds = (*TRANSIENT, "cut", "cut silently")
         faults = RandomFaults("first", rate=1.0, kinds=kinds, in_a_row_max=1)
         return retrying(FaultyBucket(MemoryBucket(), faults))
 
@@ -59,7 +59,7 @@ class TestADirectoryThatFailsByChance(BucketSuite):
     @pytest.fixture
     def bucket(self, tmp_path: Path, request: pytest.FixtureRequest) -> Bucket:
         seed = f"{request.config.option.hypothesis_seed}/{request.node.nodeid}"
-        faults = RandomFaults(seed, rate=0.3, kinds=(*TRANSIENT, "cut", "cut untold"))
+        faults = RandomFaults(seed, rate=0.3, kinds=(*TRANSIENT, "cut", "cut silently"))
         return retrying(FaultyBucket(local(tmp_path / "data"), faults))
 
 
@@ -78,6 +78,6 @@ class TestALowBandwidth(BucketSuite):
 class TestRetriesAroundLimitsAroundFaults(BucketSuite):
     @pytest.fixture
     def bucket(self) -> Bucket:
-        kinds = (*TRANSIENT, "cut", "cut untold")
+        kinds = (*TRANSIENT, "cut", "cut silently")
         faults = RandomFaults("both", rate=0.5, kinds=kinds)
         return retrying(limited(FaultyBucket(MemoryBucket(), faults), bytes_per_s=1000.0))

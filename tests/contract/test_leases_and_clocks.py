@@ -43,7 +43,7 @@ def grow_old(bucket: LocalBucket, tmp_path: Path, seconds: float) -> None:
 def test_a_job_that_lives_is_not_taken(bucket: LocalBucket, off_s: float) -> None:
     machine = FakeMachine()
     lease = Lease.take(bucket, JOB, attempt=1, machine=machine)
-    other, told = elsewhere(machine, off_s), []
+    other, reasons = elsewhere(machine, off_s), []
 
     def renew() -> None:
         machine.pass_time(1)
@@ -52,10 +52,10 @@ def test_a_job_that_lives_is_not_taken(bucket: LocalBucket, off_s: float) -> Non
     other.on_pause = renew
     before_s = other.elapsed_s()
     with pytest.raises(JobConflictError, match="is being run by node-1"):
-        Lease.take(bucket, JOB, attempt=2, machine=other, waiting=told.append)
+        Lease.take(bucket, JOB, attempt=2, machine=other, waiting=reasons.append)
     assert other.elapsed_s() - before_s < 10
     assert not lease.is_lost()
-    assert bool(told) is (off_s > 0)  # where it seemed to have lapsed
+    assert bool(reasons) is (off_s > 0)  # where it seemed to have lapsed
 
 
 @pytest.mark.parametrize("off_s", HOURS)
@@ -66,11 +66,11 @@ def test_a_job_that_is_dead_is_taken_within_a_bounded_time(
     Lease.take(bucket, JOB, attempt=1, machine=machine)
     machine.pass_time(90)
     grow_old(bucket, tmp_path, 90)
-    other, told = elsewhere(machine, off_s), []
+    other, reasons = elsewhere(machine, off_s), []
     before_s = other.elapsed_s()
-    Lease.take(bucket, JOB, attempt=2, machine=other, waiting=told.append)
+    Lease.take(bucket, JOB, attempt=2, machine=other, waiting=reasons.append)
     assert other.elapsed_s() - before_s <= WATCH_S_MAX
-    assert all("clocks do not agree" in why for why in told)
+    assert all("clocks do not agree" in why for why in reasons)
     assert sorted(found.name.rpartition("/")[2] for found in bucket.list(f".dsort/{JOB}/")) == [
         "0001",
         "0002",
@@ -97,9 +97,9 @@ def test_a_store_whose_clock_was_set_back_is_watched(bucket: LocalBucket, tmp_pa
     Lease.take(bucket, JOB, attempt=1, machine=machine)
     grow_old(bucket, tmp_path, -7200)
     other = elsewhere(machine, 90.0)
-    told: list[str] = []
-    Lease.take(bucket, JOB, attempt=2, machine=other, waiting=told.append)
-    assert told
+    reasons: list[str] = []
+    Lease.take(bucket, JOB, attempt=2, machine=other, waiting=reasons.append)
+    assert reasons
 
 
 def test_watching_can_be_stopped(bucket: LocalBucket) -> None:

@@ -239,8 +239,8 @@ def test_a_token_anywhere_else_than_in_its_header_is_none(
 
 
 def test_who_one_is_and_may_do_can_be_asked(matrix: Matrix) -> None:
-    told = matrix.here.client.get("/v1/whoami", headers=matrix.headers("viewer")).json()
-    assert told == {
+    whoami = matrix.here.client.get("/v1/whoami", headers=matrix.headers("viewer")).json()
+    assert whoami == {
         "name": "vera",
         "role": "viewer",
         "input_buckets": [f"file://{matrix.root}/images"],

@@ -33,7 +33,7 @@ def names(database: Database) -> set[str]:
         return set(connection.execute(select(locks.c.name)).scalars())
 
 
-def told_done(database: Database, works: dict[str, Work]) -> set[str]:
+def acknowledged(database: Database, works: dict[str, Work]) -> set[str]:
     """Those of ``works``, committed in one transaction, that were told that they are done."""
     outcomes = run_together(GroupCommit(database), list(works.values()))
     for each in outcomes:
@@ -47,7 +47,7 @@ def test_one_that_fails_is_undone_alone(database: Database) -> None:
         written("a")(connection)
 
     before = names(database)
-    done = told_done(database, {"a": written("a"), "once": twice, "b": written("b")})
+    done = acknowledged(database, {"a": written("a"), "once": twice, "b": written("b")})
     assert done == {"a", "b"}
     assert names(database) - before == done
 
@@ -66,7 +66,7 @@ def test_a_disk_that_fills_up_in_the_middle_undoes_nothing_that_was_acknowledged
 
     with open_database(f"sqlite:///{path}") as database:
         before = names(database)
-        done = told_done(database, {"a": written("a"), "fill": fill, "b": written("b")})
+        done = acknowledged(database, {"a": written("a"), "fill": fill, "b": written("b")})
         assert "fill" not in done
         assert names(database) - before == done
 
@@ -81,6 +81,6 @@ def test_a_connection_that_breaks_in_the_middle_is_reported_to_all(
 
     with open_database(postgres.fresh_database()) as database:
         before = names(database)
-        assert told_done(database, {"a": written("a"), "cut": cut, "b": written("b")}) == set()
+        assert acknowledged(database, {"a": written("a"), "cut": cut, "b": written("b")}) == set()
         assert names(database) == before
-        assert told_done(database, {"c": written("c")}) == {"c"}
+        assert acknowledged(database, {"c": written("c")}) == {"c"}

@@ -83,7 +83,7 @@ def notifier(store: NoticeStore, **more: Any) -> Notifier:
 def test_a_webhook_and_a_command_learn_why_a_job_failed(
     database: Database, clock: FakeClock, server: HookServer, tmp_path: Path
 ) -> None:
-    program, told = hook_program(tmp_path)
+    program, received = hook_program(tmp_path)
     hook = {"webhook": server.url + SECRET, "command": "page"}
     end_job(database, FAILED, clock.now(), on_failure=hook, on_success={"command": "never"})
     with notifier(NoticeStore(database, clock=clock.now), commands={"page": program}) as running:
@@ -98,7 +98,7 @@ def test_a_webhook_and_a_command_learn_why_a_job_failed(
     assert document["error"] == {"detail": "no input shard was found", "hint": "look"}
     assert document["text"] == "dsort job one failed: no input shard was found"
     assert server.paths == [SECRET]
-    assert json.loads(told.read_text()) == document
+    assert json.loads(received.read_text()) == document
 
 
 def await_none_left(database: Database) -> None:

@@ -204,7 +204,7 @@ def tell(here: ServiceHere, job_id: str, odd: str) -> None:
         "elapsed_s": float("nan"),
         "bytes_per_s": float("inf"),
     }
-    told = ProgressUpdate(
+    sent = ProgressUpdate(
         events=[
             (1.0, "warning", {"kind": odd, "text": odd, odd: [odd]}),
             (1.0, "log", {"text": odd}),
@@ -214,20 +214,20 @@ def tell(here: ServiceHere, job_id: str, odd: str) -> None:
         progress=progress,
         phases=[{"phase": odd, "seconds": float("nan"), "shards": 1, "records": 1, "bytes": 1}],
     )
-    assert record(here.service.database, job_id, 1, told, now_s=2.0).ours
+    assert record(here.service.database, job_id, 1, sent, now_s=2.0).ours
 
 
 def test_what_jobs_tell_is_shown(here: ServiceHere, rng: random.Random) -> None:
-    told = {running(here): odd for odd in odd_texts(rng, 18)}
-    for job_id, odd in told.items():
+    sent = {running(here): odd for odd in odd_texts(rng, 18)}
+    for job_id, odd in sent.items():
         tell(here, job_id, odd)
     all_answers(here)
-    for job_id, odd in told.items():
+    for job_id, odd in sent.items():
         error = {"detail": odd, "hint": odd, "exit_code": 3, "problems": [{"path": odd}]}
         ending = Ending("failed", 3, error=error, reason=odd)
         assert finish(here.service.database, job_id, 1, ending, now_s=3.0), odd
     all_answers(here)
-    for job_id, odd in told.items():
+    for job_id, odd in sent.items():
         answer = here.client.get(f"/v1/jobs/{job_id}/events")
         assert "event: end" in answer.content.decode("utf-8"), odd
         for line in answer.content.decode("utf-8").split("\n"):

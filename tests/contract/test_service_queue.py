@@ -260,10 +260,10 @@ def test_a_job_ends_once_and_with_the_last_that_it_had_to_tell(
 ) -> None:
     submit(store, "a")
     claim(database)
-    told = ProgressUpdate(
+    update = ProgressUpdate(
         [(2.0, "warning", {"kind": "k", "text": "t"})], phase="commit", warning_count=1
     )
-    assert finish(database, "a", 1, ending, now_s=2005.0, latest=told)
+    assert finish(database, "a", 1, ending, now_s=2005.0, latest=update)
     assert not finish(database, "a", 1, DONE, now_s=2006.0)
     row = store.get("a")
     assert row is not None
@@ -287,8 +287,8 @@ def test_who_speaks_for_an_attempt_that_is_over_is_not_heard(
     before = store.get("a")
     assert not note_process(database, "a", 1, pid=1, started=1.0)
     assert not beat(database, "a", 1, now_s=9.0).ours
-    told = ProgressUpdate([(1.0, "log", {})], phase="create")
-    assert not record(database, "a", 1, told, now_s=9.0).ours
+    update = ProgressUpdate([(1.0, "log", {})], phase="create")
+    assert not record(database, "a", 1, update, now_s=9.0).ours
     assert not finish(database, "a", 1, DONE, now_s=9.0)
     assert again(database, row) is None
     assert store.get("a") == before
@@ -360,8 +360,10 @@ def test_a_job_that_is_resumed_by_hand_goes_on_counting_its_attempts(
 def test_a_long_jobs_progress_is_thinned_evenly(database: Database, store: JobStore) -> None:
     submit(store, "a")
     claim(database)
-    told = [(float(at), "progress", {"at": at}) for at in range(100)]
-    assert record(database, "a", 1, ProgressUpdate([*told, (99.5, "warning", {})]), now_s=1.0).ours
+    update = [(float(at), "progress", {"at": at}) for at in range(100)]
+    assert record(
+        database, "a", 1, ProgressUpdate([*update, (99.5, "warning", {})]), now_s=1.0
+    ).ours
     thin_progress(database, "a", keep=10)
     kept = [data["at"] for kind, data in events(store, "a") if kind == "progress"]
     assert len(kept) == 10

@@ -1,5 +1,5 @@
-"""What is told of a job's work is told as long as anything of it is there: by its manifest, by what
-the database knows once that is removed, and from any event on."""
+"""What is reported of a job's work is reported as long as anything of it is there: by its manifest,
+by what the database knows once that is removed, and from any event on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ended(here: ServiceHere, result: Mapping[str, Any] | None, **query: Any) -> 
     assert row is not None
     assert row.job_id == job_id
     progress = {**examples.JOB["progress"], "phase": "extract"}
-    told = ProgressUpdate(
+    update = ProgressUpdate(
         events=[
             (
                 1001.0,
@@ -59,7 +59,7 @@ def ended(here: ServiceHere, result: Mapping[str, Any] | None, **query: Any) -> 
     found = None if result is None else {**result, "job_id": job_id}
     error = None if result is not None else examples.JOB_FAILED["error"]
     ending = Ending("finished" if result else "failed", 0 if result else 3, found, error)
-    assert finish(database, job_id, 1, ending, now_s=1006.0, latest=told)
+    assert finish(database, job_id, 1, ending, now_s=1006.0, latest=update)
     return job_id
 
 

@@ -1,5 +1,5 @@
-"""The routes of schedules: what is made is shown, with when it is due next; every problem is told;
-and only whoever may change a schedule does."""
+"""The routes of schedules: what is made is shown, with when it is due next; every problem is
+reported; and only whoever may change a schedule does."""
 
 from __future__ import annotations
 

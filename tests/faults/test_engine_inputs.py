@@ -125,8 +125,8 @@ def test_what_is_no_file_is_a_missing_shard(
     report = run_local(tmp_path, spec_of(input_format=inputs))
     assert records_out(tmp_path) == ["a.jpg", "c.jpg"]
     # A listing does not show what cannot be a shard; a link may have led to one.
-    is_told = "template" in inputs or make is make_dangling_link
-    assert count_of(report, "missing_shards") == ((1, ("in-1.tar",)) if is_told else (0, ()))
+    is_reported = "template" in inputs or make is make_dangling_link
+    assert count_of(report, "missing_shards") == ((1, ("in-1.tar",)) if is_reported else (0, ()))
 
 
 @pytest.mark.usefixtures("workers_here")

@@ -103,11 +103,11 @@ def strike(rng: random.Random, path: Path) -> str:
     way = rng.choice(["json", "json", "json", "json", "bytes", "cut", "whole"])
     if way == "json" and path.suffix in (".json", ""):
         try:
-            told = json.dumps(mutated(rng, json.loads(data)))
+            document = json.dumps(mutated(rng, json.loads(data)))
         except ValueError:
-            told = "[" * 100_000
-        path.write_text(told, encoding="utf-8")
-        return f"{path.name}: {told[:3000]}"
+            document = "[" * 100_000
+        path.write_text(document, encoding="utf-8")
+        return f"{path.name}: {document[:3000]}"
     if way == "cut":
         path.write_bytes(data[: rng.randrange(len(data) + 1)])
     elif way == "whole":
@@ -257,9 +257,9 @@ def test_a_job_that_writes_somewhere_else_is_not_gone_on_with(
     remains("aborted", tmp_path)
     job, before = job_in(tmp_path / "out"), untouched(tmp_path)
     path = tmp_path / "out" / ".dsort" / job / "report.json"
-    told = json.loads(path.read_bytes())
-    _of_another_place(told["resume"]["accepted"])
-    path.write_text(json.dumps(told))
+    document = json.loads(path.read_bytes())
+    _of_another_place(document["resume"]["accepted"])
+    path.write_text(json.dumps(document))
     ended = cli("resume", job, "--bucket", "out", "--progress", "none")
     assert ended.code == 2
     assert "victim" in ended.err

@@ -180,8 +180,8 @@ def test_a_job_that_is_stopped_while_it_replaces_puts_all_back(
     ended = begun.run(tmp_path, *start_arguments(CASES[CASE]), points=points)
     assert struck(points) == [fault.point]
     assert ended.code == 143, ended.err
-    told = "2 objects that it was to replace are as before" in ended.err
-    assert told == fault.point.startswith("publish")
+    reported = "2 objects that it was to replace are as before" in ended.err
+    assert reported == fault.point.startswith("publish")
     assert files_of(tmp_path / "out") == CASES[CASE].old
     only_a_report(tmp_path / "out", CASES[CASE].old)
 

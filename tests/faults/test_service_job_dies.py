@@ -213,10 +213,10 @@ def test_where_in_the_code_a_bug_is_stays_in_the_log_on_disk(hosted: Hosting, po
     assert (row.state, row.exit_code) == ("failed", 1)
     assert row.error is not None
     assert row.error["detail"] == "a worker failed: RuntimeError: a bug that a test put here"
-    told = [each.data for each in hosted.store.events_after(0, job_id=row.job_id)]
+    recorded = [each.data for each in hosted.store.events_after(0, job_id=row.job_id)]
     report = (hosted.root / "out" / ".dsort" / row.job_id / "report.json").read_text()
     assert "a bug that a test put here" in report
-    for seen in (json.dumps(told), json.dumps(row.error), report):
+    for seen in (json.dumps(recorded), json.dumps(row.error), report):
         assert "Traceback" not in seen
         assert ".py" not in seen
     log = (hosted.config.state_dir / "logs" / f"{row.job_id}-1.log").read_text()

@@ -60,8 +60,8 @@ def watched(service: ServiceProcess, job_id: str, begun: threading.Event) -> dic
             if line.startswith("event:"):
                 kind = line.removeprefix("event:").strip()
             if line.startswith("data:") and kind == "end":
-                told: dict[str, object] = json.loads(line.removeprefix("data:"))
-                return told
+                event: dict[str, object] = json.loads(line.removeprefix("data:"))
+                return event
     raise AssertionError("the stream ended before the job did")
 
 

@@ -1,5 +1,5 @@
 """Shards that a crash or a broken download left: cut at any block, or zeros from a page on. Under
-the default reactions each is refused, or told of, or all of its members are read."""
+the default reactions each is refused, or reported, or all of its members are read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The command line as a whole: help is quick and fits, mistakes are told in a few words, and the
-exit code says whose fault it is."""
+"""The command line as a whole: help is quick and fits, mistakes are reported in a few words, and
+the exit code says whose fault it is."""
 
 from __future__ import annotations
 
@@ -191,9 +191,9 @@ def test_debug_shows_where_an_error_arose(cli: CommandLine) -> None:
 def test_a_broken_invariant_asks_for_a_report(capsys: pytest.CaptureFixture[str]) -> None:
     error = InvariantError("a worker failed:\nTraceback\n  somewhere\nValueError: odd")
     assert exits.report_error(error, as_json=False, debug=False) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert told[0] == "error: a worker failed: ValueError: odd"
-    assert "please report it" in told[1]
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "error: a worker failed: ValueError: odd"
+    assert "please report it" in said[1]
 
 
 @pytest.mark.parametrize("debug", [False, True])

@@ -106,8 +106,8 @@ def test_a_forgotten_algorithm_is_named_by_plan_start_and_show(cli: CommandLine)
     line = "sorted by name (the spec names none; to shuffle: algorithm: {kind: shuffle})"
     for verb in ("plan", "start"):
         said = cli(verb, "-f", forgotten).out.splitlines()
-        (told,) = [each for each in said if each.startswith("algorithm")]
-        assert told.endswith(f"alphanumeric: {line}")
+        (message,) = [each for each in said if each.startswith("algorithm")]
+        assert message.endswith(f"alphanumeric: {line}")
     assert "alphanumeric: sorted by name\n" in cli("show", "shuffled").out
     named = cli("start", "images", "other", "-f", json.dumps(SPEC)).out
     assert "algorithm  shuffle\n" in named
@@ -242,7 +242,7 @@ def test_options_reach_the_library(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--ray-labels", '{"zone": "a"}'], "--ray-labels: is for Ray clusters"),
         (["--ray", "--ray-labels", "zone"], "--ray-labels: zone is no such object as"),
@@ -253,11 +253,11 @@ def test_options_reach_the_library(
     ],
 )
 def test_nodes_that_are_chosen_wrongly_are_a_mistake_of_the_command_line(
-    cli: CommandLine, options: list[str], told: str
+    cli: CommandLine, options: list[str], message: str
 ) -> None:
     ended = cli("start", "-f", json.dumps(SPEC), *options)
     assert ended.code == 2
-    assert told in ended.err
+    assert message in ended.err
 
 
 def test_the_summary_fits_and_names_what_was_met(

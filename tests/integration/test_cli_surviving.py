@@ -90,14 +90,18 @@ def test_show_tells_of_a_running_job(cli: CommandLine, out: LocalBucket) -> None
     assert "2 of 2 shards" in shown.out
     assert "1 of 3 shards" in shown.out
     assert f"dsort stop {JOB}" in shown.out
-    told = json.loads(cli("show", JOB, "--bucket", "out", "--json").out)
-    assert (told["state"], told["host"], told["pid"], told["attempt"]) == (
+    document = json.loads(cli("show", JOB, "--bucket", "out", "--json").out)
+    assert (document["state"], document["host"], document["pid"], document["attempt"]) == (
         "running",
         "node-9",
         100,
         1,
     )
-    assert (told["extracted_shards"], told["created_shards"], told["output_shards"]) == (2, 1, 3)
+    assert (
+        document["extracted_shards"],
+        document["created_shards"],
+        document["output_shards"],
+    ) == (2, 1, 3)
 
 
 def test_show_tells_of_a_dead_job_and_what_to_do(

@@ -104,10 +104,10 @@ class Loss:
         self._scratch = scratch
         self._moment = moment
         self.node_id = ""
-        self.told = False
+        self.warned = False
 
     def __call__(self, event: Event) -> None:
-        self.told |= isinstance(event, JobWarning) and event.kind == "node_lost"
+        self.warned |= isinstance(event, JobWarning) and event.kind == "node_lost"
         if not self.node_id and self._is_now(event):
             nodes = list(self._scratch.glob("*/*"))
             assert nodes
@@ -128,7 +128,7 @@ def test_a_job_that_loses_a_node_gives_the_same_bytes(
     loss = Loss(nodes, root / "scratch", moment)
     run(root, f"lost-{moment}", "spill", SHUFFLE, on_event=loss)
     assert loss.node_id
-    assert loss.told
+    assert loss.warned
     assert files_of(root / f"lost-{moment}") == expected(root, f"kept-{moment}", SHUFFLE)
     assert list((root / "scratch").rglob("*")) == []
 
@@ -143,8 +143,8 @@ def test_a_job_that_begins_just_after_a_node_died_does_without_it(nodes: Nodes, 
         assert not nodes.believed(dead)
     finally:
         nodes.lose(dead, root / "scratch")
-    told = [each for each in heard if isinstance(each, JobWarning) and each.kind == "node_lost"]
-    assert [dead in each.text for each in told] == [True]
+    warned = [each for each in heard if isinstance(each, JobWarning) and each.kind == "node_lost"]
+    assert [dead in each.text for each in warned] == [True]
     assert files_of(root / "begun-after-a-loss") == expected(root, "begun-before", SHUFFLE)
 
 

@@ -120,11 +120,11 @@ def test_less_memory_than_any_job_takes_means_the_least_and_through_the_disk(
     spec = spec_of(max_mem_usage=asked)
     report = run_local(tmp_path, spec, workers=4, on_event=events.append)
     assert (report.move, report.workers, report.records) == ("spill", 1, 3)
-    (told,) = [event.text for event in events if isinstance(event, JobWarning)]
-    assert told == report.warnings[0]
+    (warning,) = [event.text for event in events if isinstance(event, JobWarning)]
+    assert warning == report.warnings[0]
     least_mib = -(-least_memory_bytes() >> 20)
-    assert f"max_mem_usage {asked} is less than any job takes" in told
-    assert f"uses {least_mib} MiB, the least" in told
+    assert f"max_mem_usage {asked} is less than any job takes" in warning
+    assert f"uses {least_mib} MiB, the least" in warning
 
 
 @pytest.mark.parametrize("move", ["auto", "spill", "map"])

@@ -256,7 +256,7 @@ def test_a_directory_in_the_place_of_a_shard_is_reported_before_anything_is_writ
 ) -> None:
     write_shards(tmp_path / "in", DATASET)
     write_shards(tmp_path / "out", {"out-5.tar/x": b"mine"})
-    if overwrite:  # else it is told even earlier that this one is taken
+    if overwrite:  # else it is reported even earlier that this one is taken
         write_shards(tmp_path / "out", {"out-0.tar": b"mine, too"})
     with refused(tmp_path, NamesTakenError, "out-5.tar", "is a directory"):
         run_local(tmp_path, spec_of(), overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""``unsafe_names``: what would be unpacked elsewhere is told, renamed or refused."""
+"""``unsafe_names``: what would be unpacked elsewhere is reported, renamed or refused."""
 
 from __future__ import annotations
 

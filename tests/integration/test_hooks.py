@@ -58,9 +58,13 @@ def test_a_webhook_learns_of_success_and_no_manifest_has_its_url(
 ) -> None:
     spec = spec_of(on_success={"webhook": server.url + SECRET}, on_failure={"command": "page"})
     report = dsort.run(spec, options=with_commands(options, page=("/bin/false",)))
-    told = server.notices.get_nowait()
-    assert (told["event"], told["job_id"], told["records"]) == ("job.finished", report.job_id, 3)
-    assert told["text"].startswith(f"dsort job {report.job_id} finished")
+    received = server.notices.get_nowait()
+    assert (received["event"], received["job_id"], received["records"]) == (
+        "job.finished",
+        report.job_id,
+        3,
+    )
+    assert received["text"].startswith(f"dsort job {report.job_id} finished")
     assert server.notices.empty()
     assert server.paths == [SECRET]
     kept = [path for path in options.root.rglob("*") if path.is_file()]
@@ -68,14 +72,14 @@ def test_a_webhook_learns_of_success_and_no_manifest_has_its_url(
 
 
 def test_a_command_learns_of_failure_on_its_input(options: RunOptions, tmp_path: Path) -> None:
-    program, told = hook_program(tmp_path)
+    program, received = hook_program(tmp_path)
     spec = spec_of(input_format={"template": "no-{0..3}"}, on_failure={"command": "page"})
     with pytest.raises(MissingShardError):
         dsort.run(spec, options=with_commands(options, page=program))
-    notice = json.loads(told.read_text())
+    notice = json.loads(received.read_text())
     assert (notice["event"], notice["state"]) == ("job.failed", "failed")
     assert "no input shard was found" in notice["error"]["detail"]
-    variables = told.with_name("told.json.variables").read_text()
+    variables = received.with_name("received.json.variables").read_text()
     assert variables == f"job.failed {notice['job_id']}"
 
 

@@ -32,13 +32,13 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dsort.JobSpec:
 
 
 def test_run_tells_progress_and_returns_the_report(spec: dsort.JobSpec) -> None:
-    told: list[Progress] = []
+    steps: list[Progress] = []
     events: list[Event] = []
-    report = dsort.run(spec, runtime="local", on_progress=told.append, on_event=events.append)
+    report = dsort.run(spec, runtime="local", on_progress=steps.append, on_event=events.append)
     assert (report.state, report.records) == ("finished", 3)
     assert Path("shuffled", report.manifest_name or "").is_file()
-    assert {each.phase for each in told} == {"resolve", "extract", "plan", "create", "commit"}
-    assert all(isinstance(each, Progress) for each in told)
+    assert {each.phase for each in steps} == {"resolve", "extract", "plan", "create", "commit"}
+    assert all(isinstance(each, Progress) for each in steps)
     assert [e.phase for e in events if isinstance(e, PhaseDone)][-1] == "commit"
 
 

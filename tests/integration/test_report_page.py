@@ -97,9 +97,9 @@ def test_an_aborted_job_tells_how_far_it_came(root: Path) -> None:
     with pytest.raises(Exception, match=r"s-3\.tar"):
         run_local(root, spec_of(algorithm=SHUFFLE))
     (path,) = (root / "out" / ".dsort").glob("*/report.json")
-    told = json.loads(path.read_text())
-    assert told["mixing"] is None
-    assert "extract" in {row[1] for row in told["timeline"]}
+    document = json.loads(path.read_text())
+    assert document["mixing"] is None
+    assert "extract" in {row[1] for row in document["timeline"]}
 
 
 # --- dsort report

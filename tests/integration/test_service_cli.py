@@ -141,8 +141,8 @@ def test_start_that_waits_ends_as_a_job_that_runs_here(place: Place, there: Comm
     assert both.code == 3
     assert both.out.splitlines()[0] == f"job {good} finished"
     assert both.out.splitlines()[1].startswith(f"job {job_id} failed: ")
-    told = there("show", job_id).out
-    assert f"go on with `dsort resume {job_id}`" in told
+    printed = there("show", job_id).out
+    assert f"go on with `dsort resume {job_id}`" in printed
     assert there("wait", job_id).code == 3
 
 
@@ -200,10 +200,10 @@ def test_an_interrupt_ends_the_waiting_only(place: Place, there: CommandLine) ->
         )
         held_workers(place.service)
         waiting.send_signal(signal.SIGINT)
-        _, told = waiting.communicate(timeout=120)
+        _, printed = waiting.communicate(timeout=120)
         job_id = await_that(lambda: shown(there, "show", "--state", "running")[0]["job_id"])
         assert waiting.returncode == 130
-        assert told.splitlines()[-3:] == [
+        assert printed.splitlines()[-3:] == [
             f"job {job_id} goes on",
             f"hint: `dsort wait {job_id}` waits for it,",
             f"      `dsort stop {job_id}` ends it",
@@ -244,9 +244,9 @@ def test_schedules_are_added_shown_run_and_removed(
     assert there("schedule", "resume", "nightly").out == added.out
     job_id = there("schedule", "run", "nightly").out.strip()
     assert there("wait", job_id, "--progress", "none").code == 0
-    told = there("schedule", "show", "nightly").out
+    printed = there("schedule", "show", "nightly").out
     for words in ("0 2 * * * Europe/Berlin", "the newest 7 results", "finished, by hand", job_id):
-        assert words in told
+        assert words in printed
     assert there("schedule", "ls").out.splitlines()[1].split()[-2] == "finished"
     document = shown(there, "schedule", "show", "nightly")
     assert (document["retain"], document["runs"][0]["job_id"]) == (7, job_id)

@@ -49,9 +49,9 @@ class Place:
     def head(self) -> psutil.Process:
         """The head, which nobody else may look for."""
         assert self.state_file.stat().st_mode & 0o777 == 0o600
-        told = json.loads(self.state_file.read_bytes())
-        head = psutil.Process(told["pid"])
-        assert told["token"] not in " ".join(head.cmdline())
+        known = json.loads(self.state_file.read_bytes())
+        head = psutil.Process(known["pid"])
+        assert known["token"] not in " ".join(head.cmdline())
         return head
 
     def submit(self, client: DsortClient, output: str) -> Job:
@@ -80,10 +80,10 @@ def test_jobs_over_rest_run_on_a_ray_of_the_services_own(place: Place) -> None:
     with running_service(place.root, *arguments, env=env, mark=place.mark) as service:
         with DsortClient(service.url) as client:
             watched = list(client.events(place.submit(client, "first").job_id))
-            told = [each.value for each in watched]
-            states = [each.state for each in told if isinstance(each, StateChanged)]
+            known = [each.value for each in watched]
+            states = [each.state for each in known if isinstance(each, StateChanged)]
             assert states == ["queued", "running", "finished"]
-            assert [each.phase for each in told if isinstance(each, PhaseDone)] == PHASES
+            assert [each.phase for each in known if isinstance(each, PhaseDone)] == PHASES
             assert_whole(place.root / "first", expected)
             assert struck(faults) == ["create:start"]  # a worker within Ray, made good there
             join_from_another_service(place, expected)
@@ -109,12 +109,12 @@ def test_jobs_over_rest_run_on_a_ray_of_the_services_own(place: Place) -> None:
 
 def join_from_another_service(place: Place, expected: Facts) -> None:
     """A service that is told where a Ray is runs its jobs there, and leaves it there."""
-    told = json.loads(place.state_file.read_bytes())
+    known = json.loads(place.state_file.read_bytes())
     root = place.root / "elsewhere"
     prepare(root, CASES["shuffle"])
     other = Place(root, place.mark)
-    env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": told["token"]}
-    arguments = [*other.arguments, "--ray-address", told["address"]]
+    env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": known["token"]}
+    arguments = [*other.arguments, "--ray-address", known["address"]]
     with running_service(root, *arguments, env=env, mark=place.mark) as service:
         with DsortClient(service.url) as client:
             job = client.wait(other.submit(client, "first").job_id, timeout_s=END_S)

@@ -42,10 +42,10 @@ def test_patterns_for_reading_and_writing_are_apart(cli: CommandLine, url: str) 
         *("--input-buckets", "s3://a*", "--input-buckets", "s3://b*"),
         *("--output-buckets", "s3://c*", "--expires", "90d"),
     )
-    told = json.loads(made.out)
-    assert told["input_buckets"] == ["s3://a*", "s3://b*"]
-    assert told["output_buckets"] == ["s3://c*"]
-    assert verified(url, told["token"]) is not None
+    document = json.loads(made.out)
+    assert document["input_buckets"] == ["s3://a*", "s3://b*"]
+    assert document["output_buckets"] == ["s3://c*"]
+    assert verified(url, document["token"]) is not None
 
 
 def test_tokens_are_listed_without_secrets_and_removed(cli: CommandLine, url: str) -> None:

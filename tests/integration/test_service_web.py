@@ -199,12 +199,12 @@ def test_a_job_is_checked_planned_submitted_and_watched_to_its_end(
     await_text(page, ".job-head .chip", "finished")  # without a reload
 
     job_id = page.url.rpartition("/")[2]
-    told = place.finished(job_id)
-    assert told["job"]["labels"] == ["by-hand", "team-a"]
-    assert page.locator(".words", has_text="chi-squared").inner_text() == told["mixing"]["words"]
-    assert told["mixing"]["verdict"] == "even"
+    shown = place.finished(job_id)
+    assert shown["job"]["labels"] == ["by-hand", "team-a"]
+    assert page.locator(".words", has_text="chi-squared").inner_text() == shown["mixing"]["words"]
+    assert shown["mixing"]["verdict"] == "even"
     names = page.locator(".shards tbody th").all_inner_texts()
-    assert names == [row[0] for row in told["shards"]["rows"]]
+    assert names == [row[0] for row in shown["shards"]["rows"]]
     for part in ("Phases", "Throughput", "About this job", "Spec"):
         page.get_by_role("heading", name=part, exact=True).wait_for()
     shoot(page, "job-finished")

@@ -1,5 +1,6 @@
-"""A result that replaces one of more shards: what is left of the older one is told before a byte is
-read if that can be known, and with ``remove_stale`` it is removed once the new one is there."""
+"""A result that replaces one of more shards: what is left of the older one is reported before a
+byte is read if that can be known, and with ``remove_stale`` it is removed once the new one is
+there."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def begin(root: Path) -> None:
     write_shards(root / "out", {"out-9.tar": b"mine", "out-x.tar": b"mine"})
 
 
-def told(root: Path, spec: dict[str, Any]) -> list[str]:
+def warnings_of(root: Path, spec: dict[str, Any]) -> list[str]:
     """Run the job; its warnings of what is stale."""
     events: list[Event] = []
     run_local(root, spec, on_event=events.append)
@@ -49,7 +50,7 @@ def test_what_is_left_of_an_older_result_is_reported(
     fields: dict[str, Any], tmp_path: Path
 ) -> None:
     begin(tmp_path)
-    (text,) = told(tmp_path, spec_with(**fields))
+    (text,) = warnings_of(tmp_path, spec_with(**fields))
     assert "4 objects" in text
     assert "out-3.tar, out-4.tar, out-5.tar" in text
     assert "3 of a result that is replaced: --remove-stale" in text
@@ -70,7 +71,7 @@ def test_what_is_left_of_a_replaced_result_is_removed(
     fields: dict[str, Any], tmp_path: Path
 ) -> None:
     begin(tmp_path)
-    left, removed = told(tmp_path, spec_with(remove_stale=True, **fields))
+    left, removed = warnings_of(tmp_path, spec_with(remove_stale=True, **fields))
     assert "1 object has a name" in left
     assert "out-9.tar" in left
     assert removed == (
@@ -92,7 +93,7 @@ def test_nothing_is_removed_that_is_not_of_a_replaced_result(tmp_path: Path) -> 
         path.parent.mkdir()
         path.write_text(text)
     before = files_of(tmp_path / "out")
-    told(tmp_path, spec_with(remove_stale=True, **FEWER))
+    warnings_of(tmp_path, spec_with(remove_stale=True, **FEWER))
     after = files_of(tmp_path / "out")
     assert set(before) - set(after) == {"out-3.tar", "out-5.tar"}
 
@@ -116,7 +117,7 @@ def test_newer_shards_of_another_result_stay_though_an_older_one_lists_their_nam
     tmp_path: Path,
 ) -> None:
     before = begin_two(tmp_path)
-    left, removed = told(tmp_path, spec_with(**THREE, remove_stale=True))
+    left, removed = warnings_of(tmp_path, spec_with(**THREE, remove_stale=True))
     after = files_of(tmp_path / "out")
     assert set(after) == {f"out-{at}.tar" for at in (0, 1, 2, 5, 6, 7, 8, 9)}
     assert {f"out-{at}.tar": before[f"out-{at}.tar"] for at in range(5, 10)} == {
@@ -131,7 +132,7 @@ def test_a_manifest_of_another_version_keeps_what_it_lists(tmp_path: Path) -> No
     newest = max((tmp_path / "out" / ".dsort").glob("*/manifest.json"), key=mtime_ns_of)
     content = json.loads(newest.read_text())
     newest.write_text(json.dumps({**content, "manifest": 99}))
-    told(tmp_path, spec_with(**THREE, remove_stale=True))
+    warnings_of(tmp_path, spec_with(**THREE, remove_stale=True))
     assert set(files_of(tmp_path / "out")) == {f"out-{at}.tar" for at in (0, 1, 2, 5, 6, 7, 8, 9)}
 
 
@@ -147,7 +148,7 @@ def test_what_was_written_after_its_manifest_stays_though_its_size_is_the_same(
     mine.write_bytes(b"x" * mine.stat().st_size)
     (manifest,) = (tmp_path / "out" / ".dsort").glob("*/manifest.json")
     os.utime(mine, ns=(0, mtime_ns_of(manifest) + 1))
-    left, removed = told(tmp_path, spec_with(remove_stale=True, **FEWER))
+    left, removed = warnings_of(tmp_path, spec_with(remove_stale=True, **FEWER))
     assert set(mine.read_bytes()) == set(b"x")
     assert "2 objects" in left
     assert "removed 2 objects" in removed

@@ -197,12 +197,12 @@ def test_progress_is_reported_shard_by_shard(tmp_path: Path) -> None:
     job = ordinary(tmp_path, {**SHUFFLE, "Config": {"duplicate_keys": "rename"}})
     events: list[Event] = []
     report = job.verify(on_event=events.append)
-    told = [event for event in events if isinstance(event, Progress)]
+    reported = [event for event in events if isinstance(event, Progress)]
     steps = 2 * report.input_shards + report.output_shards
-    assert [event.shards_done for event in told] == list(range(steps + 1))
-    assert {(event.phase, event.shards_total) for event in told} == {("verify", steps)}
-    assert all(event.bytes_done <= event.bytes_total for event in told)
-    assert told[-1].bytes_done == told[-1].bytes_total
+    assert [event.shards_done for event in reported] == list(range(steps + 1))
+    assert {(event.phase, event.shards_total) for event in reported} == {("verify", steps)}
+    assert all(event.bytes_done <= event.bytes_total for event in reported)
+    assert reported[-1].bytes_done == reported[-1].bytes_total
     assert isinstance(events[-1], PhaseDone)
     assert (events[-1].phase, events[-1].shards) == ("verify", steps)
 
@@ -240,6 +240,6 @@ def test_the_command_ends_with_3_and_says_what_is_wrong(cli: CommandLine, tmp_pa
     assert bad.code == 3
     assert "order" in bad.out
     assert bad.err.splitlines()[-1].startswith("error: the result of job ")
-    told = json.loads(cli("verify", job.report.job_id, "--json").out)
-    assert (told["ok"], told["problem_count"]) == (False, 1)
-    assert told["problems"][0]["shard"] == job.names[1]
+    reported = json.loads(cli("verify", job.report.job_id, "--json").out)
+    assert (reported["ok"], reported["problem_count"]) == (False, 1)
+    assert reported["problems"][0]["shard"] == job.names[1]

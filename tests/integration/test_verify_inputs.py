@@ -32,10 +32,10 @@ def file(name: str, text: str = "x", **more: str) -> Member:
 def warnings_of(job: FinishedJob) -> list[JobWarning]:
     events: list[Event] = []
     report = job.verify(on_event=events.append)
-    told = [event for event in events if isinstance(event, JobWarning)]
-    assert report.warnings == tuple(event.text for event in told)
+    warned = [event for event in events if isinstance(event, JobWarning)]
+    assert report.warnings == tuple(event.text for event in warned)
     assert report.ok
-    return told
+    return warned
 
 
 def test_without_an_input_the_outputs_are_verified_alone(tmp_path: Path) -> None:

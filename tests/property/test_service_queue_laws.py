@@ -118,11 +118,13 @@ def test_whoever_submits_much_makes_nobody_wait(owners: list[str]) -> None:
         places: dict[str, list[int]] = {owner: [] for owner in OWNERS}
         listed = one.store.positions(range(1, len(owners) + 1))
         row_of = {job_id: one.store.get(job_id) for job_id in one.waiting}
-        told = {job_id: listed[row.number] for job_id, row in row_of.items() if row is not None}
+        shown_places = {
+            job_id: listed[row.number] for job_id, row in row_of.items() if row is not None
+        }
         for place in range(1, len(owners) + 1):
             job_id = one.start()
             assert job_id is not None
-            assert told[job_id] == place  # as it was told before
+            assert shown_places[job_id] == place  # as it was told before
             places[one.running[job_id]].append(place)
             one.end(0)
         # A job waits for at most one of each other owner for each of its own owner's.

@@ -247,9 +247,9 @@ def test_retention_removes_old_outputs_and_nothing_else_wherever_it_dies(
                 apply_retention(result, known, opening(dying), now_s=0)
             except Died:
                 assert any(each.name for each in bucket.list())
-        told = apply_retention(result, known, opening(bucket), now_s=0)
+        warned = apply_retention(result, known, opening(bucket), now_s=0)
         if not any(each["changed"] for each in runs[:number]):
-            assert [text for text in told if "they are inputs of" not in text] == []
+            assert [text for text in warned if "they are inputs of" not in text] == []
         newest = runs[max(number + 1 - keep, 0) : number + 1]
         content = {each.name: bucket.read(each.name) for each in bucket.list()}
         for name in USERS:

@@ -80,11 +80,11 @@ def by_tarfile(data: bytes) -> list[tuple[bytes, bytes]]:
 
 def by_gnu_tar(data: bytes) -> tuple[list[bytes], bytes]:
     """Names, and all contents; hard links have none. It complains of numbers, but reads on."""
-    told = []
+    outputs = []
     for option in ("-t", "-xO"):
         command = ["tar", "-f", "-", option, "-P", "--quoting-style=literal"]
-        told.append(subprocess.run(command, input=data, capture_output=True, check=False).stdout)
-    return told[0].splitlines(), told[1]
+        outputs.append(subprocess.run(command, input=data, capture_output=True, check=False).stdout)
+    return outputs[0].splitlines(), outputs[1]
 
 
 @pytest.mark.parametrize("round_", range(ROUNDS))

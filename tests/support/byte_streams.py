@@ -24,7 +24,7 @@ class _Stream:
         size = min(size, breaks_at - self._at)
         if not size and breaks_at < self._stop:
             self._owner.breaks.remove(breaks_at)
-            if self._owner.ends_untold:
+            if self._owner.ends_silently:
                 return 0
             raise TransientStorageError("the connection broke")
         view[:size] = self._owner.data[self._at : self._at + size]
@@ -36,14 +36,14 @@ class _Stream:
 
 
 class FetchedObject:
-    """``breaks``: offsets at which a connection breaks, once each; ``ends_untold``: it looks like
+    """``breaks``: offsets at which a connection breaks, once each; ``ends_silently``: it looks like
     the end. ``requests`` are the ranges that were asked for, the first at once."""
 
     def __init__(self, data: bytes, *, block_bytes: int = 1000) -> None:
         self.data = data
         self.block_bytes = block_bytes
         self.breaks: list[int] = []
-        self.ends_untold = False
+        self.ends_silently = False
         self.has_changed = False
         self.requests: list[tuple[int, int | None]] = []
         self.streams: list[_Stream] = []

@@ -74,7 +74,7 @@ KINDS: Mapping[str, Collection[str]] = {
     "denied": _OPERATIONS,  # StorageAccessError
     "full": _OPERATIONS,  # StorageFullError
     "cut": ("read_into", "list"),  # half of it comes, and the error says how much
-    "cut untold": ("read_into",),  # half of it comes, and the error does not tell
+    "cut silently": ("read_into",),  # half of it comes, and the error does not tell
     "reply lost": (*_CHANGING, "finish"),  # it takes effect, and fails like a reset connection
     "size": _DESCRIBING,  # one byte more than there is
     "etag": _DESCRIBING,  # another one than the object has
@@ -254,7 +254,7 @@ class _FaultyReadObject(HookedReadObject):
             self.inner.read_into(buffer, offset)
             return
         error = self._faulty.error(kind, "read_into", self.inner.info.name)
-        if kind in ("cut", "cut untold"):
+        if kind in ("cut", "cut silently"):
             half = len(buffer) // 2
             self.inner.read_into(buffer[:half], offset)
             buffer[half:] = bytes(len(buffer) - half)  # what was there before is no help
@@ -269,23 +269,23 @@ class _FaultyStagedObject(HookedStagedObject):
     def __init__(self, inner: StagedObject, owner: FaultyBucket, name: str) -> None:
         super().__init__(inner, owner, name)
         self._faulty = owner
-        self._told_bytes: int | None = None
+        self._reported_bytes: int | None = None
 
     def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
         kind = self._faulty.faults.due("write_at", self.name)
         data = b"".join(slices)
-        if self._told_bytes is not None:
-            self._told_bytes = max(self._told_bytes, offset + len(data))
+        if self._reported_bytes is not None:
+            self._reported_bytes = max(self._reported_bytes, offset + len(data))
         elif kind == "short":
             self.inner.write_at(offset, [data[:-1]])
-            self._told_bytes = offset + len(data)
+            self._reported_bytes = offset + len(data)
         elif kind is not None:
             raise self._faulty.error(kind, "write_at", self.name)
         else:
             self.inner.write_at(offset, slices)
 
     def size_bytes(self) -> int:
-        return self.inner.size_bytes() if self._told_bytes is None else self._told_bytes
+        return self.inner.size_bytes() if self._reported_bytes is None else self._reported_bytes
 
 
 def _described_wrongly(described: T, kind: str) -> T:

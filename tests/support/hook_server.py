@@ -1,4 +1,4 @@
-"""A web server that hooks can call, and a program for them to run: both keep what they are told."""
+"""A web server that hooks can call, and a program for them to run: both keep what they get."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def hook_server() -> Iterator[HookServer]:
 
 def hook_program(directory: Path, *, exit_code: int = 0) -> tuple[tuple[str, ...], Path]:
     """(a program with its arguments, the file that it writes its input and variables to)."""
-    program, told = directory / "hook.sh", directory / "told.json"
+    program, received = directory / "hook.sh", directory / "received.json"
     program.write_text(
         "#!/bin/sh\n"
         'cat > "$1.part"\n'
@@ -91,4 +91,4 @@ def hook_program(directory: Path, *, exit_code: int = 0) -> tuple[tuple[str, ...
         f'[ {exit_code} = 0 ] || echo "no page today" >&2\nexit {exit_code}\n'
     )
     program.chmod(0o700)
-    return (str(program), str(told)), told
+    return (str(program), str(received)), received

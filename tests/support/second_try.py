@@ -1,6 +1,6 @@
 """A second try for tests that wait for browsers, servers and processes, which a busy machine may
 fail; ``make test`` asks for it (``--second-try``). A test that fails twice fails. One that passes
-the second time is told at the end of the run, with what was wrong the first time.
+the second time is reported at the end of the run, with what was wrong the first time.
 
 The second try has fixtures of its own, those of the module and of the session too: what the first
 one left in a server would be in its way, and a server may be what died.

@@ -49,8 +49,8 @@ def test_messages_break_between_words_on_a_terminal(monkeypatch: pytest.MonkeyPa
 def test_values_stay_beside_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(40) as (stream, _):
         monkeypatch.setattr("sys.stdout", stream)
-        told = output.fields([("took", "one, two, three, four, five, six, seven"), ("on", "vm")])
-    assert told.splitlines() == [
+        printed = output.fields([("took", "one, two, three, four, five, six, seven"), ("on", "vm")])
+    assert printed.splitlines() == [
         "took  one, two, three, four, five, six,",
         "      seven",
         "on    vm",
@@ -83,9 +83,9 @@ def test_usage_is_reported_in_lines_of_its_own(
     arguments: list[str], first: str, last: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
-    *told, hint = capfd.readouterr().err.splitlines()
-    assert told[0].startswith(first)
-    assert told[-1].lower().endswith(last)
+    *printed, hint = capfd.readouterr().err.splitlines()
+    assert printed[0].startswith(first)
+    assert printed[-1].lower().endswith(last)
     assert hint.startswith("hint: see `dsort ")
 
 

@@ -1,5 +1,5 @@
-"""Commands on Ray run in a child: what is told of one that Ray ended, and that signals, exit codes
-and bugs come through as if there were none. No Ray is needed for that."""
+"""Commands on Ray run in a child: what is reported of one that Ray ended, and that signals, exit
+codes and bugs come through as if there were none. No Ray is needed for that."""
 
 from __future__ import annotations
 

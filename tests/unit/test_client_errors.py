@@ -1,5 +1,5 @@
 """What a service says is wrong becomes the error that the library itself would have raised, and
-what is wrong with the way to it is told in words."""
+what is wrong with the way to it is reported in words."""
 
 from __future__ import annotations
 
@@ -302,19 +302,19 @@ def test_waiting_is_bounded() -> None:
 
 def test_whoever_waits_learns_for_what() -> None:
     handle, _ = answering(limited("5"), httpx.Response(200, json={}))
-    told: list[str] = []
+    said: list[str] = []
     waiting = Transport(
         URL,
         None,
         timeout_s=5,
         verify=True,
         patience=Patience(),
-        on_wait=told.append,
+        on_wait=said.append,
         http=httpx.MockTransport(handle),
         sleep=[].append,
     )
     waiting.request("GET", "/v1/jobs")
-    assert told == ["slower; trying again in 5 s"]
+    assert said == ["slower; trying again in 5 s"]
 
 
 # --- who we are ----------------------------------------------------------------------------------

@@ -254,7 +254,7 @@ def test_a_log_is_followed_in_whole_lines() -> None:
 # --- events --------------------------------------------------------------------------------------
 
 
-def told(events: Iterable[tuple[int | None, str, dict[str, Any]]]) -> str:
+def as_stream(events: Iterable[tuple[int | None, str, dict[str, Any]]]) -> str:
     return ": still here\n\n".join(
         (f"id: {number}\n" if number else "") + f"event: {kind}\ndata: {json.dumps(data)}\n\n"
         for number, kind, data in events
@@ -262,7 +262,7 @@ def told(events: Iterable[tuple[int | None, str, dict[str, Any]]]) -> str:
 
 
 def stream(*events: tuple[int | None, str, dict[str, Any]]) -> Callable[[], httpx.Response]:
-    text = ": here we are\n\n" + told(events)
+    text = ": here we are\n\n" + as_stream(events)
     return lambda: httpx.Response(200, text=text, headers={"Content-Type": "text/event-stream"})
 
 

@@ -1,4 +1,4 @@
-"""Column files: what is written is read back, in slices, and what is broken is told."""
+"""Column files: what is written is read back, in slices, and what is broken is reported."""
 
 from __future__ import annotations
 

@@ -115,9 +115,11 @@ def test_a_hundred_thousand_shards_take_a_few_megabytes() -> None:
 
 
 def test_a_shard_of_an_older_version_has_no_size_of_its_own() -> None:
-    told = json.loads(encode_segment([ShardCreated(0, "00ff", "receipt", "", 512)]))
-    assert decode_segment(json.dumps(told).encode()) == [
+    segment = json.loads(encode_segment([ShardCreated(0, "00ff", "receipt", "", 512)]))
+    assert decode_segment(json.dumps(segment).encode()) == [
         ShardCreated(0, "00ff", "receipt", "", 512)
     ]
-    del told["events"][0]["file_bytes"]
-    assert decode_segment(json.dumps(told).encode()) == [ShardCreated(0, "00ff", "receipt", "", -1)]
+    del segment["events"][0]["file_bytes"]
+    assert decode_segment(json.dumps(segment).encode()) == [
+        ShardCreated(0, "00ff", "receipt", "", -1)
+    ]

@@ -13,29 +13,29 @@ from tests.support.debian import CannotInstall, apt_install
 
 APT = """\
 #!/bin/sh
-echo "$DEBIAN_FRONTEND $*" >> {told}
-cat {settings}/* >> {told} 2> /dev/null
+echo "$DEBIAN_FRONTEND $*" >> {log}
+cat {settings}/* >> {log} 2> /dev/null
 case "$*" in {fails}) echo "E: it cannot be had" >&2; exit 100;; esac
 """
 
 
 class Machine:
-    """A machine whose ``apt-get`` writes down what it is told, and what is set while it runs."""
+    """A machine whose ``apt-get`` writes down what it is asked, and what is set while it runs."""
 
     def __init__(self, directory: Path, fails: str = "never") -> None:
         self.settings = directory / "etc" / "createcluster.d"
         self.directory = directory
-        self.told = directory / "told"
+        self.log = directory / "log"
         programs = directory / "bin"
         programs.mkdir(exist_ok=True)
-        text = APT.format(told=self.told, settings=self.settings, fails=fails)
+        text = APT.format(log=self.log, settings=self.settings, fails=fails)
         (programs / "apt-get").write_text(text)
         (programs / "apt-get").chmod(0o755)
         (programs / "dpkg-query").write_text("#!/bin/sh\nexit 1\n")
         (programs / "dpkg-query").chmod(0o755)
 
     def lines(self) -> list[str]:
-        return self.told.read_text().splitlines()
+        return self.log.read_text().splitlines()
 
 
 @pytest.fixture
@@ -83,4 +83,4 @@ def test_only_root_is_asked_to_install(machine: Machine, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(CannotInstall, match="chromium: not installed, and only root can do so"):
         apt_install("chromium")
-    assert not machine.told.exists()
+    assert not machine.log.exists()

@@ -1,4 +1,5 @@
-"""An input template that names a shard twice is told, with both places, before anything is done."""
+"""An input template that names a shard twice is reported, with both places, before anything is
+done."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tests.support.commands import CommandLine
 from tests.support.engine import spec_of
 
 
-def told(text: str) -> list[str]:
+def problems_of(text: str) -> list[str]:
     return [str(repeat) for repeat in find_repeats(parse_input_template(text), ".tar")]
 
 
@@ -34,7 +35,7 @@ def told(text: str) -> list[str]:
     ],
 )
 def test_repeats_are_reported_with_both_places(text: str, problems: list[str]) -> None:
-    assert told(text) == problems
+    assert problems_of(text) == problems
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_repeats_are_reported_with_both_places(text: str, problems: list[str]) -
 )
 def test_many_names_are_judged_by_their_shape(text: str) -> None:
     assert parse_input_template(text).count > NAMES_LOOKED_AT_MAX
-    assert told(text) == []
+    assert problems_of(text) == []
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_many_names_are_judged_by_their_shape(text: str) -> None:
     ],
 )
 def test_what_may_repeat_among_many_is_refused(text: str, words: str) -> None:
-    (problem,) = told(text)
+    (problem,) = problems_of(text)
     assert problem.startswith("may name a shard twice: ")
     assert words in problem
 

@@ -77,14 +77,14 @@ def test_every_output_shard_is_a_line_of_the_manifest() -> None:
         '{"name": "out-9.tar", "records": 3, "members": 6, "payload_bytes": 30, '
         '"file_bytes": 10240, "xxh3": "0000000000000009"}',
     ]
-    told = json.loads(text)
-    assert told["inputs"] == []
-    assert told["totals"]["file_bytes"] == 20_480
+    document = json.loads(text)
+    assert document["inputs"] == []
+    assert document["totals"]["file_bytes"] == 20_480
 
 
 def test_every_shard_is_a_line_of_the_wids_index_in_order_of_names() -> None:
     text = wids_index_bytes("job", _outputs(), ["a" * 32, "b" * 32])
-    told = json.loads(text)
-    assert [shard["url"] for shard in told["shardlist"]] == ["out-10.tar", "out-9.tar"]
-    assert [shard["md5sum"] for shard in told["shardlist"]] == ["a" * 32, "b" * 32]
-    assert text.count(b"\n") == len(told) + 2 + 1 + 2
+    document = json.loads(text)
+    assert [shard["url"] for shard in document["shardlist"]] == ["out-10.tar", "out-9.tar"]
+    assert [shard["md5sum"] for shard in document["shardlist"]] == ["a" * 32, "b" * 32]
+    assert text.count(b"\n") == len(document) + 2 + 1 + 2

@@ -1,4 +1,4 @@
-"""An external key map is read whole from a file or a web server, or the reason is told."""
+"""An external key map is read whole from a file or a web server, or the reason is reported."""
 
 from __future__ import annotations
 

@@ -84,11 +84,11 @@ def test_a_read_elsewhere_asks_for_its_range_and_one_behind_it_for_the_rest(
     assert all(stream.is_closed for stream in stored.streams)
 
 
-@pytest.mark.parametrize("ends_untold", [False, True])
+@pytest.mark.parametrize("ends_silently", [False, True])
 def test_a_stream_that_breaks_is_gone_on_with_from_there(
-    stored: FetchedObject, threads: ThreadPoolExecutor, ends_untold: bool
+    stored: FetchedObject, threads: ThreadPoolExecutor, ends_silently: bool
 ) -> None:
-    stored.ends_untold = ends_untold
+    stored.ends_silently = ends_silently
     stored.breaks = [0, 10_500, 10_500, 31_000]
     reader = reader_of(stored, threads)
     assert read_on(reader, 0, 30_000) + read_on(reader, 30_000, 20_000) == stored.data
@@ -97,7 +97,7 @@ def test_a_stream_that_breaks_is_gone_on_with_from_there(
 
 def test_how_far_it_got_is_reported(stored: FetchedObject, threads: ThreadPoolExecutor) -> None:
     stored.breaks = [10_500]
-    stored.ends_untold = True
+    stored.ends_silently = True
     reader = reader_of(stored, threads)
     buffer = bytearray(SIZE)
     with pytest.raises(ReadCutShortError, match="a in bucket s3://b was cut short: 10,500") as cut:
@@ -123,7 +123,7 @@ def test_a_large_read_with_broken_connections_is_whole(
     stored: FetchedObject, threads: ThreadPoolExecutor, seed: int
 ) -> None:
     chance = random.Random(seed)
-    stored.ends_untold = chance.random() < 0.5
+    stored.ends_silently = chance.random() < 0.5
     stored.breaks = [chance.randrange(SIZE) for _ in range(chance.randrange(1, 9))]
     reader = reader_of(stored, threads, range_bytes=chance.choice([RANGE, 3_000]))
     assert read_on(reader, 0, SIZE) == stored.data

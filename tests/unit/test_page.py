@@ -168,10 +168,10 @@ def test_a_running_job_shows_how_fast_it_is() -> None:
 
 
 def test_a_job_whose_coordinator_died_goes_back_in_phases_but_not_in_time() -> None:
-    told = [(10.0, "extract", 1.0), (12.0, "create", 1.0), (13.0, "extract", 4.0)]
+    ended_phases = [(10.0, "extract", 1.0), (12.0, "create", 1.0), (13.0, "extract", 4.0)]
     samples = [
         {"at": at, "phase": phase, "elapsed_s": elapsed_s, "bytes_done": 1}
-        for at, phase, elapsed_s in told
+        for at, phase, elapsed_s in ended_phases
     ]
     times = [row[0] for row in page_of_job(VIEW, samples)["timeline"]]
     assert times == sorted(times)

@@ -1,4 +1,4 @@
-"""How far a job is, told in the way that suits who reads it, and never at the job's expense."""
+"""How far a job is, reported in the way that suits who reads it, and never at the job's expense."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def done(phase: str = "extract") -> PhaseDone:
     return PhaseDone("job-1", phase, 4.0, 10, 1000, 100 * MIB)
 
 
-def told(reporter: Reporter, stream: io.StringIO, events: Sequence[Event]) -> list[str]:
+def reported(reporter: Reporter, stream: io.StringIO, events: Sequence[Event]) -> list[str]:
     with reporter:
         for event in events:
             reporter(event)
@@ -69,7 +69,7 @@ def told(reporter: Reporter, stream: io.StringIO, events: Sequence[Event]) -> li
 
 def test_plain_lines_frame_each_phase() -> None:
     stream = io.StringIO()
-    lines = told(
+    lines = reported(
         PlainReporter(stream, Clock()),
         stream,
         [STARTED, progress(0), progress(5), done(), progress(0, phase="create"), done("create")],
@@ -101,7 +101,7 @@ def test_a_phase_without_totals_is_reported_as_well() -> None:
         Progress("job-1", "plan", 0, 0, 0, 0, 0, 0.0),
         PhaseDone("job-1", "plan", 0.5, 0, 0, 0),
     ]
-    assert told(PlainReporter(stream, Clock()), stream, events) == [
+    assert reported(PlainReporter(stream, Clock()), stream, events) == [
         "plan: begins",
         "plan: done, 0.50 s",
     ]
@@ -110,7 +110,7 @@ def test_a_phase_without_totals_is_reported_as_well() -> None:
 def test_json_is_one_object_a_line() -> None:
     stream = io.StringIO()
     warning = JobWarning("job-1", "missing_shards", "two lines\nof text")
-    lines = told(JsonReporter(stream, Clock()), stream, [STARTED, progress(1), warning, done()])
+    lines = reported(JsonReporter(stream, Clock()), stream, [STARTED, progress(1), warning, done()])
     objects = [json.loads(line) for line in lines]
     assert [each["event"] for each in objects] == [
         "JobStarted",
@@ -139,14 +139,14 @@ def test_quiet_tells_warnings_only() -> None:
         JobWarning("job-1", "missing_shards", "one is missing"),
         done(),
     ]
-    assert told(QuietReporter(stream), stream, events) == ["warning: one is missing"]
+    assert reported(QuietReporter(stream), stream, events) == ["warning: one is missing"]
 
 
 @pytest.mark.parametrize("style", ["plain", "none", "bar"])
 def test_warnings_of_one_kind_are_bounded_and_counted(style: ProgressStyle) -> None:
     stream = io.StringIO()
     many = [JobWarning("job-1", "missing_shards", f"number {n}") for n in range(500)]
-    lines = told(make_reporter(style, stream), stream, many)
+    lines = reported(make_reporter(style, stream), stream, many)
     assert len(lines) == WARNINGS_OF_A_KIND_MAX + 1
     assert lines[-1] == "warning: 490 more warnings of missing_shards; the report has them all"
 
@@ -154,7 +154,7 @@ def test_warnings_of_one_kind_are_bounded_and_counted(style: ProgressStyle) -> N
 def test_a_warning_cannot_steer_the_terminal() -> None:
     stream = io.StringIO()
     events = [JobWarning("job-1", "odd", "a\x1b[2Jb")]
-    assert told(QuietReporter(stream), stream, events) == ["warning: a\\x1b[2Jb"]
+    assert reported(QuietReporter(stream), stream, events) == ["warning: a\\x1b[2Jb"]
 
 
 @pytest.mark.parametrize("style", ["plain", "none", "json", "bar"])

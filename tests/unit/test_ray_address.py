@@ -148,11 +148,11 @@ VERSIONS = (
 def test_why_ray_cannot_be_had_is_reported_in_one_line(
     error: Exception, address: str | None, message: str, hint: str
 ) -> None:
-    told = explain(error, address)
+    explained = explain(error, address)
     with pytest.raises(WorkerLostError, match=message):
-        raise told
-    assert hint in told.hint
-    assert "\n" not in told.message
+        raise explained
+    assert hint in explained.hint
+    assert "\n" not in explained.message
 
 
 def test_an_error_of_ours_needs_no_explanation() -> None:

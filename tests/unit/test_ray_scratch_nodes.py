@@ -262,7 +262,7 @@ def test_a_scratch_node_without_an_agent_is_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told", "words"),
+    ("error", "kind", "words"),
     [
         (NodeDiedError("gone"), ScratchLostError, "the scratch on node n1 is lost"),
         (
@@ -275,14 +275,14 @@ def test_a_scratch_node_without_an_agent_is_lost() -> None:
     ],
 )
 def test_what_ray_raises_is_reported_with_the_node(
-    agent: NodeAgent, ray: Ray, error: Exception, told: type[Exception], words: str
+    agent: NodeAgent, ray: Ray, error: Exception, kind: type[Exception], words: str
 ) -> None:
     ray.agents[agent_name("job-1-x", "n1")] = actor_of(agent)
     ask = RayExchange("job-1-x").begin(scratch_node_of(agent), FileBytes("shared"))
     ray.error = error
-    with pytest.raises(told) as caught:
+    with pytest.raises(kind) as caught:
         ask()
-    assert type(caught.value) is told
+    assert type(caught.value) is kind
     assert str(caught.value) == words
 
 

@@ -93,9 +93,9 @@ def translated(error: BaseException) -> StorageError:
     ids=lambda value: getattr(value, "__name__", None) or str(value)[:60],
 )
 def test_each_error_has_its_meaning(error: BaseException, kind: type[StorageError]) -> None:
-    told = translated(error)
-    assert type(told) is kind
-    assert "5ec2e7" not in told.message + told.hint
+    meant = translated(error)
+    assert type(meant) is kind
+    assert "5ec2e7" not in meant.message + meant.hint
 
 
 def test_access_that_is_denied_comes_with_a_hint() -> None:
@@ -104,8 +104,8 @@ def test_access_that_is_denied_comes_with_a_hint() -> None:
 
 
 def test_what_the_store_said_is_reported_on_one_line_without_queries() -> None:
-    told = translated(reply("Odd", 400, f"no\n  {SIGNED} there"))
-    assert told.message.endswith("the store said Odd: no http://h/b/a.tar there")
+    meant = translated(reply("Odd", 400, f"no\n  {SIGNED} there"))
+    assert meant.message.endswith("the store said Odd: no http://h/b/a.tar there")
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), StorageError("x"), KeyboardInterrupt()])

@@ -86,27 +86,27 @@ def run(directory: Path, *arguments: str) -> dict[str, int]:
     lines = ended.stdout.splitlines()
     words = lines[-1].partition(" in ")[0].replace(",", "").split()
     found = dict(zip(words[1::2], map(int, words[::2]), strict=True))
-    told = [line for line in lines if line.endswith("(make test-all) runs them")]
-    return found | {"told": int(told[0].split()[0]) if told else 0}
+    announced = [line for line in lines if line.endswith("(make test-all) runs them")]
+    return found | {"announced": int(announced[0].split()[0]) if announced else 0}
 
 
 def test_usually_a_sample_runs_and_what_is_left_out_is_reported(tmp_path: Path) -> None:
-    left = {"passed": 3, "deselected": 3, "told": 3}
+    left = {"passed": 3, "deselected": 3, "announced": 3}
     assert run(tmp_path, "test_matrix.py") == left
 
 
 @pytest.mark.parametrize("together", [(), ("-n", "2")], ids=["one", "two"])
 def test_all_run_if_one_says_so(together: tuple[str, ...], tmp_path: Path) -> None:
-    assert run(tmp_path, "test_matrix.py", "--all", *together) == {"passed": 6, "told": 0}
+    assert run(tmp_path, "test_matrix.py", "--all", *together) == {"passed": 6, "announced": 0}
 
 
 def test_processes_choose_the_same_and_tell_it(tmp_path: Path) -> None:
     several = run(tmp_path, "test_matrix.py", "-n", "2")
-    assert several == {"passed": 3, "told": 3}
+    assert several == {"passed": 3, "announced": 3}
 
 
 @pytest.mark.parametrize(
     ("name", "count"), [("test_matrix", 4), ("test_matrix[r-q]", 1), ("test_variation", 1)]
 )
 def test_what_is_asked_for_by_its_name_runs(name: str, count: int, tmp_path: Path) -> None:
-    assert run(tmp_path, f"test_matrix.py::{name}") == {"passed": count, "told": 0}
+    assert run(tmp_path, f"test_matrix.py::{name}") == {"passed": count, "announced": 0}

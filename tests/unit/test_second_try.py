@@ -1,4 +1,4 @@
-"""Who gets a second try in ``make test``, with what, and what is told of it."""
+"""Who gets a second try in ``make test``, with what, and what is reported of it."""
 
 from __future__ import annotations
 

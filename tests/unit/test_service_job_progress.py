@@ -9,7 +9,7 @@ import pytest
 from dsort.service.jobs.rows import PHASES, progress_view
 
 
-def told(phase: str, done: int, total: int, elapsed_s: float = 4.0) -> dict[str, Any]:
+def progress_of(phase: str, done: int, total: int, elapsed_s: float = 4.0) -> dict[str, Any]:
     return {
         "phase": phase,
         "shards_done": done,
@@ -28,7 +28,7 @@ def test_the_share_grows_to_the_whole_over_all_phases(kind: str) -> None:
     shares = []
     for phase in phases:
         for done in (0, 3, 10):
-            view = progress_view(told(phase, done, 10), kind)
+            view = progress_view(progress_of(phase, done, 10), kind)
             assert view is not None
             shares.append(view["share"])
     assert shares == sorted(shares)
@@ -37,7 +37,7 @@ def test_the_share_grows_to_the_whole_over_all_phases(kind: str) -> None:
 
 def test_what_is_left_is_reported_once_one_can_tell() -> None:
     def left_s(done: int, total: int, elapsed_s: float) -> float | None:
-        view = progress_view(told("create", done, total, elapsed_s), "run")
+        view = progress_view(progress_of("create", done, total, elapsed_s), "run")
         assert view is not None
         return view["left_s"]  # type: ignore[no-any-return]
 
@@ -50,13 +50,13 @@ def test_what_is_left_is_reported_once_one_can_tell() -> None:
 
 def test_what_is_left_goes_with_the_rate_that_is_shown() -> None:
     """A job that goes on had most of it done before this attempt began."""
-    view = progress_view({**told("create", 9, 10, 2.0), "bytes_per_s": 10.0}, "run")
+    view = progress_view({**progress_of("create", 9, 10, 2.0), "bytes_per_s": 10.0}, "run")
     assert view is not None
     assert view["left_s"] == 10.0
 
 
 def test_without_bytes_shards_are_counted() -> None:
-    counted = {**told("extract", 5, 10), "bytes_done": 0, "bytes_total": 0}
+    counted = {**progress_of("extract", 5, 10), "bytes_done": 0, "bytes_total": 0}
     view = progress_view(counted, "run")
     assert view is not None
     assert view["share"] == pytest.approx(0.02 + 0.43 / 2)

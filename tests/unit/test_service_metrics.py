@@ -1,5 +1,5 @@
-"""The law of metrics: what is told can be read by Prometheus, every event counts once, a job that
-has ended leaves no series behind, and nobody makes series by what he asks for."""
+"""The law of metrics: what is reported can be read by Prometheus, every event counts once, a job
+that has ended leaves no series behind, and nobody makes series by what he asks for."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Counted:
             connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(values))
 
     def samples(self, caller: Identity | None = None) -> Samples:
-        told = self.metrics.text(caller) if caller else self.metrics.text()
+        exposition = self.metrics.text(caller) if caller else self.metrics.text()
         return {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(told.decode())
+            for family in text_string_to_metric_families(exposition.decode())
             for sample in family.samples
         }
 

@@ -15,7 +15,7 @@ from sqlalchemy import update
 
 from dsort.errors import ConflictError, DsortError, JobConflictError, NamesTakenError
 from dsort.options import RunOptions
-from dsort.service.aistore.routes import _told as told
+from dsort.service.aistore.routes import _error_response as error_response
 from dsort.service.api.app import create_app
 from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs
@@ -39,7 +39,7 @@ Clients = Callable[..., TestClient]
 def test_no_conflict_is_reported_by_409(kind: type[DsortError]) -> None:
     """Which AIStore's SDK takes for a bucket that exists."""
     assert kind.http_status == 409
-    assert told(kind("it does not go")).status_code == 400
+    assert error_response(kind("it does not go")).status_code == 400
 
 
 @pytest.fixture(scope="module")

@@ -89,25 +89,25 @@ def in_phase(phase: str, **counts: Any) -> JobRow:
 
 def finished(**result: Any) -> JobRow:
     """A job that has finished, as its result says."""
-    told = {"input_shards": 4, "output_shards": 6, "records": 40, "move": "map", "warnings": []}
+    shown = {"input_shards": 4, "output_shards": 6, "records": 40, "move": "map", "warnings": []}
     return replace(
         in_phase("commit", shards_done=6, shards_total=6),
         state="finished",
         phases=list(DONE.values()),
         ended_at=1007.0,
         exit_code=0,
-        result={**told, **result},
+        result={**shown, **result},
     )
 
 
-def told(row: JobRow, **named: Any) -> tuple[dict[str, Any], JobInfo]:
+def shown(row: JobRow, **named: Any) -> tuple[dict[str, Any], JobInfo]:
     """What a client gets, and what the SDK makes of it."""
     text = json.dumps(job_info(row, ROOT, **named))
     return json.loads(text), JobInfo.model_validate_json(text)
 
 
 def test_a_queued_job_has_begun_nothing() -> None:
-    raw, info = told(QUEUED)
+    raw, info = shown(QUEUED)
     assert raw["started_time"] == raw["finish_time"] == ZERO_TIME
     assert datetime.fromisoformat(raw["started_time"]).year == 1
     for phase in ("local_extraction", "meta_sorting", "shard_creation"):
@@ -118,7 +118,7 @@ def test_a_queued_job_has_begun_nothing() -> None:
 
 
 def test_buckets_have_the_names_that_a_spec_would_give_them() -> None:
-    raw, info = told(QUEUED)
+    raw, info = shown(QUEUED)
     nobody = {"uuid": "", "name": ""}
     assert raw["src-bck"] == {"name": "in", "provider": "ais", "namespace": nobody}
     assert raw["dst-bck"] == {"name": "shards/night", "provider": "aws", "namespace": nobody}
@@ -143,7 +143,7 @@ def test_every_kind_of_bucket(uri: str, name: str, provider: str) -> None:
 
 
 def test_extraction_runs_and_counts() -> None:
-    raw, _ = told(
+    raw, _ = shown(
         in_phase("extract", shards_done=3, shards_total=4, records_done=30, bytes_done=3000)
     )
     view = raw["Metrics"]["local_extraction"]
@@ -166,7 +166,7 @@ def test_extraction_runs_and_counts() -> None:
 
 def test_between_two_phases_the_first_is_finished_and_none_runs() -> None:
     row = replace(in_phase("plan"), phase=None, progress=None)
-    raw, _ = told(row)
+    raw, _ = shown(row)
     phases = [raw["Metrics"][each] for each in ("local_extraction", "meta_sorting")]
     assert [(each["running"], each["finished"]) for each in phases] == [
         (False, True),
@@ -176,7 +176,7 @@ def test_between_two_phases_the_first_is_finished_and_none_runs() -> None:
 
 
 def test_creation_is_not_finished_before_the_commit() -> None:
-    raw, info = told(in_phase("commit", shards_done=6, shards_total=6))
+    raw, info = shown(in_phase("commit", shards_done=6, shards_total=6))
     view = raw["Metrics"]["shard_creation"]
     assert (view["running"], view["finished"]) == (True, False)
     assert (view["to_create"], view["created_count"], view["moved_shard_count"]) == ("6", "6", "0")
@@ -188,7 +188,7 @@ def test_creation_is_not_finished_before_the_commit() -> None:
 
 
 def test_a_finished_job() -> None:
-    raw, info = told(finished(warnings=["one shard is missing"]))
+    raw, info = shown(finished(warnings=["one shard is missing"]))
     assert raw["finish_time"] == "1970-01-01T00:16:47Z"
     assert (raw["started_meta_sorting"], raw["started_shard_creation"]) == (
         2_500_000_000,
@@ -209,7 +209,7 @@ def test_a_finished_job() -> None:
 def test_inputs_that_were_surveyed_first_are_counted_once_in_the_end() -> None:
     twice = {**DONE["extract"], "shards": 8}
     row = replace(finished(move="spill"), phases=[DONE["resolve"], twice])
-    view = told(row)[0]["Metrics"]["local_extraction"]
+    view = shown(row)[0]["Metrics"]["local_extraction"]
     assert (view["total_count"], view["extracted_count"]) == ("4", "4")
     assert (view["extracted_to_disk_count"], view["extracted_to_disk_size"]) == ("4", "4000")
 
@@ -217,7 +217,7 @@ def test_inputs_that_were_surveyed_first_are_counted_once_in_the_end() -> None:
 def test_a_job_that_went_on_from_its_commit_has_finished_its_earlier_phases() -> None:
     """A later attempt does not enter phases that are done."""
     row = replace(finished(), phases=[DONE["resolve"], DONE["commit"]])
-    metrics = told(row)[0]["Metrics"]
+    metrics = shown(row)[0]["Metrics"]
     assert all(metrics[each]["finished"] for each in ("local_extraction", "meta_sorting"))
     assert metrics["shard_creation"]["created_count"] == "6"
 
@@ -231,7 +231,7 @@ def test_a_dry_run_is_finished_and_has_created_nothing() -> None:
         phases=[DONE["resolve"], DONE["extract"], DONE["plan"]],
         progress=None,
     )
-    view = told(row)[0]["Metrics"]["shard_creation"]
+    view = shown(row)[0]["Metrics"]["shard_creation"]
     assert (view["finished"], view["to_create"], view["created_count"]) == (True, "3", "0")
 
 
@@ -244,7 +244,7 @@ def test_a_failed_job_is_aborted_where_it_was(phase: str) -> None:
         error={"detail": "shard in-2.tar is corrupt", "hint": "mend it"},
         exit_code=3,
     )
-    raw, info = told(row)
+    raw, info = shown(row)
     view = raw["Metrics"]["local_extraction" if phase == "extract" else "shard_creation"]
     assert (view["running"], view["finished"]) == (False, False)
     assert view["end_time"] == raw["finish_time"] == "1970-01-01T00:16:43Z"
@@ -255,14 +255,14 @@ def test_a_failed_job_is_aborted_where_it_was(phase: str) -> None:
 
 def test_a_job_that_was_stopped_says_why() -> None:
     row = replace(QUEUED, state="stopped", stop_reason="not today", ended_at=995.0)
-    raw, info = told(row)
+    raw, info = shown(row)
     assert info.metrics.errors == ["[dsort] 20261120-170000-4f2a9c aborted: not today"]
     assert (raw["started_time"], raw["finish_time"]) == (ZERO_TIME, "1970-01-01T00:16:35Z")
     assert raw["aborted"] is True
 
 
 def test_warnings_so_far_are_reported_of_a_running_job() -> None:
-    assert told(RUNNING, warnings=["odd"])[1].metrics.warnings == ["odd"]
+    assert shown(RUNNING, warnings=["odd"])[1].metrics.warnings == ["odd"]
 
 
 def test_times_are_gos() -> None:

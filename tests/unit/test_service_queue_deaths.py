@@ -1,5 +1,5 @@
 """Who counts as dead: a process of this machine that is gone, and one of another machine only when
-it has been silent, as seen from here, for long enough. And how a death is told."""
+it has been silent, as seen from here, for long enough. And how a death is reported."""
 
 from __future__ import annotations
 
@@ -220,11 +220,11 @@ def test_surroundings_reach_the_job_and_not_its_children(
     )
     monkeypatch.setenv("DSORT_TOKEN", "a client's")
     monkeypatch.setenv("DSORT_DATABASE_URL", given.database_url)
-    told = given.to_environment()
-    assert told["RAY_AUTH_TOKEN"] == "t"
-    assert "DSORT_TOKEN" not in told
-    assert [name for name, text in told.items() if "secret" in text] == [VARIABLE]
-    monkeypatch.setenv(VARIABLE, told[VARIABLE])
+    variables = given.to_environment()
+    assert variables["RAY_AUTH_TOKEN"] == "t"
+    assert "DSORT_TOKEN" not in variables
+    assert [name for name, text in variables.items() if "secret" in text] == [VARIABLE]
+    monkeypatch.setenv(VARIABLE, variables[VARIABLE])
     heard = JobEnvironment.from_environment()
     assert VARIABLE not in os.environ
     assert heard.options() == given.options()

@@ -178,10 +178,10 @@ def test_nothing_but_old_progress_is_lost_while_the_database_is_away(
             assert database.refused.wait(WAIT_S)
     database.refusals = 2
     assert reporter.end(Ending("finished", 0))
-    told = telling.events()
-    assert [text for kind, text in told if kind == "warning"] == [f"odd {n}" for n in range(5)]
-    assert ("phase", "resolve") in told
-    assert told[-1] == ("state", "finished")
+    reported = telling.events()
+    assert [text for kind, text in reported if kind == "warning"] == [f"odd {n}" for n in range(5)]
+    assert ("phase", "resolve") in reported
+    assert reported[-1] == ("state", "finished")
     row = telling.store.get("a")
     assert row is not None
     assert row.progress is not None
@@ -206,8 +206,8 @@ def test_a_long_jobs_progress_stays_bounded(
 
 
 def test_figures_of_progress() -> None:
-    told = progress_data(Progress("a", "create", 3, 10, 7, 250, 1000, 5.0004), lambda now: 50.0)
-    assert told == {
+    reported = progress_data(Progress("a", "create", 3, 10, 7, 250, 1000, 5.0004), lambda now: 50.0)
+    assert reported == {
         "phase": "create",
         "shards_done": 3,
         "shards_total": 10,

@@ -27,8 +27,8 @@ def test_without_tokens_only_this_machine_is_served(tmp_path: Path, host: str) -
 
 
 def test_other_addresses_want_a_token_first(tmp_path: Path) -> None:
-    told = refusal(tmp_path, SpecError, host="0.0.0.0", no_auth=False, insecure=True)
-    assert "no token yet" in told
+    message = refusal(tmp_path, SpecError, host="0.0.0.0", no_auth=False, insecure=True)
+    assert "no token yet" in message
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "dsort.example", "::"])

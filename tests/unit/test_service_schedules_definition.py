@@ -1,5 +1,5 @@
-"""What users write of schedules: every problem is told at once, placeholders stand for what they
-should, and what is odd about a schedule draws a warning."""
+"""What users write of schedules: every problem is reported at once, placeholders stand for what
+they should, and what is odd about a schedule draws a warning."""
 
 from __future__ import annotations
 

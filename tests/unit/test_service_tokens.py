@@ -1,4 +1,4 @@
-"""The law of tokens: the secret is told once and kept nowhere, what is wrong or gone is refused,
+"""The law of tokens: the secret is shown once and kept nowhere, what is wrong or gone is refused,
 and to remember a secret for a while lets nobody in for longer."""
 
 from __future__ import annotations
@@ -174,9 +174,9 @@ def test_whoever_asks_to_know_learns_it_before_a_secret_is_hashed(
     assert store.verify(text, when_new=refuse) is not None
     unknown = "dsort_" + "0" * 12 + text[18:]
     for other, known in ((text[:-3] + "abc", text[6:18]), (unknown, "0" * 12), ("nonsense", "")):
-        with pytest.raises(PermissionError) as told:
+        with pytest.raises(PermissionError) as caught:
             store.verify(other, when_new=refuse)
-        assert told.value.args == (known,)
+        assert caught.value.args == (known,)
     assert hashed == []
 
 

@@ -236,12 +236,12 @@ def test_a_part_of_a_bucket_is_called_as_it_was_written() -> None:
 def test_secrets_are_refused_and_not_repeated(written: object) -> None:
     with pytest.raises(SpecError) as caught:
         parse_spec(small(input_bck=written, output_bck="sorted"))
-    told = "".join(traceback.format_exception(caught.value))
+    text = "".join(traceback.format_exception(caught.value))
     for problem in caught.value.problems:
         assert problem.path.startswith("input_bck")
-        told += f"{problem}{problem.hint}"
-    assert "hunt" not in told
-    assert "AKIAKEY" not in told
+        text += f"{problem}{problem.hint}"
+    assert "hunt" not in text
+    assert "AKIAKEY" not in text
 
 
 def test_credentials_belong_elsewhere_and_the_hint_says_where() -> None:

@@ -262,4 +262,4 @@ def test_a_process_knows_what_it_holds_itself(machine: Machine) -> None:
     held = bytearray(os.urandom(64 * MIB))
     assert 60 * MIB < process_memory_bytes() - before < 100 * MIB
     del held
-    assert process_memory_bytes(machine.proc) == 0  # not told
+    assert process_memory_bytes(machine.proc) == 0  # not reported

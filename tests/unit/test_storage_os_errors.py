@@ -1,4 +1,5 @@
-"""Each way in which the operating system fails means one thing to the user, told by one table."""
+"""Each way in which the operating system fails means one thing to the user, reported by one
+table."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class NotingRanges(FaultyBucket):
     ("kind", "wanted"),
     [
         ("cut", [(2, 80), (42, 40), (62, 20), (72, 10)]),
-        ("cut untold", [(2, 80)] * 4),
+        ("cut silently", [(2, 80)] * 4),
         ("reset", [(2, 80)] * 4),
     ],
 )

@@ -1,5 +1,6 @@
 """A prefix in a header that is not of the POSIX kind: GNU tar and dsort do not read it, tarfile and
-libarchive put it before the name. One that leads out is told, and taken out of a renamed member."""
+libarchive put it before the name. One that leads out is reported, and taken out of a renamed
+member."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def with_prefix(blocks: bytes, magic: str, prefix: bytes) -> bytes:
     return checksum(block) + blocks[512:]
 
 
-def rows_told(data: bytes) -> tuple[int, ...]:
+def rows_reported(data: bytes) -> tuple[int, ...]:
     table = scan("s.tar", data)
     assert as_plain(table) == as_plain(scan_by_the_book(data))
     assert as_plain(table) == as_plain(scan_in_windows(data, [1024]))
@@ -43,21 +44,21 @@ def by_tarfile(data: bytes) -> list[str]:
 def test_one_that_leads_out_is_reported(magic: str, prefix: bytes, typeflag: bytes) -> None:
     odd = with_prefix(header(b"m.jpg", 0, typeflag, link=b"t"), magic, prefix)
     data = member(b"a.jpg", b"a") * 40 + odd + member(b"z.jpg", b"z") * 40 + END
-    assert rows_told(data) == (40,)
+    assert rows_reported(data) == (40,)
     assert scan("s.tar", data).names[40] == b"m.jpg"
     other = prefix + b"/m.jpg"
     assert by_tarfile(data)[40] == other_name(odd).decode() == other.decode()
     safe = renamed(odd, b"m.jpg")
     assert by_tarfile(safe + END) == ["m.jpg"]
     assert listed(safe + END).rstrip(b"/\n") == b"m.jpg"
-    assert (rows_told(safe + END), other_name(safe)) == ((), b"")
+    assert (rows_reported(safe + END), other_name(safe)) == ((), b"")
 
 
 @pytest.mark.parametrize("magic", MAGICS)
 @pytest.mark.parametrize("prefix", SAFE)
 def test_others_are_copied_raw(magic: str, prefix: bytes) -> None:
     odd = with_prefix(member(b"m.jpg", b"m"), magic, prefix)
-    assert rows_told(odd * 40 + END) == ()
+    assert rows_reported(odd * 40 + END) == ()
     assert renamed(odd[:512], b"m.jpg") == odd[:512]
 
 
@@ -65,16 +66,16 @@ def test_nor_is_one_that_no_reader_heeds() -> None:
     odd = with_prefix(member(b"m.jpg", b"m"), "gnu", b"../..")
     long = b"long/" * 30 + b"m.jpg"
     for named in (gnu_long(long) + odd, pax({b"path": long}) + odd):
-        assert rows_told(named * 40 + END) == ()
+        assert rows_reported(named * 40 + END) == ()
         assert by_tarfile(named + END) == [long.decode()]
         assert other_name(named[: len(named) - 512]) == b""
-    assert rows_told(member(b"m.jpg", b"m", prefix=b"../..") + END) == ()  # its name says so
+    assert rows_reported(member(b"m.jpg", b"m", prefix=b"../..") + END) == ()  # its name says so
 
 
 def test_it_is_reported_behind_other_headers() -> None:
     odd = with_prefix(member(b"m.jpg", b"m"), "v7", b"../..")
     first = member(b"a.jpg", b"a")
     for before in (pax({b"mtime": b"1.5"}), pax({b"comment": b"c"}, b"g"), gnu_long(b"t", b"K")):
-        assert rows_told(first + before + odd + END) == (1,)
+        assert rows_reported(first + before + odd + END) == (1,)
     link = with_prefix(header(b"l.jpg", 0, b"1", link=b"a.jpg"), "gnu", b"/tmp")
-    assert rows_told(first + link + END) == (1,)
+    assert rows_reported(first + link + END) == (1,)

@@ -149,8 +149,8 @@ class _FrameDecoder:
         if len(self._data) < size:
             return 0
         if is_single:
-            told = int.from_bytes(self._data[size - content_bytes : size], "little")
-            window = told + (256 if content_bytes == 2 else 0)
+            stated = int.from_bytes(self._data[size - content_bytes : size], "little")
+            window = stated + (256 if content_bytes == 2 else 0)
         else:
             base = 1 << (10 + (self._data[5] >> 3))
             window = base + (base >> 3) * (self._data[5] & 7)

@@ -85,8 +85,8 @@ def schema_of_kinds(kinds: Mapping[str, str]) -> Any:
         fields.append(pa.field(extension, types.get(kind, pa.binary())))
         names = {"image": {"_type": "Image"}, "sound": {"_type": "Audio"}}
         features[extension] = names.get(kind, {"dtype": kind, "_type": "Value"})
-    told = json.dumps({"info": {"features": features}})
-    return pa.schema(fields, metadata={"huggingface": told})
+    described = json.dumps({"info": {"features": features}})
+    return pa.schema(fields, metadata={"huggingface": described})
 
 
 def batch_of_records(

@@ -71,7 +71,7 @@ class PeerRoute(APIRoute):
             try:
                 return await inner(request)
             except DsortError as error:
-                return _told(error)
+                return _error_response(error)
             except RequestValidationError as error:
                 said = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
                 return TextAnswer(f"invalid request: {said}", 400)
@@ -81,7 +81,7 @@ class PeerRoute(APIRoute):
         return handle
 
 
-def _told(error: DsortError) -> Response:
+def _error_response(error: DsortError) -> Response:
     # AIStore never answers these routes with 409: its SDK would take that for a bucket that exists.
     status = 400 if error.http_status == 409 else error.http_status
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
@@ -97,7 +97,7 @@ def _texts(*statuses: int) -> dict[int | str, dict[str, Any]]:
     found: dict[int | str, dict[str, Any]] = {
         status: {"description": _WORDS[status], "content": text} for status in statuses
     }
-    for status, limit in problems(400, 403, 413, 429).items():  # told before there is a route
+    for status, limit in problems(400, 403, 413, 429).items():  # reported before there is a route
         if status in found:
             found[status] = {**limit, "content": text | limit["content"]}
     return found

@@ -22,7 +22,7 @@ __all__ = [
 _AS_TEXT: Final = "as_text"
 """FastAPI drops all nulls from the document, those of examples, too; none is in a text."""
 _TITLES: Final = {
-    400: "The request or the spec is wrong: every problem is told.",
+    400: "The request or the spec is wrong: every problem is reported.",
     401: "No token, or one that is not known.",
     403: "The token's role or buckets do not allow it.",
     404: "There is no such thing, or none that the token may see.",

@@ -203,8 +203,8 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
     async def add_schedule(
         request: Request, response: Response, identity: Submitting
     ) -> ScheduleView:
-        """Run a spec again and again. It is tried for a sample run first: every problem is told.
-        The body is JSON or YAML."""
+        """Run a spec again and again. It is tried for a sample run first: every problem is
+        reported. The body is JSON or YAML."""
         body = await request.body()
 
         def add() -> ScheduleView:

@@ -53,7 +53,7 @@ class Notifier(ClosesOnExit):
         self._woken.set()
 
     def close(self) -> None:
-        """End it. What is being told now may be told again by the next one."""
+        """End it. What is being reported now may be reported again by the next one."""
         self._over = True
         self._woken.set()
         if self._thread.is_alive():

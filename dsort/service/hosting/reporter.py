@@ -123,7 +123,7 @@ class Reporter(ClosesOnExit):
         )
 
     def close(self) -> None:
-        """End the thread; what was not told yet waits for ``end``."""
+        """End the thread; what was not reported yet waits for ``end``."""
         self._over.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()

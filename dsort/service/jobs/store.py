@@ -277,7 +277,7 @@ class JobStore:
 
     def ask_stop(self, job_id: str, reason: str = "", *, as_failure: bool = False) -> JobRow:
         """A queued job is stopped at once, a running one is asked to; an ended one is left alone.
-        ``as_failure``: nobody wanted that, so its ``on_failure`` is told. ``NotFoundError``."""
+        ``as_failure``: nobody wanted that, so its ``on_failure`` is called. ``NotFoundError``."""
         with self._database.writing() as connection:
             now_s = self._clock()
             asked = {"stop_asked_at": func.coalesce(jobs.c.stop_asked_at, now_s)}

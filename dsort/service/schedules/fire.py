@@ -424,7 +424,7 @@ class ScheduleKeeper(ClosesOnExit):
         self._firing = Firing(store)
         self._on_submitted = on_submitted
         self._look_s = look_s
-        self._told = threading.Event()
+        self._wake = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="dsort-schedules", daemon=True)
         store.on_change = self.wake
@@ -435,12 +435,12 @@ class ScheduleKeeper(ClosesOnExit):
 
     def wake(self) -> None:
         """Have it look at once."""
-        self._told.set()
+        self._wake.set()
 
     def close(self) -> None:
         """End it. What is due from now on is done by another replica, or made up for."""
         self._ended = True
-        self._told.set()
+        self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -495,7 +495,7 @@ class ScheduleKeeper(ClosesOnExit):
 
     def _run(self) -> None:
         while not self._ended:
-            self._told.clear()
+            self._wake.clear()
             wait_s = self.turn()
             if not self._ended:
-                self._told.wait(wait_s)
+                self._wake.wait(wait_s)

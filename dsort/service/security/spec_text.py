@@ -48,7 +48,7 @@ class TextLimits:
     items_max: int = 100_000  # of all lists together
     name_characters_max: int = 200  # of a field
     text_characters_max: int = 4096
-    problems_max: int = 50  # that are told
+    problems_max: int = 50  # that are reported
 
 
 def parse_text(body: bytes, limits: TextLimits | None = None) -> Mapping[str, Any]:
@@ -116,10 +116,10 @@ def bounded_problems(limits: TextLimits | None = None) -> Iterator[None]:
     try:
         yield
     except SpecError as error:
-        raise SpecError(_told(error.problems, limits.problems_max), hint=error.hint) from None
+        raise SpecError(_shortened(error.problems, limits.problems_max), hint=error.hint) from None
 
 
-def _told(problems: Sequence[SpecProblem], problems_max: int) -> list[SpecProblem]:
+def _shortened(problems: Sequence[SpecProblem], problems_max: int) -> list[SpecProblem]:
     listed = [
         SpecProblem(shortened(each.path), _cut(each.message), _cut(each.hint))
         for each in problems[:problems_max]

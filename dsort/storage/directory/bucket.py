@@ -112,7 +112,7 @@ class LocalBucket:
             if self._policy is None:
                 encoded_name(name)
             else:
-                self._path(name)  # before anything is told of it
+                self._path(name)  # before anything is reported of it
             try:
                 # A Path would cost four times what the call does.
                 status = os.stat(root + name)  # noqa: PTH116
@@ -261,7 +261,7 @@ class LocalBucket:
             except (FileNotFoundError, NotADirectoryError):
                 return ""
             if stat.S_ISDIR(status.st_mode):
-                return ""  # nothing can be published there, and that is told then
+                return ""  # nothing can be published there, and that is reported then
             self._not_durable |= self._make_directories(kept.parent) | {source.parent}
             link_or_move(source, kept)
         return COPY

@@ -88,7 +88,7 @@ def storage_error_of(
     """What ``error`` means to the user.
 
     ``action`` completes "cannot ...", as in ``write a.tar``; ``bucket`` is the bucket's URI;
-    ``needed_bytes`` is how much room was asked for, told if there is none left.
+    ``needed_bytes`` is how much room was asked for, reported if there is none left.
     """
     meaning = _MEANINGS.get(error.errno or 0)
     if meaning is None:

@@ -177,17 +177,17 @@ def _meaning_of_reply(error: boto.ClientError) -> Meaning:
     said = one_line(str(error.response.get("Error", {}).get("Message", "")))
     if code in _CODES:
         return _CODES[code]
-    told = f"the store said {code}" + (f": {said}" if said and said != code else "")
+    sentence = f"the store said {code}" + (f": {said}" if said and said != code else "")
     if code in _TRANSIENT_CODES:
-        return Meaning(TransientStorageError, told)
+        return Meaning(TransientStorageError, sentence)
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     if not status:
-        return Meaning(StorageError, told)
+        return Meaning(StorageError, sentence)
     meaning = meaning_of_status(status)
     if code.isdigit():
         return meaning
     hint = ACCESS_HINT if meaning.kind is StorageAccessError else meaning.hint
-    return Meaning(meaning.kind, told, hint)
+    return Meaning(meaning.kind, sentence, hint)
 
 
 _ROOTS: Mapping[str, str] = MappingProxyType(

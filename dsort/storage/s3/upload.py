@@ -329,9 +329,9 @@ class S3StagedObject(ClosesOnExit):
             self._buffers.give_back(self._buffer, uploaded=False)
             self._buffer = None
         if self._upload_id and not self._receipt:
-            # Something else is being told already, or nothing is wrong; `discard` aborts it, too.
-            with contextlib.suppress(StorageError):
-                abort(self._client, self._name, self._upload_id)
+            # Something else is being reported already, or nothing is wrong; `discard` aborts it,
+            # too. with contextlib.suppress(StorageError):
+            abort(self._client, self._name, self._upload_id)
 
     def _raise_failed(self) -> None:
         """Raise what went wrong with a part that has ended."""
