@@ -110,7 +110,7 @@ def test_workers_that_die_while_idle_are_replaced(
     ("task", "words"),
     [
         ("ExtractTask", "extracting shard in-"),
-        ("OrderTask", "planning bucket"),
+        ("OrderTask", "planning partition"),
         ("CreateTask", "writing output shard"),
         ("SealTask", "sealing output shards"),
     ],
