@@ -124,11 +124,13 @@ class ContainerOptions:
 
     ``key_field``: where a record's key stands, for containers that have no names of members: a JSON
     pointer, a feature, a column. "": records are numbered (see ``naming.names.position_key``).
+    ``strip_final_newline``: payloads that become lines lose one line feed at their end.
     ``row_group_rows``, ``row_group_bytes``: how large the row groups of tables are at most, in rows
     and in bytes of their values. ``compression``: of columns; "": what suits the container.
     """
 
     key_field: str = ""
+    strip_final_newline: bool = False
     row_group_rows: int | None = None
     row_group_bytes: int = 64 << 20
     compression: str = ""
@@ -181,6 +183,10 @@ class Container(ABC):
     schema_file: str = ""
     """The file in a directory of input shards that says their schema, if they do not say it
     themselves: then ``schema_in`` reads it."""
+
+    strips_final_newline: bool = False
+    """Whether a payload of another container loses one line feed at its end before ``packed`` gets
+    it, as the spec asks for."""
 
     packs_others: bool = False
     """Whether shards of other containers can be converted to this one: it has ``packed``."""

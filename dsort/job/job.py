@@ -155,6 +155,8 @@ WARNING_TEXTS = {
     "neighbours of one key as one sample; duplicate_keys: rename or drop mends that): {names}",
     "duplicate_keys_dropped": "{count} records were dropped, an earlier one has their key: {names}",
     "duplicate_keys_renamed": "{count} records were renamed, an earlier one has their key: {names}",
+    "final_newlines_stripped": "{count} payloads lost the line feed at their end, which does not "
+    "come back: {names}",
     "corrupt_shards": "{count} corrupt shards were left out: {names}",
     "stray_members_dropped": "{count} stray members were dropped: {names}",
     "non_adjacent_records": "{count} pieces of records were not adjacent and were brought "

@@ -76,6 +76,7 @@ class JobSpec(SpecFields):
         """What the spec says of how shards are read and written."""
         return ContainerOptions(
             key_field=self.key_field,
+            strip_final_newline=self.strip_final_newline,
             row_group_rows=self.row_group_rows,
             row_group_bytes=self.row_group_bytes or ContainerOptions().row_group_bytes,
             compression=self.output_compression or "",
@@ -130,8 +131,9 @@ class JobSpec(SpecFields):
             del fields["transform"]
         else:
             fields["transform"] = self.transform.canonical()
-        if not self.key_field:
-            del fields["key_field"]
+        for name in ("key_field", "strip_final_newline"):
+            if not fields[name]:
+                del fields[name]
         config: dict[str, Any] = fields.pop("Config")
         return fields | config
 

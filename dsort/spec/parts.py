@@ -205,6 +205,11 @@ class SpecFields(Part):
         "JSON pointer (/meta/id), a feature, a column. Default: records are numbered.",
         examples=["/id"],
     )
+    strip_final_newline: bool = Field(
+        default=False,
+        description="Where members of other shards become lines: a payload that ends in a line "
+        "feed loses it. That is counted, and does not come back. False: such a payload is refused.",
+    )
     output_format: OutputFormat | None = Field(
         default=None,
         description="The range of names of the outputs: 'shard-{0000..9999}', 'shard-@9999', "

@@ -265,6 +265,16 @@ def _tables_have_codecs_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(name, f"{extension} is not supported: columns are compressed inside")
 
 
+@_rule("input_extension", "output_extension", "strip_final_newline")
+def _lines_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not spec.strip_final_newline:
+        return
+    made, read = (container_of(name) for name in (spec.output_extension, spec.input_extension))
+    if not made.begins_bare or read.begins_bare:
+        text = f"does not go with {spec.input_extension} inputs and {spec.output_extension} outputs"
+        yield SpecProblem("strip_final_newline", text, "it is for members that become lines")
+
+
 @_rule("output_extension", "row_group_rows", "row_group_bytes", "output_compression")
 def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
     has_columns = is_columnar(spec.output_extension)

@@ -28,7 +28,7 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, split_names
 from dsort.order.duplicates import repeated_hashes
 from dsort.spec.model import JobSpec
-from dsort.workers.conversion import bare_members
+from dsort.workers.conversion import bare_members, without_final_newlines
 from dsort.workers.source import ShardBytes, slices_of
 
 __all__ = [
@@ -145,20 +145,27 @@ def joined_digests(digests: UInt64s, offsets: Int64s) -> UInt64s:
 class ComparedBytes:
     """What of a record is the same on both sides. ``converted``: names and payloads, for headers
     are not; else all that is stored. ``keyed``: its key, too; a record that is but numbered gets
-    another one where it moves."""
+    another one where it moves. ``stripped``: payloads are, less a line feed at their end."""
 
     converted: bool = False
     keyed: bool = True
+    stripped: bool = False
 
     @staticmethod
     def of(spec: JobSpec) -> ComparedBytes:
         """What the jobs of ``spec`` keep."""
         there = spec.output_container
-        return ComparedBytes(spec.input_container != there, not there.numbers_records)
+        converted = spec.input_container != there
+        return ComparedBytes(
+            converted, not there.numbers_records, converted and there.strips_final_newline
+        )
 
     def members(self, shard: ShardBytes, members: MemberTable, stray_members: str) -> MemberTable:
         """What is compared of the members of a scanned shard."""
-        return bare_members(shard, members, stray_members) if self.converted else members
+        if not self.converted:
+            return members
+        bare = bare_members(shard, members, stray_members)
+        return without_final_newlines(shard, bare)[0] if self.stripped else bare
 
     def digests(
         self,

@@ -7,7 +7,7 @@ becomes literals and tails (see ``MemberTable``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,14 @@ from dsort.errors import StrayMemberError
 from dsort.naming.names import readable
 from dsort.workers.source import ShardBytes
 
-__all__ = ["BARE", "ShardPayloads", "bare_members", "packed_records", "payload_table"]
+__all__ = [
+    "BARE",
+    "ShardPayloads",
+    "bare_members",
+    "packed_records",
+    "payload_table",
+    "without_final_newlines",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,28 @@ def payload_table(shard: ShardBytes, members: MemberTable) -> MemberTable:
         members = shard.decompress(members)
         shard.container = BARE
     return shard.container.bare(members, shard.at)
+
+
+def without_final_newlines(
+    shard: ShardBytes, members: MemberTable
+) -> tuple[MemberTable, list[int]]:
+    """A bare table whose payloads have lost one line feed at their end, and the rows that did."""
+    starts, sizes = members.payload_start.tolist(), members.payload_bytes.tolist()
+    literals = dict(members.literals)
+    rows = []
+    for row in np.flatnonzero(members.payload_bytes > 0).tolist():
+        if starts[row] < 0:
+            if literals[row].endswith(b"\n"):
+                literals[row] = literals[row][:-1]
+                rows.append(row)
+        elif shard.at(starts[row] + sizes[row] - 1, 1) == b"\n":
+            rows.append(row)
+    payload_bytes, lengths = members.payload_bytes.copy(), members.range_length.copy()
+    payload_bytes[rows] -= 1
+    ranges = [row for row in rows if starts[row] >= 0]
+    lengths[ranges] -= 1
+    shorter = replace(members, payload_bytes=payload_bytes, range_length=lengths, literals=literals)
+    return shorter, rows
 
 
 def packed_records(

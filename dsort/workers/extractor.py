@@ -33,7 +33,7 @@ from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import Bucket
 from dsort.transforms.steps import apply_steps
-from dsort.workers.conversion import bare_members, packed_records
+from dsort.workers.conversion import bare_members, packed_records, without_final_newlines
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
 from dsort.workers.source import (
     PayloadBuffer,
@@ -164,6 +164,9 @@ class Extractor:
         policy = reactions.stray_members
         if self._setup.converts:
             members = bare_members(shard, members, policy)
+        if self._setup.converts and self._setup.output_container.strips_final_newline:
+            members, rows = without_final_newlines(shard, members)
+            tally.add("final_newlines_stripped", len(rows), _names(shard.name, members, rows))
         members = self._settle_unsafe_names(shard, members, tally)
         records = form_records(members, policy)
         self._react(shard.name, members, records, tally)

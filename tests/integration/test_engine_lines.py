@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+import zstandard
 
 from dsort import api
 from dsort.errors import (
@@ -17,10 +18,12 @@ from dsort.errors import (
     CorruptShardError,
     DsortError,
     ShardEndError,
+    SpecError,
 )
 from dsort.options import RunOptions
 from dsort.read import read_shards
 from dsort.shard_contents import inspect_object
+from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import count_of, run_local, spec_of
@@ -184,6 +187,33 @@ def test_texts_become_lines_and_keep_what_is_around_them(tmp_path: Path) -> None
     spec = spec_of(input_format={"template": "a-{0..0}"}, overwrite=True)
     run_inline(spec | {"output_extension": ".txt"}, tmp_path, Moved())
     assert files_of(tmp_path / "out", "*.txt")["out-0.txt"] == b"one\n \xff\r\n"
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".tar.zst"])
+def test_a_line_feed_at_the_end_of_a_payload_is_left_out_if_asked_for(
+    tmp_path: Path, suffix: str
+) -> None:
+    texts = [Member("a.txt", b"one\n"), Member("b.txt", b"two"), Member("c.txt", b"\tthree\r\n")]
+    tar = Shard(tuple(texts)).data
+    write_shards(
+        tmp_path / "in", {f"a-0{suffix}": zstandard.compress(tar) if "z" in suffix else tar}
+    )
+    fields = {"input_format": {"template": f"a-{{0..0}}{suffix}"}, "strip_final_newline": True}
+    moved = Moved("spill" if "z" in suffix else "map", buffer_bytes=1000)
+    report = run_inline(spec_of(**fields, output_extension=".txt"), tmp_path, moved)
+    assert files_of(tmp_path / "out", "*.txt")["out-0.txt"] == b"one\ntwo\n\tthree\r\n"
+    assert count_of(report, "final_newlines_stripped")[0] == 2
+    assert "does not come back" in report.warnings[0]
+    assert report.payload_bytes == len(b"onetwo\tthree\r")
+    manifest = (tmp_path / "out" / str(report.manifest_name)).read_bytes()
+    assert api.verify(manifest, options=RunOptions(root=tmp_path)).problems == ()
+
+
+@pytest.mark.parametrize("to", [".tar", ".jsonl"])
+def test_line_feeds_are_left_out_only_where_members_become_lines(to: str) -> None:
+    spec = {**LINES, "strip_final_newline": True, "output_extension": to}
+    with pytest.raises(SpecError, match=r"does not go with \.jsonl inputs"):
+        parse_spec(spec_of(**spec))
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ class Lines(Container):
     """What both kinds have in common. ``key_field``: where keys stand; "": lines are numbered."""
 
     key_field: str = ""
+    strips_final_newline: bool = False
 
     oddities = ODDITIES
     packs_others = True
@@ -178,20 +179,18 @@ class LonePayload:
             raise self._refused("is empty: readers pass over empty lines")
         # A line feed, even at the end, would not come back: a payload ends before that of its line.
         if self.feed_at >= 0:
-            what = (
-                "ends in a line feed"
-                if self.feed_at == self.size_bytes - 1
-                else "has several lines"
-            )
-            raise self._refused(what)
+            if self.feed_at == self.size_bytes - 1:
+                hint = "strip_final_newline: true leaves it out; it does not come back"
+                raise self._refused("ends in a line feed", hint)
+            raise self._refused("has several lines")
         is_short = self.size_bytes <= JSON_BYTES_MAX
         if self.is_json and is_short and not is_json(b"".join(self.pieces)):
             raise self._refused("is no JSON")
 
-    def _refused(self, what: str) -> ConversionError:
+    def _refused(self, what: str, hint: str = "") -> ConversionError:
         return ConversionError(
             f"record {self.record} cannot be a line of a {self.suffix} shard: its payload {what}",
-            hint="mend the record, or choose another output_extension",
+            hint=hint or "mend the record, or choose another output_extension",
         )
 
 
@@ -219,7 +218,8 @@ class JsonLines(Lines):
     is_json = True
 
     def with_options(self, options: ContainerOptions) -> JsonLines:
-        return replace(self, key_field=options.key_field)
+        strips = options.strip_final_newline
+        return replace(self, key_field=options.key_field, strips_final_newline=strips)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +228,9 @@ class TextLines(Lines):
 
     suffixes = (".txt",)
     member_extension = b".txt"
+
+    def with_options(self, options: ContainerOptions) -> TextLines:
+        return replace(self, strips_final_newline=options.strip_final_newline)
 
 
 JSON_LINES = JsonLines()
