@@ -23,7 +23,7 @@ TarFormat = Literal["ustar", "gnu", "pax"]
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="BUCKET/TEMPLATE.tar",
+        metavar="BUCKET/TEMPLATE.EXT",
         help="Where and under which names, as in 'images/samples-{00..18}.tar'.",
         show_default=False,
     ),
@@ -39,7 +39,8 @@ Extensions = Annotated[
     typer.Option(
         "--fext",
         metavar="EXT,..",
-        help="Extensions, as in jpg,cls; each record has one member for each of them.",
+        help="Extensions, as in jpg,cls; each record has one member for each of them. Default: "
+        "test; of lines json or txt.",
     ),
 ]
 Dialect = Annotated[
@@ -60,7 +61,7 @@ def gen_shards(
     target: Target,
     records: Records = 5,
     member_size: MemberSize = "1024",
-    extensions: Extensions = ".test",
+    extensions: Extensions = "",
     tar_format: Dialect = "ustar",
     seed: Seed = "0",
     overwrite: options.Overwrite = False,
@@ -70,13 +71,14 @@ def gen_shards(
     debug: options.Debug = False,
 ) -> None:
     """Write test shards: random payload under unique keys."""
-    from dsort.job.synthetic import ShardRecipe, generate_shards
+    from dsort.containers.registry import container_of
+    from dsort.job.synthetic import ShardRecipe, extensions_of, generate_shards
 
     bucket_uri, names = _split_target(target)
     recipe = ShardRecipe(
         records=records,
         member_bytes=_member_bytes(member_size),
-        extensions=_extensions(extensions),
+        extensions=_extensions(extensions) if extensions else (),
         tar_format=tar_format,
         seed=seed,
     )
@@ -84,7 +86,8 @@ def gen_shards(
     with make_reporter(progress) as reporter:
         written = generate_shards(bucket, names, recipe, overwrite=overwrite, on_event=reporter)
     if as_json:
-        members = recipe.records * len(recipe.extensions) * len(names)
+        each = len(extensions_of(recipe, container_of(names[0])))
+        members = recipe.records * each * len(names)
         output.write_json(
             {
                 "bucket": bucket.uri,
@@ -133,20 +136,27 @@ def _split_target(target: str) -> tuple[str, list[str]]:
 
 
 def _check_written(target: str, text: str) -> None:
-    from dsort.containers.registry import check_writable, container_of
-    from dsort.naming.names import archive_extension
+    from dsort.containers.registry import check_supported, check_writable, container_of
+    from dsort.naming.names import archive_extension, suggested_extension
 
     extension = archive_extension(text)
-    written = (container_of(".tar"), container_of(".zip"))
-    if extension is None or container_of(extension) not in written:
+    if extension is None:
         raise SpecError(
-            f"{target!r} must end in .tar or .zip, the containers that gen-shards writes, or in "
-            ".tgz, .tar.zst or .tar.lz4"
+            f"{target!r} ends in no archive extension",
+            hint=suggested_extension(text) or "as in .tar, .tgz, .zip, .jsonl or .parquet",
         )
     try:
+        check_supported(extension)
         check_writable(extension)
     except ValueError as error:
         raise SpecError(f"{target!r}: {error}") from None
+    container = container_of(extension)
+    makes_all = container.packs_others or container.is_columnar
+    if not makes_all or container.directory_files(()):
+        raise SpecError(
+            f"{target!r}: gen-shards writes no {extension} shards, which need a file beside them",
+            hint="write tars, and convert them: dsort convert",
+        )
 
 
 def _member_bytes(text: str) -> int:

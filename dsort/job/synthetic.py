@@ -1,8 +1,9 @@
-"""Test shards: tars (encoded ones, too) and zips of random payload under unique keys, the same
-bytes for the same recipe."""
+"""Test shards of all containers: random payload under unique keys, the same bytes for the same
+recipe."""
 
 from __future__ import annotations
 
+import json
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -18,12 +19,13 @@ from dsort.data.entries import PlacedEntries, PlacedEntry
 from dsort.errors import NamesTakenError
 from dsort.job.events import Event, PhaseDone, Progress
 from dsort.job.layout import generated_prefix
+from dsort.job.synthetic_shards import SyntheticMember, packed_pieces, table_pieces
 from dsort.workers.encoded import encoded_pieces
 
 if TYPE_CHECKING:
     from dsort.storage.bucket import Bucket
 
-__all__ = ["ShardRecipe", "TarFormat", "generate_shards", "shard_pieces"]
+__all__ = ["ShardRecipe", "TarFormat", "extensions_of", "generate_shards", "shard_pieces"]
 
 WRITE_BYTES_MAX = 4 << 20
 MODIFIED_AT_S = 1_700_000_000
@@ -31,11 +33,12 @@ MODIFIED_AT_S = 1_700_000_000
 
 @dataclass(frozen=True, slots=True)
 class ShardRecipe:
-    """What goes into each shard: ``records`` records of one member for each extension."""
+    """What goes into each shard: ``records`` records of one member for each extension. No
+    extensions: one that suits the container."""
 
     records: int = 5
     member_bytes: int = 1024
-    extensions: tuple[str, ...] = (".test",)
+    extensions: tuple[str, ...] = ()
     tar_format: TarFormat = "ustar"
     seed: str = "0"
 
@@ -89,19 +92,43 @@ def shard_pieces(recipe: ShardRecipe, name: str, ordinal: int) -> Iterator[bytes
     A key is the record's number in the whole set, in at least six digits: unique, and easy to
     follow through a shuffle.
     """
-    source = random.Random(f"{recipe.seed}/{name}")
     container, stored_bytes = _container(name, recipe.tar_format), 0
+    members = _members(recipe, container, name, ordinal)
+    if container.is_columnar:
+        yield from table_pieces(name, list(members))
+        return
+    if not isinstance(container, Tar) and not container.lists_members:
+        yield from packed_pieces(container, list(members))[1]
+        return
     placed: list[PlacedEntry] = []
+    for member in members:
+        pieces, entry = container.encode(member.key + member.extension, member.payload)
+        yield from pieces
+        if container.lists_members:
+            placed.append((stored_bytes, entry))
+        stored_bytes += sum(map(len, pieces))
+    yield container.end(PlacedEntries.of(placed), stored_bytes)
+
+
+def extensions_of(recipe: ShardRecipe, container: Container) -> tuple[str, ...]:
+    """The extensions of the members of a record in such shards."""
+    return recipe.extensions or (getattr(container, "member_extension", b".test").decode(),)
+
+
+def _members(
+    recipe: ShardRecipe, container: Container, name: str, ordinal: int
+) -> Iterator[SyntheticMember]:
+    source = random.Random(f"{recipe.seed}/{name}")
+    extensions = extensions_of(recipe, container)
     for record in range(recipe.records):
         key = f"{ordinal * recipe.records + record:06d}"
-        for extension in recipe.extensions:
+        for extension in extensions:
             payload = source.randbytes(recipe.member_bytes)
-            pieces, entry = container.encode((key + extension).encode(), payload)
-            yield from pieces
-            if container.lists_members:
-                placed.append((stored_bytes, entry))
-            stored_bytes += sum(map(len, pieces))
-    yield container.end(PlacedEntries.of(placed), stored_bytes)
+            if container.begins_bare:  # a line, of text that the payload makes
+                text = payload.hex()[: recipe.member_bytes]
+                is_json = extension == ".json"
+                payload = (json.dumps({"key": key, "text": text}) if is_json else text).encode()
+            yield SyntheticMember(key.encode(), extension.encode(), payload)
 
 
 def _container(name: str, tar_format: TarFormat) -> Container:

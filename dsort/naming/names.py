@@ -25,6 +25,7 @@ __all__ = [
     "position_key",
     "readable",
     "shortened",
+    "suggested_extension",
     "with_extension",
 ]
 
@@ -59,6 +60,7 @@ SHORT_EXTENSIONS: Final = {".tgz": ".tar.gz"}
 INTERNAL_PART: Final = ".dsort"
 """The part of names that are dsort's own; no bucket, no input and no output may have it."""
 
+_SPELT_OUT: Final = {".gzip": ".gz", ".bzip2": ".bz2"}
 _SHOWN_CHARS_MAX = 100
 _PART_BYTES_MAX = 255
 """No common file system stores a longer name part."""
@@ -116,11 +118,28 @@ def normalize_extension(text: str) -> str:
     stripped = text.strip()
     extension = stripped if stripped.startswith(".") else f".{stripped}"
     if archive_extension(extension) != extension:
+        meant = suggested_extension(extension)
+        if meant:
+            raise ValueError(f"{text!r} is no archive extension: {meant}")
         known, codecs = " ".join(ARCHIVE_EXTENSIONS), " ".join(CODEC_EXTENSIONS)
         raise ValueError(
             f"{text!r} is no archive extension (known ones: {known}, also with {codecs} behind)"
         )
     return extension
+
+
+def suggested_extension(name: str) -> str:
+    """What somebody may have meant by the end of ``name``, which is no archive extension: a short
+    sentence, or ""."""
+    for spelt, suffix in _SPELT_OUT.items():
+        name = name.removesuffix(spelt) + suffix if name.endswith(spelt) else name
+    codec = codec_extension(name)
+    raw = name.removesuffix(codec)
+    dot = raw.rfind(".")
+    if codec and dot < 0:
+        return f"{codec} is how a shard is compressed, as in .tar{codec}"
+    meant = difflib.get_close_matches(raw[max(dot, 0) :].lower(), ARCHIVE_EXTENSIONS, 1, 0.75)
+    return f"did you mean {meant[0]}{codec}?" if meant else ""
 
 
 def position_key(shard: str, ordinal: int) -> bytes:

@@ -100,7 +100,7 @@ def test_taken_names_are_refused_before_anything_is_written(
     ("target", "word"),
     [
         ("s-{00..02}.tar", "names no bucket"),
-        ("images/s-{00..02}", "must end in .tar"),
+        ("images/s-{00..02}", "ends in no archive extension"),
         ("images/s-%d.tar", "more than"),
         ("images/s-{5..2}.tar", "'start' cannot be greater than 'end'"),
         ("images/s-{0..1}?.tar", "'?'"),
