@@ -57,6 +57,7 @@ _EXAMPLES: dict[Style, str] = {
 _INTEGER = re.compile(r"-?[0-9]+")
 _AT = re.compile(r"@([0-9]*)")
 _FMT = re.compile(r"%(?:0([0-9]+))?d")
+_BASH_RANGE: Final = re.compile(r"\{[0-9]+\.\.[^{}]*\}")
 _FIELD = re.compile(r"\{([A-Za-z_]\w*(?::[^{}]*)?)\}", re.ASCII)
 _FIELD_WIDTH = re.compile(r"(?::(?:0([0-9]+))?d)?")
 
@@ -248,6 +249,11 @@ def _parse_fields(text: str) -> ShardTemplate:
             _refuse("field", text, f"{{{shortened(match[1])}}} is no number, as {{{name}:05d}} is")
         digits = _width("field", _integer("field", width[1] or "0", text), text)
         ranges.append(NumberRange(0, 1, None, digits, literals[-1], is_total))
+    for other in (_FMT, _BASH_RANGE):
+        found = next(filter(None, map(other.search, literals)), None)
+        if found is not None:
+            counter = shortened(found[0])
+            _refuse("field", text, f"{counter} counts, too: {{n}} and {{total}} go without it")
     if any("{" in literal or "}" in literal for literal in literals):
         _refuse("field", text, "there is a brace that belongs to no field")
     if all(each.is_total for each in ranges):
