@@ -13,6 +13,7 @@
     │   ├── KeyMapError                       the external key map, or a record it does not place
     │   ├── ShardEndError                     incomplete_shards / concatenated_shards: abort
     │   ├── StrayMemberError                  stray_members: abort
+    │   ├── TransformError                    a step cannot be done, or not on this record
     │   ├── UnsafeNameError                   unsafe_names: abort
     │   └── VerifyError                       `dsort verify` found a difference
     ├── StorageError                4    502  the bucket or the disk
@@ -78,6 +79,7 @@ __all__ = [
     "TooLargeError",
     "TooManyRequestsError",
     "TooSlowError",
+    "TransformError",
     "TransientStorageError",
     "UnauthorizedError",
     "UnsafeNameError",
@@ -203,6 +205,10 @@ class ShardEndError(InputError):
 
 class StrayMemberError(InputError):
     """A member that is no part of a record, and the spec says to abort."""
+
+
+class TransformError(InputError):
+    """A step of a transform cannot be done, or not on this record."""
 
 
 class UnsafeNameError(InputError):

@@ -1,4 +1,4 @@
-"""Fetching the text of an external key map from a file or over HTTP.
+"""Fetching a text that a spec names, such as an external key map, from a file or over HTTP.
 
 For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` says
 what may be read. It is asked about what is really opened and connected to, not about its name: the
@@ -15,49 +15,65 @@ import stat
 import time
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from dsort.errors import KeyMapError
+from dsort.errors import InputError, KeyMapError
 from dsort.naming.names import INTERNAL_PART
 from dsort.storage.guarded_http import RefusedConnectionError, web_opener
 from dsort.storage.network_policy import FetchPolicy
 
-__all__ = ["read_keymap_text", "shown_location"]
+__all__ = ["KEY_MAP", "TEXT_BYTES_MAX", "TextKind", "read_text", "shown_location"]
 
-KEYMAP_BYTES_MAX = 1 << 30
+TEXT_BYTES_MAX = 1 << 30
 ANSWER_SECONDS_MAX = 60.0  # without a byte
 FETCH_SECONDS_MAX = 600.0  # altogether
 
 _CHUNK_BYTES = 1 << 20
 
 
-def read_keymap_text(
+@dataclass(frozen=True, slots=True)
+class TextKind:
+    """What a text is, for messages: "external key map", the field of the spec that names it, what
+    would do in its place, and the error that says why it cannot be had."""
+
+    words: str
+    field: str
+    in_place: str
+    error: type[InputError]
+
+
+KEY_MAP = TextKind("external key map", "ekm_file", "use ekm", KeyMapError)
+
+
+def read_text(
     location: str,
+    kind: TextKind = KEY_MAP,
     *,
     policy: FetchPolicy | None = None,
-    bytes_max: int = KEYMAP_BYTES_MAX,
+    bytes_max: int = TEXT_BYTES_MAX,
     answer_seconds_max: float = ANSWER_SECONDS_MAX,
     fetch_seconds_max: float = FETCH_SECONDS_MAX,
 ) -> str:
     """The text at ``location``: a path, or a ``file://``, ``http://`` or ``https://`` URL.
 
-    UTF-8; bytes that are not become lone surrogates, as in Python's file names. ``KeyMapError`` if
+    UTF-8; bytes that are not become lone surrogates, as in Python's file names. ``kind.error`` if
     it cannot be had, is larger than ``bytes_max``, or comes too slowly. A redirection leads to HTTP
     only. Without a ``policy`` proxies are those of the environment; with one there are none, and
-    ``KeyMapError`` is also what it forbids.
+    ``kind.error`` is also what it forbids.
     """
     scheme = match[1].lower() if (match := re.match(r"(https?|file)://", location, re.I)) else ""
     if policy is not None:
         bytes_max = min(bytes_max, policy.bytes_max)
     if scheme.startswith("http"):
         data = _fetched(
-            web_opener(policy), location, bytes_max, answer_seconds_max, fetch_seconds_max
+            web_opener(policy), location, kind, bytes_max, answer_seconds_max, fetch_seconds_max
         )
     else:
         path = unquote(urlsplit(location).path, errors="surrogateescape") if scheme else location
-        data = _read(Path(path), bytes_max, policy)
+        data = _read(Path(path), kind, bytes_max, policy)
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -69,25 +85,26 @@ def shown_location(location: str) -> str:
     return re.sub(r"(?<=://)[^/]*@", "", re.split("[?#]", location)[0])
 
 
-def _read(path: Path, bytes_max: int, policy: FetchPolicy | None) -> bytes:
+def _read(path: Path, kind: TextKind, bytes_max: int, policy: FetchPolicy | None) -> bytes:
     try:
         if policy is not None:
-            path = _checked_path(path, policy)
-        with path.open("rb") if policy is None else _guarded_file(path, policy) as file:
+            path = _checked_path(path, kind, policy)
+        with path.open("rb") if policy is None else _guarded_file(path, kind, policy) as file:
             data = file.read(bytes_max + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise KeyMapError(
-            f"cannot read external key map {path}: {reason}", hint="check ekm_file"
+        raise kind.error(
+            f"cannot read {kind.words} {path}: {reason}", hint=f"check {kind.field}"
         ) from error
     if len(data) > bytes_max:
-        raise _too_large(str(path), bytes_max)
+        raise _too_large(kind, str(path), bytes_max)
     return data
 
 
 def _fetched(
     opener: urllib.request.OpenerDirector,
     url: str,
+    kind: TextKind,
     bytes_max: int,
     answer_seconds_max: float,
     seconds_max: float,
@@ -101,31 +118,29 @@ def _fetched(
             while chunk := answer.read1(_CHUNK_BYTES):
                 data += chunk
                 if len(data) > bytes_max:
-                    raise _too_large(shown, bytes_max)
+                    raise _too_large(kind, shown, bytes_max)
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"it took longer than {seconds_max:,.0f} s")
     except urllib.error.HTTPError as error:
         error.close()
-        raise KeyMapError(
-            f"the server answered {error.code} ({error.reason}) when asked for external key map "
+        raise kind.error(
+            f"the server answered {error.code} ({error.reason}) when asked for {kind.words} "
             f"{shown}",
-            hint="check ekm_file",
+            hint=f"check {kind.field}",
         ) from error
     except RefusedConnectionError as error:
-        raise KeyMapError(
-            f"external key maps may not be fetched from {error}",
-            hint="ask for the host to be allowed, or use ekm",
+        raise kind.error(
+            f"{kind.words}s may not be fetched from {error}",
+            hint=f"ask for the host to be allowed, or {kind.in_place}",
         ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise KeyMapError(
-            f"cannot fetch external key map {shown}: {reason or type(reason).__name__}",
-            hint="check ekm_file and the way there (HTTP_PROXY, firewalls)",
+        raise kind.error(
+            f"cannot fetch {kind.words} {shown}: {reason or type(reason).__name__}",
+            hint=f"check {kind.field} and the way there (HTTP_PROXY, firewalls)",
         ) from error
     if announced.isdecimal() and len(data) < int(announced):
-        raise KeyMapError(
-            f"external key map {shown} broke off after {len(data):,} of {announced} bytes"
-        )
+        raise kind.error(f"{kind.words} {shown} broke off after {len(data):,} of {announced} bytes")
     return bytes(data)
 
 
@@ -140,35 +155,35 @@ def _request(url: str) -> urllib.request.Request:
     return request
 
 
-def _too_large(shown: str, bytes_max: int) -> KeyMapError:
-    return KeyMapError(f"external key map {shown} is larger than {bytes_max:,} bytes")
+def _too_large(kind: TextKind, shown: str, bytes_max: int) -> InputError:
+    return kind.error(f"{kind.words} {shown} is larger than {bytes_max:,} bytes")
 
 
 # --- under a policy ------------------------------------------------------------------------------
 
 
-def _checked_path(path: Path, policy: FetchPolicy) -> Path:
-    """``path`` with all links resolved; ``KeyMapError`` if it is not where files may be."""
+def _checked_path(path: Path, kind: TextKind, policy: FetchPolicy) -> Path:
+    """``path`` with all links resolved; ``kind.error`` if it is not where files may be."""
     if not policy.roots:
-        raise KeyMapError("external key maps in files are not allowed here", hint="use ekm")
+        raise kind.error(f"{kind.words}s in files are not allowed here", hint=kind.in_place)
     real = Path(os.path.realpath(policy.roots[0] / path))
     if not policy.allows_path(str(real)) or INTERNAL_PART in real.parts:
-        raise KeyMapError(
-            f"external key map {path} is not under a directory that may be read here",
+        raise kind.error(
+            f"{kind.words} {path} is not under a directory that may be read here",
             hint="put it under the data root",
         )
     return real
 
 
-def _guarded_file(path: Path, policy: FetchPolicy) -> BinaryIO:
+def _guarded_file(path: Path, kind: TextKind, policy: FetchPolicy) -> BinaryIO:
     """A regular file that is where it may be, also if links are changed meanwhile, opened."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     file = os.fdopen(fd, "rb")
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise ValueError("it is not a file")
-        _checked_path(Path(f"/proc/self/fd/{fd}").readlink(), policy)
-    except (OSError, ValueError, KeyMapError):
+        _checked_path(Path(f"/proc/self/fd/{fd}").readlink(), kind, policy)
+    except (OSError, ValueError, InputError):
         file.close()
         raise
     return file

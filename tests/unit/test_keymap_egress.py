@@ -19,7 +19,7 @@ import pytest
 from dsort.data.tally import Tally
 from dsort.errors import KeyMapError
 from dsort.job.setup import load_keymap
-from dsort.keymap.fetch import read_keymap_text
+from dsort.keymap.fetch import read_text
 from dsort.spec.load import parse_spec
 from dsort.storage.network_policy import FetchPolicy, address_kind
 from tests.support.certificates import make_certificate
@@ -90,7 +90,7 @@ def test_an_allowed_host_is_asked(port: int, names: dict[str, list[str]]) -> Non
     names["maps.test"] = ["127.0.0.1"]
     for host in ("127.0.0.1", "maps.test", "MAPS.test"):
         names.setdefault(host, ["127.0.0.1"])
-        assert read_keymap_text(f"http://{host}:{port}/map", policy=OURS) == TEXT
+        assert read_text(f"http://{host}:{port}/map", policy=OURS) == TEXT
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_host_that_is_not_allowed_is_not_even_looked_up(
 ) -> None:
     names["maps.test"] = ["127.0.0.1"]
     with pytest.raises(KeyMapError, match=f"may not be fetched from maps.test:{port}"):
-        read_keymap_text(f"http://maps.test:{port}/map?token=secret", policy=policy)
+        read_text(f"http://maps.test:{port}/map?token=secret", policy=policy)
     assert "looked up" not in names
     assert not asked
 
@@ -119,11 +119,11 @@ def test_a_name_that_leads_to_a_private_address_is_refused(
         names["maps.test"] = [address]
         refused = r"is a (loopback|link-local|private|reserved) address"
         with pytest.raises(KeyMapError, match=refused):
-            read_keymap_text(f"http://maps.test:{port}/map", policy=PUBLIC)
+            read_text(f"http://maps.test:{port}/map", policy=PUBLIC)
     for literal in ("127.0.0.1", "127.1", "2130706433", "0x7f000001", "[::ffff:7f00:1]"):
         policy = FetchPolicy(hosts=("*:*",))
         with pytest.raises(KeyMapError, match="is a loopback address"):
-            read_keymap_text(f"http://{literal}:{port}/map", policy=policy)
+            read_text(f"http://{literal}:{port}/map", policy=policy)
     assert not asked
 
 
@@ -133,7 +133,7 @@ def test_an_address_that_is_nobodys_is_refused_whatever_is_allowed(
     for address in ("169.254.169.254", "0.0.0.0", "224.0.0.1", "::", "64:ff9b::a9fe:a9fe"):
         names["maps.test"] = [address]
         with pytest.raises(KeyMapError, match="address"):
-            read_keymap_text(f"http://maps.test:{port}/map", policy=OURS)
+            read_text(f"http://maps.test:{port}/map", policy=OURS)
 
 
 def test_the_address_that_was_judged_is_the_one_that_is_asked(
@@ -144,7 +144,7 @@ def test_the_address_that_was_judged_is_the_one_that_is_asked(
 ) -> None:
     """A name is looked up once, and what the socket says of its other end counts."""
     names["maps.test"] = ["127.0.0.1"]
-    assert read_keymap_text(f"http://maps.test:{port}/map", policy=OURS) == TEXT
+    assert read_text(f"http://maps.test:{port}/map", policy=OURS) == TEXT
     assert names["looked up"] == ["maps.test"]
     asked.clear()
     peers = []
@@ -157,7 +157,7 @@ def test_the_address_that_was_judged_is_the_one_that_is_asked(
     names["maps.test"] = ["8.8.8.8"]
     monkeypatch.setattr(socket, "socket", Misled)
     with pytest.raises(KeyMapError, match=r"127\.0\.0\.1 is a loopback address"):
-        read_keymap_text(f"http://maps.test:{port}/map", policy=PUBLIC)
+        read_text(f"http://maps.test:{port}/map", policy=PUBLIC)
     assert not asked
     assert [peer.fileno() for peer in peers] == [-1]
 
@@ -180,13 +180,13 @@ def test_each_hop_of_a_redirection_is_judged(
     names["inside.test"] = ["10.0.0.1"]
     policy = FetchPolicy(hosts=("127.0.0.1:*", "inside.test"), allow_private=False)
     with pytest.raises(KeyMapError):
-        read_keymap_text(f"http://127.0.0.1:{port}/to?{target}", policy=policy)
+        read_text(f"http://127.0.0.1:{port}/to?{target}", policy=policy)
     assert not asked  # loopback itself was refused
     policy = FetchPolicy(hosts=(f"127.0.0.1:{port}", "maps.test"), allow_private=True)
     with pytest.raises(KeyMapError):
-        read_keymap_text(f"http://127.0.0.1:{port}/to?{target}", policy=policy)
+        read_text(f"http://127.0.0.1:{port}/to?{target}", policy=policy)
     assert len(asked) == 1
-    assert read_keymap_text(f"http://127.0.0.1:{port}/to?/map", policy=policy) == TEXT
+    assert read_text(f"http://127.0.0.1:{port}/to?/map", policy=policy) == TEXT
 
 
 def test_proxies_of_the_environment_are_not_asked(
@@ -198,14 +198,14 @@ def test_proxies_of_the_environment_are_not_asked(
     monkeypatch.delenv("NO_PROXY", raising=False)
     policy = FetchPolicy(hosts=("10.255.255.1:9",))
     with pytest.raises(KeyMapError, match="private address"):
-        read_keymap_text("http://10.255.255.1:9/map", policy=policy)
+        read_text("http://10.255.255.1:9/map", policy=policy)
     assert not asked
 
 
 def test_a_key_map_has_a_size_that_the_policy_sets(port: int) -> None:
     policy = FetchPolicy(hosts=("127.0.0.1:*",), allow_private=True, bytes_max=len(TEXT) - 1)
     with pytest.raises(KeyMapError, match=f"larger than {len(TEXT) - 1} bytes"):
-        read_keymap_text(f"http://127.0.0.1:{port}/map", policy=policy)
+        read_text(f"http://127.0.0.1:{port}/map", policy=policy)
 
 
 def test_files_are_read_under_the_roots_only(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_files_are_read_under_the_roots_only(tmp_path: Path) -> None:
     os.mkfifo(root / "pipe")
     policy = FetchPolicy(roots=(str(root),), denied=(str(root / "state"),))
     for good in ("map", str(root / "map"), (root / "map").as_uri(), "within", "state/../map"):
-        assert read_keymap_text(good, policy=policy) == TEXT
+        assert read_text(good, policy=policy) == TEXT
     for bad in (
         outside / "map",
         "../outside/map",
@@ -230,12 +230,12 @@ def test_files_are_read_under_the_roots_only(tmp_path: Path) -> None:
         f"file://{root}/%2e%2e/outside/map",
     ):
         with pytest.raises(KeyMapError, match="is not under a directory that may be read here"):
-            read_keymap_text(str(bad), policy=policy)
+            read_text(str(bad), policy=policy)
     for odd in ("pipe", "nothing", "state/..", "a\0b"):
         with pytest.raises(KeyMapError, match="cannot read external key map"):
-            read_keymap_text(odd, policy=policy)
+            read_text(odd, policy=policy)
     with pytest.raises(KeyMapError, match="files are not allowed here"):
-        read_keymap_text("map", policy=FetchPolicy())
+        read_text("map", policy=FetchPolicy())
 
 
 def test_a_link_that_is_put_there_after_the_look_is_not_followed(
@@ -247,7 +247,7 @@ def test_a_link_that_is_put_there_after_the_look_is_not_followed(
     monkeypatch.setattr(os.path, "realpath", lambda path: str(path))  # as if it were a file still
     policy = FetchPolicy(roots=(str(tmp_path / "root"),))
     with pytest.raises(KeyMapError, match="cannot read"):
-        read_keymap_text("map", policy=policy)
+        read_text("map", policy=policy)
 
 
 def test_the_job_is_held_to_the_policy_and_tells_no_token(port: int, tmp_path: Path) -> None:
@@ -356,10 +356,10 @@ def test_a_certificate_has_to_be_the_hosts(
 ) -> None:
     names["maps.test"] = ["127.0.0.1"]
     policy = FetchPolicy(hosts=("maps.test:*", "127.0.0.1:*"), allow_private=True)
-    assert read_keymap_text(f"https://127.0.0.1:{tls_port}/map", policy=policy) == TEXT
+    assert read_text(f"https://127.0.0.1:{tls_port}/map", policy=policy) == TEXT
     asked.clear()
     with pytest.raises(KeyMapError, match="certificate"):
-        read_keymap_text(f"https://maps.test:{tls_port}/map", policy=policy)
+        read_text(f"https://maps.test:{tls_port}/map", policy=policy)
     with pytest.raises(KeyMapError, match="is a loopback address"):
-        read_keymap_text(f"https://127.0.0.1:{tls_port}/map", policy=FetchPolicy(hosts=("*:*",)))
+        read_text(f"https://127.0.0.1:{tls_port}/map", policy=FetchPolicy(hosts=("*:*",)))
     assert not asked

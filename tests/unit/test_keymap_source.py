@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import KeyMapError
-from dsort.keymap.fetch import read_keymap_text
+from dsort.keymap.fetch import read_text
 
 TEXT = "cat\tone-%d\ncaf\udce9\ttwo-%d\n"
 DATA = TEXT.encode("utf-8", "surrogateescape")
@@ -62,28 +62,28 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_a_file_is_read_by_path_and_by_url(tmp_path: Path) -> None:
     file = tmp_path / "my map.txt"
     file.write_bytes(DATA)
-    assert read_keymap_text(str(file)) == TEXT
-    assert read_keymap_text(file.as_uri()) == TEXT
-    assert read_keymap_text(str(file), bytes_max=len(DATA)) == TEXT
+    assert read_text(str(file)) == TEXT
+    assert read_text(file.as_uri()) == TEXT
+    assert read_text(str(file), bytes_max=len(DATA)) == TEXT
     with pytest.raises(KeyMapError, match=rf"map.txt is larger than {len(DATA) - 1} bytes"):
-        read_keymap_text(str(file), bytes_max=len(DATA) - 1)
+        read_text(str(file), bytes_max=len(DATA) - 1)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "nothing", tmp_path, tmp_path / "a\0b"):
         with pytest.raises(KeyMapError, match=f"cannot read external key map {tmp_path}"):
-            read_keymap_text(str(path))
+            read_text(str(path))
 
 
 def test_a_url_is_fetched(server: str) -> None:
-    assert read_keymap_text(f"http://{server}/map.txt?token=secret") == TEXT
-    assert read_keymap_text(f"HTTP://{server}/to-map") == TEXT
+    assert read_text(f"http://{server}/map.txt?token=secret") == TEXT
+    assert read_text(f"HTTP://{server}/to-map") == TEXT
 
 
 def test_a_user_and_password_in_a_url_are_sent(server: str) -> None:
-    assert read_keymap_text(f"http://user:p%40ss@{server}/secret") == TEXT
+    assert read_text(f"http://user:p%40ss@{server}/secret") == TEXT
     with pytest.raises(KeyMapError, match="answered 401"):
-        read_keymap_text(f"http://{server}/secret")
+        read_text(f"http://{server}/secret")
 
 
 @pytest.mark.parametrize(
@@ -97,25 +97,25 @@ def test_a_user_and_password_in_a_url_are_sent(server: str) -> None:
 )
 def test_what_a_server_does_wrong_is_reported(server: str, path: str, message: str) -> None:
     with pytest.raises(KeyMapError, match=message) as caught:
-        read_keymap_text(f"http://user:secret@{server}{path}?token=secret")
+        read_text(f"http://user:secret@{server}{path}?token=secret")
     assert f"http://{server}{path}" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
 def test_a_large_answer_is_not_read_to_its_end(server: str) -> None:
     with pytest.raises(KeyMapError, match="is larger than 5 bytes"):
-        read_keymap_text(f"http://{server}/map.txt", bytes_max=5)
+        read_text(f"http://{server}/map.txt", bytes_max=5)
 
 
 def test_an_answer_that_takes_too_long_is_given_up(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(KeyMapError, match="it took longer than"):
-        read_keymap_text(f"http://{server}/map.txt", fetch_seconds_max=-1)
+        read_text(f"http://{server}/map.txt", fetch_seconds_max=-1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/map.txt"
         with pytest.raises(KeyMapError, match="timed out"):
-            read_keymap_text(url, answer_seconds_max=0.05)
+            read_text(url, answer_seconds_max=0.05)
 
 
 def test_a_server_that_is_not_there_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_a_server_that_is_not_there_is_reported(monkeypatch: pytest.MonkeyPatch)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with pytest.raises(KeyMapError, match="Connection refused"):
-        read_keymap_text(f"http://127.0.0.1:{port}/map.txt")
+        read_text(f"http://127.0.0.1:{port}/map.txt")
     for url in ("http://", "http://[::1/map", "http://host:port/map"):
         with pytest.raises(KeyMapError, match="cannot fetch external key map"):
-            read_keymap_text(url)
+            read_text(url)
