@@ -24,7 +24,7 @@ from dsort.job.lease import last_attempt
 from dsort.job.memory import JobMemory, workers_that_fit
 from dsort.job.resources import job_memory, store_limits, workers_here
 from dsort.job.resume import state_of
-from dsort.job.setup import load_keymap, new_job_id, output_names, with_seed
+from dsort.job.setup import load_keymap, load_steps, new_job_id, output_names, with_seed
 from dsort.options import RunOptions, default_options
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
@@ -272,6 +272,7 @@ def _job(
         # A job that is gone on with only to be stopped has to be taken first: something is left.
         is_to_clean = before is not None and flag.requested
         keymap = load() if is_to_clean else flag.wait_for(load)
+        steps = flag.wait_for(partial(load_steps, spec, options)) if spec.steps else ()
         input_bck = resolve_ref(spec.input_bck, options.settings)
         output_bck = resolve_ref(spec.output_bck, options.settings)
         job = Job(
@@ -288,6 +289,7 @@ def _job(
             names=output_names(spec, keymap),
             memory=memory,
             keymap=keymap,
+            steps=steps,
             before=before,
         )
         yield job, tally

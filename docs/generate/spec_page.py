@@ -16,19 +16,26 @@ left out. [Writing a spec](../specs.md) goes by task instead. `dsort validate` c
 tells all of its problems at once; `dsort schema` prints the JSON Schema that this page is made of.
 """
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Inputs": ("input_bck", "input_format", "input_extension"),
+    "Inputs": ("input_bck", "input_format", "input_extension", "key_field", "max_expansion"),
     "Outputs": (
         "output_bck",
         "output_format",
         "output_extension",
         "output_shard_size",
+        "output_shard_size_is",
         "output_shard_size_counts",
         "output_shard_records",
         "output_shard_count",
+        "split",
+        "output_compression_level",
+        "output_compression",
+        "row_group_rows",
+        "row_group_bytes",
         "overwrite",
         "remove_stale",
         "index",
     ),
+    "Steps": ("transform",),
     "Order": ("algorithm",),
     "External key map": ("ekm", "ekm_file", "ekm_file_sep", "ekm_default", "compatibility"),
     "Reactions": (
@@ -55,7 +62,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "create_concurrency_max_limit",
     ),
 }
-"""Which fields go together. Fields in no group come last, so that none is left out."""
+"""Which fields go together."""
 LAST = "Kept for AIStore's sake"
 
 
@@ -65,7 +72,10 @@ def spec_page(schema: Mapping[str, Any]) -> str:
     grouped = {name for names in GROUPS.values() for name in names}
     if unknown := grouped - fields.keys():
         raise ValueError(f"docs/generate/spec_page.py groups fields that are gone: {unknown}")
-    groups = {**GROUPS, LAST: tuple(name for name in fields if name not in grouped)}
+    rest = tuple(name for name in fields if name not in grouped)
+    if new := [name for name in rest if name != "Config" and not fields[name].get("deprecated")]:
+        raise ValueError(f"docs/generate/spec_page.py has no group for the fields {new}")
+    groups = {**GROUPS, LAST: rest}
     parts = [head("Spec", "the JSON Schema of a spec"), INTRODUCTION]
     for title, names in groups.items():
         parts.append(f"## {title}")
@@ -81,7 +91,8 @@ def spec_page(schema: Mapping[str, Any]) -> str:
 def _field(name: str, field: Mapping[str, Any], schema: Mapping[str, Any], level: int = 3) -> str:
     """``schema``: the object that the field is of, with the definitions."""
     definitions = schema.get("$defs", {})
-    variants = [_resolved(each, definitions) for each in (field, *field.get("anyOf", ()))]
+    each_of = (field, *field.get("anyOf", ()), *([field["items"]] if "items" in field else ()))
+    variants = [_resolved(each, definitions) for each in each_of]
     said = [facts(field, {}, required=name.rpartition(".")[2] in schema.get("required", ()))]
     said += [_joined(each.get("description", "")) for each in (field, *variants)]
     said.append(examples_of(field))

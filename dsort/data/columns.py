@@ -9,7 +9,16 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bools", "BytesColumn", "Int32s", "Int64s", "UInt8s", "UInt64s", "equal_ranges"]
+__all__ = [
+    "Bools",
+    "BytesColumn",
+    "Int32s",
+    "Int64s",
+    "UInt8s",
+    "UInt64s",
+    "equal_ranges",
+    "joined_rows",
+]
 
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
@@ -90,6 +99,15 @@ class BytesColumn:
         offsets = self.offsets[start : stop + 1]
         return BytesColumn(offsets - offsets[0], self.blob[offsets[0] : offsets[-1]])
 
+    def suffixes(self, skipped_bytes: Int64s) -> BytesColumn:
+        """Each row without its first ``skipped_bytes`` bytes, shape ``(n,)``, of which it has as
+        many."""
+        starts, lengths = self.offsets[:-1] + skipped_bytes, self.lengths - skipped_bytes
+        offsets = np.zeros(len(self) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        shift = np.repeat(starts - offsets[:-1], lengths)
+        return BytesColumn(offsets, self.blob[np.arange(offsets[-1]) + shift])
+
     def take(self, rows: NDArray[np.integer]) -> BytesColumn:
         """The rows ``rows`` in that order."""
         width = self.width
@@ -108,6 +126,17 @@ class BytesColumn:
         # Byte k of output row i comes from its source row's start + k: one arange, shifted by row.
         shift = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
         return BytesColumn(offsets, self.blob[np.arange(offsets[-1]) + shift])
+
+
+def joined_rows(first: BytesColumn, second: BytesColumn) -> BytesColumn:
+    """Each row of one column followed by the like row of another."""
+    lengths = np.stack([first.lengths, second.lengths], axis=1)
+    offsets = np.zeros(len(first) + 1, np.int64)
+    np.cumsum(lengths.sum(axis=1), out=offsets[1:])
+    blob = np.empty(int(offsets[-1]), np.uint8)
+    is_second = np.repeat(np.tile([False, True], len(first)), lengths.reshape(-1))
+    blob[~is_second], blob[is_second] = first.blob, second.blob
+    return BytesColumn(offsets, blob)
 
 
 def equal_ranges(blob: UInt8s, first: Int64s, second: Int64s, lengths: Int64s) -> Bools:

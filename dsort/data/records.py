@@ -146,6 +146,28 @@ class FormedRecords:
             stored_bytes=self.stored_bytes[rows],
         )
 
+    def keeping_members(self, kept: Bools, members: MemberTable) -> FormedRecords:
+        """The records with those of their members where ``kept``, of rows of ``member_rows``, is
+        true, less the records of which nothing is left."""
+        counts = np.add.reduceat(kept, self.member_offsets[:-1], dtype=np.int64)
+        records = self.keeping(counts > 0)
+        offsets = np.zeros(len(records) + 1, np.int64)
+        np.cumsum(counts[counts > 0], out=offsets[1:])
+        rows = self.member_rows[kept]
+        return replace(
+            records,
+            member_offsets=offsets,
+            member_rows=rows,
+            payload_bytes=_sums(members.payload_bytes[rows], offsets),
+            stored_bytes=_sums(_stored_bytes(members, rows), offsets),
+        )
+
+    def rekeyed(self, keys: BytesColumn, key_bytes: Int64s) -> FormedRecords:
+        """The same records with other ``keys``, all of them; ``key_bytes``: see there."""
+        salt = self.key_hash ^ hash_keys(self.keys.tolist(), len(self))  # a stray's stays
+        key_hash = hash_keys(keys.tolist(), len(self)) ^ salt
+        return replace(self, keys=keys, key_hash=key_hash, key_bytes=key_bytes)
+
     def stored_as(self, members: MemberTable) -> FormedRecords:
         """The same records, stored as ``members`` says, a table of the same rows."""
         stored_bytes = _sums(_stored_bytes(members, self.member_rows), self.member_offsets)

@@ -32,6 +32,7 @@ from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
+from dsort.transforms.base import Step
 from dsort.workers.source import InputShard
 
 __all__ = [
@@ -200,6 +201,7 @@ class Job:
     names: OutputNames
     memory: JobMemory
     keymap: KeyMap | None = None
+    steps: tuple[Step, ...] = ()
     state: JobState = field(default_factory=JobState)
     inputs: list[InputShard] = field(default_factory=list)
     movement_chosen: Movement | None = None

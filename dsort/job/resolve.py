@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -78,6 +79,7 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     job.resolved = {
         "tally": tally_rows(tally),
         "keymap": _keymap_digest(job),
+        "steps": _steps_digest(job),
         "named": tally.named or {},
     }
     _record_inputs(job, JobAccepted(job.job_id, dsort_version(), job.spec.canonical(), created))
@@ -95,6 +97,11 @@ def _resolve_again(job: Job) -> None:
     if job.resolved["keymap"] != _keymap_digest(job):
         raise ChangedInputError(
             f"the external key map {job.spec.ekm_file} changed since the job began",
+            hint="put it back, or start the job again",
+        )
+    if job.resolved["steps"] != _steps_digest(job):
+        raise ChangedInputError(
+            "a list of keys that transform.steps names changed since the job began",
             hint="put it back, or start the job again",
         )
     _compare_with_manifests(job, Tally())  # what it says was noted by the first attempt
@@ -141,6 +148,12 @@ def _record_movement(job: Job) -> None:
         )
     )
     job.flush()
+
+
+def _steps_digest(job: Job) -> str:
+    """The same for steps that leave the same records; "" if there are none."""
+    text = " ".join(step.digest() for step in job.steps)
+    return hashlib.sha256(text.encode()).hexdigest() if text else ""
 
 
 def _keymap_digest(job: Job) -> str:

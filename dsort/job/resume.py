@@ -115,9 +115,12 @@ def resolved_before(job: Job) -> dict[str, Any]:
     with _refuse_damage_in(what):
         if not isinstance(found["keymap"], str):
             raise TypeError("keymap is no text")
+        if not isinstance(found.get("steps", ""), str):
+            raise TypeError("steps is no text")
         return {
             "tally": tally_rows(parse_tally(found["tally"])),
             "keymap": found["keymap"],
+            "steps": found.get("steps", ""),  # older versions had none
             "named": parse_names(found.get("named", {})),  # older versions kept none
         }
 

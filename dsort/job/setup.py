@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import secrets
 import time
+from functools import partial
 
 from dsort.data.tally import SAMPLES_MAX, Tally
-from dsort.errors import KeyMapError
+from dsort.errors import KeyMapError, SpecError, StorageError, TransformError
 from dsort.job.output_names import OutputNames
-from dsort.keymap.fetch import read_keymap_text, shown_location
+from dsort.keymap.fetch import TEXT_BYTES_MAX, TextKind, read_text, shown_location
 from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
+from dsort.options import RunOptions, open_with_settings
 from dsort.spec.model import JobSpec
 from dsort.storage.network_policy import FetchPolicy
+from dsort.storage.small_objects import read_small
+from dsort.transforms.base import Step
 
-__all__ = ["load_keymap", "new_job_id", "output_names", "with_seed"]
+__all__ = ["load_keymap", "load_steps", "new_job_id", "output_names", "with_seed"]
+
+KEY_LIST = TextKind("list of keys", "transform.steps", "give the keys themselves", TransformError)
 
 
 def new_job_id() -> str:
@@ -38,7 +44,7 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
         return None
     if spec.ekm is not None:
         return KeyMap.of(entries_of_mapping(spec.ekm), spec.ekm_default)
-    text = read_keymap_text(spec.ekm_file or "", policy=fetch)
+    text = read_text(spec.ekm_file or "", policy=fetch)
     source = shown_location(spec.ekm_file or "")
     entries, malformed = parse_keymap(text, separator=spec.ekm_file_sep, source_name=source)
     if malformed:
@@ -53,6 +59,34 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
     if not keymap.templates:
         raise KeyMapError(f"external key map {source} has no keys")
     return keymap
+
+
+def load_steps(spec: JobSpec, options: RunOptions) -> tuple[Step, ...]:
+    """The steps of the spec, with all that they name read. ``TransformError`` if it cannot be
+    had."""
+    return tuple(step.loaded(partial(_listed_text, options=options)) for step in spec.steps)
+
+
+def _listed_text(location: str, options: RunOptions) -> str:
+    """The text at a path, a URL, or a place in an object store."""
+    scheme, found, _ = location.partition("://")
+    if not found or scheme.lower() in ("file", "http", "https"):
+        return read_text(location, KEY_LIST, policy=options.fetch)
+    if options.fetch is not None:
+        raise TransformError(
+            f"{KEY_LIST.words} {location} is in an object store, from which no spec that came over "
+            "the network may have one",
+            hint=KEY_LIST.in_place,
+        )
+    where, _, name = location.rpartition("/")
+    try:
+        bucket = open_with_settings(where, root=options.root, settings=options.settings)
+        data = read_small(bucket, name, bytes_max=TEXT_BYTES_MAX)
+    except (SpecError, StorageError) as error:
+        raise TransformError(
+            f"cannot read {KEY_LIST.words} {location}: {error}", hint=f"check {KEY_LIST.field}"
+        ) from error
+    return data.decode("utf-8", "surrogateescape")
 
 
 def output_names(spec: JobSpec, keymap: KeyMap | None) -> OutputNames:

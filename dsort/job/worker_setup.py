@@ -135,7 +135,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         input_container=job.spec.input_container.with_schema(schema),
         output_container=output_container,
         movement=movement.kind,
-        steps=job.spec.steps,
+        steps=job.steps,
         algorithm=job.spec.algorithm.build(),
         reactions=_reaction_rules(job.spec),
         keymap=job.keymap,

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, joined_rows
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
+from dsort.data.tally import Tally
 
 __all__ = ["RecordTable"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordTable:
-    """The records of the shard ``shard``. ``read``: the content of a member, by table and row."""
+    """The records of the shard ``shard``. ``read``: the content of a member, by table and row.
+    ``tally``: what is worth telling of them is counted there; None: nobody asks."""
 
     shard: str
     members: MemberTable
     records: FormedRecords
     read: Callable[[MemberTable, int], bytes]
+    tally: Tally | None = None
 
     def __len__(self) -> int:
         return len(self.records)
@@ -45,9 +48,9 @@ class RecordTable:
         """The size of each record's members, without headers and padding."""
         return self.records.payload_bytes
 
-    def rows_with(self, extension: str) -> Int64s:
-        """For each record the member table row with that whole extension (the last one, if there
-        are several), or -1. Vectorised."""
+    def members_with(self, extension: str) -> Bools:
+        """Which rows of ``records.member_rows`` have that whole extension, its dot included; shape
+        ``(m,)``. Vectorised."""
         wanted = np.frombuffer(extension.encode("utf-8", "surrogateescape"), np.uint8)
         members, records = self.members, self.records
         rows = records.member_rows
@@ -55,11 +58,53 @@ class RecordTable:
         of_length = np.flatnonzero(lengths == len(wanted))
         starts = members.names.offsets[:-1][rows[of_length]] + records.key_bytes[rows[of_length]]
         span = members.names.blob[starts[:, None] + np.arange(len(wanted))]
-        hits = of_length[(span == wanted).all(axis=1)]
-        record_of = np.searchsorted(records.member_offsets, hits, side="right") - 1
-        found = np.full(len(records), -1, np.int64)
-        found[record_of] = rows[hits]
+        found = np.zeros(len(rows), np.bool_)
+        found[of_length[(span == wanted).all(axis=1)]] = True
         return found
+
+    @property
+    def record_of(self) -> Int64s:
+        """The record of each row of ``records.member_rows``, shape ``(m,)``."""
+        return np.repeat(np.arange(len(self)), np.diff(self.records.member_offsets))
+
+    def rows_with(self, extension: str) -> Int64s:
+        """For each record the member table row with that whole extension, its dot included (the
+        last one, if there are several), or -1."""
+        hits = np.flatnonzero(self.members_with(extension))
+        found = np.full(len(self), -1, np.int64)
+        found[self.record_of[hits]] = self.records.member_rows[hits]
+        return found
+
+    # -- changes: payload stays what it is, and headers follow names later ------------------------
+
+    def keeping_members(self, kept: Bools) -> RecordTable:
+        """Each record with those of its members where ``kept``, of rows of ``records.member_rows``,
+        is true. A record of which nothing is left is gone."""
+        if not len(self) or kept.all():
+            return self
+        return replace(self, records=self.records.keeping_members(kept, self.members))
+
+    def with_extensions(self, changed: Mapping[int, str]) -> RecordTable:
+        """Members with other extensions, dots included, by row of the member table."""
+        if not changed:
+            return self
+        names = self.members.names.tolist()
+        for row, extension in changed.items():
+            key = names[row][: int(self.records.key_bytes[row])]
+            names[row] = key + extension.encode("utf-8", "surrogateescape")
+        return replace(self, members=replace(self.members, names=BytesColumn.of(names)))
+
+    def with_keys(self, keys: BytesColumn) -> RecordTable:
+        """The same records with new keys, shape ``(n,)``, and their members named after them."""
+        records, names = self.records, self.members.names
+        rows, of_record = records.member_rows, self.record_of
+        keys_of_rows = np.zeros(len(self.members), np.int64)
+        keys_of_rows[rows] = of_record + 1  # 0: of no record, keeps its name
+        extensions = names.suffixes(np.where(keys_of_rows > 0, records.key_bytes, 0))
+        prefixes = BytesColumn.concat([BytesColumn.of([b""]), keys]).take(keys_of_rows)
+        key_bytes = np.where(keys_of_rows > 0, prefixes.lengths, records.key_bytes)
+        members = replace(self.members, names=joined_rows(prefixes, extensions))
+        return replace(self, members=members, records=records.rekeyed(keys, key_bytes))
 
     def content(self, row: int) -> bytes:
         """The content of the member in a row of the member table."""

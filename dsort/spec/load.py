@@ -176,7 +176,7 @@ def _parse(
         translation.fields[name] = value
         translation.written.pop(name, None)
     if directory is not None:
-        _anchor_key_map(translation.fields, directory)
+        _anchor_files(translation.fields, directory)
     draft = Draft(ais_is_there=ais_is_there)
     spec, problems = _validate(translation.fields, draft)
     problems = translation.problems + [
@@ -213,10 +213,21 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _anchor_key_map(fields: dict[str, Any], directory: Path) -> None:
-    location = fields.get("ekm_file")
+def _anchor_files(fields: dict[str, Any], directory: Path) -> None:
+    """Make paths in a spec file relative to it: of the key map, of what steps read."""
+    _anchor(fields, "ekm_file", directory)
+    transform = fields.get("transform")
+    steps = transform.get("steps") if isinstance(transform, dict) else None
+    for step in steps if isinstance(steps, list) else ():
+        for options in step.values() if isinstance(step, dict) else ():
+            if isinstance(options, dict):
+                _anchor(options, "file", directory)
+
+
+def _anchor(fields: dict[str, Any], name: str, directory: Path) -> None:
+    location = fields.get(name)
     if isinstance(location, str) and not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", location):
-        fields["ekm_file"] = str((directory / location).absolute())
+        fields[name] = str((directory / location).absolute())
 
 
 def _validate(fields: dict[str, Any], draft: Draft) -> tuple[JobSpec | None, list[SpecProblem]]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, GetCoreSchemaHandler, create_model, model_validator
 
+from dsort.errors import SpecProblem
+from dsort.order.base import OptionError
 from dsort.spec.algorithms import Part, joined
 from dsort.spec.hints import FieldError
 from dsort.transforms.base import Step
@@ -32,6 +34,10 @@ class StepSpec(Part):
         if len(given) != 1:
             found = f"has {len(given)} ({joined(given)})" if given else "has none"
             raise FieldError(f"needs one kind of step, but {found}", "write each on its own line")
+        try:
+            self.build()
+        except OptionError as error:
+            raise FieldError.of([SpecProblem(given[0], str(error), error.hint)]) from None
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -11,15 +11,20 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 if TYPE_CHECKING:  # steps are known with every spec, and need not load numpy for that
     from dsort.order.table import RecordTable
 
 
-__all__ = ["Needs", "Step"]
+__all__ = ["Needs", "ReadText", "Step"]
 
 Needs = Literal["index", "member"]
+
+ReadText = Callable[[str], str]
+"""What gives the text at a path or URL, bytes that are no UTF-8 as lone surrogates. ``InputError``
+and its children say why it cannot be had."""
 
 
 class Step(ABC):
@@ -46,12 +51,17 @@ class Step(ABC):
     @classmethod
     @abstractmethod
     def of(cls, options: Any) -> Self:
-        """The step with these options, a value of ``options_type``."""
+        """The step with these options, a value of ``options_type``. ``OptionError``."""
+
+    def loaded(self, read: ReadText) -> Self:
+        """The same step, with all that its options name read. It is asked for that once, before
+        the job begins, and its ``digest`` covers what was read."""
+        return self
 
     @abstractmethod
     def apply(self, records: RecordTable) -> RecordTable:
-        """The records of one shard that the step leaves, in their order (see
-        ``RecordTable.keeping``). ``InputError`` and its children name shard and record."""
+        """What the step leaves of the records of one shard, in their order: see the methods of
+        ``RecordTable`` that return one. ``InputError`` and its children name shard and record."""
 
     @property
     @abstractmethod

@@ -6,6 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from dsort.transforms.base import Step
+from dsort.transforms.fields import Fields
+from dsort.transforms.key_lists import DropKeys, KeepKeys
+from dsort.transforms.rekey import Rekey
+from dsort.transforms.sample import Sample
 
 if TYPE_CHECKING:
     from dsort.data.members import MemberTable
@@ -14,7 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["STEPS", "apply_steps", "left_records", "register"]
 
-STEPS: Final[dict[str, type[Step]]] = {}
+STEPS: Final[dict[str, type[Step]]] = {
+    step.kind: step for step in (KeepKeys, DropKeys, Sample, Fields, Rekey)
+}
 """In the order in which messages list them."""
 
 
@@ -42,8 +48,8 @@ def left_records(
     members: MemberTable,
     records: FormedRecords,
     read: Callable[[MemberTable, int], bytes],
-) -> FormedRecords:
+) -> RecordTable:
     """What all ``steps`` leave of the ``records`` of ``shard``. ``read``: see ``RecordTable``."""
     from dsort.order.table import RecordTable
 
-    return apply_steps(steps, RecordTable(shard, members, records, read))[0].records
+    return apply_steps(steps, RecordTable(shard, members, records, read))[0]

@@ -25,6 +25,7 @@ from dsort.order.sort import stable_argsort
 from dsort.read import ShardReader
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
+from dsort.transforms.base import Step
 from dsort.transforms.steps import left_records
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.read import (
@@ -34,6 +35,7 @@ from dsort.verification.read import (
     with_new_keys,
 )
 from dsort.workers.decoded import DecodingRules
+from dsort.workers.headers import with_new_names
 from dsort.workers.source import ShardBytes
 from dsort.workers.unsafe_members import find_unsafe, with_safe_names
 
@@ -133,6 +135,7 @@ class InputReader:
         self,
         spec: JobSpec,
         keymap: KeyMap | None,
+        steps: Sequence[Step],
         bucket: Bucket,
         reader: ShardReader,
     ) -> None:
@@ -142,7 +145,7 @@ class InputReader:
         self._reader = reader
         self._renames: Renames = {}
         self._compared = ComparedBytes.of(spec)
-        self._steps = spec.steps
+        self._steps = steps
 
     @property
     def passes(self) -> int:
@@ -228,7 +231,9 @@ class InputReader:
             members = with_safe_names(shard, members, find_unsafe(shard, members))
         records = form_records(members, config.stray_members)
         if self._steps:
-            records = left_records(self._steps, shard.name, members, records, shard.content)
+            left = left_records(self._steps, shard.name, members, records, shard.content)
+            records = left.records
+            members = with_new_names(shard, members, left.members, records.member_rows)
         return records, members
 
     def _groups(self, records: FormedRecords, names: BytesColumn) -> Int32s | None:

@@ -46,7 +46,7 @@ from dsort.errors import InputError, ObjectNotFoundError
 from dsort.job.events import Event, VerifyReport
 from dsort.job.inputs import resolve_inputs
 from dsort.job.manifest import ManifestOutput, StoredManifest, parse_manifest
-from dsort.job.setup import load_keymap, output_names
+from dsort.job.setup import load_keymap, load_steps, output_names
 from dsort.naming.names import first_few
 from dsort.options import RunOptions, default_options, open_with_settings
 from dsort.read import ShardReader
@@ -126,6 +126,7 @@ class _Verification:
             min(max(sizes), BUFFER_BYTES_MAX), stop, manifest.spec.container_options
         )
         self._keymap = load_keymap(manifest.spec, Tally())
+        self._steps = load_steps(manifest.spec, options)
         self._names = output_names(manifest.spec, self._keymap).counted_in(
             [shard.name for shard in manifest.outputs]
         )
@@ -138,7 +139,9 @@ class _Verification:
         self._check_input_names()
         places = place_outputs(manifest.outputs, self._names, findings)
         self._warn_of_strangers()
-        input_reader = InputReader(manifest.spec, self._keymap, self._inputs_bucket, self._reader)
+        input_reader = InputReader(
+            manifest.spec, self._keymap, self._steps, self._inputs_bucket, self._reader
+        )
         comparable = self._inputs_are_comparable()
         self._expect(input_reader.passes if comparable else 0)
         inputs = input_reader.read(manifest.inputs, findings, progress) if comparable else None

@@ -35,6 +35,7 @@ from dsort.storage.bucket import Bucket
 from dsort.transforms.steps import apply_steps
 from dsort.workers.conversion import bare_members, packed_records, without_final_newlines
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
+from dsort.workers.headers import headers_of, with_new_headers, with_new_names
 from dsort.workers.source import (
     PayloadBuffer,
     ShardBytes,
@@ -44,12 +45,7 @@ from dsort.workers.source import (
     slices_of,
 )
 from dsort.workers.tasks import ExtractTask, ShardExtracted, WorkerSetup
-from dsort.workers.unsafe_members import (
-    find_unsafe,
-    shown_changes,
-    with_new_headers,
-    with_safe_names,
-)
+from dsort.workers.unsafe_members import find_unsafe, shown_changes, with_safe_names
 
 __all__ = ["Extractor"]
 
@@ -170,7 +166,7 @@ class Extractor:
         members = self._settle_unsafe_names(shard, members, tally)
         records = form_records(members, policy)
         self._react(shard.name, members, records, tally)
-        records = self._transformed(shard, members, records, tally)
+        members, records = self._transformed(shard, members, records, tally)
         group = self._groups(shard.name, members, records, tally)  # the key map knows no new names
         if task.renames:
             changes: list[str] = []
@@ -269,15 +265,17 @@ class Extractor:
 
     def _transformed(
         self, shard: ShardBytes, members: MemberTable, records: FormedRecords, tally: Tally
-    ) -> FormedRecords:
+    ) -> tuple[MemberTable, FormedRecords]:
         """What the steps of the job leave."""
         if not self._setup.steps:
-            return records
-        table = RecordTable(shard.name, members, records, shard.content)
+            return members, records
+        table = RecordTable(shard.name, members, records, shard.content, tally)
         table, left_out = apply_steps(self._setup.steps, table)
         for kind, count in left_out.items():
             tally.add("left_out_by_steps", count, [f"{kind} in {shard.name}"])
-        return table.records
+        renamed = with_new_names(shard, members, table.members, table.records.member_rows)
+        records = table.records if renamed is members else table.records.stored_as(renamed)
+        return renamed, records
 
     def _groups(
         self, shard: str, members: MemberTable, records: FormedRecords, tally: Tally
@@ -490,11 +488,8 @@ def _rename_records(
         first, last = records.member_offsets[ordinal : ordinal + 2].tolist()
         for row in records.member_rows[first:last].tolist():
             names[row] = new_key + names[row][key_bytes[row] :]
-            headers_bytes = int(members.payload_start[row] - members.range_start[row])
-            headers = shard.at(int(members.range_start[row]), headers_bytes)
-            new_headers[row] = shard.container.renamed(
-                members.literals.get(row, b"") + headers, names[row]
-            )
+            headers = headers_of(shard, members, row)
+            new_headers[row] = shard.container.renamed(headers, names[row])
     named = with_new_headers(
         shard.container, replace(members, names=BytesColumn.of(names)), new_headers
     )

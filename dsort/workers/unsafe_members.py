@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dsort.containers.base import Container
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberKind, MemberTable
 from dsort.naming.names import readable
 from dsort.naming.safe_names import new_safe_names, safe_name, unsafe_links, unsafe_rows
 from dsort.workers.conversion import BARE
+from dsort.workers.headers import headers_of, with_new_headers
 from dsort.workers.source import ShardBytes
 
 __all__ = [
     "UnsafeNames",
     "find_unsafe",
     "shown_changes",
-    "with_new_headers",
     "with_safe_names",
 ]
 
@@ -50,7 +49,7 @@ def find_unsafe(shard: ShardBytes, members: MemberTable) -> UnsafeNames:
     rows = unsafe_rows(members.names)
     others = {}
     for row in members.notes.unsafe_prefixes:
-        if name := shard.container.other_name(_headers(shard, members, row)):
+        if name := shard.container.other_name(headers_of(shard, members, row)):
             others[row] = name
     return UnsafeNames(rows, _unsafe_targets(shard, members, rows), others)
 
@@ -63,7 +62,7 @@ def _unsafe_targets(shard: ShardBytes, members: MemberTable, rows: list[int]) ->
     new_names = new_safe_names(members.names, rows)
     targets, links = {}, []
     for row in symlinks:
-        headers = _headers(shard, members, row)
+        headers = headers_of(shard, members, row)
         targets[row] = shard.container.link_target(headers)
         links.append((row, new_names.get(row, members.names[row]), targets[row]))
         if other := shard.container.other_name(headers):
@@ -78,7 +77,7 @@ def with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames)
     names = new_safe_names(members.names, found.rows)
     headers = {}
     for row in found.all_rows:
-        blocks = _headers(shard, members, row)
+        blocks = headers_of(shard, members, row)
         if row in found.targets:
             blocks = shard.container.retargeted(blocks, safe_name(found.targets[row]))
         if row in names or row in found.others:  # the latter keep what all others read
@@ -106,29 +105,3 @@ def shown_changes(before: MemberTable, after: MemberTable, found: UnsafeNames) -
         if row in found.targets:
             text += f" (a link to {readable(found.targets[row])})"
         yield text if old == new else f"{text} → {readable(new)}"
-
-
-def with_new_headers(
-    container: Container, members: MemberTable, headers: Mapping[int, bytes]
-) -> MemberTable:
-    """``members``, whose names are the new ones, with ``headers`` (by row) in place of their own,
-    and entries to match."""
-    literals = {**members.literals, **headers}
-    rows = np.fromiter(headers, np.int64, len(headers))
-    range_start, range_length = members.range_start.copy(), members.range_length.copy()
-    range_length[rows] -= members.payload_start[rows] - range_start[rows]
-    range_start[rows] = members.payload_start[rows]
-    changed = replace(
-        members, literals=literals, range_start=range_start, range_length=range_length
-    )
-    if members.entries is None:
-        return changed
-    entries = members.entries.tolist()
-    for row in headers:
-        entries[row] = container.entry_for(headers[row], entries[row])
-    return replace(changed, entries=BytesColumn.of(entries))
-
-
-def _headers(shard: ShardBytes, members: MemberTable, row: int) -> bytes:
-    start, end = int(members.range_start[row]), int(members.payload_start[row])
-    return members.literals.get(row, b"") + shard.at(start, end - start)

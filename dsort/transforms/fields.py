@@ -1,0 +1,122 @@
+"""The step ``fields``: which members of a record stay, and what they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NotRequired
+
+from typing_extensions import TypedDict
+
+from dsort.errors import TransformError
+from dsort.naming.names import readable
+from dsort.order.base import OptionError
+from dsort.transforms.base import Step
+
+if TYPE_CHECKING:
+    from dsort.data.columns import Bools
+    from dsort.order.table import RecordTable
+
+__all__ = ["Fields"]
+
+
+class FieldsOptions(TypedDict):
+    """What a spec gives for ``fields``: at least one of these."""
+
+    __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}  # type: ignore[misc]
+
+    keep: NotRequired[list[str]]
+    """Extensions of the members that stay; all others go. `info:info.json` keeps `info.json` and
+    calls it `info`."""
+    drop: NotRequired[list[str]]
+    """Extensions of members that go."""
+    rename: NotRequired[dict[str, str]]
+    """New extensions by old ones: `{"seg.png": "mask.png"}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields(Step):
+    """``keep``: None keeps all. ``rename``: (old, new) pairs, those of ``keep`` included."""
+
+    keep: tuple[str, ...] | None
+    drop: tuple[str, ...]
+    rename: tuple[tuple[str, str], ...]
+
+    kind: ClassVar[str] = "fields"
+    summary: ClassVar[str] = "Keep, drop and rename the members of records, by extension."
+    options_type: ClassVar[Any] = FieldsOptions
+
+    @classmethod
+    def of(cls, options: FieldsOptions) -> Fields:
+        """The step with these options."""
+        if not options:
+            raise OptionError("says nothing to do", "give it keep, drop or rename")
+        kept, rename = [], dict(options.get("rename", {}))
+        for text in options.get("keep", ()):
+            new, colon, old = text.partition(":")
+            kept.append(old if colon else new)
+            if colon and rename.setdefault(old, new) != new:
+                raise OptionError(f"gives {old} two names, {new} and {rename[old]}")
+        for name in [*kept, *options.get("drop", ()), *rename, *rename.values()]:
+            _check(name)
+        keep = tuple(kept) if "keep" in options else None
+        return cls(keep, tuple(options.get("drop", ())), tuple(sorted(rename.items())))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All of them."""
+        keep = {} if self.keep is None else {"keep": list(self.keep)}
+        return {**keep, "drop": list(self.drop), "rename": dict(self.rename)}
+
+    def apply(self, records: RecordTable) -> RecordTable:
+        """What is left of ``records``. ``TransformError`` where two members would have one name."""
+        if not len(records):
+            return records
+        if self.keep is not None:
+            records = records.keeping_members(self._any_of(records, self.keep))
+        if self.drop and len(records):
+            records = records.keeping_members(~self._any_of(records, self.drop))
+        changed: dict[int, str] = {}
+        for old, new in self.rename:
+            rows = records.records.member_rows[records.members_with(f".{old}")]
+            changed |= dict.fromkeys(rows.tolist(), f".{new}")
+        renamed = records.with_extensions(changed)
+        if changed:
+            _refuse_equal_names(renamed, changed)
+        return renamed
+
+    def _any_of(self, records: RecordTable, extensions: tuple[str, ...]) -> Bools:
+        import numpy as np
+
+        found = np.zeros(len(records.records.member_rows), np.bool_)
+        for extension in extensions:
+            found |= records.members_with(f".{extension}")
+        return found
+
+
+def _check(extension: str) -> None:
+    """``OptionError`` unless a member can have this extension and still be of its record."""
+    if not extension or extension != extension.strip() or set(extension) & set("/\0\n\r"):
+        raise OptionError(
+            f"{extension!r} is no extension", "write it without its dot: jpg, seg.png, info.json"
+        )
+    if extension.startswith("."):
+        raise OptionError(f"{extension!r} begins with a dot", "write it without: jpg, seg.png")
+
+
+def _refuse_equal_names(records: RecordTable, changed: Mapping[int, str]) -> None:
+    """No two members of one record have one name."""
+    names, rows = records.members.names, records.records.member_rows.tolist()
+    seen: set[tuple[int, bytes]] = set()
+    record_of = records.record_of.tolist()
+    touched = {record for row, record in zip(rows, record_of, strict=True) if row in changed}
+    for row, record in zip(rows, record_of, strict=True):
+        if record not in touched:
+            continue
+        if (record, names[row]) in seen:
+            raise TransformError(
+                f"fields: record {readable(records.keys[record])} of shard {records.shard} would "
+                f"have two members {readable(names[row])}",
+                hint="drop one of them first",
+            )
+        seen.add((record, names[row]))
