@@ -82,7 +82,7 @@ class Lines(Container):
     def renamed(self, headers: bytes, new_name: bytes) -> bytes:
         raise ConversionError(
             f"a line has no name apart from what it says, and cannot become {readable(new_name)}",
-            hint="duplicate_keys: warn keeps both records",
+            hint="duplicate_keys: warn keeps both records; shards of .tar have names",
         )
 
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
