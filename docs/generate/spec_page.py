@@ -27,6 +27,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "output_shard_records",
         "output_shard_count",
         "split",
+        "strip_final_newline",
         "output_compression_level",
         "output_compression",
         "row_group_rows",
