@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s
+from dsort.data.numbered import NumberedColumn
 
 __all__ = ["RecordIndex", "Segments", "SortKeys"]
 
@@ -125,13 +126,20 @@ class Segments:
         )
 
 
+def _taken(column: Int32s, rows: Rows) -> Int32s:
+    """The numbers of ``rows``; of a column that is one number, there is nothing to take."""
+    if column.strides == (0,) and len(column):
+        return np.broadcast_to(column[0], (len(rows),))
+    return column[rows]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordIndex:
     """The records of one input shard, columns of shape ``(n,)`` unless said otherwise."""
 
     ordinal: Int64s  # of the record in its shard
     keys: BytesColumn
-    key_hash: UInt64s  # XXH3 of the key; finds duplicate keys
+    key_hash: UInt64s | None  # XXH3 of the key; finds duplicate keys. None: keys are numbered
     sort: SortKeys
     members: Int32s
     payload_bytes: Int64s
@@ -141,21 +149,25 @@ class RecordIndex:
     entries: BytesColumn | None = None  # packed, where the container's end lists members
 
     def __len__(self) -> int:
-        return len(self.key_hash)
+        return len(self.ordinal)
 
     def take(self, rows: Rows) -> RecordIndex:
         """The records ``rows`` in that order."""
-        keys = self.keys.take(rows)
+        ordinal = self.ordinal[rows]
+        if isinstance(self.keys, NumberedColumn) and self.keys.numbers is self.ordinal:
+            keys: BytesColumn = NumberedColumn(self.keys.before, ordinal, self.keys.after)
+        else:
+            keys = self.keys.take(rows)
         if self.sort.text is self.keys:  # sorted by key: one column serves as both
             sort = replace(replace(self.sort, text=None).take(rows), text=keys)
         else:
             sort = self.sort.take(rows)
         return RecordIndex(
-            ordinal=self.ordinal[rows],
+            ordinal=ordinal,
             keys=keys,
-            key_hash=self.key_hash[rows],
+            key_hash=None if self.key_hash is None else self.key_hash[rows],
             sort=sort,
-            members=self.members[rows],
+            members=_taken(self.members, rows),
             payload_bytes=self.payload_bytes[rows],
             stored_bytes=self.stored_bytes[rows],
             segments=None if self.segments is None else self.segments.take(rows),

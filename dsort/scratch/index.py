@@ -436,7 +436,8 @@ def _key_columns(index: RecordIndex) -> dict[str, Column | None]:
     store: their hashes are hardly ever asked for."""
     keys = index.keys
     if not isinstance(keys, NumberedColumn) or keys.after:
-        return {"keys": keys, **_hash_columns(index.key_hash)}
+        key_hash = hash_column(keys) if index.key_hash is None else index.key_hash
+        return {"keys": keys, **_hash_columns(key_hash)}
     return {
         "key_before": np.frombuffer(keys.before, np.uint8),
         "key_number": None if np.array_equal(keys.numbers, index.ordinal) else keys.numbers,

@@ -1,8 +1,9 @@
 """The creator: gathers the records of output shards in order and writes them, unseen by anybody.
 
 ``map``: slices of the mapped inputs. ``spill``: the partition is read into the worker's buffer, in
-the order it was written, and written again in output order; a partition larger than the buffer
-takes several turns over its spill, each for the next run of records that fits.
+the order it was written, and written again in output order. A partition larger than the buffer is
+spilled once more if its records are small; else several turns are taken over its spill, each for
+the next run of records that fits.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from dsort.containers.base import Container, oddities_in, refusal
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.index import RecordIndex, Segments
 from dsort.data.members import MemberKind, MemberTable
+from dsort.data.numbered import NumberedColumn
 from dsort.data.records import FormedRecords, form_records
 from dsort.data.tally import Tally
 from dsort.errors import (
@@ -311,12 +312,19 @@ class Extractor:
         """The index of the records as they are stored. ``table``: as they were read."""
         segments = records.segments(members)
         sort = self._setup.algorithm.keys(table)
+        ordinal, keys = np.arange(len(records), dtype=np.int64), records.keys
+        is_numbered = isinstance(keys, NumberedColumn) and not keys.after
+        if isinstance(keys, NumberedColumn) and np.array_equal(keys.numbers, ordinal):
+            ordinal = keys.numbers
+        member_counts = np.diff(records.member_offsets).astype(np.int32)
+        if len(member_counts) and len(records.member_rows) == len(member_counts):
+            member_counts = np.broadcast_to(np.int32(1), member_counts.shape)  # none has none
         return RecordIndex(
-            ordinal=np.arange(len(records), dtype=np.int64),
-            keys=records.keys,
-            key_hash=records.key_hash,
+            ordinal=ordinal,
+            keys=keys,
+            key_hash=None if is_numbered else records.key_hash,
             sort=replace(sort, group=group),
-            members=np.diff(records.member_offsets).astype(np.int32),
+            members=member_counts,
             payload_bytes=records.payload_bytes,
             stored_bytes=records.stored_bytes,
             segments=segments,
