@@ -17,6 +17,7 @@ from dsort.naming.names import (
     add_archive_extension,
     archive_extension,
     codec_extension,
+    without_numbers,
 )
 
 __all__ = [
@@ -241,7 +242,7 @@ def container_of(name: str) -> Container:
     if suffix in _registered:
         return _registered[suffix]
     found = _BUILT_IN[suffix or DEFAULT_EXTENSION]()
-    codec = codec_extension(name)
+    codec = codec_extension(without_numbers(name))
     return found.with_codec(codec) if codec in found.index_codecs else found
 
 
@@ -259,6 +260,7 @@ def _raw(name: str) -> str:
     extension = archive_extension(name)
     if extension is None:
         return name
+    name = without_numbers(name)
     full = name.removesuffix(extension) + SHORT_EXTENSIONS.get(extension, extension)
     return full.removesuffix(codec_extension(full))
 

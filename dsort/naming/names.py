@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 from unicodedata import category
@@ -27,6 +28,7 @@ __all__ = [
     "shortened",
     "suggested_extension",
     "with_extension",
+    "without_numbers",
 ]
 
 ARCHIVE_EXTENSIONS: Final = (
@@ -61,6 +63,9 @@ INTERNAL_PART: Final = ".dsort"
 """The part of names that are dsort's own; no bucket, no input and no output may have it."""
 
 _SPELT_OUT: Final = {".gzip": ".gz", ".bzip2": ".bz2"}
+_NUMBER = r"(?:[0-9]+|\{[^{}]*\}|%[0-9]*d)"
+_NUMBERS = re.compile(rf"(?<=[a-z0-9])-{_NUMBER}-of-{_NUMBER}\Z")
+
 _SHOWN_CHARS_MAX = 100
 _PART_BYTES_MAX = 255
 """No common file system stores a longer name part."""
@@ -92,7 +97,8 @@ def add_archive_extension(extension: str) -> None:
 
 def archive_extension(name: str) -> str | None:
     """The longest archive suffix that ``name`` ends in (``"a/b.tar.gz"``: ``".tar.gz"``), or
-    None."""
+    None. What TensorFlow puts behind it is passed over: ``a.tfrecord-00000-of-00010``."""
+    name = without_numbers(name)
     codec = codec_extension(name)
     raw = name.removesuffix(codec)
     if not raw.endswith(ARCHIVE_EXTENSIONS) and not _added_extensions:
@@ -100,6 +106,12 @@ def archive_extension(name: str) -> str | None:
     known = (*ARCHIVE_EXTENSIONS, *_added_extensions)
     found = max((each for each in known if raw.endswith(each)), key=len, default=None)
     return None if found is None or (codec and found in SHORT_EXTENSIONS) else found + codec
+
+
+def without_numbers(name: str) -> str:
+    """A name, or a template of names, without what TensorFlow puts behind the suffix of a shard:
+    ``-00000-of-00010``."""
+    return _NUMBERS.sub("", name)
 
 
 def codec_extension(name: str) -> str:

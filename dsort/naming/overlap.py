@@ -76,7 +76,7 @@ def final_templates(text: str, extension: str) -> tuple[str, ...]:
     """
     template = parse_template(text)
     last = template.ranges[-1]
-    if archive_extension(last.gap):
+    if archive_extension(last.gap) or archive_extension(text):
         return (text,)
     appended = text + extension
     before, number = _MAYBE_ARCHIVE

@@ -95,7 +95,7 @@ def _extended(template: ShardTemplate, extension: str) -> ShardTemplate:
     if last is None:
         text = with_extension(template.prefix, extension)
         return ShardTemplate(template.text, template.style, text, ())
-    if archive_extension(last.gap):
+    if archive_extension(last.gap) or archive_extension(template.text):
         return template
     longer = NumberRange(last.start, last.step, last.count, last.width, last.gap + extension)
     ranges = (*(each for each in before if each is not None), longer)

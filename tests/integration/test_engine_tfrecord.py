@@ -3,6 +3,7 @@ come back byte for byte. What is written is read by the ``tfrecord`` package and
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -196,3 +197,23 @@ def test_a_damaged_shard_stops_the_job_with_the_offset_of_the_record(tmp_path: P
     with pytest.raises(CorruptShardError, match="a record does not have its checksum") as caught:
         run_local(tmp_path, spec_of(**TFRECORDS))
     assert 0 < caught.value.offset < len(data)
+
+
+def test_shards_that_are_called_as_tensorflow_calls_them_are_read_and_written(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "in").mkdir()
+    records = [b"%d" % number * number for number in range(12)]
+    for shard in range(3):
+        path = tmp_path / "in" / f"x.tfrecord-{shard:05d}-of-00003"
+        path.write_bytes(b"".join(map(frame, records[shard::3])))
+    spec = spec_of(
+        input_format={"template": "x.tfrecord-{00000..00002}-of-00003"},
+        output_format="y.tfrecord-{n:05d}-of-{total:05d}",
+        output_shard_records=6,
+    )
+    for fields in (spec, spec | {"input_format": {"prefix": "x"}, "input_extension": ".tfrecord"}):
+        run_local(tmp_path, fields)
+        paths = [tmp_path / "out" / f"y.tfrecord-{number:05d}-of-00002" for number in range(2)]
+        assert sorted(record for path in paths for record in frames_in(path)) == sorted(records)
+        shutil.rmtree(tmp_path / "out")

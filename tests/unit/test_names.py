@@ -44,10 +44,26 @@ from dsort.storage.bucket import INTERNAL_PREFIX
         ("a.TAR", None),
         ("tar", None),
         ("a.tar.part", None),
+        ("a.tfrecord-00000-of-00010", ".tfrecord"),
+        ("a.tfrecord.gz-3-of-4", ".tfrecord.gz"),
+        ("a.tfrecord-{n:05d}-of-{total:05d}", ".tfrecord"),
+        ("a.tfrecord-%05d-of-00010", ".tfrecord"),
+        ("a-00000-of-00010", None),
+        ("a-00000-of-00010.tfrecord", ".tfrecord"),
     ],
 )
 def test_the_suffix_of_a_name(name: str, extension: str | None) -> None:
     assert archive_extension(name) == extension
+
+
+def test_numbers_behind_the_suffix_belong_to_the_name_and_the_keys() -> None:
+    name = "d/a.tfrecord-00003-of-00010"
+    assert with_extension(name, ".tar") == name
+    assert container_of(name) == container_of(".tfrecord")
+    assert is_called(name, ".tfrecord")
+    assert not is_called(name, ".tar")
+    assert codec_of("a.tfrecord.gz-00003-of-00010") == codec_of(".gz.tar.gz")
+    assert position_key(name, 7) == b"d/a__tfrecord-00003-of-00010-000000007"
 
 
 def test_the_extension_is_appended_only_where_there_is_none() -> None:

@@ -32,7 +32,7 @@ from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import ConversionError
-from dsort.naming.names import codec_extension, readable
+from dsort.naming.names import codec_extension, readable, without_numbers
 
 __all__ = ["MDS", "Mds"]
 
@@ -178,11 +178,14 @@ class Mds(Container):
 def _files(output: OutputFile) -> dict[str, Any]:
     """What an index says of the file of a shard. Of a compressed one it would need a hash of what
     is in the file, too, which nobody has taken: then it has none."""
-    codec = codec_extension(output.name)
+    codec = codec_extension(without_numbers(output.name))
     file = {"basename": output.name, "bytes": output.file_bytes}
     if not codec:
         return {"raw_data": file | {"hashes": {_HASH: output.xxh3}}, "zip_data": None}
-    raw = {"basename": output.name.removesuffix(codec), "bytes": output.container_bytes}
+    basename = output.name.removesuffix(codec)
+    if basename == output.name:  # it has numbers behind it
+        basename = f"{output.name}.mds"
+    raw = {"basename": basename, "bytes": output.container_bytes}
     return {"raw_data": raw | {"hashes": {}}, "zip_data": file | {"hashes": {}}}
 
 
