@@ -179,7 +179,7 @@ WARNING_TEXTS = {
 class Job:
     """One job while it runs. ``on_event`` is called in the thread that runs the job.
 
-    ``lease`` and ``journal``: None in a dry run. ``before``: what the journal told of earlier
+    ``lease`` and ``journal``: None in a dry run. ``before``: what the journal says of earlier
     attempts, None in a first one. ``resolved``: what was found besides the inputs, for later
     attempts. ``planned_names``: of the output shards, once they are known. ``naming``: what may
     have its name by now, (name, receipt) by token. ``stale``: what is to be removed after the

@@ -147,7 +147,7 @@ _KINDS: Final[Mapping[str, type[JournalEvent]]] = {
     )
 }
 _SIGNED: Final = frozenset({"mtime_ns", "file_bytes"})
-"""Numbers that may be negative: there were files before 1970, and sizes that nobody told."""
+"""Numbers that may be negative: there were files before 1970, and sizes that nobody gave."""
 _TABLES: Final[Mapping[str, type[InputRow] | type[PlannedRow]]] = {
     "inputs": InputRow,
     "shards": PlannedRow,

@@ -91,7 +91,7 @@ def test_each_kind_of_compressed_file_is_called_what_it_is(
         inspect_object(LocalBucket(tmp_path / "in"), "a.txt")
 
 
-def test_shards_whose_numbered_records_are_called_alike_are_told_of(tmp_path: Path) -> None:
+def test_shards_whose_numbered_records_are_called_alike_are_reported(tmp_path: Path) -> None:
     stored(tmp_path, "a.txt", b"one\ntwo\n")
     stored(tmp_path, "a.txt.zst", zstandard.compress(b"three\n"))
     stored(tmp_path, "b.txt", b"four\n")

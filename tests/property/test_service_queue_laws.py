@@ -124,7 +124,7 @@ def test_whoever_submits_much_makes_nobody_wait(owners: list[str]) -> None:
         for place in range(1, len(owners) + 1):
             job_id = one.start()
             assert job_id is not None
-            assert shown_places[job_id] == place  # as it was told before
+            assert shown_places[job_id] == place  # as it was shown before
             places[one.running[job_id]].append(place)
             one.end(0)
         # A job waits for at most one of each other owner for each of its own owner's.

@@ -55,7 +55,7 @@ def test_no_rows_are_put_side_by_side() -> None:
     assert len(side_by_side([BytesColumn.empty(0), b"x"], 0)) == 0
 
 
-def test_rows_of_few_values_are_told_apart_and_so_are_those_of_many() -> None:
+def test_rows_of_few_values_are_distinguished_and_so_are_those_of_many() -> None:
     for values in ([b".jpg", b".cls", b".jpg", b""], [b"%d" % (n % 90) for n in range(300)]):
         rows = BytesColumn.of(values)
         value_of, first = distinct_rows(rows.blob, rows.offsets[:-1], rows.lengths)

@@ -102,7 +102,7 @@ Admin = Annotated[Identity, Depends(require(ADMIN))]
 
 
 def number_of(cursor: str | None) -> int | None:
-    """The row that a page goes on behind; ``SpecError`` for what no page has told."""
+    """The row that a page goes on behind; ``SpecError`` for what no page has given."""
     if cursor is None:
         return None
     if not cursor.isascii() or not cursor.isdecimal() or int(cursor) >= 2**63:
