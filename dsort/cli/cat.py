@@ -76,12 +76,17 @@ def cat(
 def _write(pieces: Iterable[Piece], to: str) -> None:
     rest = iter(pieces)
     first = next(rest, b"")
-    if to == "-" and sys.stdout.isatty() and _is_binary(bytes(first[:PEEKED_BYTES])):
+    on_terminal = to == "-" and sys.stdout.isatty()
+    if on_terminal and _is_binary(bytes(first[:PEEKED_BYTES])):
         raise InputError("this is binary, and no terminal shows it", hint="-o FILE, or a pipe")
     with _opened(to) as stream:
+        last = bytes(first[-1:])
         stream.write(first)
         for piece in rest:
+            last = bytes(piece[-1:]) or last
             stream.write(piece)
+        if on_terminal and last != b"\n":
+            stream.write(b"\n")  # or the prompt would stand behind it
 
 
 def _is_binary(data: bytes) -> bool:

@@ -7,13 +7,14 @@ import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsort.cli.output import place
 from dsort.errors import DsortError, InputError, ObjectNotFoundError
 from dsort.job.layout import MANIFEST, REPORT, job_directory
-from dsort.naming.names import INTERNAL_PART
+from dsort.naming.names import INTERNAL_PART, archive_extension, closest
 from dsort.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ __all__ = [
 
 JOBS_NAMED = 5
 DOCUMENT_BYTES_MAX = 4 << 30
+NEAR_LOOKED_AT_MAX = 1000
 OF_A_JOB = re.compile(
     rf"(.+)/{re.escape(INTERNAL_PART)}/([^/]+)(?:/({re.escape(MANIFEST)}|{re.escape(REPORT)}))?/*"
 )
@@ -229,13 +231,27 @@ def find_shard(shard: str, root: Path | None) -> tuple[str, str]:
     if at_uri is not None:
         return at_uri
     text = shard.removeprefix("file://")
-    for path in (Path(text), data_root(root, user_settings()) / text):
+    paths = (Path(text), data_root(root, user_settings()) / text)
+    for path in paths:
         if path.is_file():
             found = path.resolve()
             return str(found.parent), found.name
+    near = next(filter(None, map(_near, paths)), None)
     raise ObjectNotFoundError(
-        f"there is no shard {shard}", hint="give a path, or BUCKET/NAME under the data root"
+        f"there is no shard {shard}",
+        hint=f"did you mean {Path(text).with_name(near)}?"
+        if near
+        else "give a path, or BUCKET/NAME under the data root",
     )
+
+
+def _near(path: Path) -> str | None:
+    """The shard in the directory of ``path`` that is called most like it."""
+    try:
+        names = [each.name for each in islice(path.parent.iterdir(), NEAR_LOOKED_AT_MAX)]
+    except OSError:
+        return None
+    return closest(path.name, filter(archive_extension, names))
 
 
 def user_settings() -> Settings:

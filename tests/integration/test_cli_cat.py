@@ -104,6 +104,23 @@ def test_binary_is_not_written_to_a_terminal(
     assert cat("a.txt").out == "text of a\n"
 
 
+def test_a_terminal_gets_a_line_feed_behind_text_without_one_and_a_pipe_does_not(
+    cat: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cat("b.json").out == "{}"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert cat("b.json").out == "{}\n"
+
+
+@pytest.mark.parametrize("command", ["cat", "inspect"])
+def test_of_a_shard_that_is_mistyped_the_nearest_is_named(
+    command: str, cat: CommandLine, cli: CommandLine
+) -> None:
+    refused = cli(command, "in/s.tarr")
+    assert "there is no shard in/s.tarr" in refused.err
+    assert "did you mean in/s.tar?" in refused.err
+
+
 def test_of_a_large_shard_only_headers_and_what_is_asked_for_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
