@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
 from dsort.containers.columnar.blocks import deal_out
 from dsort.containers.columnar.cells import KEY_COLUMN, cell_contents, row_keys
 from dsort.containers.columnar.columns import batch_of_records
@@ -37,6 +38,7 @@ from dsort.order.table import RecordTable
 from dsort.scratch.index import TableBlocks
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.spill import SpillWriter
+from dsort.sizes import format_bytes
 from dsort.storage.bucket import ReadObject
 from dsort.workers.extractor import Extractor
 from dsort.workers.source import PayloadBuffer, ShardBytes, Spool, open_input
@@ -186,6 +188,7 @@ class TableExtractor(Extractor):
         partitioning = Partitioning(task.partitions, self._setup.algorithm.decreasing, splitters)
         rows, blocks, first = _Rows(columns=len(plain)), _Blocks(), 0
         found = plain_batches(task.name, table, plain, self._batch_bytes)
+        found = _bounded(task, found, self._setup.decoding.max_expansion)
         for batches in _gathered_up(found, self._batch_bytes):
             partition = self._index_rows(task, batches, first, rows, partitioning, log)
             if task.spill:
@@ -335,6 +338,24 @@ def _keys_of(shard: str, batches: Sequence[Any], key_field: str, first: int) -> 
         found.append(row_keys(shard, batch, key_field, first))
         first += batch.num_rows
     return BytesColumn.concat(found)
+
+
+def _bounded(task: ExtractTask, batches: Iterator[Any], max_expansion: float) -> Iterator[Any]:
+    """``batches``, as long as the rows of the shard take no more than the job allows. A row takes a
+    byte at least: of nulls there may be any number in a few bytes of a shard."""
+    limit = max_expansion * task.size_bytes + EXPANSION_FLOOR_BYTES
+    decoded_bytes = 0
+    for batch in batches:
+        decoded_bytes += max(batch.nbytes, batch.num_rows)
+        if decoded_bytes > limit:
+            raise CorruptShardError(
+                task.name,
+                0,
+                f"its rows take more than {format_bytes(int(limit))}, {max_expansion:g} times its "
+                f"length and {format_bytes(EXPANSION_FLOOR_BYTES)}",
+                hint="a bomb does; if this is data, set a larger max_expansion",
+            )
+        yield batch
 
 
 def _members_of(

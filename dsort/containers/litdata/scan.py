@@ -17,6 +17,8 @@ __all__ = ["EXTENSION", "LitDataScanner"]
 EXTENSION = b".bin"
 """What the one member of a record is called, behind its key."""
 ROWS_AT_ONCE_MAX = 1 << 16
+SIZES_AT_ONCE_MAX = 1 << 18
+"""Each takes some 40 bytes while it is looked at, and there may be thousands of leaves."""
 
 
 class LitDataScanner:
@@ -94,10 +96,11 @@ class LitDataScanner:
             self.next_offset, self.window_bytes_min = int(offsets[self._row]), 4 * self._leaves
 
     def _read_sizes(self, view: memoryview, base: int, offsets: Int64s) -> None:
-        """The sizes of as many items as ``view`` has, up to ``ROWS_AT_ONCE_MAX``."""
+        """The sizes of as many items as ``view`` has, within bounds."""
         starts = offsets[self._row : -1]
         last = int(np.searchsorted(starts, base + len(view) - 4 * self._leaves, side="right"))
-        starts = starts[: min(last, ROWS_AT_ONCE_MAX)]
+        some = max(SIZES_AT_ONCE_MAX // max(self._leaves, 1), 1)
+        starts = starts[: min(last, some, ROWS_AT_ONCE_MAX)]
         lengths = offsets[self._row + 1 : self._row + 1 + len(starts)] - starts
         places = (starts - base)[:, None] + np.arange(4 * self._leaves)
         data = np.ascontiguousarray(np.frombuffer(view, np.uint8)[places])

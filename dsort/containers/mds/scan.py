@@ -27,6 +27,8 @@ EXTENSION = b".mds"
 KEY_ENCODINGS = ("str", "bytes", "str_int", *(n for n in NUMBER_TYPES if not n.startswith("float")))
 KEY_BYTES_MAX = 1 << 16
 ROWS_AT_ONCE_MAX = 1 << 16
+SIZES_AT_ONCE_MAX = 1 << 18
+"""Each takes some 40 bytes while it is looked at, and there may be thousands of columns."""
 
 
 class MdsScanner:
@@ -151,11 +153,12 @@ class MdsScanner:
             self._end()
 
     def _read_sizes(self, view: memoryview, base: int) -> bool:
-        """The sizes of as many samples as ``view`` has, up to ``ROWS_AT_ONCE_MAX``."""
+        """The sizes of as many samples as ``view`` has, within bounds."""
         variable, row = self._columns.variable, self._row
         starts = self._offsets[row:-1]
         last = int(np.searchsorted(starts, base + len(view) - 4 * variable, side="right"))
-        starts = starts[: min(last, ROWS_AT_ONCE_MAX)]
+        some = max(SIZES_AT_ONCE_MAX // max(variable, 1), 1)
+        starts = starts[: min(last, some, ROWS_AT_ONCE_MAX)]
         lengths = self._offsets[row + 1 : row + 1 + len(starts)] - starts
         data = np.frombuffer(view, np.uint8)
         places = (starts - base)[:, None] + np.arange(4 * variable)

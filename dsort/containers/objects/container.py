@@ -7,6 +7,7 @@ webdataset's ``cbors`` have it: bytes and texts are payloads, integers are writt
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -104,7 +105,9 @@ class Objects(Container):
         if not walk.is_map:
             raise _refused(key, "is no map of names to values")
         names = [each.name for each in walk.fields]
-        if repeated := next((name for name in names if names.count(name) > 1), None):
+        counts = Counter(names)
+        if len(counts) < len(names):
+            repeated = next(name for name in names if counts[name] > 1)
             raise _refused(key, f"has two fields {readable(repeated)}, and a reader sees one")
         # Where another field holds the key, this one is as good as any.
         fields = [each for each in walk.fields if each.name != KEY_FIELD or self.key_field]

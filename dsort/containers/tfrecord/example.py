@@ -45,7 +45,7 @@ class Feature:
     name: bytes
     kind: Kind = ""
     ranges: list[tuple[int, int]] = field(default_factory=list)
-    numbers: list[int] | list[float] = field(default_factory=list)
+    numbers: list[float] = field(default_factory=list)
 
     def number_text(self) -> bytes:
         """Its one number as decimal text: a float as the shortest that is read as the same 32-bit
@@ -114,7 +114,7 @@ class ExampleBytes:
 
     def _values_of(self, feature: Feature, start: int, stop: int) -> None:
         """Add the values of one list to a feature."""
-        ranges, numbers = feature.ranges, list[float](feature.numbers)
+        ranges, numbers = feature.ranges, feature.numbers
         for number, wire, at, size in self._fields(start, stop):
             if number != 1:
                 raise NoExampleError(f"a list of values has a field {number}")
@@ -136,7 +136,6 @@ class ExampleBytes:
                 numbers.append(_signed(self._varint(at, at + size)[0]))
             else:
                 raise NoExampleError(f"a list of {feature.kind} values has others")
-        feature.numbers = numbers
 
     def _count(self, values: int) -> None:
         self._values += values
