@@ -209,3 +209,10 @@ def test_a_shard_of_another_container_than_its_name_says_is_refused(
     spec = job_over(tmp_path, called, made[is_really], called)
     with pytest.raises(DsortError, match=f"s-0{called}"):
         run_inline(spec, tmp_path, Moved("spill"))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".arrows"])
+def test_an_empty_file_is_no_table_of_no_rows(suffix: str, tmp_path: Path) -> None:
+    spec = job_over(tmp_path, suffix, b"", ".tar")
+    with refused(tmp_path, CorruptShardError, f"s-0{suffix}", "has no bytes"):
+        run_inline(spec, tmp_path, Moved("spill"))

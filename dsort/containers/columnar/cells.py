@@ -17,7 +17,7 @@ from dsort.containers.columnar.reader import open_table, plain_batches
 from dsort.containers.columnar.schema import bytes_column, is_media, plain_schema, row_bytes
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberTable
-from dsort.errors import ConversionError, InputError
+from dsort.errors import ConversionError, CorruptShardError, InputError
 from dsort.naming.names import position_key, shortened
 
 __all__ = ["KEY_COLUMN", "MemorySource", "cell_contents", "cells_of_shard", "row_keys"]
@@ -151,32 +151,33 @@ def cells_of_shard(shard: str, data: memoryview, key_field: str) -> MemberTable:
     record_of: list[int] = []
     literals: dict[int, bytes] = {}
     sizes_of_rows = [np.zeros(0, np.int64)]
-    if len(data):
-        table = open_table(shard, MemorySource(data))
-        plain, first = plain_schema(shard, table.schema), 0
-        extensions = [b"." + name.encode() for name in plain.names if name != KEY_COLUMN]
-        if b"." in extensions:
-            raise ConversionError(
-                f"shard {shard} has a column without a name, which can be no member",
-                hint="name the column",
-            )
-        for batch in plain_batches(shard, table, plain, BATCH_BYTES):
-            keys = row_keys(shard, batch, key_field, first).tolist()
-            sizes_of_rows.append(row_bytes(batch))
-            columns = [
-                cell_contents(name, batch.column(at))
-                for at, name in enumerate(plain.names)
-                if name != KEY_COLUMN
-            ]
-            for row, key in enumerate(keys):
-                cells = zip(extensions, map(next, columns), strict=True)
-                there = [(key + extension, cell) for extension, cell in cells if cell is not None]
-                for name, content in there or [(key, b"")]:
-                    literals[len(names)] = content
-                    names.append(name)
-                    key_bytes.append(len(key))
-                    record_of.append(first + row)
-            first += batch.num_rows
+    if not len(data):
+        raise CorruptShardError(shard, 0, "it has no bytes")
+    table = open_table(shard, MemorySource(data))
+    plain, first = plain_schema(shard, table.schema), 0
+    extensions = [b"." + name.encode() for name in plain.names if name != KEY_COLUMN]
+    if b"." in extensions:
+        raise ConversionError(
+            f"shard {shard} has a column without a name, which can be no member",
+            hint="name the column",
+        )
+    for batch in plain_batches(shard, table, plain, BATCH_BYTES):
+        keys = row_keys(shard, batch, key_field, first).tolist()
+        sizes_of_rows.append(row_bytes(batch))
+        columns = [
+            cell_contents(name, batch.column(at))
+            for at, name in enumerate(plain.names)
+            if name != KEY_COLUMN
+        ]
+        for row, key in enumerate(keys):
+            cells = zip(extensions, map(next, columns), strict=True)
+            there = [(key + extension, cell) for extension, cell in cells if cell is not None]
+            for name, content in there or [(key, b"")]:
+                literals[len(names)] = content
+                names.append(name)
+                key_bytes.append(len(key))
+                record_of.append(first + row)
+        first += batch.num_rows
     nothing = np.full(len(names), -1, np.int64)
     sizes = np.fromiter(map(len, literals.values()), np.int64, len(names))
     return MemberTable(
