@@ -213,24 +213,16 @@ def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]
 @_rule(
     "input_extension",
     "output_extension",
-    "verify",
     "output_shard_size_counts",
     "transform",
-    "ekm",
-    "ekm_file",
     "Config.duplicate_keys",
 )
 def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
     if not is_columnar(spec.output_extension):
         return
     what = f"{spec.output_extension} shards"
-    if spec.verify != "none":
-        yield SpecProblem("verify", f"content is not supported for {what}", "use `dsort verify`")
-    if spec.transform is not None:
-        yield SpecProblem("transform", f"is not supported for {what} yet")
-    if spec.has_key_map and not is_columnar(spec.input_extension):
-        text = f"an external key map is not supported where members become {what}"
-        yield SpecProblem("ekm" if spec.ekm is not None else "ekm_file", text)
+    if spec.transform is not None and is_columnar(spec.input_extension):
+        yield SpecProblem("transform", f"is not supported from tables to {what} yet")
     if spec.output_shard_size_counts != "payload":
         text = f"file is not supported for {what}: their size is known once they are written"
         yield SpecProblem("output_shard_size_counts", text)

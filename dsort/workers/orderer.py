@@ -288,7 +288,7 @@ class _Columns:
             payload_bytes=self._payload[order],
             stored_bytes=self._stored[order],
             segments=segments,
-            content_hash=None,
+            content_hash=None if self._content_hash is None else self._content_hash[order],
             block_shard=np.repeat(np.array(self._rows.shards, np.int64), counts),
             block_worker=np.repeat(workers, counts),
             block_start=np.concatenate([blocks.start for _, blocks in found]),

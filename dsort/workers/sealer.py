@@ -43,7 +43,11 @@ class Sealer:
         outputs: Bucket,
         buffer: PayloadBuffer,
         codec: Codec | None = None,
+        *,
+        has_rows: bool = False,
     ) -> None:
+        """``has_rows``: output shards are tables."""
+        self._has_rows = has_rows
         self._codec = codec
         self._scratch_nodes = nodes
         self._outputs = outputs
@@ -100,6 +104,9 @@ class Sealer:
         self, shard: StagedShard, staged: StagedObject, nodes: dict[int, str]
     ) -> None:
         """Each record's bytes hash to what they hashed to when they were extracted."""
+        if self._has_rows:
+            self._check_rows(shard, staged, nodes)
+            return
         stored: _Stored = staged
         if self._codec is not None:
             stored = ForwardReader(f"number {shard.ordinal}", self._codec, staged)
@@ -119,6 +126,16 @@ class Sealer:
                     hint="check memory and disks; nothing was published",
                 )
             at += int(rows.stored_bytes.sum())
+
+    def _check_rows(self, shard: StagedShard, staged: StagedObject, nodes: dict[int, str]) -> None:
+        # Loaded where rows are moved: other jobs need not wait for them.
+        from dsort.workers.table_check import check_staged_rows
+
+        asks = (
+            self._scratch_nodes.ask(nodes[partition], OrderedRowsOf(partition, start, stop))
+            for partition, start, stop in shard.pieces
+        )
+        check_staged_rows(shard.ordinal, staged, asks, self._buffer.size_bytes)
 
     def _record_hashes(
         self, staged: _Stored, offset: int, stored_bytes: Int64s

@@ -27,6 +27,7 @@ from dsort.scratch.requests import OrderedRowsOf
 from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket
 from dsort.workers.shard_writer import FinishedShard, StagedFile, Writeback
+from dsort.workers.table_check import RowCheck
 from dsort.workers.tasks import SCHEMA_FILE, CreateDone, CreateTask, OutputPiece, WorkerSetup
 
 __all__ = ["TableCreator"]
@@ -87,7 +88,8 @@ class TableCreator:
                         want_md5=task.want_md5,
                         seals_on_finish=self._outputs.seals_on_finish,
                     )
-                    out = _TableShardWriter(file, piece.ordinal, self._container, schema)
+                    check = RowCheck(piece.ordinal) if task.check_content else None
+                    out = _TableShardWriter(file, piece.ordinal, self._container, schema, check)
                 if piece.partition >= 0:
                     if payload is None or payload.partition != piece.partition:
                         if payload is not None:
@@ -144,6 +146,7 @@ class _SpilledTable:
     ) -> None:
         assert rows.block_rows is not None
         self.partition = partition
+        self.rows = rows
         self.payload_bytes: Int64s = rows.payload_bytes
         self._place: Int64s = rows.segments.start
         self._weight = np.zeros(len(rows.stored_bytes) + 1, np.int64)
@@ -216,8 +219,16 @@ class _SpilledTable:
 class _TableShardWriter:
     """Writes one output shard, row group by row group."""
 
-    def __init__(self, file: StagedFile, ordinal: int, container: Columnar, schema: Any) -> None:
+    def __init__(
+        self,
+        file: StagedFile,
+        ordinal: int,
+        container: Columnar,
+        schema: Any,
+        check: RowCheck | None,
+    ) -> None:
         self.ordinal = ordinal
+        self._check = check
         self.file = file
         self._options = container.options
         self._is_abandoned = False
@@ -230,6 +241,8 @@ class _TableShardWriter:
     def write_rows(self, payload: _SpilledTable, piece: OutputPiece) -> None:
         """The rows of one piece; those of the row group that is open at its end wait."""
         row, stop = piece.row_start, piece.row_stop
+        if self._check is not None:
+            self._check.expect(payload.rows.run(row, stop))
         running = np.zeros(stop - row + 1, np.int64)
         np.cumsum(payload.payload_bytes[row:stop], out=running[1:])
         first = row
@@ -255,7 +268,10 @@ class _TableShardWriter:
 
     def _write_group(self) -> None:
         if self._rows:
-            self._table.write(self._group.taken())
+            rows = self._group.taken()
+            if self._check is not None:
+                self._check.feed(rows)
+            self._table.write(rows)
             self._rows = self._bytes = 0
 
     def finish(self) -> Future[str]:

@@ -20,6 +20,7 @@ from dsort.containers.columnar.cells import KEY_COLUMN, cell_contents, row_keys
 from dsort.containers.columnar.columns import batch_of_records
 from dsort.containers.columnar.container import Columnar
 from dsort.containers.columnar.reader import ROWS_A_BATCH_MAX, open_table, plain_batches
+from dsort.containers.columnar.row_hashes import row_hashes
 from dsort.containers.columnar.schema import (
     check_same,
     plain_schema,
@@ -92,6 +93,7 @@ class _Rows:
     partition: list[Int32s] = field(default_factory=list)
     ordinal: list[Int64s] = field(default_factory=list)
     payload_bytes: list[Int64s] = field(default_factory=list)
+    content_hash: list[UInt64s] = field(default_factory=list)
     columns: int = 0
 
     def index(self) -> tuple[RecordIndex, Int32s]:
@@ -116,6 +118,7 @@ class _Rows:
             payload_bytes=payload,
             stored_bytes=stored,
             segments=segments,
+            content_hash=np.concatenate(self.content_hash) if self.content_hash else None,
         )
         return index, np.concatenate([np.zeros(0, np.int32), *self.partition])
 
@@ -218,7 +221,8 @@ class TableExtractor(Extractor):
             stop = min(stop, first + ROWS_A_BATCH_MAX)
             contents = [_members_of(shard, members, records, at) for at in range(first, stop)]
             batch = batch_of_records(task.name, schema, keys[first:stop], contents)
-            partition = self._index_rows(task, [batch], first, rows, partitioning, tally)
+            placed = None if group is None else group[first:stop]
+            partition = self._index_rows(task, [batch], first, rows, partitioning, tally, placed)
             if task.spill:
                 self._spill_rows([batch], partition, blocks)
             first = stop
@@ -236,16 +240,18 @@ class TableExtractor(Extractor):
         rows: _Rows,
         partitioning: Partitioning,
         log: ReactionLog,
+        group: Int32s | None = None,
     ) -> Int32s:
         """Put the rows of some batches down in ``rows``; the partition of each, -1 if it is
-        dropped."""
+        dropped. ``group``: what the key map says of them, where somebody asked it already."""
         keys = _keys_of(task.name, batches, self._key_field, first)
         payload = np.concatenate([row_bytes(batch) for batch in batches])
         algorithm = self._setup.algorithm
         extension = getattr(algorithm, "extension", "")
         table = _record_table(task.name, batches, keys, payload, extension)
         sort = algorithm.keys(table)
-        group = self._groups(task.name, table.members, table.records, log)
+        if group is None:
+            group = self._groups(task.name, table.members, table.records, log)
         if group is not None:
             sort = SortKeys(sort.count, group, sort.rank, sort.words, sort.text)
         ordinal = first + np.arange(len(keys), dtype=np.int64)
@@ -262,6 +268,9 @@ class TableExtractor(Extractor):
         rows.partition.append(partition[partition >= 0])
         rows.ordinal.append(ordinal)
         rows.payload_bytes.append(payload)
+        if self._setup.verify_content:
+            hashes = np.concatenate([row_hashes(batch) for batch in batches])
+            rows.content_hash.append(hashes if group is None else hashes[group >= 0])
         return partition
 
     def _spill_rows(self, batches: Sequence[Any], partition: Int32s, blocks: _Blocks) -> None:

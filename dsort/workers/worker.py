@@ -55,7 +55,13 @@ class Worker:
         self._orderer = Orderer(
             nodes, setup.algorithm, setup.output_container, spill=setup.movement == "spill"
         )
-        self._sealer = Sealer(nodes, outputs, buffer, setup.output_codec)
+        self._sealer = Sealer(
+            nodes,
+            outputs,
+            buffer,
+            setup.output_codec,
+            has_rows=setup.output_container.is_columnar,
+        )
 
     def do(self, task: Task) -> TaskDone:
         """Do ``task``; its errors are ``DsortError`` and its children."""

@@ -17,7 +17,15 @@ from PIL import Image
 
 import dsort
 from dsort import api
-from dsort.errors import ConversionError, CorruptShardError, DuplicateError, InputError, SpecError
+from dsort.containers.columnar.blocks import RowGroup
+from dsort.errors import (
+    ConversionError,
+    CorruptShardError,
+    DuplicateError,
+    InputError,
+    SpecError,
+    StorageError,
+)
 from dsort.job.events import JobReport
 from dsort.options import RunOptions
 from dsort.shard_contents import inspect_object
@@ -200,7 +208,6 @@ def test_shards_that_cannot_be_read_are_named_or_skipped(tmp_path: Path, suffix:
 @pytest.mark.parametrize(
     ("field", "value", "word"),
     [
-        ("verify", "content", "verify"),
         ("index", "wids", "index"),
         ("output_shard_size_counts", "file", "output_shard_size_counts"),
         ("duplicate_keys", "rename", "duplicate_keys"),
@@ -216,6 +223,45 @@ def test_what_tables_cannot_have_is_refused_at_once(
     with pytest.raises(SpecError) as caught:
         run_inline(spec | {field: value}, tmp_path)
     assert [problem.path for problem in caught.value.problems] == [word]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_rows_are_checked_by_their_values_when_they_are_read_back(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_tables(tmp_path / "in", suffix)
+    spec = tables_spec(suffix, verify="content")
+    for moved in WAYS[1:3]:
+        run_inline(spec, tmp_path, moved, overwrite=True)
+    really = RowGroup.taken
+
+    def changed(group: RowGroup) -> Any:
+        rows = really(group)
+        at = rows.schema.get_field_index("good")
+        turned = pa.array([not value for value in rows.column(at).to_pylist()])
+        return rows.set_column(at, rows.schema.field(at), turned)
+
+    monkeypatch.setattr(RowGroup, "taken", changed)
+    with pytest.raises(StorageError, match="does not read back as it was read"):
+        run_inline(spec, tmp_path, WAYS[1], overwrite=True)
+
+
+def test_long_values_in_some_shards_only_are_gathered_with_short_ones(tmp_path: Path) -> None:
+    everything = []
+    for shard, size in enumerate((3, 2000, 0, 700)):
+        files = [None if at % 5 == 2 else bytes([at]) * (size + at) for at in range(12)]
+        media = [None if at % 7 == 3 else {"bytes": f, "path": "x"} for at, f in enumerate(files)]
+        columns = {"id": [f"{shard}-{at}" for at in range(12)], "raw": files}
+        table = pa.table({**columns, "image": pa.array(media, MEDIA)})
+        write_table(tmp_path / "in" / f"in-{shard}.parquet", table)
+        everything.append(table)
+    made = set()
+    for moved in WAYS:
+        run_inline(tables_spec(".parquet", verify="content"), tmp_path, moved, overwrite=True)
+        made.add(tuple(hashlib.sha256(path.read_bytes()).hexdigest() for path in outputs(tmp_path)))
+    found = pa.concat_tables(map(read_table, outputs(tmp_path)))
+    assert rows_of(found) == rows_of(pa.concat_tables(everything))
+    assert len(made) == 1
 
 
 # -- as members -----------------------------------------------------------------------------------
@@ -375,6 +421,35 @@ def test_a_tar_becomes_a_table_and_the_same_members_again(
     back = spec_of(input_bck="tables", input_extension=".parquet", output_extension=".tar")
     run_inline(back, tmp_path, WAYS[1])
     assert sorted(members_in(tmp_path / "out")) == sorted(everything)
+
+
+def test_a_key_map_says_which_table_the_members_of_a_tar_go_to(tmp_path: Path) -> None:
+    some_tars(tmp_path / "in", {})
+    reactions = {"ekm_missing_key": "warn"}
+    spec = spec_of(output_extension=".parquet", Config=reactions)
+    spec |= {"ekm": {"one-%d": ["^d/1-0"], "rest-%d": ["^d/0"]}}
+    del spec["output_format"]
+    report = run_inline(spec, tmp_path, WAYS[1])
+    keys: dict[str, list[str]] = {}
+    for path in outputs(tmp_path):
+        found = read_table(path)["__key__"].to_pylist()
+        keys.setdefault(path.name.partition("-")[0], []).extend(found)
+    assert sorted(keys.pop("one")) == [f"d/1-{at:02d}" for at in range(10)]
+    assert sorted(keys.pop("rest")) == [f"d/0-{at:02d}" for at in range(12)]
+    assert keys == {}
+    assert (report.records, count_of(report, "ekm_missing_key")[0]) == (22, 2)
+
+
+def test_a_key_map_says_which_table_a_row_goes_to_by_its_key_column(tmp_path: Path) -> None:
+    everything = some_tables(tmp_path / "in", ".parquet")
+    spec = tables_spec(".parquet", verify="content", Config={"ekm_missing_key": "ignore"})
+    spec |= {"ekm": {"one-%d": ["^1/"], "two-%d": ["^2/"]}, "ekm_default": "rest-%d"}
+    del spec["output_format"]
+    run_inline(spec, tmp_path, WAYS[1])
+    for name, first in (("one", "1"), ("two", "2"), ("rest", "0")):
+        shards = sorted((tmp_path / "out").glob(f"{name}-*.parquet"))
+        found = pa.concat_tables(map(read_table, shards))["id"].to_pylist()
+        assert sorted(found) == [key for key in everything["id"].to_pylist() if key[0] == first]
 
 
 def test_members_that_the_first_input_has_no_column_for_are_named(tmp_path: Path) -> None:

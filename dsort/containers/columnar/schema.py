@@ -22,6 +22,7 @@ __all__ = [
     "encoded",
     "is_media",
     "is_varying",
+    "list_values",
     "plain_schema",
     "row_bytes",
     "schema_bytes",
@@ -181,7 +182,7 @@ def _value_bytes(array: Any) -> Int64s:
         return found
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
         offsets = value_offsets(array)
-        inner = _list_values(array).slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+        inner = list_values(array).slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
         running = np.zeros(len(inner) + 1, np.int64)
         np.cumsum(_value_bytes(inner), out=running[1:])
         ends: Int64s = running[offsets - offsets[0]]
@@ -189,7 +190,7 @@ def _value_bytes(array: Any) -> Int64s:
     return np.full(count, max(kind.bit_width // 8, 1), np.int64)
 
 
-def _list_values(array: Any) -> Any:
+def list_values(array: Any) -> Any:
     """The values of all lists; of maps, their entries."""
     import pyarrow as pa
 

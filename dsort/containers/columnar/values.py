@@ -67,7 +67,8 @@ class Values:
         if array.null_count:
             lengths[array.is_null().to_numpy(zero_copy_only=False)] = 0
         buffer = array.buffers()[2]
-        return cls(memoryview(buffer if buffer is not None else b""), offsets[:-1], lengths)
+        data = memoryview(buffer if buffer is not None else b"").cast("B")
+        return cls(data, offsets[:-1], lengths)
 
     def slices(self, rows: Int64s) -> list[memoryview]:
         """The bytes of some rows, in order."""
