@@ -50,6 +50,8 @@ WORKING = [
     ("create:write", 5, "spilled"),
     ("create:finish", 3, "verified"),
     ("create:end", 4, "surveyed"),
+    ("spill:append", 9, "rows"),
+    ("create:end", 2, "rows"),
     ("seal:start", 1, "replacing"),
     ("seal:end", 1, "verified"),
 ]

@@ -96,6 +96,7 @@ CASES = {
     "compressed": Case(
         "map", {**SHUFFLE, "duplicate_keys": "drop", "output_extension": ".tar.zst"}
     ),
+    "rows": Case("spill", {**SHUFFLE, "output_extension": ".parquet", "verify": "content"}),
     "key map": Case("spill", {**KEY_MAP, "Config": {"ekm_missing_key": "ignore"}}),
     "replacing": Case(
         "map",
@@ -148,7 +149,8 @@ def facts_of(bucket: Path) -> Facts:
     index = json.loads((bucket / manifest["index"]).read_bytes()) if manifest["index"] else {}
     names = manifest["reactions_file"]
     lines = (bucket / names).read_text() if names else ""
-    return Facts(files_of(bucket, "**/*.tar*"), {**index, "name": ""}, same, lines)
+    shards = files_of(bucket, "**/*.tar*") | files_of(bucket, "**/*.parquet")
+    return Facts(shards, {**index, "name": ""}, same, lines)
 
 
 @cache

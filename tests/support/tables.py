@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["MEDIA", "SUFFIXES", "mixed_table", "read_table", "some_tables", "write_table"]
+__all__ = [
+    "MEDIA",
+    "SUFFIXES",
+    "many_types",
+    "mixed_table",
+    "read_table",
+    "some_tables",
+    "write_table",
+]
 
 SUFFIXES = (".parquet", ".arrow", ".arrows")
 MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -44,6 +53,37 @@ def mixed_table(rows: int, *, seed: int, views: bool = False) -> pa.Table:
     if views:
         columns["view"] = texts.cast(pa.string_view())
     return pa.table(columns).replace_schema_metadata(FEATURES)
+
+
+def many_types() -> pa.Table:
+    """Three rows of types that writers of Parquet use: decimals, times, nested, extensions."""
+    decimals = [Decimal("1.23"), None, Decimal("-9.99")]
+    nested = pa.struct([("a", pa.list_(pa.int32())), ("b", pa.string())])
+    uuids = pa.array([b"1" * 16, None, b"2" * 16], pa.binary(16))
+    return pa.table(
+        {
+            "id": ["a", "b", "c"],
+            "decimal": pa.array(decimals, pa.decimal128(10, 2)),
+            "wide": pa.array([Decimal(10**40), None, None], pa.decimal256(50, 0)),
+            "zoned": pa.array([1, None, 3], pa.timestamp("ns", tz="Europe/Berlin")),
+            "seconds": pa.array([1, 2, None], pa.timestamp("s")),
+            "time": pa.array([1, 2, None], pa.time32("s")),
+            "date": pa.array([1, None, -9], pa.date32()),
+            "half": pa.array([1.0, 2.0, None], pa.float16()),
+            "nested": pa.array([[{"a": [1, 2], "b": "x"}], None, []], pa.list_(nested)),
+            "map": pa.array([[("k", [1])], [], None], pa.map_(pa.string(), pa.list_(pa.int8()))),
+            "large": pa.array(["x", None, "z"], pa.large_string()),
+            "lists": pa.array([["a"], None, []], pa.large_list(pa.string())),
+            "view": pa.array(["x" * 20, None, "z"], pa.string_view()),
+            "kind": pa.array(["u", "v", "u"]).dictionary_encode(),
+            "null": pa.nulls(3),
+            "fixed": pa.array([b"12", None, b"34"], pa.binary(2)),
+            "long": pa.array([b"x" * 3000, b"", None]),
+            "uuid": pa.ExtensionArray.from_storage(pa.uuid(), uuids),
+            "json": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}", None, "[1]"])),
+            "byte": pa.array([1, None, 0], pa.uint8()),
+        }
+    )
 
 
 def write_table(path: Path, table: pa.Table, *, rows_a_group: int = 11) -> None:

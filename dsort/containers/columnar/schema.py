@@ -83,6 +83,8 @@ def decoded(batch: Any, plain: Any) -> Any:
     columns = []
     for field in plain:
         column = batch.column(batch.schema.get_field_index(field.name))
+        if pa.types.is_null(column.type) and column.type != field.type:
+            column = pa.nulls(len(column), field.type)
         columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=plain)
 
@@ -101,7 +103,8 @@ def encoded(batch: Any, schema: Any) -> Any:
 
 def check_same(shard: str, schema: Any, wanted: Any) -> bool:
     """``InputError`` unless both have the same columns, in whatever order; whether their metadata
-    are the same, too."""
+    are the same, too. Texts are texts, and binaries binaries, however a writer lays them out; what
+    is never null, or always, may stand where nulls may."""
     names, known = set(schema.names), set(wanted.names)
     if names != known:
         has, name = ("lacks", min(known - names)) if known - names else ("has", min(names - known))
@@ -112,7 +115,10 @@ def check_same(shard: str, schema: Any, wanted: Any) -> bool:
         )
     for field in wanted:
         other = schema.field(field.name)
-        if not other.type.equals(field.type) or other.nullable != field.nullable:
+        is_null = field.nullable and str(other.type) == "null"
+        if other.nullable > field.nullable or not (
+            is_null or _means_the_same(other.type, field.type)
+        ):
             raise InputError(
                 f"column {shortened(field.name)} of shard {shard} is {_text(other)}, but in the "
                 f"first input it is {_text(field)}",
@@ -120,6 +126,19 @@ def check_same(shard: str, schema: Any, wanted: Any) -> bool:
             )
     alike = schema_of(schema_bytes(schema))  # some names within types do not survive that
     return bool(alike.equals(wanted, check_metadata=True))
+
+
+def _means_the_same(kind: Any, wanted: Any) -> bool:
+    return bool(kind.equals(wanted)) or _layout_apart(kind) == _layout_apart(wanted)
+
+
+def _layout_apart(kind: Any) -> Any:
+    """What its values are, without dictionaries, views and the width of offsets."""
+    import pyarrow as pa
+
+    plain = _plain_type(kind)
+    narrow = {"large_string": pa.string(), "large_binary": pa.binary()}
+    return kind if plain is None else narrow.get(str(plain), plain)
 
 
 def _text(field: Any) -> str:
