@@ -177,18 +177,36 @@ class _SpilledTable:
             start = until
 
     def _read_turn(self, start: int) -> _Turn:
-        """The next rows that fit, and whole blocks with them."""
+        """The next rows that fit. Where their blocks fit, too, they stay where they are."""
         limit = self._weight[start] + self._turn_bytes
         last = int(np.searchsorted(self._weight, limit, side="right")) - 1
         last = max(last, start + 1)
         places = self._place[start:last]
         wanted = np.unique(np.searchsorted(self._first, places, side="right") - 1)
-        blocks = self._opened(wanted)
-        # A row's number among those of the blocks that are here.
-        counts = (self._first[1:] - self._first[:-1])[wanted]
+        sizes = (self._ends - self._starts)[wanted]
+        if int(sizes.sum()) <= self._turn_bytes:
+            return _Turn(start, last, self._opened(wanted), self._among(wanted, places))
+        by_place = np.argsort(places, kind="stable")
+        rows = np.empty(len(by_place), np.int64)
+        rows[by_place] = np.arange(len(by_place))
+        ordered, group = places[by_place], RowGroup(self._schema)
+        reached, first = np.cumsum(sizes), 0
+        while first < len(wanted):
+            limit = int(reached[first] - sizes[first]) + self._turn_bytes
+            stop = max(int(np.searchsorted(reached, limit, side="right")), first + 1)
+            some = wanted[first:stop]
+            low, high = np.searchsorted(ordered, [self._first[some[0]], self._first[some[-1] + 1]])
+            group.add(self._opened(some), self._among(some, ordered[low:high]))
+            first = stop
+        return _Turn(start, last, RowBlocks.of_batch(group.taken(), self._schema), rows)
+
+    def _among(self, blocks: Int64s, places: Int64s) -> Int64s:
+        """The numbers of rows among those of some blocks, by their places in the partition."""
+        counts = (self._first[1:] - self._first[:-1])[blocks]
         before = np.cumsum(counts) - counts
-        at = np.searchsorted(self._first[wanted], places, side="right") - 1
-        return _Turn(start, last, blocks, places - self._first[wanted][at] + before[at])
+        at = np.searchsorted(self._first[blocks], places, side="right") - 1
+        found: Int64s = places - self._first[blocks][at] + before[at]
+        return found
 
     def _opened(self, wanted: Int64s) -> RowBlocks:
         """The blocks with these numbers; those that lie one behind the other are read at once."""

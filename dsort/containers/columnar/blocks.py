@@ -137,6 +137,16 @@ class RowBlocks:
         self.light = joined(batches, light)
         self._sources = _Sources(values)
 
+    @classmethod
+    def of_batch(cls, batch: Any, schema: Any) -> RowBlocks:
+        """The rows of a record batch of the plain schema ``schema``."""
+        found, every = cls.__new__(cls), leaves_of(schema)
+        found.mask = long_leaves([batch], every)
+        found.leaves = chosen_leaves(every, found.mask)
+        found.light = light_batch(batch, found.leaves, light_schema(schema, found.leaves))
+        found._sources = _Sources([[Values.of(leaf.of(batch))] for leaf in found.leaves])
+        return found
+
     def slices(self, leaf: int, rows: Int64s) -> list[memoryview]:
         """The bytes of leaf number ``leaf`` of some rows, in order."""
         return self._sources.slices(leaf, rows)
