@@ -35,7 +35,6 @@ from tests.support.inline_runtime import Moved, run_inline
 from tests.support.tables import (
     MEDIA,
     SUFFIXES,
-    many_types,
     mixed_table,
     read_table,
     some_tables,
@@ -175,68 +174,6 @@ def test_inputs_that_disagree_are_distinguished_by_column_and_types(tmp_path: Pa
     write_table(tmp_path / "in" / "in-1.parquet", table.drop_columns(["tags"]))
     with pytest.raises(InputError, match=r"in-1.parquet lacks the column tags"):
         run_inline(tables_spec(".parquet"), tmp_path)
-
-
-def turned(column: int, kind: pa.DataType) -> pa.Table:
-    """A small table with one column of another type."""
-    table = pa.table({"id": ["c", "d"], "n": pa.array([3, 4], pa.int32()), "t": ["x", None]})
-    name, values = table.column_names[column], table.column(column).to_pylist()
-    values = [None, None] if pa.types.is_null(kind) else values
-    return table.set_column(column, name, pa.array(values, kind))
-
-
-@pytest.mark.parametrize(
-    ("column", "kind", "words"),
-    [
-        (2, pa.large_string(), ""),
-        (2, pa.string_view(), ""),
-        (2, pa.dictionary(pa.int8(), pa.large_string()), ""),
-        (2, pa.null(), ""),
-        (1, pa.int64(), "column n of shard in-1.parquet is int64, but in the first input it is i"),
-        (1, pa.uint32(), "column n of shard in-1.parquet is uint32"),
-        (2, pa.binary(), "column t of shard in-1.parquet is binary"),
-    ],
-)
-def test_texts_of_several_writers_are_one_type_and_numbers_of_other_widths_are_not(
-    tmp_path: Path, column: int, kind: pa.DataType, words: str
-) -> None:
-    first = turned(1, pa.int32())
-    write_table(tmp_path / "in" / "in-0.parquet", first)
-    other = turned(column, kind)
-    write_table(tmp_path / "in" / "in-1.parquet", other)
-    spec = spec_of(input_extension=".parquet", key_field="id", duplicate_keys="ignore")
-    if words:
-        with pytest.raises(InputError, match=words):
-            run_inline(spec, tmp_path, WAYS[1])
-        return
-    run_inline(spec, tmp_path, WAYS[1])
-    found = pa.concat_tables(map(read_table, outputs(tmp_path)))
-    assert found.schema.equals(first.schema)
-    wanted = other["t"].to_pylist() + first["t"].to_pylist()
-    assert sorted(map(repr, found["t"].to_pylist())) == sorted(map(repr, wanted))
-
-
-def test_a_column_without_nulls_may_stand_where_nulls_may_but_not_the_other_way_round(
-    tmp_path: Path,
-) -> None:
-    loose = turned(1, pa.int32())
-    strict = loose.cast(loose.schema.set(0, pa.field("id", pa.string(), nullable=False)))
-    spec = spec_of(input_extension=".parquet", key_field="id")
-    write_table(tmp_path / "in" / "in-0.parquet", loose)
-    write_table(tmp_path / "in" / "in-1.parquet", strict)
-    assert run_inline(spec, tmp_path, WAYS[1]).records == 4
-    (tmp_path / "in" / "in-0.parquet").rename(tmp_path / "in" / "in-2.parquet")
-    with pytest.raises(InputError, match=r"in-2.parquet is string, but .* is string not null"):
-        run_inline(spec, tmp_path, WAYS[1], overwrite=True)
-
-
-def test_types_of_all_kinds_come_out_with_the_values_that_went_in(tmp_path: Path) -> None:
-    written, path = many_types(), tmp_path / "in" / "in-0.parquet"
-    write_table(path, written)
-    run_inline(tables_spec(".parquet", verify="content"), tmp_path, WAYS[1])
-    wanted, found = read_table(path), read_table(outputs(tmp_path)[0])
-    assert found.schema.equals(wanted.schema)
-    assert rows_of(found) == rows_of(wanted)
 
 
 def test_columns_in_another_order_and_other_metadata_are_no_disagreement(tmp_path: Path) -> None:
