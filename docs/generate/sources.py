@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from dsort.cli.exits import exit_table
-from dsort.cli.main import app
+from dsort.cli.main import whole_app
 from dsort.options import RunOptions
 from dsort.service.api.app import create_app
 from dsort.service.config import ServiceConfig
@@ -54,7 +54,7 @@ def exit_codes() -> list[tuple[str, str]]:
 
 def command_line() -> list[Command]:
     """All verbs in the order of ``dsort --help``, those of groups behind them."""
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(whole_app())
     return [each for name, verb in group.commands.items() for each in _commands(name, verb)]
 
 

@@ -6,43 +6,19 @@ import os
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from dsort.cli import (
-    cat,
-    convert,
-    exits,
-    gc,
-    gen_shards,
-    log,
-    ls,
-    output,
-    plan,
-    report,
-    resume,
-    rm,
-    schedule,
-    schema,
-    serve,
-    show,
-    start,
-    stop,
-    token,
-    wait,
-)
-from dsort.cli import (
-    inspect as inspect_shard,
-)
-from dsort.cli import validate as validate_verb
-from dsort.cli import verify as verify_verb
+from dsort.cli import exits, output
 from dsort.cli.overseer import is_for_ray, run_overseen
+from dsort.cli.own_process import own_process
 from dsort.errors import DsortError, JobStoppedError
 from dsort.storage.process_limits import explain_limits
 
-__all__ = ["app", "main"]
+__all__ = ["main", "whole_app"]
 
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
@@ -56,17 +32,6 @@ def _help_epilog() -> str:
     return "\b\nExit codes:\n" + "\n".join(lines)
 
 
-app = typer.Typer(
-    name="dsort",
-    add_completion=False,
-    no_args_is_help=False,
-    rich_markup_mode=None,
-    context_settings=CONTEXT_SETTINGS,
-    epilog=_help_epilog(),
-)
-
-
-@app.callback(invoke_without_command=True)
 def dsort(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
@@ -88,65 +53,123 @@ def dsort(
         output.write(context.get_help())
 
 
-_VERBS: Sequence[tuple[str, Callable[..., None], str]] = (
-    ("start", start.start, "Run a job: shuffle, sort or reshard a bucket."),
-    ("plan", plan.plan, "Show what a job would do; write nothing."),
-    ("convert", convert.convert, "Write shards as shards of another container."),
-    ("validate", validate_verb.validate, "Check a job spec."),
-    ("schema", schema.schema, "Print the JSON Schema of a job spec."),
-    ("show", show.show, "Show what a job did, or does."),
-    ("report", report.report, "Write a job's page as one HTML file."),
-    ("resume", resume.resume, "Resume a job that died."),
-    ("stop", stop.stop, "Stop a running job."),
-    ("gc", gc.gc, "List and remove what dead jobs left in a bucket."),
-    ("verify", verify_verb.verify, "Check a job's result against its inputs."),
-    ("ls", ls.ls, "List a bucket: names and sizes."),
-    ("inspect", inspect_shard.inspect_shard, "Show what is in a shard, and what is odd about it."),
-    ("cat", cat.cat, "Write the bytes of a shard, a record or a member."),
-    ("gen-shards", gen_shards.gen_shards, "Write test shards."),
-    ("serve", serve.serve, "Run the job service."),
-    ("wait", wait.wait, "Wait for jobs of a service."),
-    ("log", log.log, "Print the log of a service's job."),
-    ("rm", rm.rm, "Remove jobs that are over from a service's history."),
+class _Verb(NamedTuple):
+    """One command. ``function``: its module below ``dsort.cli``, and the name there. Each is loaded
+    when it is asked for: to load all takes as long as a small job."""
+
+    name: str
+    function: str
+    in_short: str
+
+    def load(self) -> Callable[..., None]:
+        """The function that does it."""
+        module, _, function = self.function.partition(":")
+        found: Callable[..., None] = getattr(import_module(f"dsort.cli.{module}"), function)
+        return found
+
+    def stand_in(self) -> Callable[..., None]:
+        """What is enough for a list of verbs."""
+        return lambda: None
+
+
+_VERBS: Final = (
+    _Verb("start", "start:start", "Run a job: shuffle, sort or reshard a bucket."),
+    _Verb("plan", "plan:plan", "Show what a job would do; write nothing."),
+    _Verb("convert", "convert:convert", "Write shards as shards of another container."),
+    _Verb("validate", "validate:validate", "Check a job spec."),
+    _Verb("schema", "schema:schema", "Print the JSON Schema of a job spec."),
+    _Verb("show", "show:show", "Show what a job did, or does."),
+    _Verb("report", "report:report", "Write a job's page as one HTML file."),
+    _Verb("resume", "resume:resume", "Resume a job that died."),
+    _Verb("stop", "stop:stop", "Stop a running job."),
+    _Verb("gc", "gc:gc", "List and remove what dead jobs left in a bucket."),
+    _Verb("verify", "verify:verify", "Check a job's result against its inputs."),
+    _Verb("ls", "ls:ls", "List a bucket: names and sizes."),
+    _Verb("inspect", "inspect:inspect_shard", "Show what is in a shard, and what is odd about it."),
+    _Verb("cat", "cat:cat", "Write the bytes of a shard, a record or a member."),
+    _Verb("gen-shards", "gen_shards:gen_shards", "Write test shards."),
+    _Verb("serve", "serve:serve", "Run the job service."),
+    _Verb("wait", "wait:wait", "Wait for jobs of a service."),
+    _Verb("log", "log:log", "Print the log of a service's job."),
+    _Verb("rm", "rm:rm", "Remove jobs that are over from a service's history."),
 )
-_SCHEDULE_VERBS: Sequence[tuple[str, Callable[..., None], str]] = (
-    ("add", schedule.add, "Add a schedule."),
-    ("ls", schedule.ls, "List schedules."),
-    ("show", schedule.show, "Show a schedule and what came of it."),
-    ("pause", schedule.pause, "Let a schedule rest."),
-    ("resume", schedule.resume, "Resume a schedule that is paused."),
-    ("run", schedule.run, "Submit its job now."),
-    ("rm", schedule.rm, "Remove a schedule."),
+_SCHEDULE_VERBS: Final = (
+    _Verb("add", "schedule:add", "Add a schedule."),
+    _Verb("ls", "schedule:ls", "List schedules."),
+    _Verb("show", "schedule:show", "Show a schedule and what came of it."),
+    _Verb("pause", "schedule:pause", "Let a schedule rest."),
+    _Verb("resume", "schedule:resume", "Resume a schedule that is paused."),
+    _Verb("run", "schedule:run", "Submit its job now."),
+    _Verb("rm", "schedule:rm", "Remove a schedule."),
 )
-_TOKEN_VERBS: Sequence[tuple[str, Callable[..., None], str]] = (
-    ("add", token.add, "Make a token, and print it."),
-    ("ls", token.ls, "List tokens, without their secrets."),
-    ("rm", token.rm, "Remove a token."),
+_TOKEN_VERBS: Final = (
+    _Verb("add", "token:add", "Make a token, and print it."),
+    _Verb("ls", "token:ls", "List tokens, without their secrets."),
+    _Verb("rm", "token:rm", "Remove a token."),
 )
+_GROUPS: Final[Mapping[str, tuple[str, Sequence[_Verb]]]] = {
+    "schedule": ("Jobs that a service submits at set times.", _SCHEDULE_VERBS),
+    "token": ("Who may use a service: tokens.", _TOKEN_VERBS),
+}
+
+_Loader = Callable[[_Verb], Callable[..., None]]
 
 
-def _add(group: typer.Typer, verbs: Sequence[tuple[str, Callable[..., None], str]]) -> None:
-    for name, verb, in_short in verbs:
-        group.command(name, short_help=in_short, context_settings=CONTEXT_SETTINGS)(verb)
+def whole_app(load: _Loader = _Verb.load) -> typer.Typer:
+    """The command line with all its verbs. ``load``: what gives the function of a verb."""
+    app = typer.Typer(
+        name="dsort",
+        add_completion=False,
+        no_args_is_help=False,
+        rich_markup_mode=None,
+        context_settings=CONTEXT_SETTINGS,
+        epilog=_help_epilog(),
+    )
+    app.callback(invoke_without_command=True)(dsort)
+    _add(app, _VERBS, load)
+    for name in _GROUPS:
+        app.add_typer(_group(name, load))
+    return app
 
 
-def _add_group(
-    name: str, in_short: str, verbs: Sequence[tuple[str, Callable[..., None], str]]
-) -> None:
+def _group(name: str, load: _Loader) -> typer.Typer:
+    in_short, verbs = _GROUPS[name]
     group = typer.Typer(
         name=name,
         help=in_short,
+        add_completion=False,
         no_args_is_help=True,
         rich_markup_mode=None,
         context_settings=CONTEXT_SETTINGS,
     )
-    _add(group, verbs)
-    app.add_typer(group)
+    _add(group, verbs, load)
+    return group
 
 
-_add(app, _VERBS)
-_add_group("schedule", "Jobs that a service submits at set times.", _SCHEDULE_VERBS)
-_add_group("token", "Who may use a service: tokens.", _TOKEN_VERBS)
+def _add(group: typer.Typer, verbs: Sequence[_Verb], load: _Loader) -> None:
+    for each in verbs:
+        group.command(each.name, short_help=each.in_short, context_settings=CONTEXT_SETTINGS)(
+            load(each)
+        )
+
+
+def _command(args: list[str]) -> tuple[str, list[str], Any]:
+    """(what it is called, its arguments, the command) of a command line: with the function of one
+    verb, and never with those of the others."""
+    words = ["dsort"]
+    verbs: Sequence[_Verb] = _VERBS
+    app = None
+    if args and args[0] in _GROUPS:
+        app, verbs = _group(args[0], _Verb.stand_in), _GROUPS[args[0]][1]
+        words.append(args.pop(0))
+    verb = next((each for each in verbs if each.name in args[:1]), None)
+    if verb is not None:
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        _add(app, [verb], _Verb.load)
+        words.append(args.pop(0))
+    if app is None:
+        app = whole_app(_Verb.stand_in)
+    return " ".join(words), args, typer.main.get_command(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -156,6 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # NumPy would start threads for linear algebra, which dsort does not do; they would spin.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.excepthook = exits.report_bug
+        own_process()
         if is_for_ray(argv):
             return _reported(
                 argv, lambda: run_overseen(lambda: _reported(argv, lambda: _run(argv)))
@@ -188,11 +212,8 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    name, args = "dsort", list(argv)
-    command = typer.main.get_command(app)
-    while args and (verb := getattr(command, "commands", {}).get(args[0])) is not None:
-        # Call the verb directly: through a group, typer would load pydantic even for --help.
-        name, args, command = f"{name} {args[0]}", args[1:], verb
+    # The verb is called directly: through a group, typer would load pydantic even for --help.
+    name, args, command = _command(list(argv))
     try:
         with command.make_context(name, args) as context:
             command.invoke(context)

@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from dsort.cli import exits, output
-from dsort.cli.main import app, main
+from dsort.cli.main import main, whole_app
 from dsort.errors import (
     DsortError,
     InvariantError,
@@ -29,7 +29,7 @@ from dsort.errors import (
 from dsort.version import dsort_version
 from tests.support.commands import ROOT, CommandLine
 
-COMMANDS: dict[str, Any] = getattr(typer.main.get_command(app), "commands", {})
+COMMANDS: dict[str, Any] = getattr(typer.main.get_command(whole_app()), "commands", {})
 VERBS = [
     *COMMANDS,
     *(

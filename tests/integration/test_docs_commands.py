@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from dsort.cli.main import app
+from dsort.cli.main import whole_app
 from tests.support.commands import ROOT, CommandLine
 from tests.support.doc_pages import TAGS, Shell, blocks, commands, hand_written
 
@@ -74,7 +74,7 @@ def not_run(page: Path) -> list[str]:
 def test_commands_that_no_test_runs_have_options_that_exist(page: Path) -> None:
     for command in not_run(page):
         words = shlex.split(re.sub(r"[][]", "", command), comments=True)
-        verb = typer.main.get_command(app)
+        verb = typer.main.get_command(whole_app())
         given = words[words.index("dsort") + 1 :]
         while given and given[0] in (verbs := getattr(verb, "commands", {})):
             verb = verbs[given.pop(0)]

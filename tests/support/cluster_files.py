@@ -129,9 +129,9 @@ def _parse(words: list[str]) -> None:
     if words[0] == "dsort":
         import typer
 
-        from dsort.cli.main import app
+        from dsort.cli.main import whole_app
 
-        command: Any = typer.main.get_command(app)
+        command: Any = typer.main.get_command(whole_app())
     else:
         from ray.scripts.scripts import cli
 
