@@ -309,7 +309,7 @@ def _runtime(options: RunOptions, stop: StopFlag, memory: JobMemory) -> Runtime:
     if options.runtime == "local":
         # Workers begin before it is known how many are needed: no more than there is room for.
         workers = workers_that_fit(memory.wanted_bytes, workers_here(options.workers))
-        return LocalRuntime(workers, stop)
+        return LocalRuntime(workers, stop, forks=options.forks)
     if options.runtime == "ray":
         from dsort.runtime.ray.runtime import RayRuntime  # takes seconds to import; only where used
 

@@ -38,6 +38,7 @@ class RunOptions:
     ray_labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes to work on
     bandwidth_max_bytes_per_s: float | None = None  # of object stores, for the whole job
     settings: Settings = field(default_factory=Settings)  # how stores are reached
+    forks: bool = False  # this process is dsort's own: workers may be forks of it
     fetch: FetchPolicy | None = None  # what a spec of somebody else's may touch; None = all
 
 

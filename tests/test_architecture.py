@@ -75,6 +75,7 @@ CATCHES_ALL = {
     "dsort/service/hosting/notifier.py": "one hook that goes wrong must not silence the others",
     "dsort/service/schedules/fire.py": "one schedule that goes wrong must not stop the others",
     "dsort/runtime/base.py": "a bug in a worker goes to the coordinator whole, with its traceback",
+    "dsort/runtime/forked.py": "a fork must not return into the frames of its coordinator",
     "dsort/stop_flag.py": "an error of any kind goes to the thread that waits for the answer",
 }
 """Where an error of any kind may be caught, and why: it is handed on, or a loop has to outlive a

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dsort.cli import output
 from dsort.cli.find import bucket_uri, data_root, user_settings
 from dsort.cli.options import RunArguments
+from dsort.cli.own_process import is_own_process
 from dsort.errors import SpecError, SpecProblem
 from dsort.options import RunOptions
 from dsort.sizes import parse_size_bytes
@@ -112,6 +113,7 @@ def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> R
         ray_labels=labels,
         bandwidth_max_bytes_per_s=bandwidth_max_bytes or settings.bandwidth_max_bytes_per_s,
         settings=settings,
+        forks=is_own_process(),
     )
 
 

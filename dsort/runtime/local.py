@@ -1,7 +1,9 @@
 """The local runtime: worker processes on this machine, started at once, gone with the job.
 
-Workers are fresh interpreters: no fork of a process that may have threads, no second import of the
-user's ``__main__``. They start before the inputs are resolved, so both happen at the same time."""
+Workers of a command are forks of its process, made while that has one thread: they have loaded
+already what it has loaded. In a user's process, which may have threads, and where a worker that was
+lost is replaced, they are fresh interpreters, without a second import of the user's ``__main__``;
+they start before the inputs are resolved, so both happen at the same time."""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ from typing import Any
 
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, describe
+from dsort.runtime.forked import ForkedProcess, can_fork
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, make_scratch, open_scratch, scratch_owner
 from dsort.stop_flag import StopFlag
@@ -43,7 +46,7 @@ WORKERS_LOST_MAX = 16
 class _Host:
     """One worker process. ``task``: what it is doing, or None."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
     link: Connection
     number: int
     task: _Ticket | None = None
@@ -63,7 +66,9 @@ class LocalRuntime:
 
     name = "local"
 
-    def __init__(self, workers: int, stop: StopFlag) -> None:
+    def __init__(self, workers: int, stop: StopFlag, *, forks: bool = False) -> None:
+        """``forks``: this process is dsort's own, so workers may be forks of it."""
+        self._forks = forks
         self._stop = stop
         self._setup: WorkerSetup | None = None
         self._store: IndexStore | None = None
@@ -179,18 +184,11 @@ class LocalRuntime:
 
     def _launch(self) -> _Host:
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-c", BOOTSTRAP, json.dumps(sys.path)]
+        process: subprocess.Popen[bytes] | ForkedProcess
         with theirs:
             try:
-                process = subprocess.Popen(
-                    [*command, str(theirs.fileno()), str(os.getpid())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,  # Ctrl-C is the coordinator's to handle
-                    # No threads for algebra that we do not do.
-                    env={**os.environ, "OMP_NUM_THREADS": "1"},
-                )
+                # Threads come with the job (lease, requests, waiting), and then nothing is forked.
+                process = ForkedProcess(theirs) if self._forks and can_fork() else _begin(theirs)
             except OSError as error:
                 ours.close()
                 raise WorkerLostError(
@@ -285,6 +283,20 @@ class LocalRuntime:
         self._greet(at, self._hosts[at])
 
 
+def _begin(link: socket.socket) -> subprocess.Popen[bytes]:
+    """A fresh interpreter that becomes a worker."""
+    command = [sys.executable, "-P", "-c", BOOTSTRAP, json.dumps(sys.path)]
+    return subprocess.Popen(
+        [*command, str(link.fileno()), str(os.getpid())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=[link.fileno()],
+        start_new_session=True,  # Ctrl-C is the coordinator's to handle
+        # No threads for algebra that we do not do.
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
 def _end(host: _Host) -> None:
     host.link.close()
     if host.process.poll() is None:
@@ -293,5 +305,5 @@ def _end(host: _Host) -> None:
 
 
 def _cause(host: _Host) -> str:
-    code = host.process.returncode
+    code = host.process.returncode or 0
     return f"signal {-code}" if code < 0 else f"exit code {code}"

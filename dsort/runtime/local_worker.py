@@ -16,18 +16,24 @@ from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes, open_scratch
 from dsort.workers.worker import Worker
 
-__all__ = ["main"]
+__all__ = ["main", "serve"]
 
 PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     """Serve the coordinator at the other end of the socket whose descriptor is ``argv[1]``."""
-    _die_with(int(sys.argv[2]))
+    serve(os.dup(int(sys.argv[1])), int(sys.argv[2]))
+
+
+def serve(descriptor: int, parent: int) -> None:
+    """Serve the coordinator at the other end of the socket until it closes that. ``parent``: its
+    process, with which this one ends."""
+    _die_with(parent)
     # Slices by the hundred thousand set off one collection after another, of objects that form no
     # cycles: 10 % of the time of a job of small records.
     gc.disable()
-    link = Connection(os.dup(int(sys.argv[1])))
+    link = Connection(descriptor)
     worker: Worker | None = None
     try:
         setup, number, node = link.recv()

@@ -146,6 +146,7 @@ def _serve() -> None:
     import dsort.storage.limit
     import dsort.storage.retry
     from dsort.cli.main import main
+    from dsort.cli.own_process import own_process
 
     dsort.job.memory.PARTITION_BYTES_MIN = PARTITION_BYTES
     for line in sys.stdin:
@@ -163,6 +164,7 @@ def _serve() -> None:
                 code = 70
                 try:
                     _become(request)
+                    own_process()  # as the command itself: its workers are forks
                     code = main(list(request["args"]))
                 except BaseException:
                     traceback.print_exc()

@@ -26,7 +26,7 @@ class WorkersHere(LocalRuntime):
     """A local runtime whose workers take turns. Set-up, tasks and answers are pickled, as if they
     were sent."""
 
-    def __init__(self, workers: int, stop: StopFlag) -> None:
+    def __init__(self, workers: int, stop: StopFlag, *, forks: bool = False) -> None:
         super().__init__(0, stop)
         self._wanted = workers
         self._workers: list[Worker] = []

@@ -1,0 +1,80 @@
+"""What a command loads and starts: no more than its job needs, and workers that are forks of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import ROOT
+from tests.support.datasets import files_of, small_dataset, write_shards
+from tests.support.engine import left_in, spec_of
+
+DATASET = small_dataset("started")
+SPEC = spec_of(algorithm={"kind": "shuffle", "seed": 1})
+NO_INTERPRETER = "dsort.runtime.local.BOOTSTRAP = 'raise SystemExit(3)'"
+
+
+def run_script(root: Path, *statements: str) -> subprocess.CompletedProcess[str]:
+    """Run ``statements`` in a process of its own, beside a bucket ``in``."""
+    write_shards(root / "in", DATASET)
+    script = "\n".join(["import sys", "import dsort.runtime.local", *statements])
+    return subprocess.run(
+        [sys.executable, "-c", script, "start", "-f", json.dumps(SPEC), "--workers", "2"],
+        cwd=root,
+        env={"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},  # NumPy is loaded before `main`
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_workers_of_a_command_are_forks_of_it(tmp_path: Path) -> None:
+    command = ("from dsort.cli.main import main", "sys.exit(main())")
+    ended = run_script(tmp_path, NO_INTERPRETER, *command)
+    assert ended.returncode == 0, ended.stderr
+    assert len(files_of(tmp_path / "out")) == 8
+
+
+A_THREAD = (
+    "import os, threading",
+    "read_end, write_end = os.pipe()",
+    "threading.Thread(target=os.read, args=(read_end, 1), daemon=True).start()",
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "ask"),
+    [(A_THREAD, "sys.exit(main())"), ((), "sys.exit(main(sys.argv[1:]))")],
+    ids=["beside a thread", "in a process that is somebody else's"],
+)
+def test_nothing_is_forked(before: tuple[str, ...], ask: str, tmp_path: Path) -> None:
+    ended = run_script(tmp_path, NO_INTERPRETER, "from dsort.cli.main import main", *before, ask)
+    assert ended.returncode == 5, ended.stderr
+    assert "workers were lost" in ended.stderr
+
+
+def test_forks_that_die_are_replaced(tmp_path: Path) -> None:
+    ended = run_script(
+        tmp_path,
+        "import json, os, psutil",
+        "from pathlib import Path",
+        "import dsort",
+        "from dsort.job.events import PhaseDone",
+        "def kill_all(event):",
+        "    if isinstance(event, PhaseDone) and event.phase == 'extract':",
+        "        for worker in psutil.Process().children():",
+        "            worker.kill()",
+        "            os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)",
+        "            print(worker.pid)",
+        "options = dsort.RunOptions(root=Path.cwd(), workers=2, forks=True)",
+        "dsort.run(json.loads(sys.argv[3]), options=options, on_event=kill_all)",
+        "assert psutil.Process().children() == []",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert len(ended.stdout.split()) == 2
+    assert left_in(tmp_path / "out") == [".dsort/JOB/manifest.json", *files_of(tmp_path / "out")]
