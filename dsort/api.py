@@ -15,7 +15,6 @@ from dsort.data.tally import Tally
 from dsort.errors import DsortError, JobConflictError, JobStoppedError, SpecError
 from dsort.job.coordinator import plan_job, planned, run_job
 from dsort.job.events import Event, JobReport, JobWarning, PlanReport, Progress, VerifyReport
-from dsort.job.hooks import call_hook, job_notice, unknown_commands
 from dsort.job.job import Job
 from dsort.job.journal import discard_run
 from dsort.job.journal_entries import JournalState
@@ -38,7 +37,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.process_limits import explain_limits
 from dsort.storage.ref import BucketRef
-from dsort.verification.verify import verify_result
 
 __all__ = ["load_spec", "plan", "resume", "run", "verify"]
 
@@ -99,9 +97,7 @@ def run(
     spec = _spec(spec, options)
     if options.overwrite and not spec.overwrite:
         spec = spec.model_copy(update={"overwrite": True})  # for attempts to come, too
-    problems = unknown_commands(spec, dict(options.settings.commands))
-    if problems:
-        raise SpecError(problems)
+    _refuse_unknown_commands(spec, options)
     listener = _listener(on_progress, on_event)
     job_id = job_id or new_job_id()
     try:
@@ -113,15 +109,27 @@ def run(
         raise
     except DsortError as error:
         if not spec.dry_run:
-            _tell(spec.on_failure, job_notice(spec, job_id, error=error), options, listener, stop)
+            _tell(spec.on_failure, spec, job_id, error, options, listener, stop)
         raise
-    _tell(spec.on_success, job_notice(spec, job_id, report=report), options, listener, stop)
+    _tell(spec.on_success, spec, job_id, report, options, listener, stop)
     return report
+
+
+def _refuse_unknown_commands(spec: JobSpec, options: RunOptions) -> None:
+    if spec.on_success is None and spec.on_failure is None:
+        return
+    from dsort.job.hooks import unknown_commands
+
+    problems = unknown_commands(spec, dict(options.settings.commands))
+    if problems:
+        raise SpecError(problems)
 
 
 def _tell(
     hook: Hook | None,
-    notice: Mapping[str, Any],
+    spec: JobSpec,
+    job_id: str,
+    end: JobReport | DsortError,
     options: RunOptions,
     listener: Listener,
     stop: StopFlag | None,
@@ -130,6 +138,10 @@ def _tell(
     the job."""
     if hook is None:
         return
+    from dsort.job.hooks import call_hook, job_notice  # loads what speaks with the web
+
+    report, error = (end, None) if isinstance(end, JobReport) else (None, end)
+    notice = job_notice(spec, job_id, report=report, error=error)
     call = partial(
         call_hook,
         hook.called,
@@ -142,7 +154,7 @@ def _tell(
     except JobStoppedError:
         failures = ["a hook may not have been told: it was not waited for"]
     for failure in failures:
-        listener(JobWarning(str(notice["job_id"]), "hook", failure))
+        listener(JobWarning(job_id, "hook", failure))
 
 
 def resume(
@@ -234,6 +246,8 @@ def verify(
     ``manifest``: its bytes. ``output_uri``: where the result is now, if not where the spec says.
     What is wrong is in the report; raised is what keeps the result from being looked at.
     """
+    from dsort.verification.verify import verify_result  # as much again as a job loads
+
     return verify_result(
         manifest, output_uri=output_uri, options=options, on_event=on_event, stop=stop
     )
@@ -265,24 +279,29 @@ def _job(
     with explain_limits(), contextlib.ExitStack() as stack:
         flag = stop if stop is not None else stack.enter_context(StopFlag())
         memory = job_memory(spec, options)
+        input_bck = resolve_ref(spec.input_bck, options.settings)
+        output_bck = resolve_ref(spec.output_bck, options.settings)
+        if options.forks:  # what is loaded and parsed by now, workers have loaded and parsed
+            buckets = _open(input_bck, options, flag), _open(output_bck, options, flag)
+            _load_formats(spec)
         runtime = _runtime(options, flag, memory)
         stack.callback(runtime.close)
+        if not options.forks:  # workers load all that while it is loaded here
+            buckets = _open(input_bck, options, flag), _open(output_bck, options, flag)
         tally = Tally(named={})
         load = partial(load_keymap, spec, tally, fetch=options.fetch)
         # A job that is gone on with only to be stopped has to be taken first: something is left.
         is_to_clean = before is not None and flag.requested
         keymap = load() if is_to_clean else flag.wait_for(load)
         steps = flag.wait_for(partial(load_steps, spec, options)) if spec.steps else ()
-        input_bck = resolve_ref(spec.input_bck, options.settings)
-        output_bck = resolve_ref(spec.output_bck, options.settings)
         job = Job(
             job_id=job_id or new_job_id(),
             spec=with_seed(spec),
             options=options,
             input_bck=input_bck,
             output_bck=output_bck,
-            inputs_bucket=_open(input_bck, options, flag),
-            outputs_bucket=_open(output_bck, options, flag),
+            inputs_bucket=buckets[0],
+            outputs_bucket=buckets[1],
             runtime=runtime,
             stop=flag,
             on_event=on_event or (lambda event: None),
@@ -293,6 +312,11 @@ def _job(
             before=before,
         )
         yield job, tally
+
+
+def _load_formats(spec: JobSpec) -> tuple[object, ...]:
+    """The containers and codecs of the job, which are loaded when they are asked for."""
+    return spec.input_container, spec.output_container, spec.input_codec, spec.output_codec
 
 
 def _open(ref: BucketRef, options: RunOptions, stop: StopFlag | None) -> Bucket:

@@ -14,7 +14,7 @@ import typer
 
 from dsort.cli import exits, output
 from dsort.cli.overseer import is_for_ray, run_overseen
-from dsort.cli.own_process import own_process
+from dsort.cli.own_process import own_process, without_plugins
 from dsort.errors import DsortError, JobStoppedError
 from dsort.storage.process_limits import explain_limits
 
@@ -215,7 +215,9 @@ def _run(argv: Sequence[str]) -> int:
     # The verb is called directly: through a group, typer would load pydantic even for --help.
     name, args, command = _command(list(argv))
     try:
-        with command.make_context(name, args) as context:
+        with without_plugins():
+            context = command.make_context(name, args)
+        with context:
             command.invoke(context)
     except typer.Exit as end:
         return end.exit_code

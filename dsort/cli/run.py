@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dsort.cli import output
 from dsort.cli.find import bucket_uri, data_root, user_settings
 from dsort.cli.options import RunArguments
-from dsort.cli.own_process import is_own_process
+from dsort.cli.own_process import is_own_process, without_plugins
 from dsort.errors import SpecError, SpecProblem
 from dsort.options import RunOptions
 from dsort.sizes import parse_size_bytes
@@ -43,7 +43,8 @@ def read_spec(
 ) -> JobSpec:
     """The spec from ``source`` (a path, ``-`` or text) with its buckets replaced by ``src`` and
     ``dst``, and those of ``flags`` set that are true. ``warn`` gets its warnings."""
-    from dsort.spec.load import load_spec
+    with without_plugins():
+        from dsort.spec.load import load_spec
 
     given = {"input_bck": src, "output_bck": dst}
     overrides: dict[str, object] = {

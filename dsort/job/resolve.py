@@ -26,7 +26,6 @@ from dsort.job.journal_entries import InputRow, InputsResolved, JobAccepted, Mov
 from dsort.job.known_outputs import checksums, compare_sizes, known_outputs
 from dsort.job.layout import report_name
 from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
-from dsort.job.tables import first_schema
 from dsort.job.taken_names import refuse_taken_early
 from dsort.job.worker_setup import check_directories, movement_for, start_workers
 from dsort.version import dsort_version
@@ -49,6 +48,8 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         check_free_space(job, total, dry=dry)
         job.runtime.share(INPUTS_FILE, inputs_bytes(job.inputs))
         if job.spec.output_container.is_columnar:
+            from dsort.job.tables import first_schema  # the readers of tables
+
             job.runtime.share(SCHEMA_FILE, job.stop.wait_for(lambda: first_schema(job)))
         job.advance(shards=len(job.inputs), bytes_done=total)
     movement, where = job.movement, job.runtime.where()

@@ -9,7 +9,6 @@ from functools import partial
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError, SpecError, StorageError, TransformError
 from dsort.job.output_names import OutputNames
-from dsort.keymap.fetch import TEXT_BYTES_MAX, TextKind, read_text, shown_location
 from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
 from dsort.options import RunOptions, open_with_settings
 from dsort.spec.model import JobSpec
@@ -18,8 +17,6 @@ from dsort.storage.small_objects import read_small
 from dsort.transforms.base import Step
 
 __all__ = ["load_keymap", "load_steps", "new_job_id", "output_names", "with_seed"]
-
-KEY_LIST = TextKind("list of keys", "transform.steps", "give the keys themselves", TransformError)
 
 
 def new_job_id() -> str:
@@ -44,6 +41,9 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
         return None
     if spec.ekm is not None:
         return KeyMap.of(entries_of_mapping(spec.ekm), spec.ekm_default)
+    # Loads what fetches from the web: jobs that name no text start without it.
+    from dsort.keymap.fetch import read_text, shown_location
+
     text = read_text(spec.ekm_file or "", policy=fetch)
     source = shown_location(spec.ekm_file or "")
     entries, malformed = parse_keymap(text, separator=spec.ekm_file_sep, source_name=source)
@@ -69,14 +69,17 @@ def load_steps(spec: JobSpec, options: RunOptions) -> tuple[Step, ...]:
 
 def _listed_text(location: str, options: RunOptions) -> str:
     """The text at a path, a URL, or a place in an object store."""
+    from dsort.keymap.fetch import TEXT_BYTES_MAX, TextKind, read_text
+
+    kind = TextKind("list of keys", "transform.steps", "give the keys themselves", TransformError)
     scheme, found, _ = location.partition("://")
     if not found or scheme.lower() in ("file", "http", "https"):
-        return read_text(location, KEY_LIST, policy=options.fetch)
+        return read_text(location, kind, policy=options.fetch)
     if options.fetch is not None:
         raise TransformError(
-            f"{KEY_LIST.words} {location} is in an object store, from which no spec that came over "
+            f"{kind.words} {location} is in an object store, from which no spec that came over "
             "the network may have one",
-            hint=KEY_LIST.in_place,
+            hint=kind.in_place,
         )
     where, _, name = location.rpartition("/")
     try:
@@ -84,7 +87,7 @@ def _listed_text(location: str, options: RunOptions) -> str:
         data = read_small(bucket, name, bytes_max=TEXT_BYTES_MAX)
     except (SpecError, StorageError) as error:
         raise TransformError(
-            f"cannot read {KEY_LIST.words} {location}: {error}", hint=f"check {KEY_LIST.field}"
+            f"cannot read {kind.words} {location}: {error}", hint=f"check {kind.field}"
         ) from error
     return data.decode("utf-8", "surrogateescape")
 

@@ -19,7 +19,6 @@ from dsort.job.memory import (
 )
 from dsort.job.resources import store_limits, with_part_sizes
 from dsort.job.schemas import input_schema
-from dsort.job.tables import expanded_bytes
 from dsort.spec.model import JobSpec
 from dsort.storage.limit import StoreLimits
 from dsort.workers.decoded import DecodingRules
@@ -47,6 +46,8 @@ def movement_for(job: Job) -> Movement:
         if job.options.move == "map":
             problem = "rows of tables cannot be mapped: they are taken, and written anew"
             raise SpecError([SpecProblem("", problem, "use --move spill")])
+        from dsort.job.tables import expanded_bytes  # the readers of tables
+
         mappable = False
         uploads += TABLE_BYTES
         input_bytes = max(input_bytes, job.stop.wait_for(lambda: expanded_bytes(job)))

@@ -21,7 +21,7 @@ from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import describe, path_of, plain_problems
 from dsort.spec.model import Draft, JobSpec, current_job_spec
 from dsort.spec.parts import Hook, InputFormat, JobConfig
-from dsort.spec.syntax import looks_like_json, parse_json, parse_yaml
+from dsort.spec.syntax import looks_like_json, parse_json
 from dsort.spec.transform import Transform, step_model
 
 __all__ = ["SPEC_BYTES_MAX", "LoadedSpec", "load_spec", "parse_spec", "read_fields"]
@@ -152,7 +152,11 @@ def _check_size(size_bytes: int, name: str) -> None:
 
 def _parse_text(text: str, name: str, suffix: str) -> Any:
     is_json = suffix == ".json" or (suffix not in (".yaml", ".yml") and looks_like_json(text))
-    return parse_json(text, name) if is_json else parse_yaml(text, name)
+    if is_json:
+        return parse_json(text, name)
+    from dsort.spec.yaml_text import parse_yaml  # loads PyYAML, which most jobs do without
+
+    return parse_yaml(text, name)
 
 
 # --- fields --------------------------------------------------------------------------------------

@@ -1,9 +1,4 @@
-"""Parses JSON, and YAML with the meaning of JSON, to plain values.
-
-A bare word in YAML is what it would be in JSON, or text: ``yes``, ``010``, ``1:30`` and
-``2024-01-01`` are texts, since a shard may be named so. No tags, no key twice (in JSON neither),
-and aliases and merge keys (``<<``) only as far as they do not blow the document up.
-"""
+"""Parses JSON to plain values; YAML is in ``yaml_text``, so that only YAML loads PyYAML."""
 
 from __future__ import annotations
 
@@ -12,18 +7,22 @@ import re
 from collections import Counter
 from typing import Any, Final, NoReturn
 
-import yaml
-
 from dsort.errors import SpecError
 from dsort.naming.names import shortened
 
-__all__ = ["looks_like_json", "parse_json", "parse_yaml"]
+__all__ = [
+    "DEPTH_HINT",
+    "DEPTH_MAX",
+    "DIGITS_MAX",
+    "looks_like_json",
+    "parse_json",
+    "syntax_error",
+    "whole_number",
+]
 
-_DIGITS_MAX: Final = 40
-_DEPTH_MAX: Final = 32
-_TAG: Final = "tag:yaml.org,2002:"
-_MERGE: Final = "<<"
-_DEPTH_HINT = "a spec has four levels"
+DIGITS_MAX: Final = 40
+DEPTH_MAX: Final = 32
+DEPTH_HINT = "a spec has four levels"
 
 _JSON_BEGINS = re.compile(r'\s*(\[|\{\s*("|\}|$))')
 
@@ -44,7 +43,7 @@ def parse_json(text: str, source: str) -> Any:
         raise SpecError(f"{source}: {name} is no JSON value")
 
     def parse_int(digits: str) -> int:
-        return _integer(digits, source)
+        return whole_number(digits, source)
 
     def parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         fields = dict(pairs)
@@ -63,139 +62,18 @@ def parse_json(text: str, source: str) -> Any:
         )
     except json.JSONDecodeError as error:
         reason = error.msg[:1].lower() + error.msg[1:]
-        raise _syntax_error(source, "JSON", error.lineno, error.colno, reason) from None
+        raise syntax_error(source, "JSON", error.lineno, error.colno, reason) from None
     except RecursionError:
-        raise SpecError(f"{source}: nested too deeply", hint=_DEPTH_HINT) from None
+        raise SpecError(f"{source}: nested too deeply", hint=DEPTH_HINT) from None
 
 
-def _integer(digits: str, source: str) -> int:
-    if len(digits) > _DIGITS_MAX:
-        raise SpecError(f"{source}: the number {digits[:_DIGITS_MAX]}... is too long")
+def whole_number(digits: str, source: str) -> int:
+    """The number that ``digits`` write; ``SpecError`` if there are too many of them."""
+    if len(digits) > DIGITS_MAX:
+        raise SpecError(f"{source}: the number {digits[:DIGITS_MAX]}... is too long")
     return int(digits)
 
 
-def _syntax_error(source: str, language: str, line: int, column: int, reason: str) -> SpecError:
+def syntax_error(source: str, language: str, line: int, column: int, reason: str) -> SpecError:
+    """What is wrong with the text ``source``, and where; lines and columns count from 1."""
     return SpecError(f"{source}: not valid {language} at line {line}, column {column}: {reason}")
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader with JSON's idea of what a bare word is (YAML 1.2's core schema, less octals,
-    hexadecimals and NaN)."""
-
-    _depth = 0
-
-    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
-        """The same as PyYAML's, whose time for each node grows with its depth."""
-        if self._depth > _DEPTH_MAX:
-            raise RecursionError
-        self._depth += 1
-        node: yaml.Node | None = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
-
-    def fetch_flow_collection_start(self, token: Any) -> None:
-        """The same as PyYAML's, which looks far ahead of what it composes."""
-        if self.flow_level > _DEPTH_MAX:
-            raise RecursionError
-        super().fetch_flow_collection_start(token)
-
-
-_Loader.yaml_implicit_resolvers = {}  # else SafeLoader's are copied, with yes, 010 and 1:30
-for _name, _pattern, _first in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"-?(?:0|[1-9][0-9]*)", list("-0123456789")),
-    ("float", r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?", list("-0123456789")),
-):
-    _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"(?:{_pattern})$"), _first)
-
-
-def parse_yaml(text: str, source: str) -> Any:
-    """The value that the YAML ``text`` writes; ``SpecError`` with line and column if it is none."""
-    try:
-        root = _Loader(text).get_single_node()
-        return _Values(source, nodes_max=2 * len(text) + 100).of(root)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        reason = error.problem or error.context or "broken"
-        raise _syntax_error(source, "YAML", line, column, reason) from None
-    except yaml.reader.ReaderError as error:
-        before = text[: error.position]
-        line, column = before.count("\n") + 1, error.position - before.rfind("\n")
-        raise _syntax_error(source, "YAML", line, column, "unprintable character") from None
-    except RecursionError:
-        raise SpecError(f"{source}: nested too deeply", hint=_DEPTH_HINT) from None
-
-
-class _Values:
-    """Turns YAML nodes into values. A document has fewer nodes than characters. A document of more
-    than ``nodes_max`` nodes repeats aliases of aliases, to use up memory."""
-
-    def __init__(self, source: str, *, nodes_max: int) -> None:
-        self._source = source
-        self._nodes_left = nodes_max
-
-    def of(self, node: yaml.Node | None) -> Any:
-        if node is None:
-            return None
-        self._nodes_left -= 1
-        if self._nodes_left < 0:
-            raise SpecError(f"{self._source}: too many aliases")
-        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
-            return self._mapping(node)
-        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-            return [self.of(each) for each in node.value]
-        if isinstance(node, yaml.ScalarNode):
-            return self._scalar(node)
-        raise self._tag_error(node)
-
-    def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
-        merged: dict[str, Any] | None = None
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise self._error(key, "a field's name must be text")
-            is_merge = key.value == _MERGE and key.style is None  # in quotes it is a name
-            if key.value in fields or (is_merge and merged is not None):
-                raise self._error(key, f'"{shortened(key.value)}" is in one object twice')
-            if is_merge:
-                merged = self._merged(value)
-            else:
-                fields[key.value] = self.of(value)
-        return fields if merged is None else merged | fields
-
-    def _merged(self, node: yaml.Node) -> dict[str, Any]:
-        """The fields that a merge key brings in: of the first object that has them. Each counts as
-        the node that it is a copy of, wherever it comes from."""
-        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        merged: dict[str, Any] = {}
-        for source in sources:
-            found = self.of(source)
-            if not isinstance(found, dict):
-                raise self._error(source, f'"{_MERGE}" takes an object, or a list of objects')
-            merged = found | merged
-        return merged
-
-    def _scalar(self, node: yaml.ScalarNode) -> Any:
-        text: str = node.value
-        match node.tag.removeprefix(_TAG):
-            case "str":
-                return text
-            case "null":
-                return None
-            case "bool" if text.lower() in ("true", "false"):
-                return text.lower() == "true"
-            case "int" if re.fullmatch(r"-?[0-9]+", text):
-                return _integer(text, self._source)
-            case "float" if len(text) <= _DIGITS_MAX and re.fullmatch(r"[-+0-9.eE]+", text):
-                return float(text)
-        raise self._tag_error(node)
-
-    def _tag_error(self, node: yaml.Node) -> SpecError:
-        tag = shortened(node.tag.replace(_TAG, "!!"))
-        return self._error(node, f"the tag {tag} is not supported here")
-
-    def _error(self, node: yaml.Node, reason: str) -> SpecError:
-        mark = node.start_mark
-        return _syntax_error(self._source, "YAML", mark.line + 1, mark.column + 1, reason)

@@ -78,3 +78,20 @@ def test_forks_that_die_are_replaced(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stdout.split()) == 2
     assert left_in(tmp_path / "out") == [".dsort/JOB/manifest.json", *files_of(tmp_path / "out")]
+
+
+def test_a_job_over_files_loads_what_it_needs(tmp_path: Path) -> None:
+    unwanted = (
+        *("boto3", "botocore", "fastapi", "obstore", "pyarrow", "ray", "rich", "yaml"),
+        *("http.client", "sqlite3", "ssl"),
+        *("dsort.cli.serve", "dsort.containers.columnar", "dsort.containers.zip"),
+        *("dsort.job.hooks", "dsort.keymap.fetch", "dsort.verification"),
+    )
+    ended = run_script(
+        tmp_path,
+        "from dsort.cli.main import main",
+        "assert main() == 0",
+        f"print([name for name in {unwanted} if name in sys.modules], file=sys.stderr)",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.splitlines()[-1] == "[]"

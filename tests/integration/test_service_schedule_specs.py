@@ -15,7 +15,7 @@ from dsort.service.schedules.create import parse_definition
 from dsort.service.schedules.retention import run_after_commit
 from dsort.service.security.tokens import ANYONE
 from dsort.spec.load import parse_spec
-from dsort.spec.syntax import parse_yaml
+from dsort.spec.yaml_text import parse_yaml
 from dsort.storage.open import open_bucket
 from tests.support.commands import ROOT
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards

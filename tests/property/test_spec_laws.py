@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from dsort.spec import load_spec, parse_bucket, parse_spec
 from dsort.spec.buckets import bucket_value
 from dsort.spec.hints import FieldError
-from dsort.spec.syntax import parse_json, parse_yaml
+from dsort.spec.syntax import parse_json
+from dsort.spec.yaml_text import parse_yaml
 from dsort.storage.open import parse_address
 
 # Texts that YAML 1.1 would take for something else are what goes wrong first.

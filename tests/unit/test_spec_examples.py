@@ -10,7 +10,8 @@ from jsonschema import Draft202012Validator
 from spec_cases import BLOG_POST
 
 from dsort.spec import load_spec, parse_spec, schema
-from dsort.spec.syntax import parse_json, parse_yaml
+from dsort.spec.syntax import parse_json
+from dsort.spec.yaml_text import parse_yaml
 
 SPECS = Path(__file__).parents[2] / "specs"
 EXAMPLES = sorted(path for path in SPECS.iterdir() if path.suffix in (".json", ".yaml"))

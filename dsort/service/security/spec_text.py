@@ -16,7 +16,8 @@ from dsort.errors import SpecError, SpecProblem, TooLargeError
 from dsort.naming.names import has_control_characters, shortened
 from dsort.sizes import format_bytes
 from dsort.spec.hints import describe, path_of
-from dsort.spec.syntax import looks_like_json, parse_json, parse_yaml
+from dsort.spec.syntax import looks_like_json, parse_json
+from dsort.spec.yaml_text import parse_yaml
 
 __all__ = [
     "TextLimits",
