@@ -15,6 +15,9 @@ from dsort.containers.columnar.schema import encoded, is_media
 __all__ = ["TableWriter", "open_writer", "rows_a_group_max"]
 
 MEDIA_ROWS = 100
+MEDIA_VALUES_A_BATCH = 8
+"""A page is looked at for its size after so many values. By default it is after 1,024: all files of
+a row group were one page, which is in memory whole beside the row group."""
 ROWS_MAX = 1 << 20
 GATHERED_BYTES = 1 << 18
 """Headers of pages and small columns are gathered to pieces of so many bytes."""
@@ -102,6 +105,7 @@ class _ParquetWriter:
             use_dictionary=[path for path in leaves if path not in binary],
             write_statistics=[path for path in leaves if path not in binary] or False,
             write_page_index=True,
+            write_batch_size=MEDIA_VALUES_A_BATCH if media else None,
         )
 
     def write(self, batch: Any) -> None:
