@@ -35,7 +35,7 @@ MemberSize = Annotated[
     str, typer.Option("--fsize", metavar="SIZE", help="Size of each member, as in 100KB.")
 ]
 Extensions = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--fext",
         metavar="EXT,..",
@@ -61,7 +61,7 @@ def gen_shards(
     target: Target,
     records: Records = 5,
     member_size: MemberSize = "1024",
-    extensions: Extensions = "",
+    extensions: Extensions = None,
     tar_format: Dialect = "ustar",
     seed: Seed = "0",
     overwrite: options.Overwrite = False,
@@ -78,7 +78,7 @@ def gen_shards(
     recipe = ShardRecipe(
         records=records,
         member_bytes=_member_bytes(member_size),
-        extensions=_extensions(extensions) if extensions else (),
+        extensions=() if extensions is None else _extensions(extensions),
         tar_format=tar_format,
         seed=seed,
     )

@@ -163,6 +163,7 @@ def _candidates(
     prefix, pattern = wanted.prefix or "", None
     if wanted.glob is not None:
         prefix, pattern = glob_prefix(wanted.glob), glob_regex(wanted.glob)
+    of_readers = spec.input_container.directory_files(())  # an index.json is no shard left out
     for at, info in enumerate(bucket.list(prefix)):
         if at % NAMES_A_BATCH == 0:
             check()
@@ -171,7 +172,7 @@ def _candidates(
         if pattern is None or pattern.fullmatch(info.name):
             if is_called(info.name, spec.input_extension):
                 yield info.name, info
-            else:
+            elif info.name.rpartition("/")[2] not in of_readers:
                 passed_over.add(info.name)
     place = bucket.local_path("x")
     for name in list_broken_links(place.parent, prefix) if place is not None else ():

@@ -35,9 +35,11 @@ class StepSpec(Part):
             found = f"has {len(given)} ({joined(given)})" if given else "has none"
             raise FieldError(f"needs one kind of step, but {found}", "write each on its own line")
         try:
-            self.build()
+            step = self.build()
         except OptionError as error:
             raise FieldError.of([SpecProblem(given[0], str(error), error.hint)]) from None
+        # Specs that mean the same are equal, however much of it they say.
+        self.__dict__[given[0]] = step.options
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
