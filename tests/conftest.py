@@ -108,9 +108,9 @@ def pytest_testnodedown(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """``-n auto``: tests wait a lot, for processes that begin and leases that end. (Three processes
-    more than processors: with two more, a fifth of two processors was idle.)"""
-    return min(len(os.sched_getaffinity(0)) + 3, PROCESSES_MAX)
+    """``-n auto``: tests wait a lot, for processes that begin and leases that end. (Two processes
+    more than processors: with three more, two quiet processors took longer.)"""
+    return min(len(os.sched_getaffinity(0)) + 2, PROCESSES_MAX)
 
 
 def pytest_terminal_summary(

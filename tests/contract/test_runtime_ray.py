@@ -76,6 +76,7 @@ class TestRayRuntime(RuntimeSuite):
         assert RayRuntime(None, None, stop).workers_max() == 4
         assert RayRuntime(None, 7, stop).workers_max() == 7
 
+    @pytest.mark.exhaustive
     def test_no_task_is_to_blame_if_all_workers_die_at_once(
         self, runtime: Runtime, work: Work
     ) -> None:

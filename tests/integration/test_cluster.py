@@ -133,6 +133,7 @@ def test_a_job_that_loses_a_node_gives_the_same_bytes(
     assert list((root / "scratch").rglob("*")) == []
 
 
+@pytest.mark.exhaustive
 def test_a_job_that_begins_just_after_a_node_died_does_without_it(nodes: Nodes, root: Path) -> None:
     dead = nodes.ids[0]
     nodes.silence(dead)
