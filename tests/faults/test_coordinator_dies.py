@@ -51,7 +51,7 @@ WORKING = [
     ("create:finish", 3, "verified"),
     ("create:end", 4, "surveyed"),
     ("spill:append", 9, "rows"),
-    ("create:end", 2, "rows"),
+    ("rows:end", 1, "rows"),
     ("seal:start", 1, "replacing"),
     ("seal:end", 1, "verified"),
 ]

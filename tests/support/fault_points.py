@@ -86,6 +86,7 @@ IN_WORKERS = {
     "create:write": Point("dsort.workers.shard_writer", "ShardWriter._write", "after"),
     "create:finish": Point("dsort.workers.shard_writer", "ShardWriter.finish", "after"),
     "create:end": Point("dsort.workers.creator", "Creator.create", "after"),
+    "rows:end": Point("dsort.workers.table_creator", "TableCreator.create", "after"),
     "seal:start": Point("dsort.workers.sealer", "Sealer.seal", "before"),
     "seal:end": Point("dsort.workers.sealer", "Sealer.seal", "after"),
 }
