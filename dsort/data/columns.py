@@ -16,8 +16,8 @@ __all__ = [
     "Int64s",
     "UInt8s",
     "UInt64s",
+    "cut_rows",
     "equal_ranges",
-    "joined_rows",
 ]
 
 Int64s = NDArray[np.int64]
@@ -102,11 +102,8 @@ class BytesColumn:
     def suffixes(self, skipped_bytes: Int64s) -> BytesColumn:
         """Each row without its first ``skipped_bytes`` bytes, shape ``(n,)``, of which it has as
         many."""
-        starts, lengths = self.offsets[:-1] + skipped_bytes, self.lengths - skipped_bytes
-        offsets = np.zeros(len(self) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        shift = np.repeat(starts - offsets[:-1], lengths)
-        return BytesColumn(offsets, self.blob[np.arange(offsets[-1]) + shift])
+        starts = self.offsets[:-1] + skipped_bytes
+        return cut_rows(self.blob, starts, self.lengths - skipped_bytes)
 
     def take(self, rows: NDArray[np.integer]) -> BytesColumn:
         """The rows ``rows`` in that order."""
@@ -115,28 +112,21 @@ class BytesColumn:
             table = self.blob.reshape(len(self), width)[rows]
             ends = np.arange(0, (len(table) + 1) * width, width, dtype=np.int64)
             return BytesColumn(ends, table.reshape(-1))
-        lengths = self.lengths[rows]
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        if offsets[-1] > _LONG_BYTES * len(rows):
-            data, starts = self.blob.tobytes(), self.offsets[:-1][rows]
-            bounds = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
-            joined = b"".join([data[a:b] for a, b in bounds])
-            return BytesColumn(offsets, np.frombuffer(joined, np.uint8))
-        # Byte k of output row i comes from its source row's start + k: one arange, shifted by row.
-        shift = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
-        return BytesColumn(offsets, self.blob[np.arange(offsets[-1]) + shift])
+        return cut_rows(self.blob, self.offsets[:-1][rows], self.lengths[rows])
 
 
-def joined_rows(first: BytesColumn, second: BytesColumn) -> BytesColumn:
-    """Each row of one column followed by the like row of another."""
-    lengths = np.stack([first.lengths, second.lengths], axis=1)
-    offsets = np.zeros(len(first) + 1, np.int64)
-    np.cumsum(lengths.sum(axis=1), out=offsets[1:])
-    blob = np.empty(int(offsets[-1]), np.uint8)
-    is_second = np.repeat(np.tile([False, True], len(first)), lengths.reshape(-1))
-    blob[~is_second], blob[is_second] = first.blob, second.blob
-    return BytesColumn(offsets, blob)
+def cut_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> BytesColumn:
+    """The column of the rows ``blob[starts[i] : starts[i] + lengths[i]]``."""
+    offsets = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    if offsets[-1] > _LONG_BYTES * len(starts):
+        data = blob.tobytes()
+        bounds = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+        joined = b"".join([data[a:b] for a, b in bounds])
+        return BytesColumn(offsets, np.frombuffer(joined, np.uint8))
+    # Byte k of output row i comes from its start + k: one arange, shifted by row.
+    shift = np.repeat(starts - offsets[:-1], lengths)
+    return BytesColumn(offsets, blob[np.arange(offsets[-1]) + shift])
 
 
 def equal_ranges(blob: UInt8s, first: Int64s, second: Int64s, lengths: Int64s) -> Bools:

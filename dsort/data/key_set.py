@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
-from dsort.data.hashes import hash_keys
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, cut_rows, equal_ranges
+from dsort.data.numbered import hash_column
 
 __all__ = ["KeySet", "lines_of"]
 
@@ -24,7 +24,7 @@ class KeySet:
     @classmethod
     def of(cls, keys: BytesColumn) -> KeySet:
         """The set of ``keys``; each may be there several times."""
-        hashes = hash_keys(keys.tolist(), len(keys))
+        hashes = hash_column(keys)
         order = np.argsort(hashes, kind="stable")
         hashes, keys = hashes[order], keys.take(order)
         again = np.flatnonzero(hashes[1:] == hashes[:-1])
@@ -40,7 +40,7 @@ class KeySet:
         found = np.zeros(len(keys), np.bool_)
         if not len(self):
             return found
-        hashes = hash_keys(keys.tolist(), len(keys))
+        hashes = hash_column(keys)
         at: Int64s = np.minimum(np.searchsorted(self.hashes, hashes), len(self) - 1)
         rows = np.flatnonzero(self.hashes[at] == hashes)
         found[rows] = _equal_rows(keys.take(rows), self.keys.take(at[rows]))
@@ -62,10 +62,7 @@ def lines_of(text: bytes) -> BytesColumn:
     stops = ends - with_cr
     some = np.flatnonzero(stops > starts)
     starts, lengths = starts[some], (stops - starts)[some]
-    offsets = np.zeros(len(some) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    shift = np.repeat(starts - offsets[:-1], lengths)
-    return BytesColumn(offsets, blob[np.arange(offsets[-1]) + shift])
+    return cut_rows(blob, starts, lengths)
 
 
 def _equal_rows(one: BytesColumn, other: BytesColumn) -> Bools:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s, equal_ranges
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s, cut_rows, equal_ranges
 from dsort.data.entries import packed_entries
 from dsort.data.hashes import hash_keys
 from dsort.data.index import Segments
@@ -164,9 +164,8 @@ class FormedRecords:
 
     def rekeyed(self, keys: BytesColumn, key_bytes: Int64s) -> FormedRecords:
         """The same records with other ``keys``, all of them; ``key_bytes``: see there."""
-        salt = self.key_hash ^ hash_keys(self.keys.tolist(), len(self))  # a stray's stays
-        key_hash = hash_keys(keys.tolist(), len(self)) ^ salt
-        return replace(self, keys=keys, key_hash=key_hash, key_bytes=key_bytes)
+        salt = self.key_hash ^ hash_column(self.keys)  # a stray's stays
+        return replace(self, keys=keys, key_hash=hash_column(keys) ^ salt, key_bytes=key_bytes)
 
     def stored_as(self, members: MemberTable) -> FormedRecords:
         """The same records, stored as ``members`` says, a table of the same rows."""
@@ -301,10 +300,7 @@ def _key_column(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> BytesCol
         table = names.blob.reshape(len(names), width)[rows, :key_width]
         ends = np.arange(0, (len(rows) + 1) * key_width, key_width, dtype=np.int64)
         return BytesColumn(ends, table.reshape(-1))
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    shift = np.repeat(names.offsets[:-1][rows] - offsets[:-1], lengths)
-    return BytesColumn(offsets, names.blob[np.arange(offsets[-1]) + shift])
+    return cut_rows(names.blob, names.offsets[:-1][rows], lengths)
 
 
 def _any_twice(values: UInt64s) -> bool:

@@ -7,24 +7,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, joined_rows
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
-from dsort.data.tally import Tally
+from dsort.data.row_bytes import side_by_side
 
 __all__ = ["RecordTable"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordTable:
-    """The records of the shard ``shard``. ``read``: the content of a member, by table and row.
-    ``tally``: what is worth telling of them is counted there; None: nobody asks."""
+    """The records of the shard ``shard``. ``read``: the content of a member, by table and row."""
 
     shard: str
     members: MemberTable
     records: FormedRecords
     read: Callable[[MemberTable, int], bytes]
-    tally: Tally | None = None
 
     def __len__(self) -> int:
         return len(self.records)
@@ -103,7 +101,7 @@ class RecordTable:
         extensions = names.suffixes(np.where(keys_of_rows > 0, records.key_bytes, 0))
         prefixes = BytesColumn.concat([BytesColumn.of([b""]), keys]).take(keys_of_rows)
         key_bytes = np.where(keys_of_rows > 0, prefixes.lengths, records.key_bytes)
-        members = replace(self.members, names=joined_rows(prefixes, extensions))
+        members = replace(self.members, names=side_by_side([prefixes, extensions], len(names)))
         return replace(self, members=members, records=records.rekeyed(keys, key_bytes))
 
     def content(self, row: int) -> bytes:

@@ -270,7 +270,7 @@ class Extractor:
         """What the steps of the job leave."""
         if not self._setup.steps:
             return members, records
-        table = RecordTable(shard.name, members, records, shard.content, tally)
+        table = RecordTable(shard.name, members, records, shard.content)
         table, left_out = apply_steps(self._setup.steps, table)
         for kind, count in left_out.items():
             tally.add("left_out_by_steps", count, [f"{kind} in {shard.name}"])
