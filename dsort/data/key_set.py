@@ -36,7 +36,8 @@ class KeySet:
         return len(self.hashes)
 
     def has(self, keys: BytesColumn) -> Bools:
-        """Which of ``keys`` are in the set; shape ``(n,)``. About 0.3 µs a key."""
+        """Which of ``keys`` are in the set; shape ``(n,)``. 0.8 µs a key in a set of a
+        million."""
         found = np.zeros(len(keys), np.bool_)
         if not len(self):
             return found
