@@ -13,6 +13,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -125,10 +126,15 @@ def call_webhook(
     """POST ``notice`` as JSON to ``url``. Why that failed; "" if it did not. Redirections are not
     followed: what the hook leads to is for whoever wrote it to say."""
     answers: list[str] = []
+    ends_s = time.monotonic() + seconds_max
+
+    def post() -> None:
+        answer = _post(url, notice, policy, seconds_max)
+        if time.monotonic() < ends_s:  # a connection that was cut then reads as one that ended
+            answers.append(answer)
+
     # In a thread, for a server that drips is never too slow for a time-out of each read.
-    thread = threading.Thread(
-        target=lambda: answers.append(_post(url, notice, policy, seconds_max)), daemon=True
-    )
+    thread = threading.Thread(target=post, daemon=True)
     thread.start()
     thread.join(seconds_max)
     return answers[0] if answers else f"{shown_webhook(url)} took longer than {seconds_max:g} s"

@@ -122,6 +122,18 @@ def test_a_server_that_drips_is_given_up_and_cut_off(server: HookServer) -> None
     assert server.cut.wait(120)
 
 
+def test_a_call_that_was_cut_at_its_time_is_no_answer(
+    server: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a busy machine: whoever waits for the answer is woken after the connection was cut.
+    join = threading.Thread.join
+    monkeypatch.setattr(threading.Thread, "join", lambda thread, seconds_max: join(thread))
+    server.statuses.append(DRIP)
+    policy = FetchPolicy(hosts=("127.0.0.1:*",), allow_private=True)
+    failure = call_webhook(server.url + SECRET, {}, policy=policy, seconds_max=0.1)
+    assert failure == f"{server.url}/… took longer than 0.1 s"
+
+
 def test_a_stop_ends_the_wait_for_a_hook_and_not_the_job(
     server: HookServer, options: RunOptions
 ) -> None:
