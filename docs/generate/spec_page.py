@@ -28,6 +28,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "output_shard_count",
         "split",
         "strip_final_newline",
+        "member_defaults",
         "output_compression_level",
         "output_compression",
         "row_group_rows",

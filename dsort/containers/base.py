@@ -125,12 +125,14 @@ class ContainerOptions:
     ``key_field``: where a record's key stands, for containers that have no names of members: a JSON
     pointer, a feature, a column. "": records are numbered (see ``naming.names.position_key``).
     ``strip_final_newline``: payloads that become lines lose one line feed at their end.
+    ``member_defaults``: (extension, payload) of members that a record gets if it lacks them.
     ``row_group_rows``, ``row_group_bytes``: how large the row groups of tables are at most, in rows
     and in bytes of their values. ``compression``: of columns; "": what suits the container.
     """
 
     key_field: str = ""
     strip_final_newline: bool = False
+    member_defaults: tuple[tuple[str, bytes], ...] = ()
     row_group_rows: int | None = None
     row_group_bytes: int = 64 << 20
     compression: str = ""
@@ -187,6 +189,13 @@ class Container(ABC):
     strips_final_newline: bool = False
     """Whether a payload of another container loses one line feed at its end before ``packed`` gets
     it, as the spec asks for."""
+
+    needs_like_members: bool = False
+    """Whether all records of a shard must have members of the same extensions."""
+
+    member_defaults: tuple[tuple[str, bytes], ...] = ()
+    """(extension, payload) of the members that a record of another container gets before ``packed``
+    gets it, if it lacks them, as the spec asks for."""
 
     packs_others: bool = False
     """Whether shards of other containers can be converted to this one: it has ``packed``."""

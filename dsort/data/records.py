@@ -162,6 +162,24 @@ class FormedRecords:
             stored_bytes=_sums(_stored_bytes(members, rows), offsets),
         )
 
+    def with_members(self, of_record: Int64s, members: MemberTable) -> FormedRecords:
+        """The same records with the last rows of the table ``members`` as well: each is the last
+        member of the record ``of_record``, shape ``(rows,)``."""
+        new = np.arange(len(members) - len(of_record), len(members))
+        owners = np.repeat(np.arange(len(self)), np.diff(self.member_offsets))
+        order = np.argsort(np.append(owners, of_record), kind="stable")
+        rows = np.append(self.member_rows, new)[order]
+        counts = np.diff(self.member_offsets) + np.bincount(of_record, minlength=len(self))
+        offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
+        return replace(
+            self,
+            member_offsets=offsets,
+            member_rows=rows,
+            key_bytes=np.append(self.key_bytes, self.keys.lengths[of_record]),
+            payload_bytes=_sums(members.payload_bytes[rows], offsets),
+            stored_bytes=_sums(_stored_bytes(members, rows), offsets),
+        )
+
     def rekeyed(self, keys: BytesColumn, key_bytes: Int64s) -> FormedRecords:
         """The same records with other ``keys``, all of them; ``key_bytes``: see there."""
         salt = self.key_hash ^ hash_column(self.keys)  # a stray's stays

@@ -158,6 +158,8 @@ WARNING_TEXTS = {
     "duplicate_keys_renamed": "{count} records were renamed, an earlier one has their key: {names}",
     "final_newlines_stripped": "{count} payloads lost the line feed at their end, which does not "
     "come back: {names}",
+    "members_defaulted": "{count} members that records lacked were made of member_defaults: "
+    "{names}",
     "corrupt_shards": "{count} corrupt shards were left out: {names}",
     "stray_members_dropped": "{count} stray members were dropped: {names}",
     "non_adjacent_records": "{count} pieces of records were not adjacent and were brought "

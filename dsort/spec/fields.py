@@ -25,11 +25,13 @@ from dsort.naming.names import (
 )
 from dsort.naming.patterns import glob_regex
 from dsort.naming.templates import SPLIT_FIELD, parse_template
+from dsort.order.base import OptionError
 from dsort.sidecars.kinds import SidecarKind, parse_kinds
 from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket
 from dsort.spec.hints import FieldError, describe
 from dsort.storage.ref import BucketRef
+from dsort.transforms.fields import check_extension
 
 __all__ = [
     "ArchiveExtension",
@@ -38,6 +40,7 @@ __all__ = [
     "CommandName",
     "Count",
     "Expansion",
+    "Extension",
     "Glob",
     "InputText",
     "KeyMapLocation",
@@ -127,6 +130,14 @@ def _split_name(text: str) -> str:
         raise FieldError(
             f"{describe(text)} is no name of a split", "letters, digits, '_' and '.': train, val_1"
         )
+    return text
+
+
+def _extension(text: str) -> str:
+    try:
+        check_extension(text)
+    except OptionError as error:
+        raise FieldError(str(error), error.hint) from None
     return text
 
 
@@ -238,4 +249,5 @@ Keys = Annotated[
 ]
 Count = Annotated[int, Field(ge=1, le=_INT_MAX)]
 Limit = Annotated[int, Field(ge=0, le=_INT_MAX)]
+Extension = Annotated[str, AfterValidator(_extension)]
 Expansion = Annotated[int, Field(ge=1, le=1_000_000)]

@@ -77,6 +77,10 @@ class JobSpec(SpecFields):
         return ContainerOptions(
             key_field=self.key_field,
             strip_final_newline=self.strip_final_newline,
+            member_defaults=tuple(
+                (extension, self.member_defaults[extension].encode())
+                for extension in sorted(self.member_defaults)
+            ),
             row_group_rows=self.row_group_rows,
             row_group_bytes=self.row_group_bytes or ContainerOptions().row_group_bytes,
             compression=self.output_compression or "",
@@ -131,7 +135,7 @@ class JobSpec(SpecFields):
             del fields["transform"]
         else:
             fields["transform"] = self.transform.canonical()
-        for name in ("key_field", "strip_final_newline"):
+        for name in ("key_field", "strip_final_newline", "member_defaults"):
             if not fields[name]:
                 del fields[name]
         config: dict[str, Any] = fields.pop("Config")

@@ -15,6 +15,7 @@ from dsort.spec.fields import (
     CommandName,
     Count,
     Expansion,
+    Extension,
     Glob,
     InputText,
     KeyMapLocation,
@@ -209,6 +210,14 @@ class SpecFields(Part):
         default=False,
         description="Where members of other shards become lines: a payload that ends in a line "
         "feed loses it. That is counted, and does not come back. False: such a payload is refused.",
+    )
+    member_defaults: Mapping[Extension, str] = Field(
+        default_factory=dict,
+        description="Where records become samples (.mds, .bin), which must all have the same "
+        "members: what a record gets in the place of a member that it lacks, by extension. Each "
+        "is counted and named in the manifest, and comes back as a member. Default: a record that "
+        "lacks a member ends the job.",
+        examples=[{"cls": "-1", "txt": ""}],
     )
     output_format: OutputFormat | None = Field(
         default=None,

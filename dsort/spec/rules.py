@@ -267,6 +267,18 @@ def _lines_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("strip_final_newline", text, "it is for members that become lines")
 
 
+@_rule("input_extension", "output_extension", "member_defaults")
+def _samples_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not spec.member_defaults:
+        return
+    made, read = (container_of(name) for name in (spec.output_extension, spec.input_extension))
+    if not made.needs_like_members or made == read:
+        text = f"does not go with {spec.input_extension} inputs and {spec.output_extension} outputs"
+        yield SpecProblem(
+            "member_defaults", text, "it is for members that become samples: .mds, .bin"
+        )
+
+
 @_rule("output_extension", "row_group_rows", "row_group_bytes", "output_compression")
 def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
     has_columns = is_columnar(spec.output_extension)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dsort.data.columns import Bools
     from dsort.order.table import RecordTable
 
-__all__ = ["Fields"]
+__all__ = ["Fields", "check_extension"]
 
 
 class FieldsOptions(TypedDict):
@@ -58,7 +58,7 @@ class Fields(Step):
             if colon and rename.setdefault(old, new) != new:
                 raise OptionError(f"gives {old} two names, {new} and {rename[old]}")
         for name in [*kept, *options.get("drop", ()), *rename, *rename.values()]:
-            _check(name)
+            check_extension(name)
         keep = tuple(kept) if "keep" in options else None
         return cls(keep, tuple(options.get("drop", ())), tuple(sorted(rename.items())))
 
@@ -94,7 +94,7 @@ class Fields(Step):
         return found
 
 
-def _check(extension: str) -> None:
+def check_extension(extension: str) -> None:
     """``OptionError`` unless a member can have this extension and still be of its record."""
     if not extension or extension != extension.strip() or set(extension) & set("/\0\n\r"):
         raise OptionError(

@@ -234,6 +234,7 @@ class InputReader:
             left = left_records(self._steps, shard.name, members, records, shard.content)
             records = left.records
             members = with_new_names(shard, members, left.members, records.member_rows)
+        members, records = self._compared.records(members, records)
         return records, members
 
     def _groups(self, records: FormedRecords, names: BytesColumn) -> Int32s | None:

@@ -28,7 +28,11 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, split_names
 from dsort.order.duplicates import repeated_hashes
 from dsort.spec.model import JobSpec
-from dsort.workers.conversion import bare_members, without_final_newlines
+from dsort.workers.conversion import (
+    bare_members,
+    with_member_defaults,
+    without_final_newlines,
+)
 from dsort.workers.source import ShardBytes, slices_of
 
 __all__ = [
@@ -145,11 +149,13 @@ def joined_digests(digests: UInt64s, offsets: Int64s) -> UInt64s:
 class ComparedBytes:
     """What of a record is the same on both sides. ``converted``: names and payloads, for headers
     are not; else all that is stored. ``keyed``: its key, too; a record that is but numbered gets
-    another one where it moves. ``stripped``: payloads are, less a line feed at their end."""
+    another one where it moves. ``stripped``: payloads are, less a line feed at their end.
+    ``defaults``: of members that records lack, where they are converted."""
 
     converted: bool = False
     keyed: bool = True
     stripped: bool = False
+    defaults: tuple[tuple[str, bytes], ...] = ()
 
     @staticmethod
     def of(spec: JobSpec) -> ComparedBytes:
@@ -157,7 +163,10 @@ class ComparedBytes:
         there = spec.output_container
         converted = spec.input_container != there
         return ComparedBytes(
-            converted, not there.numbers_records, converted and there.strips_final_newline
+            converted,
+            not there.numbers_records,
+            converted and there.strips_final_newline,
+            there.member_defaults if converted else (),
         )
 
     def members(self, shard: ShardBytes, members: MemberTable, stray_members: str) -> MemberTable:
@@ -166,6 +175,14 @@ class ComparedBytes:
             return members
         bare = bare_members(shard, members, stray_members)
         return without_final_newlines(shard, bare)[0] if self.stripped else bare
+
+    def records(
+        self, members: MemberTable, records: FormedRecords
+    ) -> tuple[MemberTable, FormedRecords]:
+        """Input records, with what a conversion adds to them."""
+        if not self.defaults:
+            return members, records
+        return with_member_defaults(members, records, self.defaults)[:2]
 
     def digests(
         self,

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dsort.containers.base import Container, Scanner
-from dsort.data.columns import Int64s
+from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import StrayMemberError
 from dsort.naming.names import readable
+from dsort.order.table import RecordTable
 from dsort.workers.source import ShardBytes
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "bare_members",
     "packed_records",
     "payload_table",
+    "with_member_defaults",
     "without_final_newlines",
 ]
 
@@ -133,6 +135,42 @@ def without_final_newlines(
     lengths[ranges] -= 1
     shorter = replace(members, payload_bytes=payload_bytes, range_length=lengths, literals=literals)
     return shorter, rows
+
+
+def with_member_defaults(
+    members: MemberTable, records: FormedRecords, defaults: Sequence[tuple[str, bytes]]
+) -> tuple[MemberTable, FormedRecords, list[int]]:
+    """A bare table with a member, behind all others, for each of ``defaults`` (extension, payload)
+    that a record lacks; the records with these; and the rows that were made."""
+    table = RecordTable("", members, records, lambda members, row: b"")
+    of_record, names, payloads = [], [], []
+    for extension, payload in defaults:
+        has = np.zeros(len(records), np.bool_)
+        has[table.record_of[table.members_with(f".{extension}")]] = True
+        for record in np.flatnonzero(~has).tolist():
+            of_record.append(record)
+            names.append(records.keys[record] + f".{extension}".encode())
+            payloads.append(payload)
+    made = range(len(members), len(members) + len(names))
+    if not made:
+        return members, records, []
+    sizes = np.array([len(payload) for payload in payloads], np.int64)
+    nowhere = np.full(len(made), -1, np.int64)
+    longer = replace(
+        members,
+        names=BytesColumn.concat([members.names, BytesColumn.of(names)]),
+        kind=np.append(members.kind, np.full(len(made), MemberKind.FILE, np.uint8)),
+        payload_start=np.append(members.payload_start, nowhere),
+        payload_bytes=np.append(members.payload_bytes, sizes),
+        range_start=np.append(members.range_start, nowhere),
+        range_length=np.append(members.range_length, np.zeros_like(sizes)),
+        literals={**members.literals, **dict(zip(made, payloads, strict=True))},
+        record_of=None,
+        key_bytes=None
+        if members.key_bytes is None
+        else np.append(members.key_bytes, records.keys.lengths[of_record]),
+    )
+    return longer, records.with_members(np.array(of_record, np.int64), longer), [*made]
 
 
 def packed_records(

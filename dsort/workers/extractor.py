@@ -34,7 +34,12 @@ from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import Bucket
 from dsort.transforms.steps import apply_steps
-from dsort.workers.conversion import bare_members, packed_records, without_final_newlines
+from dsort.workers.conversion import (
+    bare_members,
+    packed_records,
+    with_member_defaults,
+    without_final_newlines,
+)
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
 from dsort.workers.headers import headers_of, with_new_headers, with_new_names
 from dsort.workers.source import (
@@ -168,6 +173,10 @@ class Extractor:
         records = form_records(members, policy)
         self._react(shard.name, members, records, tally)
         members, records = self._transformed(shard, members, records, tally)
+        if self._setup.converts and self._setup.output_container.member_defaults:
+            defaults = self._setup.output_container.member_defaults
+            members, records, made = with_member_defaults(members, records, defaults)
+            tally.add("members_defaulted", len(made), _names(shard.name, members, made))
         group = self._groups(shard.name, members, records, tally)  # the key map knows no new names
         if task.renames:
             changes: list[str] = []

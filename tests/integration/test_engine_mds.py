@@ -14,8 +14,9 @@ import zstandard
 from dsort import api
 from dsort.errors import ConversionError, NamesTakenError, SchemaError, SpecError
 from dsort.options import RunOptions
+from dsort.spec import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of, write_shards
-from tests.support.engine import run_local, spec_of
+from tests.support.engine import count_of, run_local, spec_of
 from tests.support.mds_by_the_text import samples_in
 from tests.support.mds_writer import write_mds
 
@@ -219,6 +220,92 @@ def test_a_record_with_other_members_is_refused_by_name(
     write_shards(tmp_path / "in", shards)
     with pytest.raises(ConversionError, match=words):
         run_local(tmp_path, spec_of(**TARS))
+
+
+@pytest.mark.parametrize("output", [".mds", ".bin"])
+def test_what_a_record_lacks_is_what_the_spec_says_and_is_counted_by_name(
+    tmp_path: Path, output: str
+) -> None:
+    one = Shard(tuple(Member(name, b"7") for name in ("a.cls", "b.txt", "b.cls")))
+    other = Shard((Member("c.jpg", b""), Member("c.txt", b"")))
+    write_shards(tmp_path / "in", {"a-0.tar": one, "a-1.tar": other})
+    fields = TARS | {"output_extension": output, "member_defaults": {"cls": "-1", "jpg": "é"}}
+    with pytest.raises(ConversionError, match=r"record b has a member \.txt, unlike record a"):
+        run_local(tmp_path, spec_of(**fields))
+    fields["member_defaults"]["txt"] = ""
+    for move, bucket in (("map", "samples"), ("spill", "again")):
+        spec = spec_of(
+            **fields,
+            output_bck=bucket,
+            verify="content",
+            algorithm={"kind": "content", "extension": ".cls", "content_key_type": "int"},
+        )
+        report = run_local(tmp_path, spec, move=move)
+        count, names = count_of(report, "members_defaulted")
+        assert (count, names[:2]) == (4, ("a-0.tar: a.jpg", "a-0.tar: b.jpg"))
+        assert verified(tmp_path, bucket) == ()
+    assert files_of(tmp_path / "again", f"*{output}") == files_of(
+        tmp_path / "samples", f"*{output}"
+    )
+    (manifest,) = (tmp_path / "samples" / ".dsort").glob("*/manifest.json")
+    said = json.loads(manifest.read_bytes())
+    assert said["spec"]["member_defaults"] == fields["member_defaults"]
+    assert {"kind": "members_defaulted", "count": 4}.items() <= said["reactions"][0].items()
+    lines = manifest.with_name("reactions.jsonl").read_text().splitlines()
+    assert sum("members_defaulted" in line for line in lines) == 4
+    run_local(
+        tmp_path,
+        spec_of(
+            input_bck="samples",
+            input_format={"template": "out-{0..0}"},
+            input_extension=output,
+            output_extension=".tar",
+            output_shard_records=100,
+        ),
+    )
+    found = {
+        each.name.split("/")[-1]: each.payload
+        for each in read_shard(files_of(tmp_path / "out")["out-0.tar"])
+    }
+    wanted = {
+        "cls": [b"-1", b"7", b"7"],
+        "jpg": [b"", "é".encode(), "é".encode()],
+        "txt": [b"", b"", b"7"],
+    }
+    for extension, payloads in wanted.items():
+        assert [data for name, data in found.items() if name.endswith(extension)] == payloads
+
+
+def test_records_that_lack_members_may_be_left_out(tmp_path: Path) -> None:
+    members = [
+        Member(name, b"1") for name in ("a.cls", "a.txt", "b.txt", "c.cls", "c.txt", "alone")
+    ]
+    write_shards(tmp_path / "in", {"a-0.tar": Shard(members), "a-1.tar": Shard(members[:2])})
+    steps = [{"require": {"members": ["cls"]}}]
+    spec = spec_of(**TARS, transform={"steps": steps}, duplicate_keys="ignore")
+    report = run_local(tmp_path, spec)
+    assert count_of(report, "left_out_by_steps")[0] == 2
+    assert [each["__key__"] for each in samples_in(tmp_path / "out")] == ["a", "c", "a"]
+    assert verified(tmp_path, "out") == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"output_extension": ".tar"},
+            "member_defaults: does not go with .tar inputs and .tar out",
+        ),
+        ({"input_extension": ".mds"}, "member_defaults: does not go with .mds inputs and .mds out"),
+        ({"member_defaults": {".cls": ""}}, "'.cls' begins with a dot"),
+        ({"member_defaults": {"cls": 1}}, "member_defaults.cls: must be text, not the number 1"),
+        ({"member_defaults": {"\ud800": ""}}, "is no text"),
+    ],
+)
+def test_defaults_that_go_nowhere_are_refused(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        parse_spec(spec_of(**TARS | {"member_defaults": {"cls": ""}} | fields))
+    assert words in str(refused.value)
 
 
 def test_tars_whose_records_differ_from_shard_to_shard_are_refused(tmp_path: Path) -> None:

@@ -93,6 +93,10 @@ def test_lines_of_nothing_are_none() -> None:
     ("step", "words"),
     [
         ({"fields": {"rename": {"jpg": "cls"}}}, ["record a", "in-0.tar", "two members a.cls"]),
+        (
+            {"require": {"members": ["jpg", "x;txt"], "lacking": "abort"}},
+            ["record a", "in-0.tar", "no member .x or .txt"],
+        ),
         ({"rekey": "{key}.x"}, ["new key a.x", "record a", "has a dot"]),
         ({"rekey": "x/"}, ["has no name behind its last slash"]),
         ({"rekey": "../{key}"}, ["leads out of the directory"]),
@@ -120,6 +124,9 @@ def test_what_a_step_cannot_do_names_the_record(
         ({"fields": {}}, "fields: says nothing to do"),
         ({"fields": {"keep": [".jpg"]}}, "fields: '.jpg' begins with a dot"),
         ({"fields": {"keep": ["a:x", "b:x"]}}, "fields: gives x two names, b and a"),
+        ({"require": {}}, "require.members: is required"),
+        ({"require": {"members": []}}, "require: names no member"),
+        ({"require": {"members": ["jpg;.png"]}}, "require: '.png' begins with a dot"),
         ({"rekey": "{kye}"}, "rekey: has {kye}, which means nothing here"),
         ({"rekey": "{key"}, "rekey: has a brace without its partner"),
     ],

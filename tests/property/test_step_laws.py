@@ -114,6 +114,12 @@ STEPS: dict[str, tuple[dict[str, Any], Model]] = {
             lambda members: renamed({"seg.png": "mask.png", "jpg": "x"})(but("cls", members))
         ),
     ),
+    "require": (
+        {"require": {"members": ["jpg;seg.png", "cls"]}},
+        lambda records: [
+            each for each in records if {"jpg", "seg.png"} & {*each[2]} and "cls" in each[2]
+        ],
+    ),
     "rekey": (
         {"rekey": "{shard}/{n:04d}-{base}"},
         rekeyed(lambda shard, key, n: f"{shard}/{n:04d}-{key.rpartition('/')[2]}"),

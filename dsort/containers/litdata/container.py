@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 import xxhash
 
-from dsort.containers.base import Container, OutputFile, Payloads
+from dsort.containers.base import Container, ContainerOptions, OutputFile, Payloads
 from dsort.containers.litdata.items import bare_items, item_schema
 from dsort.containers.litdata.scan import LitDataScanner
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
@@ -49,12 +49,17 @@ class LitData(Container):
     it, and leaves are not looked at."""
 
     schema: str = ""
+    member_defaults: tuple[tuple[str, bytes], ...] = ()
 
     suffixes = (".bin",)
     has_head = True
     shard_bytes_max = SHARD_BYTES_MAX
     schema_file = INDEX
     packs_others = True
+    needs_like_members = True
+
+    def with_options(self, options: ContainerOptions) -> LitData:
+        return replace(self, member_defaults=options.member_defaults)
 
     def schema_in(self, data: bytes) -> str:
         try:

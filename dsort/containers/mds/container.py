@@ -56,15 +56,17 @@ class Mds(Container):
     key_field: str = ""
     columns: Columns = NO_COLUMNS
     compression: str | None = field(default=None, compare=False)
+    member_defaults: tuple[tuple[str, bytes], ...] = ()
 
     suffixes = (".mds",)
     packs_others = True
+    needs_like_members = True
     has_head = True
     shard_bytes_max = SHARD_BYTES_MAX
     index_codecs = (".zstd", ".gz")
 
     def with_options(self, options: ContainerOptions) -> Mds:
-        return replace(self, key_field=options.key_field)
+        return replace(self, key_field=options.key_field, member_defaults=options.member_defaults)
 
     def with_codec(self, suffix: str) -> Mds:
         return replace(self, compression=suffix.removeprefix("."))
