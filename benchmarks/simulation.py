@@ -28,6 +28,7 @@ from dsort.job.setup import output_names, with_seed
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
+from dsort.storage.several import BucketPlace
 
 __all__ = ["Simulated", "simulate"]
 
@@ -103,7 +104,7 @@ def _job(
         job_id="20260101-000000-000000",
         spec=with_seed(spec),
         options=RunOptions(root=Path.cwd(), memory_max_bytes=NODE_MEMORY_BYTES_MAX),
-        input_bck=spec.input_bck,
+        input_places=(BucketPlace("", spec.input_bck),),
         output_bck=spec.output_bck,
         inputs_bucket=inputs,
         outputs_bucket=outputs,

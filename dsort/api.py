@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,9 +34,10 @@ from dsort.spec.model import JobSpec
 from dsort.spec.parts import Hook
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
-from dsort.storage.open import open_bucket, parse_address
+from dsort.storage.open import open_bucket, open_inputs, parse_address
 from dsort.storage.process_limits import explain_limits
 from dsort.storage.ref import BucketRef
+from dsort.storage.several import BucketPlace
 
 __all__ = ["load_spec", "plan", "resume", "run", "verify"]
 
@@ -279,15 +280,15 @@ def _job(
     with explain_limits(), contextlib.ExitStack() as stack:
         flag = stop if stop is not None else stack.enter_context(StopFlag())
         memory = job_memory(spec, options)
-        input_bck = resolve_ref(spec.input_bck, options.settings)
+        places = _input_places(spec, options)
         output_bck = resolve_ref(spec.output_bck, options.settings)
         if options.forks:  # what is loaded and parsed by now, workers have loaded and parsed
-            buckets = _open(input_bck, options, flag), _open(output_bck, options, flag)
+            buckets = _open_inputs(places, options, flag), _open(output_bck, options, flag)
             _load_formats(spec)
         runtime = _runtime(options, flag, memory)
         stack.callback(runtime.close)
         if not options.forks:  # workers load all that while it is loaded here
-            buckets = _open(input_bck, options, flag), _open(output_bck, options, flag)
+            buckets = _open_inputs(places, options, flag), _open(output_bck, options, flag)
         tally = Tally(named={})
         load = partial(load_keymap, spec, tally, fetch=options.fetch)
         # A job that is gone on with only to be stopped has to be taken first: something is left.
@@ -298,7 +299,7 @@ def _job(
             job_id=job_id or new_job_id(),
             spec=with_seed(spec),
             options=options,
-            input_bck=input_bck,
+            input_places=places,
             output_bck=output_bck,
             inputs_bucket=buckets[0],
             outputs_bucket=buckets[1],
@@ -317,6 +318,19 @@ def _job(
 def _load_formats(spec: JobSpec) -> tuple[object, ...]:
     """The containers and codecs of the job, which are loaded when they are asked for."""
     return spec.input_container, spec.output_container, spec.input_codec, spec.output_codec
+
+
+def _input_places(spec: JobSpec, options: RunOptions) -> tuple[BucketPlace, ...]:
+    return tuple(
+        BucketPlace(source.name, resolve_ref(source.bucket, options.settings))
+        for source in spec.sources
+    )
+
+
+def _open_inputs(
+    places: Sequence[BucketPlace], options: RunOptions, stop: StopFlag | None
+) -> Bucket:
+    return open_inputs(places, lambda place: _open(place.ref, options, stop))
 
 
 def _open(ref: BucketRef, options: RunOptions, stop: StopFlag | None) -> Bucket:

@@ -16,7 +16,14 @@ left out. [Writing a spec](../specs.md) goes by task instead. `dsort validate` c
 tells all of its problems at once; `dsort schema` prints the JSON Schema that this page is made of.
 """
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Inputs": ("input_bck", "input_format", "input_extension", "key_field", "max_expansion"),
+    "Inputs": (
+        "input_bck",
+        "input_format",
+        "inputs",
+        "input_extension",
+        "key_field",
+        "max_expansion",
+    ),
     "Outputs": (
         "output_bck",
         "output_format",

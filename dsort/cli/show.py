@@ -146,7 +146,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
         [
             ("job", f"{manifest['job_id']} finished {manifest['created']}"),
             ("what", output.printable(spec.get("description") or "")),
-            ("from", output.printable(_bucket(spec["input_bck"]))),
+            ("from", output.printable(_inputs(spec))),
             ("to", output.printable(output.place(found.bucket.uri))),
             ("algorithm", _in_words(algorithm)),
             ("seed", str(algorithm.get("seed") or "")),
@@ -168,6 +168,14 @@ def _in_words(algorithm: Mapping[str, Any]) -> str:
     kind = str(algorithm["kind"])
     by_name = ": sorted by name" * (kind == "alphanumeric")  # who forgot to name one may wonder
     return output.printable(kind) + by_name + ", decreasing" * bool(algorithm["decreasing"])
+
+
+def _inputs(spec: Mapping[str, Any]) -> str:
+    """The buckets that a spec reads."""
+    named = spec.get("inputs")
+    if not named:
+        return _bucket(spec["input_bck"])
+    return ", ".join(f"{each['name']}: {_bucket(each['input_bck'])}" for each in named)
 
 
 def _bucket(value: str | Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,13 +10,16 @@ from dsort.errors import SpecError, SpecProblem
 from dsort.job.output_names import OutputNames
 from dsort.storage.bucket import Bucket
 from dsort.storage.ref import BucketRef
+from dsort.storage.several import parted
 from dsort.workers.source import InputShard
 
 __all__ = [
     "NAMES_CHECKED_EARLY_MAX",
     "BucketIdentity",
+    "InputIdentities",
     "refuse_collisions",
     "refuse_early_collisions",
+    "refuse_shards_twice",
 ]
 
 NAMES_CHECKED_EARLY_MAX = 10_000
@@ -42,21 +45,67 @@ class BucketIdentity:
             self._real[path.parent] = path.parent.resolve()
         return str(self._real[path.parent] / (path.name if name else ""))
 
+    def is_same(self, other: BucketIdentity) -> bool:
+        """Whether both are one bucket."""
+        return self.identity("") == other.identity("")
+
+
+@dataclass(slots=True, eq=False)
+class InputIdentities:
+    """The buckets of a job's inputs by name ("" of one that is alone), and which object each shard
+    is."""
+
+    buckets: Mapping[str, BucketIdentity]
+
+    def found(self, shard: str) -> tuple[BucketIdentity, str]:
+        """(the bucket, the object in it) of a shard."""
+        if "" in self.buckets:
+            return self.buckets[""], shard
+        at, inside = parted(shard)
+        return self.buckets[at], inside
+
+    def identity(self, shard: str) -> str:
+        """One text for one object."""
+        bucket, inside = self.found(shard)
+        return bucket.identity(inside)
+
+    def names_in(self, target: BucketIdentity, shards: Iterable[InputShard]) -> set[str]:
+        """The names in the bucket ``target`` of the ``shards`` that are objects of it."""
+        same = [name for name, each in self.buckets.items() if each.is_same(target)]
+        found = (self.found(shard.name) for shard in shards) if same else ()
+        return {inside for bucket, inside in found if bucket.is_same(target)}
+
+
+def refuse_shards_twice(inputs: Iterable[InputShard], source: InputIdentities) -> None:
+    """``SpecError`` if one object is a shard of two inputs."""
+    if len(source.buckets) == 1:
+        return
+    known: dict[str, str] = {}
+    for shard in inputs:
+        other = known.setdefault(source.identity(shard.name), shard.name)
+        if other != shard.name:
+            text = f"{other} and {shard.name} are one object"
+            hint = "its records would be in the job twice"
+            raise SpecError([SpecProblem("inputs", text, hint)])
+
 
 def refuse_early_collisions(
-    inputs: Iterable[InputShard], source: BucketIdentity, names: OutputNames, target: BucketIdentity
+    inputs: Sequence[InputShard],
+    source: InputIdentities,
+    names: OutputNames,
+    target: BucketIdentity,
 ) -> None:
     """:func:`refuse_collisions` for the first names of a template, before anything is read."""
-    if source.identity("") != target.identity(""):
+    taken = source.names_in(target, inputs)
+    if not taken:
         return
     first = names.some(0, 0, NAMES_CHECKED_EARLY_MAX)
-    taken = {shard.name for shard in inputs}
     refuse_collisions(inputs, source, [name for name in first if name in taken], target)
 
 
 def refuse_collisions(
     inputs: Iterable[InputShard],
-    source: BucketIdentity,
+    source: InputIdentities,
     outputs: Iterable[str],
     target: BucketIdentity,
 ) -> None:
@@ -64,7 +113,8 @@ def refuse_collisions(
     taken: dict[str, str] = {}
     for shard in inputs:
         taken[source.identity(shard.name)] = shard.name
-        path = source.bucket.local_path(shard.name)
+        bucket, inside = source.found(shard.name)
+        path = bucket.bucket.local_path(inside)
         if path is not None and path.is_symlink():  # what it leads to is the input as well
             taken[str(path.resolve())] = shard.name
     seen: set[str] = set()

@@ -82,7 +82,7 @@ def job_notice(
     notice: dict[str, Any] = {
         "job_id": job_id,
         "description": spec.description,
-        "input": spec.input_bck.uri,
+        "input": spec.input_uri,
         "output": spec.output_bck.uri,
     }
     if report is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import groupby, islice
 
 from dsort.containers.registry import is_called
 from dsort.data.tally import Tally
@@ -21,12 +21,15 @@ from dsort.job.job import Job
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import archive_extension, first_few, is_internal, position_key
 from dsort.naming.patterns import glob_prefix, glob_regex
+from dsort.spec.inputs import Source
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.directory.files import list_broken_links
+from dsort.storage.several import SeveralBuckets, bucket_named
 from dsort.workers.source import InputShard
 
 __all__ = [
+    "first_objects",
     "refuse_changed_inputs",
     "refuse_unreadable",
     "resolve_inputs",
@@ -41,6 +44,9 @@ NAMES_KEPT_MAX = 100_000
 """Of names that are missing or passed over: those beyond are counted. A template may have 10**7."""
 
 
+_LOOK_HINT = "check input_format and input_extension; `dsort ls` shows what is there"
+
+
 def resolve_inputs(
     spec: JobSpec, bucket: Bucket, tally: Tally, *, check: Callable[[], None] = lambda: None
 ) -> list[InputShard]:
@@ -48,23 +54,28 @@ def resolve_inputs(
 
     Memory is bounded by the shards that are there, not by the names. ``check`` is called again and
     again on the way, and may raise."""
-    if not bucket.exists():
-        raise MissingShardError(
-            f"the input bucket {spec.input_bck.uri} does not exist ({bucket.uri})",
-            hint="a bare name is a directory under the data root: --root or DSORT_ROOT"
-            if spec.input_bck.is_directory
-            else "check the name, the endpoint and the credentials",
-        )
+    for source in spec.sources:
+        _refuse_absent(source, bucket_named(bucket, source.name))
     found: list[InputShard] = []
     missing, passed_over = _SomeNames(), _SomeNames()
-    for name, info in _candidates(spec, bucket, passed_over, check):
-        if info is None:
-            missing.add(name)
-        else:
-            if not info.size_bytes:
-                _refuse_unsized(bucket, name)
-            found.append(InputShard(name, info.size_bytes, info.mtime_ns, info.etag))
     reaction = spec.config.missing_shards
+    for source in spec.sources:
+        own, before, absent = bucket_named(bucket, source.name), len(found), _SomeNames()
+        for name, info in _candidates(spec, source, own, passed_over, check):
+            if info is None:
+                missing.add(source.shard_name(name))
+                absent.add(name)
+                continue
+            if not info.size_bytes:
+                _refuse_unsized(own, name)
+            shard = source.shard_name(name)
+            found.append(InputShard(shard, info.size_bytes, info.mtime_ns, info.etag))
+        if len(found) == before and source.name and reaction is None:
+            raise MissingShardError(
+                f"no shard of the input {source.name} was found in {own.uri}"
+                f"{_tried(spec, source, absent)}",
+                hint=_prefix_hint(source) or _LOOK_HINT,
+            )
     if missing.count and reaction == "abort":
         raise MissingShardError(
             f"{missing.count:,} input shards are missing from {bucket.uri}: {missing.some()}",
@@ -72,18 +83,36 @@ def resolve_inputs(
         )
     if not found and reaction is None:
         raise MissingShardError(
-            f"no input shard was found in {bucket.uri}{_tried(spec, missing)}",
-            hint=_prefix_hint(spec)
-            or "check input_format and input_extension; `dsort ls` shows what is there",
+            f"no input shard was found in {bucket.uri}{_tried(spec, spec.sources[0], missing)}",
+            hint=_prefix_hint(spec.sources[0]) or _LOOK_HINT,
         )
     tally.add("missing_shards", missing.count, missing.first)
     tally.add("objects_passed_over", passed_over.count, passed_over.first)
     return found
 
 
+def first_objects(job: Job) -> list[tuple[Bucket, str]]:
+    """(bucket, name in it) of the first shard of each input."""
+    source = job.bucket_identities[0]
+    first: dict[int, tuple[Bucket, str]] = {}
+    for shard in job.inputs:
+        found, name = source.found(shard.name)
+        first.setdefault(id(found), (found.bucket, name))
+        if len(first) == len(source.buckets):
+            break
+    return list(first.values())
+
+
 def refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
     """``StorageAccessError`` that names the inputs which may not be read. Files are asked for one
     by one; in an object store the first one, for all: who may list need not be allowed to read."""
+    by_input = groupby(inputs, lambda shard: shard.name.partition("/")[0])
+    several = isinstance(bucket, SeveralBuckets)
+    for shards in [[*each] for _, each in by_input] if several else [inputs]:
+        _refuse_unreadable(shards, bucket)
+
+
+def _refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
     if not inputs:
         return
     if bucket.local_path(inputs[0].name) is None:
@@ -141,13 +170,27 @@ def warn_of_equal_numbers(job: Job) -> None:
             return
 
 
+def _refuse_absent(source: Source, bucket: Bucket) -> None:
+    if not bucket.exists():
+        raise MissingShardError(
+            f"the input bucket {source.bucket.uri} does not exist ({bucket.uri})",
+            hint="a bare name is a directory under the data root: --root or DSORT_ROOT"
+            if source.bucket.is_directory
+            else "check the name, the endpoint and the credentials",
+        )
+
+
 def _candidates(
-    spec: JobSpec, bucket: Bucket, passed_over: _SomeNames, check: Callable[[], None]
+    spec: JobSpec,
+    source: Source,
+    bucket: Bucket,
+    passed_over: _SomeNames,
+    check: Callable[[], None],
 ) -> Iterator[tuple[str, ObjectInfo | None]]:
-    """(name, info or None if it is missing) of everything that the spec's inputs name.
+    """(name, info or None if it is missing) of everything that one input names.
 
     ``passed_over``: where the names go that would fit, but have another extension."""
-    wanted = spec.input_format
+    wanted = source.format
     names: Iterable[str] | None = None
     if wanted.template is not None:
         names = expand_inputs(wanted.template, spec.input_extension)
@@ -173,7 +216,7 @@ def _candidates(
             if is_called(info.name, spec.input_extension):
                 yield info.name, info
             elif info.name.rpartition("/")[2] not in of_readers:
-                passed_over.add(info.name)
+                passed_over.add(source.shard_name(info.name))
     place = bucket.local_path("x")
     for name in list_broken_links(place.parent, prefix) if place is not None else ():
         is_wanted = is_called(name, spec.input_extension) and not is_internal(name)
@@ -219,15 +262,15 @@ def _may_read(bucket: Bucket, name: str) -> bool:
     return os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def _prefix_hint(spec: JobSpec) -> str:
-    text = spec.input_format.template
+def _prefix_hint(source: Source) -> str:
+    text = source.format.template
     if text is None or any(sign in text for sign in "{}@") or archive_extension(text):
         return ""
     return f'a name without a range is one shard; {{"prefix": "{text}"}} takes all that begin so'
 
 
-def _tried(spec: JobSpec, missing: _SomeNames) -> str:
-    wanted = spec.input_format
+def _tried(spec: JobSpec, source: Source, missing: _SomeNames) -> str:
+    wanted = source.format
     if missing.count:
         return f": none of {missing.count:,} names exists ({missing.some()})"
     if wanted.prefix is not None:

@@ -15,7 +15,7 @@ from typing import Any
 from dsort.containers.base import OddityKind
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError, ObjectNotFoundError
-from dsort.job.collisions import BucketIdentity
+from dsort.job.collisions import BucketIdentity, InputIdentities
 from dsort.job.events import Event, JobWarning, PhaseDone, Progress, ReactionCount, Timeline
 from dsort.job.journal import Journal
 from dsort.job.journal_entries import JournalEvent, JournalState
@@ -31,6 +31,7 @@ from dsort.spec.model import JobSpec
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.ref import BucketRef
+from dsort.storage.several import BucketPlace, bucket_named
 from dsort.storage.small_objects import read_small
 from dsort.transforms.base import Step
 from dsort.workers.source import InputShard
@@ -193,7 +194,7 @@ class Job:
     job_id: str
     spec: JobSpec
     options: RunOptions
-    input_bck: BucketRef
+    input_places: tuple[BucketPlace, ...]
     output_bck: BucketRef
     inputs_bucket: Bucket
     outputs_bucket: Bucket
@@ -229,12 +230,13 @@ class Job:
         return self.movement_chosen
 
     @property
-    def bucket_identities(self) -> tuple[BucketIdentity, BucketIdentity]:
-        """Of the inputs' bucket, and of the outputs'."""
-        return (
-            BucketIdentity(self.inputs_bucket, self.input_bck),
-            BucketIdentity(self.outputs_bucket, self.output_bck),
-        )
+    def bucket_identities(self) -> tuple[InputIdentities, BucketIdentity]:
+        """Of the buckets of the inputs, and of the outputs'."""
+        sources = {
+            place.name: BucketIdentity(bucket_named(self.inputs_bucket, place.name), place.ref)
+            for place in self.input_places
+        }
+        return InputIdentities(sources), BucketIdentity(self.outputs_bucket, self.output_bck)
 
     @property
     def overwrite(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,7 +13,7 @@ import xxhash
 
 from dsort.data.tally import Tally, tally_of, tally_rows
 from dsort.errors import ChangedInputError
-from dsort.job.collisions import refuse_early_collisions
+from dsort.job.collisions import refuse_early_collisions, refuse_shards_twice
 from dsort.job.events import JobStarted
 from dsort.job.free_space import check_free_space
 from dsort.job.inputs import (
@@ -23,11 +24,12 @@ from dsort.job.inputs import (
 )
 from dsort.job.job import Job
 from dsort.job.journal_entries import InputRow, InputsResolved, JobAccepted, MovementChosen
-from dsort.job.known_outputs import checksums, compare_sizes, known_outputs
+from dsort.job.known_outputs import KnownOutput, checksums, compare_sizes, known_outputs
 from dsort.job.layout import report_name
 from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
 from dsort.job.taken_names import refuse_taken_early
 from dsort.job.worker_setup import check_directories, movement_for, start_workers
+from dsort.storage.bucket import Bucket
 from dsort.version import dsort_version
 from dsort.workers.source import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.workers.tasks import SCHEMA_FILE
@@ -66,8 +68,9 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     _compare_with_manifests(job, tally)
     job.note(tally)
     warn_of_equal_numbers(job)
+    source, target = job.bucket_identities
+    refuse_shards_twice(job.inputs, source)
     if job.keymap is None:
-        source, target = job.bucket_identities
         job.stop.wait_for(lambda: refuse_early_collisions(job.inputs, source, job.names, target))
     job.stop.wait_for(lambda: refuse_unreadable(job.inputs, job.inputs_bucket))
     job.stop.wait_for(lambda: refuse_taken_early(job, dry=dry))
@@ -118,10 +121,26 @@ def _resolve_again(job: Job) -> None:
     job.outputs_bucket.delete(report_name(job.job_id))  # from here on the journal tells it all
 
 
+def _known_outputs(job: Job, names: Sequence[str]) -> dict[str, KnownOutput]:
+    """What manifests in the buckets of the inputs say of ``names``."""
+    source = job.bucket_identities[0]
+    inside: dict[int, dict[str, str]] = {}
+    buckets: dict[int, Bucket] = {}
+    for name in names:
+        found, object_name = source.found(name)
+        buckets[id(found)] = found.bucket
+        inside.setdefault(id(found), {})[object_name] = name
+    known: dict[str, KnownOutput] = {}
+    for number, bucket in buckets.items():
+        by_object = known_outputs(bucket, inside[number])
+        known |= {inside[number][name]: wrote for name, wrote in by_object.items()}
+    return known
+
+
 def _compare_with_manifests(job: Job, tally: Tally) -> None:
     """What the jobs that wrote the inputs say of them."""
     names = [shard.name for shard in job.inputs]
-    known = job.stop.wait_for(lambda: known_outputs(job.inputs_bucket, names))
+    known = job.stop.wait_for(lambda: _known_outputs(job, names))
     compare_sizes(job.inputs, known, job.spec.config.incomplete_shards, tally)
     if job.spec.verify == "content":
         job.input_checksums = checksums(job.inputs, known)

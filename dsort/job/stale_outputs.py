@@ -83,7 +83,13 @@ def left_of_replaced(bucket: Bucket, manifest: StoredManifest) -> list[str]:
     names: Collection[str] = listed
     if spec.output_format is not None:
         names = output_names(spec, None).made(listed, [0])
-    read = {shard.name for shard in manifest.inputs if spec.input_bck == spec.output_bck}
+    read = {
+        shard.name.removeprefix(source.shard_name(""))
+        for source in spec.sources
+        if source.bucket == spec.output_bck
+        for shard in manifest.inputs
+        if shard.name.startswith(source.shard_name(""))
+    }
     there = bucket.stat_many([name for name in names if name not in read])
     return sorted(name for name, info in there.items() if listed[name].speaks_of(info))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from dsort.containers.codecs.decoding import WINDOW_BYTES_MIN
 from dsort.errors import SpecError, SpecProblem, StorageError
 from dsort.job.decoded_sizes import decoded_bytes
+from dsort.job.inputs import first_objects
 from dsort.job.job import Job
 from dsort.job.layout import scratch_name, staged_prefix
 from dsort.job.memory import (
@@ -21,6 +23,7 @@ from dsort.job.resources import store_limits, with_part_sizes
 from dsort.job.schemas import input_schema
 from dsort.spec.model import JobSpec
 from dsort.storage.limit import StoreLimits
+from dsort.storage.several import BucketPlace
 from dsort.workers.decoded import DecodingRules
 from dsort.workers.encoded import ENCODING_BYTES
 from dsort.workers.tasks import ReactionRules, WorkerSetup
@@ -37,7 +40,7 @@ kernel begins to write it by itself when a tenth of what is free is dirty, or af
 
 def movement_for(job: Job) -> Movement:
     """How the job moves payload. ``SpecError`` if it cannot, with the memory that it may use."""
-    mappable = all(job.inputs_bucket.local_path(shard.name) is not None for shard in job.inputs[:1])
+    mappable = all(bucket.local_path(name) is not None for bucket, name in first_objects(job))
     uploads = _output_limits(job).upload_bytes if job.outputs_bucket.seals_on_finish else 0
     decoded = decoded_bytes(job)
     is_table = job.spec.input_container.is_columnar or job.spec.output_container.is_columnar
@@ -94,7 +97,7 @@ def _least_text(wanted: str, least: int) -> str:
 def check_directories(job: Job, *, dry: bool) -> None:
     """``StorageError`` if some node does not see what its workers need, each known by a file."""
     lost: dict[str, None] = {}
-    buckets = [("input", job.inputs_bucket, shard.name) for shard in job.inputs[:1]]
+    buckets = [("input", bucket, name) for bucket, name in first_objects(job)]
     token = f"{staged_prefix(job.job_id)}here"
     if not dry and job.output_bck.is_directory:
         job.outputs_bucket.stage(token).close()
@@ -126,8 +129,11 @@ def start_workers(job: Job, *, dry: bool) -> None:
         output_container = output_container.with_schema(schema)
     setup = WorkerSetup(
         job_id=job.job_id,
-        input_bck=job.input_bck,
-        output_bck=job.output_bck,
+        inputs=tuple(
+            replace(place, limits=store_limits(place.ref, job.options, workers=movement.workers))
+            for place in job.input_places
+        ),
+        output=BucketPlace("", job.output_bck, _output_limits(job, workers=movement.workers)),
         output_uri=job.outputs_bucket.uri,
         root=str(job.options.root.absolute()),
         scratch=str(_scratch(job, dry=dry)),
@@ -145,8 +151,6 @@ def start_workers(job: Job, *, dry: bool) -> None:
         spill_to_disk=movement.scratch_bytes * SCRATCH_SHARE
         > movement.memory_bytes * job.runtime.nodes(),
         verify_content=job.spec.verify == "content",
-        input_limits=store_limits(job.input_bck, job.options, workers=movement.workers),
-        output_limits=_output_limits(job, workers=movement.workers),
         decoding=DecodingRules(job.spec.max_expansion, job.spec.input_codec),
         output_codec=job.spec.output_codec,
         output_level=job.spec.output_level,

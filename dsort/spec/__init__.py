@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dsort.spec.algorithms import Algorithm
 from dsort.spec.buckets import BucketRef, parse_bucket
+from dsort.spec.inputs import InputFormat
 from dsort.spec.load import SPEC_BYTES_MAX, LoadedSpec, load_spec, parse_spec
 from dsort.spec.model import JobSpec
-from dsort.spec.parts import InputFormat, JobConfig, Reaction
+from dsort.spec.parts import JobConfig, Reaction
 from dsort.spec.schema import schema
 
 __all__ = [

@@ -42,6 +42,7 @@ __all__ = [
     "Expansion",
     "Extension",
     "Glob",
+    "InputName",
     "InputText",
     "KeyMapLocation",
     "Keys",
@@ -58,6 +59,7 @@ __all__ = [
 ]
 
 _INT_MAX: Final = 2**63 - 1
+_INPUT_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 _COMMAND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _SPLIT: Final = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _NULL: Final = {"type": "null"}  # null says "not given"
@@ -177,6 +179,15 @@ def _key_map_location(text: str) -> str:
     return text
 
 
+def _input_name(text: str) -> str:
+    if not _INPUT_NAME.fullmatch(text):
+        raise FieldError(
+            f"{describe(text)} is no name of an input",
+            "letters, digits, - and _, up to 64, as in web or code-2",
+        )
+    return text
+
+
 def _webhook_url(text: str) -> str:
     try:
         parts = urlsplit(text)
@@ -226,6 +237,7 @@ SizeBytes = Annotated[
 ]
 MemoryAmount = Annotated[str, BeforeValidator(_quantity)]
 ArchiveExtension = Annotated[str, AfterValidator(_archive_extension)]
+InputName = Annotated[str, AfterValidator(_input_name)]
 InputText = Annotated[str, AfterValidator(_input_text)]
 OutputFormat = Annotated[str, AfterValidator(_output_format)]
 OutputTemplate = Annotated[str, AfterValidator(_output_template)]

@@ -137,7 +137,7 @@ def _hint(error: ErrorDetails) -> str:
     value = error["input"]
     if error["type"] == "value_error":
         return str(getattr(_context(error)["error"], "hint", ""))
-    if error["type"] == "missing" and error["loc"] == ("input_bck",):
+    if error["type"] == "missing" and error["loc"][-1] == "input_bck":
         return 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
     if error["type"] == "literal_error" and isinstance(value, str):
         near = closest(value, _choices(error))

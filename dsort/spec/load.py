@@ -19,8 +19,9 @@ from dsort.sizes import format_bytes
 from dsort.spec.algorithms import algorithm_model
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import describe, path_of, plain_problems
+from dsort.spec.inputs import Input, InputFormat
 from dsort.spec.model import Draft, JobSpec, current_job_spec
-from dsort.spec.parts import Hook, InputFormat, JobConfig
+from dsort.spec.parts import Hook, JobConfig
 from dsort.spec.syntax import looks_like_json, parse_json
 from dsort.spec.transform import Transform, step_model
 
@@ -272,7 +273,7 @@ def _rule_problems(
         owner: dict[Any, Any] = fields if len(steps) == 1 else fields[str(steps[0])]
         owner.pop(steps[-1], None)
         unusable.add(path_of(steps))
-    if "input_bck" in unusable:
+    if unusable & {"input_bck", "inputs"} and not fields.get("inputs"):
         fields["input_bck"] = _STAND_IN_BUCKET
     try:
         context = Draft(frozenset(unusable), ais_is_there=draft.ais_is_there)
@@ -293,6 +294,8 @@ def _fields() -> Mapping[str, list[str]]:
     return {
         "": [*_names_of(JobSpec), *_CONFIG_FIELDS],
         "input_format": _names_of(InputFormat),
+        "inputs": _names_of(Input),
+        "inputs.input_format": _names_of(InputFormat),
         "algorithm": _names_of(algorithm_model()),
         "transform": _names_of(Transform),
         "transform.steps": _names_of(step_model()),
@@ -306,7 +309,7 @@ def _meant(path: str) -> str | None:
     """The path of the field that the unknown ``path`` most likely means."""
     fields = _fields()
     owner, _, name = path.rpartition(".")
-    place = re.sub(r"\[\d+\]$", "", owner)  # an item of a list has the fields of all its items
+    place = re.sub(r"\[\d+\]", "", owner)  # an item of a list has the fields of all its items
     for other, names in fields.items():
         if other != place and name in names and name not in fields.get(place, ()):
             return f"{other}.{name}" if other else name

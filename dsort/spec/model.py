@@ -67,6 +67,11 @@ class JobSpec(SpecFields):
         return "" if as_they_are else self.output_extension
 
     @property
+    def input_uri(self) -> str:
+        """Where it reads, in words: the bucket's URI, or those of several."""
+        return ", ".join(dict.fromkeys(source.bucket.uri for source in self.sources))
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         """What happens to records between reading and ordering them."""
         return self.transform.build() if self.transform is not None else ()
@@ -135,9 +140,11 @@ class JobSpec(SpecFields):
             del fields["transform"]
         else:
             fields["transform"] = self.transform.canonical()
-        for name in ("key_field", "strip_final_newline", "member_defaults"):
+        for name in ("key_field", "strip_final_newline", "member_defaults", "inputs"):
             if not fields[name]:
                 del fields[name]
+        if self.inputs:
+            del fields["input_bck"], fields["input_format"]
         config: dict[str, Any] = fields.pop("Config")
         return fields | config
 

@@ -16,14 +16,10 @@ from dsort.spec.fields import (
     Count,
     Expansion,
     Extension,
-    Glob,
-    InputText,
     KeyMapLocation,
     Keys,
     Limit,
     MemoryAmount,
-    NamePrefix,
-    ObjectNames,
     OutputFormat,
     OutputTemplate,
     SidecarKinds,
@@ -32,10 +28,11 @@ from dsort.spec.fields import (
     WebhookUrl,
 )
 from dsort.spec.hints import FieldError
+from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Source
 from dsort.spec.transform import Transform
 from dsort.storage.ref import BucketRef
 
-__all__ = ["Hook", "InputFormat", "JobConfig", "Reaction", "SpecFields"]
+__all__ = ["Hook", "JobConfig", "Reaction", "SpecFields"]
 
 Reaction = Literal["ignore", "warn", "abort"]
 
@@ -53,35 +50,6 @@ def _ignored(description: str) -> Any:
 
 def _deprecate(schema: dict[str, Any]) -> None:
     schema["deprecated"] = True
-
-
-class InputFormat(Part):
-    """Which shards go in: at most one of these. None of them: every object of the bucket whose
-    name ends in the input extension, in byte order of the names."""
-
-    template: InputText | None = Field(
-        default=None,
-        description="A bounded range of names, e.g. 'samples-{000..099}', 'samples-@099', or "
-        "several joined with '::'. '{train,val}' and '{a..c}' are read as bash reads them. A name "
-        "without a range is that one shard. Order of inputs = order of the template. The input "
-        "extension is appended to names that have no archive extension.",
-        examples=["samples-{000..099}", "train-{00..09}::extra-{00..04}"],
-    )
-    objnames: ObjectNames | None = Field(
-        default=None, description="The names themselves, used as they are and in this order."
-    )
-    prefix: NamePrefix | None = Field(
-        default=None,
-        description="Every object whose name begins so and ends in the input extension, in byte "
-        "order of the names.",
-        examples=["train/"],
-    )
-    glob: Glob | None = Field(
-        default=None,
-        description="Every object whose name matches this pattern and ends in the input extension, "
-        "in byte order of the names. '*' and '?' stay within one part of a name, '**' does not.",
-        examples=["train/**/part-*.tar"],
-    )
 
 
 class JobConfig(Part):
@@ -181,17 +149,32 @@ class SpecFields(Part):
     """The fields of a spec, each right by itself. What holds between them: ``rules``."""
 
     input_bck: Bucket = Field(
+        default_factory=lambda: BucketRef("", ""),
         description="The bucket to read: the name of a directory under the data root, a URI, or an "
-        "object with name, provider and how it is reached.",
+        "object with name, provider and how it is reached. Required, unless there are inputs.",
         examples=["images", "s3://bucket/images", {"name": "images", "provider": "aws"}],
     )
     output_bck: Bucket = Field(
         default_factory=lambda: BucketRef("", ""),
-        description="The bucket to write. Default (also of one without a name): input_bck. Never "
-        "http(s)://.",
+        description="The bucket to write. Default (also of one without a name): input_bck; "
+        "required where there are inputs. Never http(s)://.",
     )
     input_format: InputFormat = Field(
         default_factory=InputFormat, description="Which shards of the bucket go in."
+    )
+    inputs: tuple[Input, ...] = Field(
+        default=(),
+        strict=False,
+        max_length=INPUTS_MAX,
+        description="Several inputs of one container, in place of input_bck and input_format. "
+        "Their shards go in one input after the other, and are called by their input's name and "
+        "their own: web/shard-000.tar.",
+        examples=[
+            [
+                {"name": "web", "input_bck": "s3://raw/web"},
+                {"name": "code", "input_bck": "s3://raw/code", "input_format": {"prefix": "v2/"}},
+            ]
+        ],
     )
     input_extension: ArchiveExtension = Field(
         default_factory=str,
@@ -396,6 +379,16 @@ class SpecFields(Part):
         alias="Config",
         description="Where AIStore has reactions and limits. They mean the same at the top level.",
     )
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """What is read, in input order: ``inputs``, or else the one bucket."""
+        if not self.inputs:
+            return (Source("", self.input_bck, self.input_format),)
+        return tuple(
+            Source(each.name, each.input_bck, each.input_format, f"inputs[{number}].")
+            for number, each in enumerate(self.inputs)
+        )
 
     @property
     def has_key_map(self) -> bool:

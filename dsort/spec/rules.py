@@ -11,24 +11,21 @@ from typing import Final
 from dsort.containers.registry import (
     DEFAULT_EXTENSION,
     can_convert,
-    check_supported,
     check_writable,
     codec_of,
     container_of,
     is_columnar,
 )
 from dsort.errors import SpecProblem
-from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension, codec_extension
-from dsort.naming.repeats import find_repeats
 from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.order.algorithms import ALGORITHMS
 from dsort.order.base import Check, Option
 from dsort.sidecars.kinds import FOR_EXTENSIONS
 from dsort.spec.algorithms import joined, known_options, owners_of
+from dsort.spec.input_rules import INPUT_RULES, input_names, is_read_only, suffix_problem
 from dsort.spec.parts import SpecFields
-from dsort.storage.ref import BucketRef
-from dsort.storage.registry import object_store_behind, store_of
+from dsort.storage.registry import object_store_behind
 
 __all__ = ["check", "derived", "without_effect"]
 
@@ -63,7 +60,7 @@ def check(spec: SpecFields, unusable: Collection[str]) -> list[SpecProblem]:
     """Every rule that ``spec`` breaks, leaving out rules about the field paths ``unusable``."""
     return [
         problem
-        for rule in (*_RULES, *_algorithm_rules())
+        for rule in (*_RULES, *_input_rules(), *_algorithm_rules())
         if not any(_touches(one, other) for one in rule.fields for other in unusable)
         for problem in rule.problems(spec)
     ]
@@ -79,7 +76,7 @@ def _touches(one: str, other: str) -> bool:
 @_rule("output_bck")
 def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
     ref = spec.output_bck
-    if not _is_read_only(ref):
+    if not is_read_only(ref):
         return
     behind = object_store_behind(ref)
     hint = f'write "{behind}"' if behind else "to a directory, or s3://, gs://, az://, ais://"
@@ -87,11 +84,6 @@ def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("output_bck", f'"{ref.uri}" can only be read', hint)
     else:
         yield SpecProblem("output_bck", "is required: the input bucket can only be read", hint)
-
-
-def _is_read_only(ref: BucketRef) -> bool:
-    store = store_of(ref.scheme)
-    return store is not None and store.is_read_only
 
 
 @_rule("overwrite", "remove_stale")
@@ -104,101 +96,7 @@ def _only_what_is_replaced_gets_stale(spec: SpecFields) -> Iterator[SpecProblem]
         )
 
 
-@_rule("input_bck", "input_format")
-def _inputs_of_the_web_are_named(spec: SpecFields) -> Iterator[SpecProblem]:
-    inputs = spec.input_format
-    named = inputs.template is not None or inputs.objnames is not None
-    if _is_read_only(spec.input_bck) and not named:
-        yield SpecProblem(
-            "input_format",
-            f"must name the shards of {spec.input_bck.uri}: a web server does not list them",
-            'set input_format.template, e.g. "samples-{000..099}", or input_format.objnames',
-        )
-
-
-# --- input ---------------------------------------------------------------------------------------
-
-
-@_rule("input_format")
-def _one_way_to_name_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
-    given = [name for name, value in spec.input_format if value is not None]
-    if len(given) > 1:
-        yield SpecProblem(
-            "input_format", f"has {joined(given)}: only one of them can say which shards go in"
-        )
-
-
-@_rule("input_format.objnames")
-def _no_name_twice(spec: SpecFields) -> Iterator[SpecProblem]:
-    seen: set[str] = set()
-    for index, name in enumerate(spec.input_format.objnames or ()):
-        if name in seen:
-            yield SpecProblem(
-                f"input_format.objnames[{index}]",
-                f'"{name}" is named twice',
-                "its records would be in the job twice",
-            )
-        seen.add(name)
-
-
-@_rule("input_format.template", "input_extension")
-def _no_template_names_a_shard_twice(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.input_format.template is None:
-        return
-    template = parse_input_template(spec.input_format.template)
-    for repeat in find_repeats(template, spec.input_extension):
-        hint = (
-            "its records would be in the job twice"
-            if repeat.name
-            else "write numbers of one width, as in {000..099}, and parts that differ in more"
-        )
-        yield SpecProblem("input_format.template", str(repeat), hint)
-
-
-@_rule("input_format", "input_extension")
-def _inputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
-    said: set[str] = set()
-    for path, name in _input_names(spec):
-        problem = _suffix_problem(path, name, "input_extension", spec.input_extension)
-        if problem is not None and problem.message not in said:
-            said.add(problem.message)
-            yield problem
-
-
-def _input_names(spec: SpecFields) -> Iterator[tuple[str, str]]:
-    inputs = spec.input_format
-    if inputs.template is not None:
-        for name in parse_input_template(inputs.template).first_names:
-            yield "input_format.template", name
-    for index, name in enumerate(inputs.objnames or ()):
-        yield f"input_format.objnames[{index}]", name
-    if inputs.glob is not None:
-        yield "input_format.glob", inputs.glob
-
-
-def _suffix_problem(
-    path: str, name: str, extension_field: str, extension: str
-) -> SpecProblem | None:
-    suffix = archive_extension(name)
-    if suffix is None:
-        return None
-    unsupported = ""
-    try:
-        check_supported(suffix)
-    except ValueError as error:
-        unsupported = str(error)
-    same = not unsupported and _means_the_same(extension_field, suffix, extension)
-    if suffix != extension and not same:
-        message = f'ends in "{suffix}", but {extension_field} is "{extension}"'
-        return SpecProblem(path, message, unsupported)
-    return SpecProblem(path, unsupported) if unsupported else None
-
-
-def _means_the_same(extension_field: str, suffix: str, extension: str) -> bool:
-    """Whether both suffixes are of one container; inputs are decoded by their own suffixes."""
-    if container_of(suffix) != container_of(extension):
-        return False
-    return extension_field == "input_extension" or codec_of(suffix) == codec_of(extension)
+# --- containers ----------------------------------------------------------------------------------
 
 
 @_rule("input_extension", "output_extension")
@@ -409,7 +307,7 @@ def _outputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.output_format is not None and not spec.has_key_map:
         templates["output_format"] = spec.output_format
     for path, template in templates.items():
-        problem = _suffix_problem(path, template, "output_extension", spec.output_extension)
+        problem = suffix_problem(path, template, "output_extension", spec.output_extension)
         if problem is not None:
             yield problem
 
@@ -425,6 +323,11 @@ def _readers_can_read_the_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem(
             "index", "energon and lhotse give their index of a shard one name: choose one of them"
         )
+
+
+def _input_rules() -> Iterator[_Rule]:
+    for fields, problems in INPUT_RULES:
+        yield _Rule(fields, problems)
 
 
 # --- algorithm -----------------------------------------------------------------------------------
@@ -517,7 +420,7 @@ def derived(spec: SpecFields) -> dict[str, object]:
         values["output_bck"] = spec.input_bck
     input_extension = spec.input_extension
     if "input_extension" not in given:
-        suffixes = (archive_extension(name) for _, name in _input_names(spec))
+        suffixes = (archive_extension(name) for _, name in input_names(spec))
         input_extension = next(filter(None, suffixes), DEFAULT_EXTENSION)
         values["input_extension"] = input_extension
     if "output_extension" not in given:

@@ -59,5 +59,6 @@ def schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dsort job spec",
         **body,
+        "anyOf": [{"required": ["input_bck"]}, {"required": ["inputs"]}],
         "examples": _EXAMPLES,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +16,12 @@ from dsort.storage.limit import StoreLimits
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef, BucketTextError, refuse_internal
 from dsort.storage.registry import misspelt_uri, open_object_bucket, parse_store_uri, split_scheme
+from dsort.storage.several import BucketPlace, SeveralBuckets
 
 if TYPE_CHECKING:
     from dsort.storage.limit import StoreLimiter
 
-__all__ = ["open_bucket", "open_pair", "parse_address"]
+__all__ = ["open_bucket", "open_inputs", "open_pair", "parse_address"]
 
 _FORMS_HINT = (
     "write file:///absolute/path, s3://bucket/prefix, or the name of a directory under the data "
@@ -69,21 +70,30 @@ def open_bucket(
 
 
 def open_pair(
-    source: tuple[BucketRef, StoreLimits], target: tuple[BucketRef, StoreLimits], root: Path
+    sources: Sequence[BucketPlace], target: BucketPlace, root: Path
 ) -> tuple[Bucket, Bucket]:
-    """Two buckets that share one bandwidth, the smaller one, if there is a limit to it."""
-    (source_ref, source_limits), (target_ref, target_limits) = source, target
-    rates = (source_limits.bandwidth_max_bytes_per_s, target_limits.bandwidth_max_bytes_per_s)
+    """(what is read, what is written): buckets that share one bandwidth, the smallest one, if
+    there is a limit to it."""
+    places = [*sources, target]
+    rates = [each.limits.bandwidth_max_bytes_per_s for each in places]
     rate = min((each for each in rates if each is not None), default=None)
     limiter = None
-    if rate is not None and not (source_ref.is_directory and target_ref.is_directory):
+    if rate is not None and not all(each.ref.is_directory for each in places):
         from dsort.storage.limit import StoreLimiter
 
-        limiter = StoreLimiter(replace(target_limits, bandwidth_max_bytes_per_s=rate))
-    return (
-        open_bucket(source_ref, root=root, limits=source_limits, limiter=limiter),
-        open_bucket(target_ref, root=root, limits=target_limits, limiter=limiter),
-    )
+        limiter = StoreLimiter(replace(target.limits, bandwidth_max_bytes_per_s=rate))
+
+    def opened(place: BucketPlace) -> Bucket:
+        return open_bucket(place.ref, root=root, limits=place.limits, limiter=limiter)
+
+    return open_inputs(sources, opened), opened(target)
+
+
+def open_inputs(places: Sequence[BucketPlace], opened: Callable[[BucketPlace], Bucket]) -> Bucket:
+    """The one bucket of ``places``, or all of them as one, each as ``opened`` opens it."""
+    if [place.name for place in places] == [""]:
+        return opened(places[0])
+    return SeveralBuckets({place.name: opened(place) for place in places})
 
 
 def parse_address(uri: str) -> BucketRef:

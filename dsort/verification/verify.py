@@ -52,6 +52,8 @@ from dsort.options import RunOptions, default_options, open_with_settings
 from dsort.read import ShardReader
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
+from dsort.storage.open import open_inputs
+from dsort.storage.several import BucketPlace, bucket_named
 from dsort.storage.small_objects import read_small
 from dsort.verification.compare import Comparison, check_unique_keys
 from dsort.verification.findings import Findings, ProgressTeller
@@ -115,8 +117,11 @@ class _Verification:
     ) -> None:
         self._manifest = manifest
         self._outputs_bucket = outputs_bucket
-        self._inputs_bucket = open_with_settings(
-            manifest.spec.input_bck, root=options.root, settings=options.settings
+        self._inputs_bucket = open_inputs(
+            [BucketPlace(each.name, each.bucket) for each in manifest.spec.sources],
+            lambda place: open_with_settings(
+                place.ref, root=options.root, settings=options.settings
+            ),
         )
         self._findings = Findings(manifest.job_id, on_event)
         self._progress = ProgressTeller(manifest.job_id, on_event)
@@ -243,9 +248,12 @@ class _Verification:
         if [name for name in found if name in ours] != [name for name in listed if name in there]:
             text = "the inputs are not in the order that the spec gives them"
             self._findings.problem("manifest", "", "", text)
-        results: set[str] = set()
-        if self._inputs_bucket.uri == self._outputs_bucket.uri:
-            results = {shard.name for shard in self._manifest.outputs}
+        results = {
+            source.shard_name(shard.name)
+            for source in spec.sources
+            if bucket_named(self._inputs_bucket, source.name).uri == self._outputs_bucket.uri
+            for shard in self._manifest.outputs
+        }
         more = [name for name in found if name not in ours and name not in results]
         if more:
             text = (

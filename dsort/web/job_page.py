@@ -268,7 +268,7 @@ def _view_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> dict[str,
         job_id=job_id,
         state="finished",
         description=spec.get("description") or None,
-        input_uri=_bucket_uri(spec["input_bck"]),
+        input_uri=_input_uri(spec),
         output_uri=where,
         started_at=_rfc3339(started),
         ended_at=_rfc3339(ended),
@@ -290,13 +290,19 @@ def _view_of_report(report: Mapping[str, Any], output_uri: str) -> dict[str, Any
         kind="plan" if is_plan else "run",
         state="failed" if error else "finished",
         description=(spec or {}).get("description") or None,
-        input_uri=_bucket_uri(spec["input_bck"]) if spec else None,
+        input_uri=_input_uri(spec) if spec else None,
         output_uri=output_uri or report.get("output_uri"),
         error=problem if error else None,
         warning_count=len(report["warnings"]),
         spec=spec,
         result=result,
     )
+
+
+def _input_uri(spec: Mapping[str, Any]) -> str:
+    """The buckets that a spec reads, as one text."""
+    buckets = [each["input_bck"] for each in spec.get("inputs") or (spec,)]
+    return ", ".join(dict.fromkeys(map(_bucket_uri, buckets)))
 
 
 def _bucket_uri(value: str | Mapping[str, str]) -> str:

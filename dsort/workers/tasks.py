@@ -16,8 +16,7 @@ from dsort.order.base import Algorithm
 from dsort.order.cut import CutRule, EncodedSizes, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart
 from dsort.scratch.logs import CreatedShard
-from dsort.storage.limit import StoreLimits
-from dsort.storage.ref import BucketRef
+from dsort.storage.several import BucketPlace
 from dsort.transforms.base import Step
 from dsort.workers.decoded import DecodingRules
 
@@ -74,8 +73,8 @@ class WorkerSetup:
     """
 
     job_id: str
-    input_bck: BucketRef
-    output_bck: BucketRef
+    inputs: tuple[BucketPlace, ...]
+    output: BucketPlace
     output_uri: str  # for people, and for `dsort gc`
     root: str
     scratch: str
@@ -93,8 +92,6 @@ class WorkerSetup:
         bool  # False: memory holds it to its end, and writing it would be work for nothing
     )
     verify_content: bool
-    input_limits: StoreLimits
-    output_limits: StoreLimits
     decoding: DecodingRules = field(default_factory=DecodingRules)
     output_codec: Codec | None = None
     output_level: int = 0

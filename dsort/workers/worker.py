@@ -36,9 +36,7 @@ class Worker:
     def __init__(self, setup: WorkerSetup, number: int, nodes: ScratchNodes) -> None:
         self.nodes = nodes
         root = Path(setup.root)
-        inputs, outputs = open_pair(
-            (setup.input_bck, setup.input_limits), (setup.output_bck, setup.output_limits), root
-        )
+        inputs, outputs = open_pair(setup.inputs, setup.output, root)
         buffer = PayloadBuffer(setup.buffer_bytes)
         self._extractor: Extractor
         self._creator: Creator | TableCreator

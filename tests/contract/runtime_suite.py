@@ -29,6 +29,7 @@ from dsort.runtime.base import TASK_TRIES_MAX, Runtime
 from dsort.scratch.requests import Indexed
 from dsort.stop_flag import StopFlag
 from dsort.storage.ref import BucketRef
+from dsort.storage.several import BucketPlace
 from dsort.workers.tasks import ShardExtracted
 from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release
 from tests.support.traps import FileBytes, WriteTo
@@ -136,7 +137,9 @@ class RuntimeSuite:
 
     def test_a_worker_that_cannot_be_made_says_why(self, runtime: Runtime, work: Work) -> None:
         with pytest.raises(InvariantError, match="gopher://in is not in an object store"):
-            runtime.start(replace(work.setup, input_bck=BucketRef("gopher", "in")), 2)
+            runtime.start(
+                replace(work.setup, inputs=(BucketPlace("", BucketRef("gopher", "in")),)), 2
+            )
 
     # --- death ---------------------------------------------------------------------------------
 

@@ -22,13 +22,14 @@ from dsort.job.events import Event, JobReport, PlanReport
 from dsort.job.job import Job
 from dsort.job.memory import Movement
 from dsort.job.resources import job_memory
-from dsort.job.setup import load_keymap, new_job_id, output_names, with_seed
+from dsort.job.setup import load_keymap, load_steps, new_job_id, output_names, with_seed
 from dsort.options import RunOptions
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, ScratchNodes, make_scratch, open_scratch, scratch_owner
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
-from dsort.storage.open import open_bucket
+from dsort.storage.open import open_bucket, open_inputs
+from dsort.storage.several import BucketPlace
 from dsort.workers.tasks import ScratchLost, Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
 
@@ -240,9 +241,12 @@ def _job(
         job_id=new_job_id(),
         spec=with_seed(parsed),
         options=options,
-        input_bck=parsed.input_bck,
+        input_places=tuple(BucketPlace(each.name, each.bucket) for each in parsed.sources),
         output_bck=parsed.output_bck,
-        inputs_bucket=open_bucket(parsed.input_bck.uri, root=options.root),
+        inputs_bucket=open_inputs(
+            [BucketPlace(each.name, each.bucket) for each in parsed.sources],
+            lambda place: open_bucket(place.ref.uri, root=options.root),
+        ),
         outputs_bucket=open_bucket(parsed.output_bck.uri, root=options.root),
         runtime=InlineRuntime(moved),
         stop=stop,
@@ -250,5 +254,6 @@ def _job(
         names=output_names(parsed, keymap),
         memory=job_memory(parsed, options),
         keymap=keymap,
+        steps=load_steps(parsed, options),
     )
     return job, tally

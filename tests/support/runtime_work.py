@@ -15,8 +15,8 @@ from dsort.order.alphanumeric import Alphanumeric
 from dsort.runtime.base import Runtime
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
+from dsort.storage.several import BucketPlace
 from dsort.workers.tasks import ExtractTask, ReactionRules, ShardExtracted, WorkerSetup
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.traps import Trap
@@ -71,8 +71,8 @@ def make_work(directory: Path) -> Work:
     (directory / "out").mkdir()
     setup = WorkerSetup(
         job_id="job-1",
-        input_bck=BucketRef("file", str(directory / "in")),
-        output_bck=BucketRef("file", str(directory / "out")),
+        inputs=(BucketPlace("", BucketRef("file", str(directory / "in"))),),
+        output=BucketPlace("", BucketRef("file", str(directory / "out"))),
         output_uri=(directory / "out").as_uri(),
         root=str(directory),
         scratch=str(directory / "scratch"),
@@ -88,8 +88,6 @@ def make_work(directory: Path) -> Work:
         buffer_bytes=1 << 20,
         spill_to_disk=True,
         verify_content=False,
-        input_limits=StoreLimits(),
-        output_limits=StoreLimits(),
     )
     return Work(directory, setup)
 

@@ -39,7 +39,8 @@ def test_the_blog_post_is_verbatim() -> None:
 
 def test_the_examples_but_the_blog_posts_share_their_input_and_no_output() -> None:
     specs = [load_spec(path).spec for path in EXAMPLES if path.name != "blog-post.json"]
-    assert {spec.input_bck.uri for spec in specs} == {"samples", "s3://samples/train"}
+    sources = {source.bucket.uri for spec in specs for source in spec.sources}
+    assert sources == {"samples", "s3://samples/train", "images"}
     outputs = [spec.output_bck.uri for spec in specs]
     assert len(set(outputs)) == len(outputs)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from spec_cases import CONTENT, problem_of, problems_of, small
+from spec_cases import CONTENT, problems_of, small
 
 from dsort.errors import SpecError
 from dsort.spec import JobConfig, JobSpec, parse_spec
@@ -75,7 +75,7 @@ ONE_OF_EACH: dict[str, dict[str, Any]] = {
     "int_type": {"extract_concurrency_max_limit": "x"},
     "less_than_equal": {"extract_concurrency_max_limit": 2**63},
     "literal_error": {"verify": "x"},
-    "missing": {"input_bck": ...},
+    "missing": {"inputs": [{"name": "web"}]},
     "model_type": {"algorithm": 1},
     "string_too_short": {"ekm": {"a-%d": [""]}, "output_format": ...},
     "string_type": {"description": 1},
@@ -91,9 +91,9 @@ def test_every_kind_of_error_in_the_table_can_happen_and_is_in_plain_words(kind:
     with pytest.raises(ValidationError) as error:
         JobSpec.model_validate(translate(small(**fields)).fields)
     assert [each["type"] for each in error.value.errors()] == [kind]
-    problem = problem_of(**fields)
-    assert problem.message
-    assert not any(word in problem.message + problem.hint for word in JARGON)
+    for problem in problems_of(small(**fields)).values():
+        assert problem.message
+        assert not any(word in problem.message + problem.hint for word in JARGON)
 
 
 VALUES: list[Any] = [

@@ -1,0 +1,161 @@
+"""Rules about the inputs of a spec: one bucket, or several with names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from dsort.containers.registry import check_supported, codec_of, container_of
+from dsort.errors import SpecProblem
+from dsort.naming.inputs import parse_input_template
+from dsort.naming.names import archive_extension
+from dsort.naming.repeats import find_repeats
+from dsort.spec.algorithms import joined
+from dsort.spec.parts import SpecFields
+from dsort.storage.ref import BucketRef
+from dsort.storage.registry import store_of
+
+__all__ = ["INPUT_RULES", "input_names", "is_read_only", "suffix_problem"]
+
+_BUCKET_HINT: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
+
+
+def is_read_only(ref: BucketRef) -> bool:
+    """Whether nothing can be written to ``ref``."""
+    store = store_of(ref.scheme)
+    return store is not None and store.is_read_only
+
+
+def input_names(spec: SpecFields) -> Iterator[tuple[str, str]]:
+    """(path, name) of the first names and patterns of inputs, which say what they are."""
+    for source in spec.sources:
+        path, inputs = f"{source.path}input_format", source.format
+        if inputs.template is not None:
+            for name in parse_input_template(inputs.template).first_names:
+                yield f"{path}.template", name
+        for index, name in enumerate(inputs.objnames or ()):
+            yield f"{path}.objnames[{index}]", name
+        if inputs.glob is not None:
+            yield f"{path}.glob", inputs.glob
+
+
+def suffix_problem(
+    path: str, name: str, extension_field: str, extension: str
+) -> SpecProblem | None:
+    """What is wrong with a name whose suffix says something else than ``extension``."""
+    suffix = archive_extension(name)
+    if suffix is None:
+        return None
+    unsupported = ""
+    try:
+        check_supported(suffix)
+    except ValueError as error:
+        unsupported = str(error)
+    same = not unsupported and _means_the_same(extension_field, suffix, extension)
+    if suffix != extension and not same:
+        message = f'ends in "{suffix}", but {extension_field} is "{extension}"'
+        return SpecProblem(path, message, unsupported)
+    return SpecProblem(path, unsupported) if unsupported else None
+
+
+def _means_the_same(extension_field: str, suffix: str, extension: str) -> bool:
+    """Whether both suffixes are of one container; inputs are decoded by their own suffixes."""
+    if container_of(suffix) != container_of(extension):
+        return False
+    return extension_field == "input_extension" or codec_of(suffix) == codec_of(extension)
+
+
+def _inputs_are_there(spec: SpecFields) -> Iterator[SpecProblem]:
+    given = spec.model_fields_set
+    if not spec.inputs:
+        if "input_bck" not in given:
+            yield SpecProblem("input_bck", "is required", _BUCKET_HINT)
+        return
+    for name in ("input_bck", "input_format"):
+        if name in given:
+            hint = f"move it into an item of inputs, or leave inputs out: {name} is its short form"
+            yield SpecProblem(name, "does not go with inputs", hint)
+
+
+def _outputs_of_several_have_a_bucket(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.inputs and "output_bck" not in spec.model_fields_set:
+        hint = "several inputs have no bucket that the outputs would go to by default"
+        yield SpecProblem("output_bck", "is required where there are inputs", hint)
+
+
+def _inputs_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
+    seen: set[str] = set()
+    for number, each in enumerate(spec.inputs):
+        if each.name in seen:
+            yield SpecProblem(f"inputs[{number}].name", f'"{each.name}" is the name of two inputs')
+        seen.add(each.name)
+
+
+def _inputs_of_the_web_are_named(spec: SpecFields) -> Iterator[SpecProblem]:
+    for source in spec.sources:
+        named = source.format.template is not None or source.format.objnames is not None
+        if is_read_only(source.bucket) and not named:
+            yield SpecProblem(
+                f"{source.path}input_format",
+                f"must name the shards of {source.bucket.uri}: a web server does not list them",
+                'set input_format.template, e.g. "samples-{000..099}", or input_format.objnames',
+            )
+
+
+def _one_way_to_name_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
+    for source in spec.sources:
+        given = [name for name, value in source.format if value is not None]
+        if len(given) > 1:
+            text = f"has {joined(given)}: only one of them can say which shards go in"
+            yield SpecProblem(f"{source.path}input_format", text)
+
+
+def _no_name_twice(spec: SpecFields) -> Iterator[SpecProblem]:
+    for source in spec.sources:
+        seen: set[str] = set()
+        for index, name in enumerate(source.format.objnames or ()):
+            if name in seen:
+                yield SpecProblem(
+                    f"{source.path}input_format.objnames[{index}]",
+                    f'"{name}" is named twice',
+                    "its records would be in the job twice",
+                )
+            seen.add(name)
+
+
+def _no_template_names_a_shard_twice(spec: SpecFields) -> Iterator[SpecProblem]:
+    for source in spec.sources:
+        if source.format.template is None:
+            continue
+        template = parse_input_template(source.format.template)
+        for repeat in find_repeats(template, spec.input_extension):
+            hint = (
+                "its records would be in the job twice"
+                if repeat.name
+                else "write numbers of one width, as in {000..099}, and parts that differ in more"
+            )
+            yield SpecProblem(f"{source.path}input_format.template", str(repeat), hint)
+
+
+def _inputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
+    said: set[str] = set()
+    for path, name in input_names(spec):
+        problem = suffix_problem(path, name, "input_extension", spec.input_extension)
+        if problem is not None and problem.message not in said:
+            said.add(problem.message)
+            yield problem
+
+
+INPUT_RULES: Final[
+    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
+] = (
+    (("input_bck", "input_format", "inputs"), _inputs_are_there),
+    (("output_bck", "inputs"), _outputs_of_several_have_a_bucket),
+    (("inputs",), _inputs_have_names_of_their_own),
+    (("input_bck", "input_format", "inputs"), _inputs_of_the_web_are_named),
+    (("input_format", "inputs"), _one_way_to_name_inputs),
+    (("input_format.objnames", "inputs"), _no_name_twice),
+    (("input_format.template", "inputs", "input_extension"), _no_template_names_a_shard_twice),
+    (("input_format", "inputs", "input_extension"), _inputs_have_the_extension),
+)
+"""(the fields that a rule is about, what finds the problems): see ``rules``."""

@@ -1,0 +1,138 @@
+"""Several buckets that are read as one: :class:`SeveralBuckets`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NoReturn
+
+from dsort.errors import InvariantError, ObjectNotFoundError
+from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject, StagedObject
+from dsort.storage.limit import StoreLimits
+from dsort.storage.ref import BucketRef
+
+__all__ = ["BucketPlace", "SeveralBuckets", "bucket_named", "parted"]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlace:
+    """Where one of several buckets is. ``name``: "" of one that is alone."""
+
+    name: str
+    ref: BucketRef
+    limits: StoreLimits = field(default_factory=StoreLimits)
+
+
+class SeveralBuckets:
+    """Buckets by name, as one that is only read: ``web/a.tar`` is ``a.tar`` of the bucket ``web``.
+
+    What is not under one of the names is not there.
+    """
+
+    seals_on_finish = True
+
+    def __init__(self, buckets: Mapping[str, Bucket]) -> None:
+        self.buckets = dict(buckets)
+        self.uri = ", ".join(dict.fromkeys(each.uri for each in self.buckets.values()))
+
+    def exists(self) -> bool:
+        return all(each.exists() for each in self.buckets.values())
+
+    def create(self) -> NoReturn:
+        self._refuse("create")
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """As a bucket lists what is in it, the objects of one name after those of another."""
+        for name in sorted(self.buckets, key=lambda name: f"{name}/".encode()):
+            start = f"{name}/"
+            if prefix.startswith(start) or start.startswith(prefix):
+                for info in self.buckets[name].list(prefix[len(start) :]):
+                    yield replace(info, name=start + info.name)
+
+    def stat(self, name: str) -> ObjectInfo:
+        bucket, inside = self._found(name)
+        return replace(bucket.stat(inside), name=name)
+
+    def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
+        inside: dict[str, dict[str, None]] = {}
+        for name in names:
+            at, rest = parted(name)
+            inside.setdefault(at, {})[rest] = None
+        return {
+            f"{at}/{rest}": replace(info, name=f"{at}/{rest}")
+            for at, rests in inside.items()
+            if at in self.buckets
+            for rest, info in self.buckets[at].stat_many(rests).items()
+        }
+
+    def open(self, name: str) -> ReadObject:
+        bucket, inside = self._found(name)
+        return bucket.open(inside)
+
+    def read(self, name: str) -> bytes:
+        bucket, inside = self._found(name)
+        return bucket.read(inside)
+
+    def write(self, name: str, data: bytes) -> NoReturn:
+        self._refuse("write")
+
+    def write_new(self, name: str, data: bytes) -> NoReturn:
+        self._refuse("write_new")
+
+    def delete(self, name: str) -> NoReturn:
+        self._refuse("delete")
+
+    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
+        self._refuse("stage")
+
+    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> NoReturn:
+        self._refuse("publish")
+
+    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return set()
+
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return set()
+
+    def keep_aside(self, name: str, token: str) -> NoReturn:
+        self._refuse("keep_aside")
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> NoReturn:
+        self._refuse("put_back")
+
+    def make_durable(self) -> NoReturn:
+        self._refuse("make_durable")
+
+    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> NoReturn:
+        self._refuse("discard")
+
+    def free_bytes(self) -> int | None:
+        return None
+
+    def local_path(self, name: str) -> Path | None:
+        bucket, inside = self._found(name)
+        return bucket.local_path(inside)
+
+    def _found(self, name: str) -> tuple[Bucket, str]:
+        at, inside = parted(name)
+        if at not in self.buckets:
+            raise ObjectNotFoundError(f"{name} is in none of the inputs")
+        return self.buckets[at], inside
+
+    def _refuse(self, operation: str) -> NoReturn:
+        raise InvariantError(f"{operation} in inputs, which are only read")
+
+
+def parted(name: str) -> tuple[str, str]:
+    """(the input, the object in its bucket) of a name among several inputs."""
+    at, _, inside = name.partition("/")
+    return at, inside
+
+
+def bucket_named(bucket: Bucket, name: str) -> Bucket:
+    """The bucket ``name`` of several; ``bucket`` itself for "", the name of one that is alone."""
+    if not name:
+        return bucket
+    assert isinstance(bucket, SeveralBuckets)
+    return bucket.buckets[name]
