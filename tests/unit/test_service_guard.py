@@ -51,6 +51,23 @@ def test_buckets_under_the_root_have_one_canonical_address(root: Path) -> None:
     assert check(root, {"input_bck": "."}).input_uri == f"file://{root}"
 
 
+def test_each_of_several_inputs_is_judged(root: Path) -> None:
+    inputs = [{"name": "a", "input_bck": "in"}, {"name": "b", "input_bck": "out"}]
+    several = {name: value for name, value in PLAIN.items() if name != "input_bck"}
+
+    def checked(*inputs: Mapping[str, Any]) -> SpecPlaces:
+        spec = parse_spec({**several, "inputs": inputs}).spec
+        return check_spec(spec, SpecPolicy(root=root, denied=(root / "state",)))
+
+    assert checked(*inputs).input_uri == f"file://{root}/in\nfile://{root}/out"
+    with pytest.raises(ForbiddenError, match=r"inputs\[1\]\.input_bck"):
+        checked(inputs[0], {"name": "b", "input_bck": "away"})
+    with pytest.raises(ForbiddenError, match=r"inputs\[1\]\.input_format"):
+        checked(inputs[1], {**inputs[0], "input_format": {"prefix": "away/"}})
+    with pytest.raises(SpecError, match=r"inputs\[0\]\.input_format\.objnames"):
+        checked({**inputs[0], "input_format": {"objnames": [".dsort/x.tar"]}})
+
+
 @pytest.mark.parametrize("field", ["input_bck", "output_bck"])
 @pytest.mark.parametrize(
     "bucket",

@@ -29,6 +29,7 @@ from dsort.service.security.tokens import (
     matches,
     visible,
 )
+from dsort.service.security.uris import joined_uris, shown_uris
 from dsort.storage.ref import BucketRef
 
 NASTY = st.text(alphabet="aA/%_!\\*?é\n", max_size=8)
@@ -120,7 +121,20 @@ def test_a_pattern_is_what_a_shell_makes_of_it(glob: str, uri: str) -> None:
     assert matches([glob], uri) is fnmatch.fnmatchcase(uri, glob)
 
 
-@given(globs=st.lists(NASTY, max_size=3), uris=st.lists(NASTY, min_size=1, max_size=6))
+def test_several_inputs_are_for_those_who_may_read_each() -> None:
+    one = Identity("ann", SUBMITTER, ("s3://in*", "s3://more"), ("s3://out",))
+    assert one.may_see(Thing(joined_uris(["s3://in", "s3://in/x", "s3://more"])))
+    assert not one.may_see(Thing(joined_uris(["s3://in", "s3://others"])))
+    assert not one.may_see(Thing(joined_uris(["s3://other", "s3://in"])))
+    assert joined_uris(["s3://a", "s3://b", "s3://a"]) == "s3://a\ns3://b"
+    assert joined_uris(["file:///a\nb"]) == "file:///a%0Ab"
+    assert shown_uris(joined_uris(["s3://a", "s3://b"])) == "s3://a, s3://b"
+
+
+SEVERAL = st.lists(NASTY, min_size=1, max_size=3).map(joined_uris)
+
+
+@given(globs=st.lists(NASTY, max_size=3), uris=st.lists(NASTY | SEVERAL, min_size=1, max_size=6))
 def test_a_query_finds_what_may_be_seen(
     database: Database, globs: list[str], uris: list[str]
 ) -> None:

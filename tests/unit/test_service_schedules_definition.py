@@ -218,3 +218,19 @@ def test_the_pointers_prefix_can_be_given_and_it_can_be_left_out() -> None:
     made = definition(latest="fresh/ones/", spec=spec(output_bck="s3://data/{{date}}"))
     assert pointer_name(made) == "fresh/ones/latest.json"
     assert pointer_name(definition(latest=False)) is None
+
+
+def test_each_of_several_inputs_may_have_placeholders() -> None:
+    inputs = [
+        {"name": "new", "input_bck": "in/{{date}}", "input_format": {"prefix": "{{date}}/"}},
+        {"name": "old", "input_bck": {"name": "s3://old", "prefix": "{{date}}"}},
+    ]
+    several = {name: each for name, each in spec(inputs=inputs).items() if name != "input_bck"}
+    made = render(several, VALUES)
+    assert made["inputs"][0]["input_bck"] == "in/2026-11-20"
+    assert made["inputs"][0]["input_format"] == {"prefix": "2026-11-20/"}
+    assert made["inputs"][1]["input_bck"] == {"name": "s3://old", "prefix": "2026-11-20"}
+    shared = with_shared_buckets(several)["inputs"]
+    assert [each["input_bck"] for each in shared] == ["in", {"name": "s3://old"}]
+    named = [{**inputs[0], "name": "{{date}}"}]
+    assert "spec.inputs[0].name" in wrong(spec={**several, "inputs": named})

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dsort.errors import SpecError
 from dsort.service.jobs.rows import NOT_READ, JobRow
+from dsort.service.security.uris import split_uris
 from dsort.spec.buckets import parse_bucket
 from dsort.storage.registry import provider_of
 
@@ -201,7 +202,7 @@ def _info(row: JobRow, root: Path | None, warnings: Sequence[str]) -> Json:
     extraction, sorting, creation = (facts.span(group) for group in _GROUPS)
     return {
         "id": row.job_id,
-        "src-bck": bucket_model(row.input_uri, root),
+        "src-bck": bucket_model(split_uris(row.input_uri)[0], root),
         "dst-bck": bucket_model(row.output_uri, root),
         "started_time": go_time(row.started_at),
         "finish_time": go_time(row.ended_at),

@@ -45,6 +45,7 @@ from dsort.service.jobs.store import JobFilter
 from dsort.service.jobs.submit import Asked
 from dsort.service.security.guard import parse_text
 from dsort.service.security.tokens import Identity, visible
+from dsort.service.security.uris import shown_uris
 from dsort.service.service import Service
 
 __all__ = ["PeerRoute", "router"]
@@ -147,7 +148,11 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
             )
             checked = service.submitter.check(spec).spec
             row, _ = service.submitter.take_in(checked, identity, Asked())
-            details = {"input": row.input_uri, "output": row.output_uri, "kind": row.kind}
+            details = {
+                "input": shown_uris(row.input_uri),
+                "output": row.output_uri,
+                "kind": row.kind,
+            }
             _note(service, request, identity, "job.submit", row, **details)
             service.dispatcher.wake()
             return TextAnswer(row.job_id)

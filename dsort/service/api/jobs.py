@@ -24,6 +24,7 @@ from dsort.service.jobs.store import JobFilter, spec_hooks
 from dsort.service.jobs.submit import Asked, allowed_priority
 from dsort.service.security.spec_text import check_text
 from dsort.service.security.tokens import visible
+from dsort.service.security.uris import shown_uris
 from dsort.service.service import Service
 
 __all__ = ["SeenJob", "router"]
@@ -140,8 +141,8 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
         )
 
         def note(connection: Connection, new: NewJob) -> None:
-            details = {"input": new.input_uri, "output": new.output_uri, "kind": new.kind}
-            address = address_of(request)
+            where = {"input": shown_uris(new.input_uri), "output": new.output_uri}
+            details, address = {**where, "kind": new.kind}, address_of(request)
             audit = service.audit
             audit.note(connection, identity.name, address, "job.submit", new.job_id, details)
 

@@ -20,6 +20,7 @@ from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.rows import ScheduleRow, run_view, schedule_view
 from dsort.service.security.guard import parse_text
 from dsort.service.security.tokens import Identity, visible
+from dsort.service.security.uris import shown_uris
 from dsort.service.service import Service
 
 __all__ = ["router"]
@@ -210,7 +211,7 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
         def add() -> ScheduleView:
             loaded = service.schedules.read(parse_text(body))
             row = service.schedules.add(loaded.definition, identity)
-            buckets = {"input": row.input_uri, "output": row.output_uri}
+            buckets = {"input": shown_uris(row.input_uri), "output": row.output_uri}
             _note(service, request, identity, "add", row.name, **buckets)
             response.headers["Location"] = f"/v1/schedules/{row.name}"
             return _shown(service, row, identity, warnings=loaded.warnings)
@@ -233,7 +234,7 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
         def change() -> ScheduleView:
             loaded = service.schedules.read(parse_text(body))
             after = service.schedules.change(row.name, loaded.definition, identity)
-            buckets = {"input": after.input_uri, "output": after.output_uri}
+            buckets = {"input": shown_uris(after.input_uri), "output": after.output_uri}
             _note(service, request, identity, "change", row.name, **buckets)
             return _shown(service, after, identity, warnings=loaded.warnings)
 

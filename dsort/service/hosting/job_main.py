@@ -49,6 +49,7 @@ from dsort.service.jobs.store import JobStore
 from dsort.service.problems import problem_of
 from dsort.service.schedules.retention import run_after_commit
 from dsort.service.security.guard import place_of
+from dsort.service.security.uris import joined_uris, shown_uris
 from dsort.stop_flag import StopFlag
 from dsort.tracebacks import one_sentence
 
@@ -152,14 +153,16 @@ def _do(
 def _refuse_elsewhere(job: JobAttempt, job_environment: JobEnvironment) -> None:
     """``ForbiddenError`` if the buckets of the spec are not here what was allowed where the job was
     taken in: this replica has another root, or a link leads elsewhere by now."""
-    for ref, allowed in (
-        (job.spec.input_bck, job.row.input_uri),
-        (job.spec.output_bck, job.row.output_uri),
+    root = job_environment.run.root
+    inputs = joined_uris([place_of(source.bucket, root) for source in job.spec.sources])
+    for place, allowed in (
+        (inputs, job.row.input_uri),
+        (place_of(job.spec.output_bck, root), job.row.output_uri),
     ):
-        place = place_of(ref, job_environment.run.root)
         if place != allowed:
             raise ForbiddenError(
-                f"the job was submitted for {allowed}, but here its spec leads to {place}",
+                f"the job was submitted for {shown_uris(allowed)}, but here its spec leads to "
+                f"{shown_uris(place)}",
                 hint="replicas need the same --root, and links within it that do not change",
             )
 

@@ -17,6 +17,7 @@ from dsort.job.hooks import TEXT_CHARS_MAX
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, notices, schedules
 from dsort.service.jobs.store import add_event
+from dsort.service.security.uris import shown_uris
 
 __all__ = ["TRIES_MAX", "Notice", "NoticeStore", "add_job_notices", "add_notices"]
 
@@ -77,7 +78,7 @@ def add_job_notices(
         "owner": row.owner,
         "schedule": connection.execute(named).scalar() if row.schedule_id else None,
         "description": row.description,
-        "input": row.input_uri,
+        "input": shown_uris(row.input_uri),
         "output": row.output_uri,
         "ended_at": datetime.fromtimestamp(now_s, UTC).isoformat(timespec="seconds"),
     }

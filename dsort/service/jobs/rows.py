@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from dsort.data.total_json import to_json
 from dsort.job.hooks import redacted_hook
 from dsort.model.base import rfc3339_text
+from dsort.service.security.uris import shown_uris
 
 __all__ = [
     "ENDED",
@@ -244,7 +245,7 @@ def job_view(row: JobRow, *, position: int | None = None, whole: bool = False) -
         "labels": list(row.labels),
         "priority": row.priority,
         "description": row.description,
-        "input_uri": row.input_uri,
+        "input_uri": shown_uris(row.input_uri),
         "output_uri": row.output_uri,
         "schedule": row.schedule_name,
         "queue_position": position,

@@ -30,6 +30,7 @@ from dsort.service.security.guard import (
     policy_of,
 )
 from dsort.service.security.tokens import ADMIN, Identity
+from dsort.service.security.uris import split_uris
 from dsort.spec.load import LoadedSpec, parse_spec
 from dsort.spec.model import JobSpec
 
@@ -183,7 +184,7 @@ def allow(identity: Identity, new: NewJob) -> None:
     wrong = [
         f"{role} {uri}"
         for role, uri, allowed in (
-            ("input", new.input_uri, identity.may_read(new.input_uri)),
+            *(("input", uri, identity.may_read(uri)) for uri in split_uris(new.input_uri)),
             ("output", new.output_uri, identity.may_write(new.output_uri)),
         )
         if not allowed

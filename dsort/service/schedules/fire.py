@@ -42,6 +42,7 @@ from dsort.service.schedules.rows import (
     schedule_row,
 )
 from dsort.service.schedules.store import ScheduleStore
+from dsort.service.security.uris import shown_uris
 
 __all__ = [
     "LATE_S_MAX",
@@ -310,7 +311,7 @@ def _tell_of_refusal(connection: Connection, row: ScheduleRow, reason: str, now_
         "schedule": row.name,
         "owner": row.owner,
         "state": "refused",
-        "input": row.input_uri,
+        "input": shown_uris(row.input_uri),
         "output": row.output_uri,
         "error": {"detail": reason, "hint": ""},
         "text": f"dsort schedule {row.name}: its job was refused: {reason}"[:TEXT_CHARS_MAX],

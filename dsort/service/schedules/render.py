@@ -110,7 +110,13 @@ def _filled(text: str, texts: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: texts[match[1]], text)
 
 
+def _own(steps: Steps) -> Steps:
+    """``steps`` without those to one of several inputs, whose fields are those of the top level."""
+    return steps[2:] if steps[0] == "inputs" and len(steps) > 2 else steps
+
+
 def _allowed(steps: Steps) -> bool:
+    steps = _own(steps)
     if len(steps) == 1:
         return steps[0] in _WHOLE or steps[0] in _BUCKETS
     if steps[0] in _BUCKETS:
@@ -147,7 +153,7 @@ def _text_problems(text: str, steps: Steps) -> Iterator[SpecProblem]:
             hint = f"did you mean {{{{{near}}}}}?" if near else _KNOWN_HINT
             yield SpecProblem(path_of(steps), f"unknown placeholder {{{{{name}}}}}", hint)
     rest = _PLACEHOLDER.sub("", text)
-    if steps[0] not in _BRACES_MAY_STAY and ("{{" in rest or "}}" in rest):
+    if _own(steps)[0] not in _BRACES_MAY_STAY and ("{{" in rest or "}}" in rest):
         message = "has two braces in a row that are no placeholder"
         yield SpecProblem(path_of(steps), message, _KNOWN_HINT)
 
@@ -185,8 +191,19 @@ def with_shared_buckets(spec: Mapping[str, Any]) -> dict[str, Any]:
                 shared[field] = _shared_bucket(spec[field], field)
             except SpecError as error:
                 problems.extend(error.problems)
+    inputs = []
+    for number, each in enumerate(spec.get("inputs") or ()):
+        try:
+            value = _shared_bucket(each["input_bck"], f"inputs[{number}].input_bck")
+            inputs.append({**each, "input_bck": value})
+        except SpecError as error:
+            problems.extend(error.problems)
+        except (LookupError, TypeError):
+            inputs.append(each)  # reported when it is parsed
     if problems:
         raise SpecError(problems)
+    if inputs:
+        shared["inputs"] = inputs
     return shared
 
 

@@ -94,9 +94,12 @@ class Result:
     attempt: int
 
     @property
-    def input_bck(self) -> BucketRef:
-        """Where it reads."""
-        return parse_bucket(self.spec["input_bck"])
+    def sources(self) -> dict[str, BucketRef]:
+        """Where it reads: buckets by the names of the inputs, "" of one that is alone."""
+        inputs = self.spec.get("inputs")
+        if not inputs:
+            return {"": parse_bucket(self.spec["input_bck"])}
+        return {each["name"]: parse_bucket(each["input_bck"]) for each in inputs}
 
     @property
     def output_bck(self) -> BucketRef:
@@ -321,9 +324,19 @@ def _load(result: Result, open_bucket: Opener) -> _Stored | None:
         bucket=bucket,
         manifest=manifest,
         info=info,
-        inputs=places_of(open_bucket(result.input_bck), (each.name for each in manifest.inputs)),
+        inputs=_input_places(result, manifest, open_bucket),
         outputs=places_of(bucket, _output_names(manifest)),
     )
+
+
+def _input_places(result: Result, manifest: StoredManifest, open_bucket: Opener) -> frozenset[str]:
+    places = frozenset[str]()
+    for name, ref in result.sources.items():
+        start = f"{name}/" if name else ""
+        names = [each.name for each in manifest.inputs if each.name.startswith(start)]
+        inside = (each.removeprefix(start) for each in names)
+        places |= places_of(open_bucket(ref), inside) if names else frozenset()
+    return places
 
 
 def _output_names(manifest: StoredManifest) -> list[str]:

@@ -30,7 +30,9 @@ from dsort.service.security.spec_text import (
     check_fields,
     parse_text,
 )
+from dsort.service.security.uris import joined_uris
 from dsort.settings import Settings, resolve_ref
+from dsort.spec.inputs import Source
 from dsort.spec.model import JobSpec
 from dsort.storage.network_policy import FetchPolicy, check_host_pattern
 from dsort.storage.ref import SECRET_HINT, BucketRef
@@ -203,7 +205,8 @@ _OUTSIDE: Final = "is not under a directory that this service may use"
 @dataclass(frozen=True, slots=True)
 class SpecPlaces:
     """What a checked spec touches, in the words of tokens' patterns and of claims: canonical URIs,
-    directories with links resolved. ``keymap_uri``: a key map's file or URL, without secrets."""
+    directories with links resolved. ``input_uri``: see ``uris.joined_uris``. ``keymap_uri``: a key
+    map's file or URL, without secrets."""
 
     input_uri: str
     output_uri: str
@@ -225,9 +228,11 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
     that this service does not allow.
     """
     found, fetch = _Found([], []), policy.fetch_policy()
-    places = {}
-    for name, ref in (("input_bck", spec.input_bck), ("output_bck", spec.output_bck)):
-        places[name] = _checked_bucket(name, ref, policy, fetch, found)
+    inputs = [
+        _checked_bucket(f"{source.path}input_bck", source.bucket, policy, fetch, found)
+        for source in spec.sources
+    ]
+    output = _checked_bucket("output_bck", spec.output_bck, policy, fetch, found)
     _check_names(spec, found)
     if not found.wrong:
         _check_links(spec, policy, fetch, found)
@@ -239,7 +244,7 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
         messages = list(dict.fromkeys(found.forbidden))[: TextLimits().problems_max]
         hints = dict.fromkeys(each.hint for each in messages if each.hint)
         raise ForbiddenError("\n".join(map(str, messages)), hint="; ".join(hints))
-    return SpecPlaces(places["input_bck"], places["output_bck"], keymap)
+    return SpecPlaces(joined_uris(inputs), output, keymap)
 
 
 def check_hooks(spec: JobSpec, config: ServiceConfig) -> None:
@@ -321,18 +326,19 @@ def _check_names(spec: JobSpec, found: _Found) -> None:
     """Names that lead to dsort's own files, out of their bucket, or nowhere at all."""
     for path, template in _output_templates(spec):
         _check_name(path, parse_template(template).name(0), check_output_name, found)
-    inputs = spec.input_format
-    if inputs.template is not None:
-        _check_input_template(inputs.template, found)
-    for name in inputs.objnames or ():
-        _check_name("input_format.objnames", name, check_object_name, found)
-    for path, text in (("prefix", inputs.prefix), ("glob", inputs.glob)):
-        if text is not None:
-            _check_name(f"input_format.{path}", text.removesuffix("/"), check_object_name, found)
+    for source in spec.sources:
+        field, inputs = f"{source.path}input_format", source.format
+        if inputs.template is not None:
+            _check_input_template(f"{field}.template", inputs.template, found)
+        for name in inputs.objnames or ():
+            _check_name(f"{field}.objnames", name, check_object_name, found)
+        for path, text in (("prefix", inputs.prefix), ("glob", inputs.glob)):
+            if text is not None:
+                _check_name(f"{field}.{path}", text.removesuffix("/"), check_object_name, found)
 
 
-def _check_input_template(text: str, found: _Found) -> None:
-    path, template = "input_format.template", parse_input_template(text)
+def _check_input_template(path: str, text: str, found: _Found) -> None:
+    template = parse_input_template(text)
     shapes = template.shape_count
     if shapes > SHAPES_MAX:
         found.wrong.append(
@@ -362,10 +368,10 @@ def _check_name(path: str, name: str, check: Callable[[str], None], found: _Foun
 def _check_links(spec: JobSpec, policy: SpecPolicy, fetch: FetchPolicy, found: _Found) -> None:
     """Directories inside a bucket that lead out of it, as far as the spec names them. What a
     listing finds is looked at by the job."""
-    sides = (
-        (spec.input_bck, "input_format", _named_inputs(spec)),
+    sides = [
+        *((each.bucket, f"{each.path}input_format", _named_inputs(each)) for each in spec.sources),
         (spec.output_bck, "output_format", _named_outputs(spec)),
-    )
+    ]
     for ref, path, names in sides:
         if not ref.is_directory:
             continue
@@ -376,8 +382,8 @@ def _check_links(spec: JobSpec, policy: SpecPolicy, fetch: FetchPolicy, found: _
                 found.forbidden.append(SpecProblem(path, f'"{shortened(inside)}" {_OUTSIDE}'))
 
 
-def _named_inputs(spec: JobSpec) -> Iterable[str]:
-    inputs = spec.input_format
+def _named_inputs(source: Source) -> Iterable[str]:
+    inputs = source.format
     yield from inputs.objnames or ()
     if inputs.template is not None:
         yield from parse_input_template(inputs.template).shapes()

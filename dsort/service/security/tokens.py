@@ -33,10 +33,12 @@ from sqlalchemy import (
     Row,
     Table,
     and_,
+    case,
     delete,
     false,
     func,
     insert,
+    not_,
     or_,
     select,
     true,
@@ -49,6 +51,7 @@ from dsort.service.database import tables
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import tokens
 from dsort.service.jobs.rows import rfc3339
+from dsort.service.security.uris import LINE_END, rows_of_uris, split_uris
 
 __all__ = [
     "ADMIN",
@@ -104,8 +107,8 @@ class Identity:
         return ROLES.index(self.role) >= ROLES.index(role)
 
     def may_read(self, uri: str) -> bool:
-        """Whether the bucket may be an input."""
-        return matches(self.input_globs, uri)
+        """Whether the bucket may be an input; of several (``uris.joined_uris``) each."""
+        return all(matches(self.input_globs, each) for each in split_uris(uri))
 
     def may_write(self, uri: str) -> bool:
         """Whether the bucket may be an output."""
@@ -140,9 +143,18 @@ def matches(globs: Iterable[str], uri: str) -> bool:
 def visible(identity: Identity, table: Table = tables.jobs) -> ColumnElement[bool]:
     """``may_see`` as a condition on the rows of ``jobs`` or of ``schedules``."""
     return and_(
-        _like(table.c.input_uri, identity.input_globs),
+        _all_like(table.c.input_uri, identity.input_globs),
         _like(table.c.output_uri, identity.output_globs),
     )
+
+
+def _all_like(column: ColumnElement[str], globs: Sequence[str]) -> ColumnElement[bool]:
+    """``_like`` for each URI of a text of several."""
+    if "*" in globs:
+        return true()
+    each = rows_of_uris(column).table_valued("value")
+    other = select(1).select_from(each).where(not_(_like(each.c.value, globs))).exists()
+    return case((column.contains(LINE_END), not_(other)), else_=_like(column, globs))
 
 
 def _like(column: ColumnElement[str], globs: Sequence[str]) -> ColumnElement[bool]:

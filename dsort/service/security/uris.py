@@ -1,0 +1,63 @@
+"""The buckets that a job reads, as the one text that its row has: canonical URIs, a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Text
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+__all__ = ["LINE_END", "joined_uris", "rows_of_uris", "shown_uris", "split_uris"]
+
+LINE_END = "\n"
+_MARK = 0xE000  # of private use: ``joined_uris`` encodes it
+
+
+def joined_uris(uris: Sequence[str]) -> str:
+    """All of ``uris``, each once. What would end a line is encoded, and in several all that cannot
+    be printed."""
+    return LINE_END.join(dict.fromkeys(_line(uri, alone=len(uris) == 1) for uri in uris))
+
+
+def split_uris(text: str) -> list[str]:
+    """The URIs in what ``joined_uris`` made."""
+    return text.split(LINE_END)
+
+
+def shown_uris(text: str) -> str:
+    """The same for people: side by side."""
+    return text.replace(LINE_END, ", ")
+
+
+def _line(uri: str, *, alone: bool) -> str:
+    if alone:
+        return uri.replace(LINE_END, "%0A")
+    return "".join(each if each.isprintable() else f"%{ord(each):02X}" for each in uri)
+
+
+class rows_of_uris(FunctionElement[Any]):  # noqa: N801, a function of SQL
+    """A text of several URIs as rows with one column, ``value``."""
+
+    name = "rows_of_uris"
+    inherit_cache = True
+    type = Text()
+
+    def __init__(self, text: ColumnElement[str]) -> None:
+        super().__init__(text)
+
+
+@compiles(rows_of_uris, "sqlite")
+def _in_sqlite(element: rows_of_uris, compiler: SQLCompiler, **options: Any) -> str:
+    text = compiler.process(element.clauses, **options)
+    # json_quote would write a line's end as two characters, which a text may have, too.
+    quoted = f"json_quote(replace({text}, char(10), char({_MARK})))"
+    return f"""json_each('[' || replace({quoted}, char({_MARK}), '","') || ']')"""
+
+
+@compiles(rows_of_uris, "postgresql")
+def _in_postgresql(element: rows_of_uris, compiler: SQLCompiler, **options: Any) -> str:
+    text = compiler.process(element.clauses, **options)
+    return f"jsonb_array_elements_text(to_jsonb(string_to_array({text}, chr(10))))"
