@@ -308,6 +308,20 @@ def test_defaults_that_go_nowhere_are_refused(fields: dict[str, Any], words: str
     assert words in str(refused.value)
 
 
+def test_a_class_that_is_no_number_is_refused_for_no_reader_could_decode_its_sample(
+    tmp_path: Path,
+) -> None:
+    classes = [b"7", b"-1\n", b" +07 ", "٣".encode(), b"1_000"]  # as Python's int() takes them
+    members = [Member(f"{n}.cls", payload) for n, payload in enumerate(classes)]
+    write_shards(tmp_path / "in", {f"a-{n}.tar": Shard(members[n::2]) for n in range(2)})
+    run_local(tmp_path, spec_of(**TARS))
+    assert [each["cls"] for each in samples_in(tmp_path / "out")] == [7, 7, 1000, -1, 3]
+    for payload in (b"dog", b"", b"1.5", b"\xff"):
+        write_shards(tmp_path / "in", {"a-0.tar": Shard([*members, Member("x.cls", payload)])})
+        with pytest.raises(ConversionError, match=r"record x has a member x\.cls that is no whole"):
+            run_local(tmp_path, spec_of(**TARS), overwrite=True)
+
+
 def test_tars_whose_records_differ_from_shard_to_shard_are_refused(tmp_path: Path) -> None:
     one, other = Shard((Member("0.a", b"x"),)), Shard((Member("1.b", b"x"),))
     write_shards(tmp_path / "in", {"a-0.tar": one, "a-1.tar": other})

@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import numpy as np
+
 from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Container, ContainerOptions, OutputFile, Payloads
 from dsort.containers.mds.columns import NO_COLUMNS, NUMBER_TYPES, Columns
@@ -45,6 +47,8 @@ _ENCODINGS: Final[Mapping[str, str]] = {
     "png": "png",
 }
 """By the last part of an extension, as webdataset's decoders choose. Others are ``bytes``."""
+_NUMBER_SUFFIX: Final = b".cls"
+_NUMBER_BYTES_MAX: Final = 1000
 _HASH: Final = "xxh3_64"
 
 
@@ -123,6 +127,7 @@ class Mds(Container):
     def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
+        _check_numbers(members, records, payloads)
         return packed_samples(members, records, _schema, "an MDS data set")
 
     # -- headers and writing ---------------------------------------------------------------------
@@ -189,6 +194,35 @@ def _files(output: OutputFile) -> dict[str, Any]:
         basename = f"{output.name}.mds"
     raw = {"basename": basename, "bytes": output.container_bytes}
     return {"raw_data": raw | {"hashes": {}}, "zip_data": file | {"hashes": {}}}
+
+
+def _check_numbers(members: MemberTable, records: FormedRecords, payloads: Payloads) -> None:
+    """``ConversionError`` for a member whose encoding is ``str_int`` and that is no integer. Readers
+    decode all columns of a sample: none could read this one."""
+    rows = records.member_rows
+    numbers = rows[members.names.lengths[rows] >= len(_NUMBER_SUFFIX)]
+    wanted = np.frombuffer(_NUMBER_SUFFIX, np.uint8)
+    ends = members.names.offsets[1:][numbers]
+    tails = members.names.blob[ends[:, None] + np.arange(-len(wanted), 0)]
+    is_upper = (tails >= ord("A")) & (tails <= ord("Z"))
+    numbers = numbers[(np.where(is_upper, tails + 32, tails) == wanted).all(axis=1)]
+    for row, pieces in zip(numbers.tolist(), payloads.each(numbers), strict=True):
+        if int(members.payload_bytes[row]) > _NUMBER_BYTES_MAX or not _is_number(b"".join(pieces)):
+            name = members.names[row]
+            key = name[: int(records.key_bytes[row])]
+            raise ConversionError(
+                f"record {readable(key)} has a member {readable(name)} that is no whole number: "
+                "MDS readers take .cls for one",
+                hint="call it otherwise: transform: {steps: [{fields: {rename: {cls: cls.txt}}}]}",
+            )
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        int(text.decode())
+    except ValueError:
+        return False
+    return True
 
 
 def _schema(columns: tuple[str, ...]) -> str:
