@@ -35,6 +35,7 @@ ROOMS = (
     {"settings"},
     {"spec"},
     {"transforms"},
+    {"expressions"},
     {"keymap"},
     {"containers", "order", "sidecars"},
     {"storage"},
@@ -50,6 +51,7 @@ itself; rooms of one line know nothing of each other."""
 PURE = (
     "closing",
     "data",
+    "expressions",
     "job/journal_entries",
     "job/layout",
     "job/output_names",

@@ -1,0 +1,152 @@
+"""The tree of an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+__all__ = [
+    "Call",
+    "Constant",
+    "ExpressionError",
+    "HasField",
+    "Leaf",
+    "ListOf",
+    "Name",
+    "Node",
+    "Operation",
+    "Quantified",
+    "Select",
+    "Value",
+    "children",
+    "nodes_of",
+]
+
+Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
+
+LeafKind = Literal["key", "shard", "input", "ordinal", "total", "size", "has", "json", "int", "str"]
+
+CONTENT: Final = ("json", "int", "str")
+
+
+class ExpressionError(ValueError):
+    """A text that is no expression, or none of this kind. ``hint`` may be empty."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _At:
+    at: int = field(default=0, compare=False)  # the character that it begins with
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(_At):
+    """A value that stands in the text."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Name(_At):
+    """A name: ``key``, or the variable of a quantifier."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf(_At):
+    """``[a, b]``."""
+
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(_At):
+    """An operator with its operands; ``&&`` and ``||`` have two or more, ``?:`` three, and ``[]``
+    a container and an index."""
+
+    operator: str
+    operands: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Select(_At):
+    """``target.name``."""
+
+    target: Node
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call(_At):
+    """``name(arguments)``. Of a method the first argument is what it is called on."""
+
+    name: str
+    arguments: tuple[Node, ...]
+    is_method: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HasField(_At):
+    """``has(target.name)``."""
+
+    target: Node
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quantified(_At):
+    """``target.exists(variable, body)``, and so on."""
+
+    kind: str
+    target: Node
+    variable: str
+    body: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf(_At):
+    """What a record says. ``extensions``: of the member, the first one that is there."""
+
+    kind: LeafKind
+    extensions: tuple[str, ...] = ()
+
+    @property
+    def is_content(self) -> bool:
+        """Whether a member has to be read for it."""
+        return self.kind in CONTENT
+
+    def __str__(self) -> str:
+        name = {"json": "ext", "int": "ext", "str": "ext"}.get(self.kind, self.kind)
+        return f'{name}("{";".join(self.extensions)}")' if self.extensions else name
+
+
+Node = Constant | Name | ListOf | Operation | Select | Call | HasField | Quantified | Leaf
+
+
+def nodes_of(node: Node) -> Iterator[Node]:
+    """``node`` and all below it."""
+    yield node
+    for child in children(node):
+        yield from nodes_of(child)
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """What stands right below ``node``."""
+    match node:
+        case ListOf(items):
+            return items
+        case Operation(_, operands):
+            return operands
+        case Call(_, arguments):
+            return arguments
+        case Select(target) | HasField(target):
+            return (target,)
+        case Quantified(_, target, _, body):
+            return (target, body)
+        case _:
+            return ()

@@ -1,0 +1,329 @@
+"""From the text of an expression to its tree: CEL's grammar, less what no filter needs (bytes,
+unsigned numbers, maps and messages). Beside CEL, digits may be grouped: ``5_000_000``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from dsort.expressions.nodes import (
+    Call,
+    Constant,
+    ExpressionError,
+    ListOf,
+    Name,
+    Node,
+    Operation,
+    Select,
+    children,
+)
+from dsort.naming.names import shortened
+
+__all__ = ["DEPTH_MAX", "TEXT_MAX", "parse"]
+
+TEXT_MAX: Final = 4096
+"""Characters of an expression."""
+DEPTH_MAX: Final = 32
+"""How deep its parts stand inside each other. The tree is walked by recursion."""
+
+_DIGITS: Final = r"[0-9](?:_?[0-9])*"
+_TOKEN: Final = re.compile(
+    rf"""(?P<space>(?:[ \t\r\n\f]+|//[^\n]*)+)
+    |(?P<float>{_DIGITS}\.{_DIGITS}(?:[eE][+-]?[0-9]+)?|{_DIGITS}[eE][+-]?[0-9]+|\.{_DIGITS})
+    |(?P<hex>0[xX][0-9a-fA-F]+)
+    |(?P<int>{_DIGITS})
+    |(?P<text>[rR]?(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'))
+    |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<sign>&&|\|\||==|!=|<=|>=|[-+*/%!<>?:.,()\[\]])""",
+    re.VERBOSE,
+)
+_ESCAPE: Final = re.compile(
+    r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{3})|(.))", re.DOTALL
+)
+_ESCAPED: Final = dict(zip("abfnrtv\\?\"'`", "\a\b\f\n\r\t\v\\?\"'`", strict=True))
+_BINARY: Final = (
+    ("==", "!=", "<", "<=", ">", ">=", "in"),
+    ("+", "-"),
+    ("*", "/", "%"),
+)
+_WRITTEN_OTHERWISE: Final = {
+    "and": "&&",
+    "or": "||",
+    "not": "!",
+    "=": "==",
+    "&": "&&",
+    "|": "||",
+    "is": "==",
+    "True": "true",
+    "False": "false",
+    "None": "null",
+}
+_RESERVED: Final = {
+    *("as", "break", "const", "continue", "else", "for", "function", "if", "import", "in", "let"),
+    *("loop", "package", "namespace", "return", "var", "void", "while"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str  # float hex int text name sign end
+    text: str
+    at: int
+
+
+def parse(text: str) -> Node:
+    """The tree of ``text``. ``ExpressionError`` says what is wrong, and at which character."""
+    if len(text) > TEXT_MAX:
+        raise ExpressionError(f"has {len(text):,} characters, more than {TEXT_MAX:,}")
+    return _Parser(_tokens(text), text).whole()
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens, at = [], 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _unreadable(text, at)
+        kind = match.lastgroup or ""
+        if kind != "space":
+            tokens.append(_Token(kind, match[0], at))
+        at = match.end()
+    return [*tokens, _Token("end", "", len(text))]
+
+
+def _unreadable(text: str, at: int) -> ExpressionError:
+    sign = text[at]
+    if sign in "\"'":
+        return _wrong(at, f"the text {shortened(text[at:])} has no end", f"end it with {sign}")
+    if sign in "{}":
+        return _wrong(at, "maps and messages are not supported")
+    meant = _WRITTEN_OTHERWISE.get(sign)
+    return _wrong(at, f"{sign!r} means nothing here", f"did you mean {meant}?" if meant else "")
+
+
+def _wrong(at: int, message: str, hint: str = "") -> ExpressionError:
+    return ExpressionError(f"at character {at + 1}: {message}", hint)
+
+
+class _Parser:
+    """Recursive descent. ``_depth``: of what is being read."""
+
+    def __init__(self, tokens: list[_Token], text: str) -> None:
+        self._tokens = tokens
+        self._text = text
+        self._next = 0
+        self._depth = 0
+
+    def whole(self) -> Node:
+        """All of the text as one expression."""
+        if self._peek().kind == "end":
+            raise ExpressionError("is empty", "e.g. 'size(\"jpg\") < 5000000'")
+        node = self._expression()
+        self._refuse_rest()
+        _check_depth(node)
+        return node
+
+    # -- tokens -----------------------------------------------------------------------------------
+
+    def _peek(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _take(self) -> _Token:
+        token = self._tokens[self._next]
+        self._next += 1
+        return token
+
+    def _accept(self, *signs: str) -> _Token | None:
+        token = self._peek()
+        if token.kind in ("sign", "name") and token.text in signs:
+            return self._take()
+        return None
+
+    def _expect(self, sign: str) -> None:
+        if self._accept(sign) is None:
+            raise self._unexpected(f"{sign} is missing")
+
+    def _unexpected(self, wanted: str) -> ExpressionError:
+        token = self._peek()
+        if token.kind == "end":
+            return _wrong(token.at, f"{wanted}: the expression ends here")
+        meant = _WRITTEN_OTHERWISE.get(token.text)
+        hint = f"did you mean {meant}?" if meant else ""
+        return _wrong(token.at, f"{wanted} before {shortened(token.text)}", hint)
+
+    def _refuse_rest(self) -> None:
+        if self._peek().kind != "end":
+            raise self._unexpected("an operator is missing")
+
+    # -- from the weakest operator to the strongest ------------------------------------------------
+
+    def _expression(self) -> Node:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise _too_deep(self._peek().at)
+        condition = self._any_of("||")
+        mark = self._accept("?")
+        if mark is not None:
+            then = self._any_of("||")
+            self._expect(":")
+            condition = Operation("?:", (condition, then, self._expression()), at=mark.at)
+        self._depth -= 1
+        return condition
+
+    def _any_of(self, operator: str) -> Node:
+        """Operands of ``||``, and inside them of ``&&``: as many as there are, side by side."""
+        operand = self._all_of if operator == "||" else self._relation
+        first, at = operand(), self._peek().at
+        operands = [first]
+        while self._accept(operator):
+            operands.append(operand())
+        return first if len(operands) == 1 else Operation(operator, tuple(operands), at=at)
+
+    def _all_of(self) -> Node:
+        return self._any_of("&&")
+
+    def _relation(self) -> Node:
+        return self._binary(0)
+
+    def _binary(self, level: int) -> Node:
+        if level == len(_BINARY):
+            return self._unary()
+        left = self._binary(level + 1)
+        while token := self._accept(*_BINARY[level]):
+            left = Operation(token.text, (left, self._binary(level + 1)), at=token.at)
+        return left
+
+    def _unary(self) -> Node:
+        signs: list[_Token] = []
+        while token := self._accept("!", "-"):
+            if signs and token.text != signs[-1].text:
+                raise _wrong(token.at, f"{token.text} right behind {signs[-1].text}")
+            signs.append(token)
+        if signs and signs[-1].text == "-" and self._peek().kind in ("int", "hex"):
+            token, sign = self._take(), signs.pop()
+            number = Constant(_integer(token, negative=True), at=sign.at)
+            node = self._members(number)
+        else:
+            node = self._members(self._primary())
+        if len(signs) > DEPTH_MAX:
+            raise _too_deep(signs[0].at)
+        for sign in reversed(signs):
+            node = Operation(sign.text, (node,), at=sign.at)
+        return node
+
+    def _members(self, node: Node) -> Node:
+        while token := self._accept(".", "["):
+            if token.text == "[":
+                index = self._expression()
+                self._expect("]")
+                node = Operation("[]", (node, index), at=token.at)
+                continue
+            name = self._take()
+            if name.kind != "name" or name.text in ("true", "false", "null"):
+                raise _wrong(name.at, "the name of a field or method is missing")
+            if self._accept("("):
+                arguments = (node, *self._list(")"))
+                node = Call(name.text, arguments, is_method=True, at=name.at)
+            else:
+                node = Select(node, name.text, at=name.at)
+        return node
+
+    def _list(self, end: str) -> tuple[Node, ...]:
+        items: list[Node] = []
+        while not self._accept(end):
+            if items:
+                self._expect(",")
+                if end == "]" and self._accept(end):  # CEL lets a comma stand at the end of a list
+                    break
+            items.append(self._expression())
+        return tuple(items)
+
+    def _primary(self) -> Node:
+        token = self._peek()
+        at = token.at
+        if token.kind == "end" or (token.kind == "sign" and token.text not in ("(", "[")):
+            raise self._unexpected("a value is missing")
+        self._take()
+        match token.kind:
+            case "sign" if token.text == "[":
+                return ListOf(self._list("]"), at=at)
+            case "sign":
+                node = self._expression()
+                self._expect(")")
+                return node
+            case "name":
+                return self._named(token)
+            case "text":
+                self._refuse_joined(token, "texts")
+                return Constant(_string(token), at=at)
+            case "float":
+                self._refuse_joined(token, "numbers")
+                return Constant(float(token.text.replace("_", "")), at=at)
+            case _:
+                self._refuse_joined(token, "numbers")
+                return Constant(_integer(token), at=at)
+
+    def _named(self, token: _Token) -> Node:
+        word = token.text
+        if word in ("true", "false", "null"):
+            return Constant({"true": True, "false": False, "null": None}[word], at=token.at)
+        if word in _RESERVED:
+            raise _wrong(token.at, f"{word} is a reserved word")
+        following = self._peek()
+        if following.kind == "text" and following.at == token.at + len(word):
+            raise _wrong(token.at, "bytes are not supported", 'write "text", or r"raw text"')
+        if self._accept("("):
+            return Call(word, self._list(")"), at=token.at)
+        return Name(word, at=token.at)
+
+    def _refuse_joined(self, token: _Token, what: str) -> None:
+        """A number or text ends where a word does not begin: ``1u``, ``5MB``."""
+        following = self._peek()
+        if following.kind in ("name", "int") and following.at == token.at + len(token.text):
+            found = token.text + following.text
+            raise _wrong(token.at, f"{found} is no number" if what == "numbers" else "no operator")
+
+
+def _integer(token: _Token, *, negative: bool = False) -> int:
+    base = 16 if token.kind == "hex" else 10
+    digits = token.text.replace("_", "")
+    number = int(digits, base) if len(digits) <= 32 else 1 << 64
+    number = -number if negative else number
+    if not -(1 << 63) <= number < 1 << 63:
+        raise _wrong(token.at, f"{shortened(token.text)} does not fit in 64 bits")
+    return number
+
+
+def _string(token: _Token) -> str:
+    text = token.text
+    if text[0] in "rR":
+        return text[2:-1]
+
+    def character(match: re.Match[str]) -> str:
+        *codes, octal, sign = match.groups()
+        code = next((each for each in codes if each), None)
+        if sign is not None:
+            if sign not in _ESCAPED:
+                raise _wrong(token.at, f"\\{sign} means nothing in a text", 'r"\\d" takes it as is')
+            return _ESCAPED[sign]
+        number = int(code, 16) if code else int(octal, 8)
+        if number > 0x10FFFF or 0xD800 <= number < 0xE000:
+            raise _wrong(token.at, f"{match[0]} is no character")
+        return chr(number)
+
+    return _ESCAPE.sub(character, text[1:-1])
+
+
+def _too_deep(at: int) -> ExpressionError:
+    return _wrong(at, f"parts stand more than {DEPTH_MAX} deep inside each other")
+
+
+def _check_depth(node: Node, depth: int = 0) -> None:
+    """Chains like ``a + b + c`` and ``a.b.c`` get deeper without a parenthesis."""
+    level = [node]
+    while level:
+        depth += 1
+        if depth > 2 * DEPTH_MAX:
+            raise _too_deep(level[0].at)
+        level = [child for each in level for child in children(each)]

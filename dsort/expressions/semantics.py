@@ -1,0 +1,253 @@
+"""What operators and functions do with values, as CEL says it.
+
+Numbers are 64-bit integers and floats. Beside CEL, both may stand in one sum: what writes JSON
+writes 1 for 1.0. Whatever does not fit is an :class:`EvaluationError`, never a guess.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from dsort.naming.names import shortened
+
+__all__ = [
+    "FUNCTIONS",
+    "LIST_MAX",
+    "OPERATORS",
+    "EvaluationError",
+    "contains",
+    "equal",
+    "kind_of",
+    "not_a",
+]
+
+LIST_MAX: Final = 10_000
+"""Items of a list that is searched or gone through, for each record."""
+TEXT_MAX: Final = 1 << 20
+"""Characters that a text has which was put together."""
+_NESTED_MAX: Final = 32
+
+_NUMBERS: Final = (int, float)
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_DECIMAL: Final = re.compile(
+    r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?"
+)
+
+
+class EvaluationError(ValueError):
+    """An expression cannot be computed for a record; the text says why."""
+
+
+def kind_of(value: object) -> str:
+    """What a value is called: a number and not a text."""
+    if value is None:
+        return "null"
+    names = {bool: "true or false", int: "a number", float: "a number", str: "a text"}
+    return names.get(type(value)) or ("a list" if isinstance(value, list) else "an object")
+
+
+def not_a(wanted: str, value: object) -> EvaluationError:
+    """``value`` is something else than ``wanted``."""
+    shown = f" ({shortened(repr(value))})" if type(value) in (bool, int, float, str) else ""
+    return EvaluationError(f"{kind_of(value)}{shown} is not {wanted}")
+
+
+def equal(a: object, b: object, depth: int = 0) -> bool:
+    """``a == b``: values of two kinds are never equal, and lists and objects are by their parts."""
+    first, second = type(a), type(b)
+    if first in _NUMBERS and second in _NUMBERS:
+        return a == b
+    if first is not second:
+        return False
+    if not isinstance(a, (list, dict)):
+        return a == b
+    if depth > _NESTED_MAX:
+        raise EvaluationError(f"it compares what is more than {_NESTED_MAX} deep")
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(equal(x, y, depth + 1) for x, y in zip(a, b, strict=True))
+    assert isinstance(a, dict)
+    assert isinstance(b, dict)
+    return a.keys() == b.keys() and all(equal(a[name], b[name], depth + 1) for name in a)
+
+
+def _order(sign: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def compared(a: object, b: object) -> bool:
+        first, second = type(a), type(b)
+        if (first in _NUMBERS and second in _NUMBERS) or (first is second and first in (str, bool)):
+            return compare(a, b)
+        raise EvaluationError(f"{kind_of(a)} {sign} {kind_of(b)} cannot be compared")
+
+    return compared
+
+
+def contains(item: object, container: object) -> bool:
+    """``item in container``: an item of a list, a name of an object."""
+    if isinstance(container, dict):
+        return type(item) is str and item in container
+    if not isinstance(container, list):
+        raise not_a("a list", container)
+    _check_length(container)
+    return any(equal(item, each) for each in container)
+
+
+def _check_length(items: list[Any]) -> None:
+    if len(items) > LIST_MAX:
+        raise EvaluationError(f"a list has {len(items):,} items, more than {LIST_MAX:,}")
+
+
+def _integer(number: int) -> int:
+    if -(1 << 63) <= number < 1 << 63:
+        return number
+    raise EvaluationError("a number does not fit in 64 bits")
+
+
+def _numbers(a: object, b: object, sign: str) -> bool:
+    """Whether both are integers. ``EvaluationError`` unless both are numbers."""
+    first, second = type(a), type(b)
+    if first not in _NUMBERS or second not in _NUMBERS:
+        raise EvaluationError(f"{kind_of(a)} {sign} {kind_of(b)} has no meaning")
+    return first is int and second is int
+
+
+def _sum(a: Any, b: Any) -> Any:
+    if type(a) is type(b) and isinstance(a, (str, list)):
+        if len(a) + len(b) > (TEXT_MAX if isinstance(a, str) else LIST_MAX):
+            raise EvaluationError("a sum of texts or lists is too long")
+        return a + b
+    return _integer(a + b) if _numbers(a, b, "+") else float(a) + float(b)
+
+
+def _difference(a: Any, b: Any) -> Any:
+    return _integer(a - b) if _numbers(a, b, "-") else float(a) - float(b)
+
+
+def _product(a: Any, b: Any) -> Any:
+    return _integer(a * b) if _numbers(a, b, "*") else float(a) * float(b)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    if not _numbers(a, b, "/"):
+        if b:
+            return float(a) / float(b)
+        sign = math.copysign(1.0, a) * math.copysign(1.0, b)
+        return math.nan if not a or math.isnan(a) else math.copysign(math.inf, sign)
+    if not b:
+        raise EvaluationError("it divides by zero")
+    number = abs(a) // abs(b)  # towards zero
+    return _integer(number if (a < 0) == (b < 0) else -number)
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    if type(a) is not int or type(b) is not int:
+        raise EvaluationError(f"{kind_of(a)} % {kind_of(b)} has no meaning: it is for integers")
+    if not b:
+        raise EvaluationError("it divides by zero")
+    number = abs(a) % abs(b)
+    return -number if a < 0 else number
+
+
+def _negative(a: Any) -> Any:
+    if type(a) is int:
+        return _integer(-a)
+    if type(a) is not float:
+        raise not_a("a number", a)
+    return -a
+
+
+def _not(a: object) -> bool:
+    if type(a) is not bool:
+        raise not_a("true or false", a)
+    return not a
+
+
+def _item(container: Any, index: Any) -> Any:
+    if isinstance(container, dict):
+        if type(index) is not str:
+            raise not_a("the name of a field", index)
+        if index not in container:
+            raise EvaluationError(f"there is no field {shortened(index)}")
+        return container[index]
+    if not isinstance(container, list):
+        raise not_a("a list", container)
+    if type(index) is not int:
+        raise not_a("the number of an item", index)
+    if not 0 <= index < len(container):
+        raise EvaluationError(f"there is no item {index}: the list has {len(container):,}")
+    return container[index]
+
+
+OPERATORS: Final[dict[str, Callable[..., Any]]] = {
+    "==": equal,
+    "!=": lambda a, b: not equal(a, b),
+    "<": _order("<", lambda a, b: a < b),
+    "<=": _order("<=", lambda a, b: a <= b),
+    ">": _order(">", lambda a, b: a > b),
+    ">=": _order(">=", lambda a, b: a >= b),
+    "in": contains,
+    "+": _sum,
+    "-": _difference,
+    "*": _product,
+    "/": _quotient,
+    "%": _remainder,
+    "negative": _negative,
+    "!": _not,
+    "[]": _item,
+}
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise not_a("a text", value)
+    return value
+
+
+def _length(value: Any) -> int:
+    if type(value) is str or isinstance(value, (list, dict)):
+        return len(value)
+    raise not_a("a text or a list", value)
+
+
+def _to_int(value: Any) -> int:
+    if type(value) in (int, bool):
+        return _integer(int(value))
+    if type(value) is float and -(2.0**63) < value < 2.0**63:
+        return int(value)
+    if type(value) is str and _INTEGER.fullmatch(value):
+        return _integer(int(value))
+    raise not_a("an integer, or a number that is near one", value)
+
+
+def _to_double(value: Any) -> float:
+    if type(value) in _NUMBERS:
+        return float(value)
+    if type(value) is str and _DECIMAL.fullmatch(value):
+        return float(value)
+    raise not_a("a number", value)
+
+
+def _to_string(value: Any) -> str:
+    if type(value) is bool:
+        return "true" if value else "false"
+    if type(value) in _NUMBERS:
+        return str(value)
+    return _text(value)
+
+
+_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+_UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
+
+FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
+    "size": (1, _length),
+    "contains": (2, lambda text, part: _text(part) in _text(text)),
+    "startsWith": (2, lambda text, part: _text(text).startswith(_text(part))),
+    "endsWith": (2, lambda text, part: _text(text).endswith(_text(part))),
+    "lowerAscii": (1, lambda text: _text(text).translate(_LOWER)),
+    "upperAscii": (1, lambda text: _text(text).translate(_UPPER)),
+    "int": (1, _to_int),
+    "double": (1, _to_double),
+    "string": (1, _to_string),
+}
+"""How many arguments each takes, what a method is called on included, and what it does."""
