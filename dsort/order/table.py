@@ -17,12 +17,15 @@ __all__ = ["RecordTable"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordTable:
-    """The records of the shard ``shard``. ``read``: the content of a member, by table and row."""
+    """The records of the shard ``shard``. ``read``: the content of a member, by table and row.
+    ``input``: what the spec calls the input that the shard is of; "" if it has one without a
+    name."""
 
     shard: str
     members: MemberTable
     records: FormedRecords
     read: Callable[[MemberTable, int], bytes]
+    input: str = ""
 
     def __len__(self) -> int:
         return len(self.records)

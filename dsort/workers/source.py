@@ -183,8 +183,15 @@ class ShardBytes:
 
     def content(self, members: MemberTable, row: int) -> bytes:
         """The payload of one of the shard's ``members``. ``CorruptShardError``."""
-        if members.payload_start[row] < 0:
+        start = int(members.payload_start[row])
+        if start < 0:
             return members.literals[row]
+        if (
+            self.whole is not None
+            and members.compressed_bytes is None
+            and not self.container.has_checksums
+        ):
+            return bytes(self.whole[start : start + int(members.payload_bytes[row])])
         return b"".join(self.payload(members, row))
 
     def check_payloads(self, members: MemberTable) -> None:

@@ -1,0 +1,251 @@
+"""From the tree of an expression to a function of one record's values.
+
+Libraries were measured first, on ``ext("json").score > 0.5 && size("jpg") < 5000000`` and 200 bytes
+of JSON, parsing included: ``common-expression-language`` 0.10 takes 21 µs a record and 0.6 s to
+load, ``cel-expr-python`` 0.1.3 8.7 µs, ``cel-python`` 0.5 334 µs; 6 µs were wanted. They all take
+``size("jpg")`` for the length of a text and refuse ``has("jpg")``, and none says what an expression
+reads, so that filters over the index alone could not be columns. A filter by these closures takes
+3.6 µs a record, the reading of the member included, and one over the index alone 0.4.
+``tests/property/test_expression_laws.py`` has ``cel-expr-python`` judge them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from dsort.expressions.nodes import (
+    Call,
+    Constant,
+    HasField,
+    Leaf,
+    ListOf,
+    Name,
+    Node,
+    Operation,
+    Quantified,
+    Select,
+)
+from dsort.expressions.patterns import compiled
+from dsort.expressions.semantics import (
+    FUNCTIONS,
+    LIST_MAX,
+    OPERATORS,
+    EvaluationError,
+    kind_of,
+    not_a,
+)
+from dsort.naming.names import shortened
+
+__all__ = ["Closure", "Problem", "closure_of"]
+
+Closure = Callable[[list[Any]], Any]
+"""From the values of one record, by place, to the value of an expression. ``EvaluationError``."""
+
+_COMPARISONS: Final = {
+    "<": lambda constant: constant.__gt__,
+    "<=": lambda constant: constant.__ge__,
+    ">": lambda constant: constant.__lt__,
+    ">=": lambda constant: constant.__le__,
+}
+
+
+class Problem:
+    """In the place of a value that a record does not have. ``is_missing``: its member is not
+    there at all."""
+
+    __slots__ = ("is_missing", "text")
+
+    def __init__(self, text: str, *, is_missing: bool = False) -> None:
+        self.text = text
+        self.is_missing = is_missing
+
+
+def closure_of(node: Node, places: Mapping[Leaf | str, int]) -> Closure:
+    """What computes ``node``. ``places``: where values of leaves, and of variables by name, are."""
+    match node:
+        case Constant(value):
+            return lambda values: value
+        case Leaf():
+            return _leaf(places[node])
+        case Name(name):
+            place = places[name]
+            return lambda values: values[place]
+        case ListOf(items):
+            made = [closure_of(each, places) for each in items]
+            return lambda values: [each(values) for each in made]
+        case Select(target, name):
+            return _select(closure_of(target, places), name)
+        case HasField():
+            return _has_field(node, places)
+        case Call(name, arguments):
+            return _call(name, arguments, places)
+        case Quantified():
+            return _quantified(node, places)
+        case Operation(operator, operands):
+            return _operation(operator, operands, places)
+
+
+def _leaf(place: int) -> Closure:
+    def value(values: list[Any]) -> Any:
+        found = values[place]
+        if type(found) is Problem:
+            raise EvaluationError(found.text)
+        return found
+
+    return value
+
+
+def _select(target: Closure, name: str) -> Closure:
+    def field(values: list[Any]) -> Any:
+        found = target(values)
+        try:
+            return found[name]
+        except KeyError:
+            raise EvaluationError(f"there is no field {shortened(name)}") from None
+        except TypeError:
+            text = f"{kind_of(found)} has no field {shortened(name)}"
+            raise EvaluationError(text) from None
+
+    return field
+
+
+def _has_field(node: HasField, places: Mapping[Leaf | str, int]) -> Closure:
+    """Beside CEL, ``has(a.b.c)`` is false and no error where ``a`` or ``b`` is not there."""
+    names, root = [node.name], node.target
+    while isinstance(root, Select):
+        names.append(root.name)
+        root = root.target
+    names.reverse()
+    place = places[root] if isinstance(root, Leaf) else -1
+    target = closure_of(root, places)
+
+    def has(values: list[Any]) -> bool:
+        if place >= 0 and type(values[place]) is Problem and values[place].is_missing:
+            return False
+        found = target(values)
+        for name in names:
+            if found is None:
+                return False
+            if not isinstance(found, dict):
+                raise EvaluationError(f"{kind_of(found)} has no field {shortened(name)}")
+            if name not in found:
+                return False
+            found = found[name]
+        return True
+
+    return has
+
+
+def _call(name: str, arguments: Sequence[Node], places: Mapping[Leaf | str, int]) -> Closure:
+    first = closure_of(arguments[0], places)
+    if name == "matches":
+        pattern = arguments[1]
+        assert isinstance(pattern, Constant)
+        search = compiled(str(pattern.value))
+
+        def matches(values: list[Any]) -> bool:
+            text = first(values)
+            if type(text) is not str:
+                raise not_a("a text", text)
+            return search(text)
+
+        return matches
+    _, function = FUNCTIONS[name]
+    if len(arguments) == 1:
+        return lambda values: function(first(values))
+    second = closure_of(arguments[1], places)
+    return lambda values: function(first(values), second(values))
+
+
+def _operation(
+    operator: str, operands: Sequence[Node], places: Mapping[Leaf | str, int]
+) -> Closure:
+    if operator in _COMPARISONS and isinstance(operands[1], Constant):
+        shortcut = _compared(operator, closure_of(operands[0], places), operands[1].value)
+        if shortcut is not None:
+            return shortcut
+    made = [closure_of(each, places) for each in operands]
+    if operator in ("&&", "||"):
+        return _joined(made, decisive=operator == "||")
+    if operator == "?:":
+        condition, then, otherwise = made
+        return lambda values: (then if _bool(condition(values)) else otherwise)(values)
+    function = OPERATORS[operator]
+    if len(made) == 1:
+        (only,) = made
+        return lambda values: function(only(values))
+    first, second = made
+    return lambda values: function(first(values), second(values))
+
+
+def _compared(operator: str, operand: Closure, constant: object) -> Closure | None:
+    """A comparison with a number, which most comparisons are."""
+    if type(constant) not in (int, float):
+        return None
+    function = OPERATORS[operator]
+    own, compare = type(constant), _COMPARISONS[operator](constant)
+
+    def compared(values: list[Any]) -> Any:
+        value = operand(values)
+        return compare(value) if type(value) is own else function(value, constant)
+
+    return compared
+
+
+def _bool(value: object) -> bool:
+    if value is True or value is False:
+        return value
+    raise not_a("true or false", value)
+
+
+def _joined(parts: Sequence[Closure], *, decisive: bool) -> Closure:
+    """``&&`` (``decisive`` is false) and ``||``: one part that decides is enough, whatever is wrong
+    with others, and wherever it stands."""
+
+    def joined(values: list[Any]) -> bool:
+        problem: EvaluationError | None = None
+        for part in parts:
+            try:
+                if _bool(part(values)) is decisive:
+                    return decisive
+            except EvaluationError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+        return not decisive
+
+    return joined
+
+
+def _quantified(node: Quantified, places: Mapping[Leaf | str, int]) -> Closure:
+    target = closure_of(node.target, places)
+    place = len(places)
+    body = closure_of(node.body, {**places, node.variable: place})
+    kind = node.kind
+
+    def items_of(values: list[Any]) -> list[Any]:
+        found = target(values)
+        items = list(found) if isinstance(found, dict) else found
+        if not isinstance(items, list):
+            raise not_a("a list", items)
+        if len(items) > LIST_MAX:
+            raise EvaluationError(f"a list has {len(items):,} items, more than {LIST_MAX:,}")
+        return items
+
+    def any_or_all(values: list[Any]) -> bool:
+        decisive, problem = kind == "exists", None
+        for item in items_of(values):
+            try:
+                if _bool(body([*values, item])) is decisive:
+                    return decisive
+            except EvaluationError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+        return not decisive
+
+    def exactly_one(values: list[Any]) -> bool:
+        return sum(_bool(body([*values, item])) for item in items_of(values)) == 1
+
+    return exactly_one if kind == "exists_one" else any_or_all

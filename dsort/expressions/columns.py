@@ -1,0 +1,98 @@
+"""What an expression over the index comes to for a whole shard at once, where numbers allow it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dsort.expressions.nodes import Constant, Leaf, Node, Operation
+
+if TYPE_CHECKING:
+    from dsort.data.columns import Bools, Int64s
+    from dsort.expressions.reading import Reading
+
+__all__ = ["bools_of"]
+
+_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+_EXACT = 1 << 53  # integers below are floats of the same value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Numbers:
+    """Integers, one a record or one for all; where they are, as Python's own, which have any
+    length: so no sum goes wrong unseen."""
+
+    values: Int64s
+    least: int
+    most: int
+
+    @classmethod
+    def of(cls, values: Int64s) -> _Numbers:
+        return cls(values, int(values.min(initial=0)), int(values.max(initial=0)))
+
+
+def bools_of(node: Node, reading: Reading) -> tuple[Bools, Bools] | None:
+    """(which records it is true of, which of them it can be computed for), shapes ``(n,)``; None if
+    ``node`` is no comparison of whole numbers, or none that 64 bits hold."""
+    import numpy as np
+
+    if isinstance(node, Leaf) and node.kind == "has":
+        found = reading.has(node.extensions)
+        return found, np.ones(len(found), np.bool_)
+    if not isinstance(node, Operation) or node.operator not in _COMPARISONS:
+        return None
+    known: list[Bools] = []
+    first, second = (_numbers(each, reading, known) for each in node.operands)
+    if first is None or second is None:
+        return None
+    compare = {
+        "<": np.less,
+        "<=": np.less_equal,
+        ">": np.greater,
+        ">=": np.greater_equal,
+        "==": np.equal,
+        "!=": np.not_equal,
+    }[node.operator]
+    found = compare(first.values, second.values)
+    if not found.ndim:
+        return None  # nothing of a record is in it
+    computed = np.ones(len(found), np.bool_)
+    for each in known:
+        computed &= each
+    return found, computed
+
+
+def _numbers(node: Node, reading: Reading, known: list[Bools]) -> _Numbers | None:
+    """``known``: gets where the leaves below ``node`` have a value."""
+    import numpy as np
+
+    if isinstance(node, Constant):
+        value = node.value
+        if type(value) is float and value.is_integer() and abs(value) < _EXACT:
+            value = int(value)  # it compares as that
+        if type(value) is not int:
+            return None
+        return _Numbers(np.asarray(value, np.int64), value, value)
+    if isinstance(node, Leaf) and node.kind in ("ordinal", "total", "size"):
+        if node.kind == "size":
+            known.append(reading.has(node.extensions))
+        return _Numbers.of(reading.numbers(node))
+    if not isinstance(node, Operation) or node.operator not in ("+", "-", "*"):
+        return None
+    if any(type(each.value) is float for each in node.operands if isinstance(each, Constant)):
+        return None  # a sum of floats is rounded
+    first, second = (_numbers(each, reading, known) for each in node.operands)
+    if first is None or second is None:
+        return None
+    a, b = first, second
+    if node.operator == "+":
+        bounds = (a.least + b.least, a.most + b.most)
+    elif node.operator == "-":
+        bounds = (a.least - b.most, a.most - b.least)
+    else:
+        corners = [x * y for x in (a.least, a.most) for y in (b.least, b.most)]
+        bounds = (min(corners), max(corners))
+    if bounds[0] < -(1 << 63) or bounds[1] >= 1 << 63:
+        return None  # one record at a time, it can be told which is too large
+    compute = {"+": np.add, "-": np.subtract, "*": np.multiply}[node.operator]
+    return _Numbers(compute(a.values, b.values), *bounds)

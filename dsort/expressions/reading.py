@@ -1,0 +1,163 @@
+"""What an expression reads of the records of one shard: columns of the index, and members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from dsort.expressions.closures import Problem
+from dsort.expressions.nodes import Leaf
+from dsort.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from dsort.data.columns import Bools, Int64s
+    from dsort.order.table import RecordTable
+
+__all__ = ["MEMBER_BYTES_MAX", "Reading"]
+
+MEMBER_BYTES_MAX: Final = 1 << 20
+"""Of a member that is read. Parsed JSON takes up to 22 times its length."""
+
+
+class Reading:
+    """The values of ``leaves`` for the records of one shard.
+
+    Columns of the index are made when they are asked for. Members are read for the records that
+    are asked about, and kept until ``forget``."""
+
+    def __init__(self, records: RecordTable, leaves: Sequence[Leaf]) -> None:
+        self._records = records
+        self._columns: dict[Leaf, list[Any]] = {}
+        self._rows: dict[Leaf, tuple[list[int], list[int]]] = {}
+        self._read: dict[Leaf, dict[int, Any]] = {leaf: {} for leaf in leaves if leaf.is_content}
+
+    def forget(self) -> None:
+        """Members that were read are read again when they are asked for again."""
+        for read in self._read.values():
+            read.clear()
+
+    def values(self, leaf: Leaf, rows: Sequence[int]) -> list[Any]:
+        """The value of ``leaf`` for each of the records ``rows``, or a ``Problem``."""
+        if not leaf.is_content:
+            column = self._columns.get(leaf)
+            if column is None:
+                column = self._columns[leaf] = self._column(leaf)
+            return [column[row] for row in rows]
+        read = self._read[leaf]
+        self._read_missing(leaf, read, [row for row in rows if row not in read])
+        return [read[row] for row in rows]
+
+    # -- the index --------------------------------------------------------------------------------
+
+    def _column(self, leaf: Leaf) -> list[Any]:
+        records = self._records
+        count = len(records)
+        match leaf.kind:
+            case "key":
+                return [key.decode("utf-8", "surrogateescape") for key in records.keys.tolist()]
+            case "shard":
+                return [records.shard] * count
+            case "input":
+                return [records.input] * count
+            case "has":
+                found: list[Any] = self.has(leaf.extensions).tolist()
+                return found
+        values: list[Any] = self.numbers(leaf).tolist()
+        if leaf.kind == "size":
+            problem = _missing(leaf)
+            there = self.has(leaf.extensions).tolist()
+            return [
+                value if is_there else problem
+                for value, is_there in zip(values, there, strict=True)
+            ]
+        return values
+
+    def has(self, extensions: tuple[str, ...]) -> Bools:
+        """Which records have a member with one of ``extensions``; shape ``(n,)``."""
+        found: Bools = self._member_rows(extensions) >= 0
+        return found
+
+    def numbers(self, leaf: Leaf) -> Int64s:
+        """The numbers that a leaf of the index is, shape ``(n,)``; 0 where there is none."""
+        import numpy as np
+
+        records = self._records
+        if leaf.kind == "ordinal":
+            return np.arange(len(records))
+        if leaf.kind == "total":
+            return records.payload_bytes
+        rows = self._member_rows(leaf.extensions)
+        sizes = records.members.payload_bytes
+        if not len(sizes):
+            return np.zeros(len(rows), np.int64)
+        return np.where(rows >= 0, sizes[rows], 0)
+
+    def _member_rows(self, extensions: tuple[str, ...]) -> Int64s:
+        """The member table's row of the first of ``extensions`` that each record has, or -1."""
+        import numpy as np
+
+        found = self._records.rows_with(f".{extensions[0]}")
+        for extension in extensions[1:]:
+            found = np.where(found >= 0, found, self._records.rows_with(f".{extension}"))
+        return found
+
+    # -- members ----------------------------------------------------------------------------------
+
+    def _read_missing(self, leaf: Leaf, read: dict[int, Any], rows: Sequence[int]) -> None:
+        """Put the values of ``leaf`` for the records ``rows`` into ``read``."""
+        places = self._rows.get(leaf)
+        if places is None:
+            found = self._member_rows(leaf.extensions)
+            sizes = self._records.members.payload_bytes[found]
+            places = self._rows[leaf] = (found.tolist(), sizes.tolist())
+        member_rows, sizes_bytes = places
+        content, parse = self._records.content, _PARSERS[leaf.kind]
+        for row in rows:
+            place = member_rows[row]
+            if place < 0:
+                read[row] = _missing(leaf)
+            elif sizes_bytes[row] > MEMBER_BYTES_MAX:
+                read[row] = Problem(
+                    f"its {_shown(leaf)} member has {format_bytes(sizes_bytes[row])}; up to "
+                    f"{format_bytes(MEMBER_BYTES_MAX)} is read"
+                )
+            else:
+                try:
+                    read[row] = parse(content(place))
+                except ValueError as error:
+                    read[row] = Problem(f"its {_shown(leaf)} member is {error}")
+
+
+def _missing(leaf: Leaf) -> Problem:
+    return Problem(f"there is no {_shown(leaf)} member", is_missing=True)
+
+
+def _shown(leaf: Leaf) -> str:
+    return " or ".join(leaf.extensions)
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+
+
+def _number(content: bytes) -> int:
+    text = content.strip()
+    digits = text[1:] if text[:1] in (b"-", b"+") else text
+    if not digits.isdigit() or len(digits) > 19 or not -(1 << 63) <= int(text) < 1 << 63:
+        raise ValueError("no integer of 64 bits")
+    return int(text)
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start}") from None
+
+
+_PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {"json": _json, "int": _number, "str": _text}
