@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from dsort.transforms.base import Step
 from dsort.transforms.fields import Fields
+from dsort.transforms.filter import Filter
 from dsort.transforms.key_lists import DropKeys, KeepKeys
 from dsort.transforms.rekey import Rekey
 from dsort.transforms.require import Require
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["STEPS", "apply_steps", "left_records", "register"]
 
 STEPS: Final[dict[str, type[Step]]] = {
-    step.kind: step for step in (KeepKeys, DropKeys, Sample, Require, Fields, Rekey)
+    step.kind: step for step in (Filter, KeepKeys, DropKeys, Sample, Require, Fields, Rekey)
 }
 """In the order in which messages list them."""
 

@@ -120,6 +120,14 @@ STEPS: dict[str, tuple[dict[str, Any], Model]] = {
             each for each in records if {"jpg", "seg.png"} & {*each[2]} and "cls" in each[2]
         ],
     ),
+    "filter": (
+        {"filter": 'has("jpg") && size("jpg") < 2_000 || key.startsWith("d/")'},
+        lambda records: [
+            each
+            for each in records
+            if ("jpg" in each[2] and len(each[2]["jpg"]) < 2000) or each[1].startswith("d/")
+        ],
+    ),
     "rekey": (
         {"rekey": "{shard}/{n:04d}-{base}"},
         rekeyed(lambda shard, key, n: f"{shard}/{n:04d}-{key.rpartition('/')[2]}"),

@@ -1,0 +1,53 @@
+"""The step ``filter``: the records of which an expression is true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from annotated_types import MinLen
+
+from dsort.order.base import OptionError
+from dsort.transforms.base import Step
+
+if TYPE_CHECKING:  # loaded for specs that have a filter
+    from dsort.expressions.expression import Expression
+    from dsort.order.table import RecordTable
+
+__all__ = ["Filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Step):
+    """Keeps a record if ``expression`` is true of it. A record of which that cannot be said, for
+    it lacks a member or a field or has text for a number, is refused by name."""
+
+    expression: Expression
+
+    kind: ClassVar[str] = "filter"
+    summary: ClassVar[str] = (
+        "Keep the records of which an expression is true, in CEL: of key, shard, input, ordinal, "
+        'size("jpg"), has("cls"), and of members: ext("json").score, ext("cls"), ext("txt").'
+    )
+    options_type: ClassVar[Any] = Annotated[str, MinLen(1)]
+    needs = "member"
+
+    @classmethod
+    def of(cls, options: str) -> Filter:
+        """The step with this expression."""
+        from dsort.expressions.expression import Expression
+        from dsort.expressions.nodes import ExpressionError
+
+        try:
+            return cls(Expression.of(options))
+        except ExpressionError as error:
+            raise OptionError(str(error), error.hint) from None
+
+    @property
+    def options(self) -> str:
+        """The expression."""
+        return self.expression.text
+
+    def apply(self, records: RecordTable) -> RecordTable:
+        """What is left of ``records``."""
+        return records.keeping(self.expression.true_of(records, "filter"))
