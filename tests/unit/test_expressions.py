@@ -23,7 +23,7 @@ RECORDS: list[tuple[str, dict[str, bytes]]] = [
         {
             "jpg": b"x" * 100,
             "json": b'{"n": 7, "f": 0.5, "s": "cat", "l": [1, "x", null], "m": {"k": true}, '
-            b'"null": null}',
+            b'"none": null}',
             "cls": b" 3\n",
             "txt": "schön".encode(),
         },
@@ -53,7 +53,7 @@ def of_json(text: str, value: Any) -> bool:
         'ext("cls") == 3 && ext("txt") == "schön" && size(ext("txt")) == 5',
         'ext("json").n == 7 && ext("json").n == 7.0 && ext("json")["n"] == 7',
         'has(ext("json").n) && !has(ext("json").x) && has(ext("json").m.k)',
-        '!has(ext("x.json").a) && !has(ext("json").x.y.z) && !has(ext("json").null.x)',
+        '!has(ext("x.json").a) && !has(ext("json").x.y.z) && !has(ext("json").none.x)',
         '"n" in ext("json") && "x" in ext("json").l && null in ext("json").l',
         'ext("json").l.size() == 3 && ext("json").l[1] == "x"',
         'ext("json").l.exists(x, x == 1) && !ext("json").l.all(x, x == 1)',
