@@ -197,8 +197,8 @@ def _files(output: OutputFile) -> dict[str, Any]:
 
 
 def _check_numbers(members: MemberTable, records: FormedRecords, payloads: Payloads) -> None:
-    """``ConversionError`` for a member whose encoding is ``str_int`` and that is no integer. Readers
-    decode all columns of a sample: none could read this one."""
+    """``ConversionError`` for a member whose encoding is ``str_int`` and that is no integer.
+    Readers decode all columns, so none could read its sample."""
     rows = records.member_rows
     numbers = rows[members.names.lengths[rows] >= len(_NUMBER_SUFFIX)]
     wanted = np.frombuffer(_NUMBER_SUFFIX, np.uint8)
