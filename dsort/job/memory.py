@@ -23,6 +23,7 @@ from dsort.sizes import format_bytes
 
 __all__ = [
     "COORDINATOR_BYTES",
+    "MAP_SHARE",
     "JobMemory",
     "MemoryLimits",
     "Movement",
@@ -85,7 +86,8 @@ class Movement:
     sort keys the records are spread over. ``memory_bytes``: what the job may use on a node;
     ``needed_bytes``: what it takes of that, with the page cache that ``map`` lives by.
     ``scratch_bytes``: room that spill and index files need. ``payload_bytes``: all inputs as they
-    move; an estimate if ``encoded_inputs``.
+    move; an estimate if ``encoded_inputs``. ``values_stay``: rows of tables are spilled without
+    their long values where those can be taken from mapped inputs.
     """
 
     kind: str
@@ -98,6 +100,7 @@ class Movement:
     scratch_bytes: int
     payload_bytes: int = 0
     encoded_inputs: bool = False
+    values_stay: bool = False
 
 
 def choose_movement(

@@ -13,6 +13,7 @@ from dsort.job.inputs import first_objects
 from dsort.job.job import Job
 from dsort.job.layout import scratch_name, staged_prefix
 from dsort.job.memory import (
+    MAP_SHARE,
     Movement,
     NotMappableError,
     TooLittleMemoryError,
@@ -44,13 +45,15 @@ def movement_for(job: Job) -> Movement:
     uploads = _output_limits(job).upload_bytes if job.outputs_bucket.seals_on_finish else 0
     decoded = decoded_bytes(job)
     is_table = job.spec.input_container.is_columnar or job.spec.output_container.is_columnar
-    input_bytes = decoded.estimate_bytes
+    input_bytes, values_stay = decoded.estimate_bytes, False
     if is_table:
         if job.options.move == "map":
             problem = "rows of tables cannot be mapped: they are taken, and written anew"
             raise SpecError([SpecProblem("", problem, "use --move spill")])
         from dsort.job.tables import expanded_bytes  # the readers of tables
 
+        values_stay = mappable and input_bytes <= job.memory.wanted_bytes * MAP_SHARE
+        values_stay = values_stay and job.options.move == "auto"
         mappable = False
         uploads += TABLE_BYTES
         input_bytes = max(input_bytes, job.stop.wait_for(lambda: expanded_bytes(job)))
@@ -65,7 +68,7 @@ def movement_for(job: Job) -> Movement:
         job.warn("max_mem_usage", _least_text(job.spec.max_mem_usage, least))
         memory_bytes, forced = least, "spill" if forced == "auto" else forced
     try:
-        return choose_movement(
+        chosen = choose_movement(
             input_bytes=input_bytes,
             mappable=mappable,
             encoded=decoded.are_encoded,
@@ -76,6 +79,7 @@ def movement_for(job: Job) -> Movement:
             upload_bytes=uploads,
             short_records=job.spec.input_container.has_short_records,
         )
+        return replace(chosen, values_stay=values_stay)
     except TooLittleMemoryError as problem:
         hint = (
             "no way to move records takes less: give the job more (--memory-max, ulimit -v), or "
@@ -154,6 +158,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         decoding=DecodingRules(job.spec.max_expansion, job.spec.input_codec),
         output_codec=job.spec.output_codec,
         output_level=job.spec.output_level,
+        values_stay=movement.values_stay,
     )
     job.runtime.start(setup, movement.workers)
 

@@ -17,7 +17,7 @@ import numpy as np
 from dsort.containers.columnar.blocks import RowBlocks, RowGroup
 from dsort.containers.columnar.container import Columnar
 from dsort.containers.columnar.schema import plain_schema, schema_of
-from dsort.containers.columnar.writer import open_writer, rows_a_group_max
+from dsort.containers.columnar.writer import GroupLimits, open_writer
 from dsort.data.columns import Int64s
 from dsort.errors import InvariantError, StorageError
 from dsort.scratch.index import OrderedRows
@@ -27,11 +27,13 @@ from dsort.scratch.requests import OrderedRowsOf
 from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket
 from dsort.workers.shard_writer import FinishedShard, StagedFile, Writeback
+from dsort.workers.source import MappedInputs
 from dsort.workers.table_check import RowCheck
 from dsort.workers.tasks import SCHEMA_FILE, CreateDone, CreateTask, OutputPiece, WorkerSetup
 
 __all__ = ["TableCreator"]
 
+INPUTS_OPEN_MAX = 4096
 TURN_SHARE = 3
 """A turn over a partition takes this part of a worker's buffer: its blocks, and its rows in order,
 are in memory at once, and a row group besides."""
@@ -57,7 +59,12 @@ class TableCreator:
     """Writes output shards of rows for one job, in one worker."""
 
     def __init__(
-        self, setup: WorkerSetup, worker: int, outputs: Bucket, nodes: ScratchNodes
+        self,
+        setup: WorkerSetup,
+        worker: int,
+        inputs: Bucket,
+        outputs: Bucket,
+        nodes: ScratchNodes,
     ) -> None:
         assert isinstance(setup.output_container, Columnar)
         self._container = setup.output_container
@@ -67,10 +74,15 @@ class TableCreator:
         self._memory = BlockMemory()
         self._log = CreatedLog(nodes.store.scratch, worker)
         self._writeback = Writeback()
+        self._inputs: MappedInputs | None = None
+        if setup.values_stay:
+            self._inputs = MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
 
     def close(self) -> None:
-        """Wait for what is on its way to the disk."""
+        """Wait for what is on its way to the disk, and let go of mapped inputs."""
         self._writeback.close()
+        if self._inputs is not None:
+            self._inputs.close()
 
     def create(self, task: CreateTask) -> CreateDone:
         """Write the pieces of a task, all of a shard's through one open output."""
@@ -118,7 +130,9 @@ class TableCreator:
         locations = self._scratch_nodes.locations(task.locations)
         reader = SpillReader(self._scratch_nodes, locations, partition, rows)
         plain = plain_schema("of the job", schema)
-        return _SpilledTable(partition, rows, reader, plain, self._turn_bytes, self._memory)
+        return _SpilledTable(
+            partition, rows, reader, plain, self._turn_bytes, self._memory, self._inputs
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +157,7 @@ class _SpilledTable:
         schema: Any,
         turn_bytes: int,
         memory: BlockMemory,
+        inputs: MappedInputs | None,
     ) -> None:
         assert rows.block_rows is not None
         self.partition = partition
@@ -158,6 +173,7 @@ class _SpilledTable:
         self._schema = schema
         self._turn_bytes = turn_bytes
         self._memory = memory
+        self._inputs = inputs
         self._turn: _Turn | None = None
 
     def close(self) -> None:
@@ -222,8 +238,16 @@ class _SpilledTable:
             asked.append((here, int(self._starts[wanted[first]])))
         self._reader.read_many(asked)
         bounds = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
+        shards = self.rows.block_shard[wanted].tolist()
+        views = self._inputs.views(sorted(set(shards))) if self._inputs is not None else {}
+
+        def shard(block: int) -> memoryview:
+            if not views:
+                raise ValueError("its values are in an input that is not mapped")
+            return views[shards[block]]
+
         try:
-            found = RowBlocks([view[start:end] for start, end in bounds], self._schema)
+            found = RowBlocks([view[start:end] for start, end in bounds], self._schema, shard)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StorageError(
                 f"a block of rows in scratch does not read back: {error}",
@@ -248,13 +272,12 @@ class _TableShardWriter:
         self.ordinal = ordinal
         self._check = check
         self.file = file
-        self._options = container.options
         self._is_abandoned = False
         self._plain = plain_schema("of the job", schema)
-        self._rows_max = rows_a_group_max(schema, self._options)
+        self._limits = GroupLimits.of(schema, container.options)
         self._group = RowGroup(self._plain)
         self._rows = self._bytes = 0
-        self._table = open_writer(container.suffixes[0], schema, self._options, self._write)
+        self._table = open_writer(container.suffixes[0], schema, container.options, self._write)
 
     def write_rows(self, payload: _SpilledTable, piece: OutputPiece) -> None:
         """The rows of one piece; those of the row group that is open at its end wait."""
@@ -265,24 +288,14 @@ class _TableShardWriter:
         np.cumsum(payload.payload_bytes[row:stop], out=running[1:])
         first = row
         while row < stop:
-            until, closes = self._group_end(running, row - first, stop - first)
+            until = self._limits.end(running, row - first, stop - first, self._rows, self._bytes)
+            closes, until = until <= stop - first, min(until, stop - first)
             payload.gather(row, first + until, self._group)
             self._rows += first + until - row
             self._bytes += int(running[until] - running[row - first])
             row = first + until
             if closes:
                 self._write_group()
-
-    def _group_end(self, running: Int64s, row: int, stop: int) -> tuple[int, bool]:
-        """The row after the last one of the open group, and whether it closes there: with so many
-        rows, or before the row that would make it too large."""
-        rows_max = row + self._rows_max - self._rows
-        limit = running[row] + self._options.row_group_bytes - self._bytes
-        by_bytes = int(np.searchsorted(running, limit, side="right")) - 1
-        if not self._rows:
-            by_bytes = max(by_bytes, row + 1)  # a row larger than a group has one of its own
-        until = min(rows_max, max(by_bytes, row))
-        return (until, True) if until < stop or until == rows_max else (stop, False)
 
     def _write_group(self) -> None:
         if self._rows:

@@ -7,7 +7,7 @@ are; a row's place is its number among the rows of the partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -19,14 +19,14 @@ from dsort.containers.columnar.blocks import deal_out
 from dsort.containers.columnar.cells import KEY_COLUMN, cell_contents, row_keys
 from dsort.containers.columnar.columns import batch_of_records
 from dsort.containers.columnar.container import Columnar
-from dsort.containers.columnar.reader import ROWS_A_BATCH_MAX, open_table, plain_batches
+from dsort.containers.columnar.reader import ROWS_A_BATCH_MAX, light_batches, open_table
 from dsort.containers.columnar.row_hashes import row_hashes
 from dsort.containers.columnar.schema import (
     check_same,
     plain_schema,
-    row_bytes,
     schema_of,
 )
+from dsort.containers.columnar.values import LightRows
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.hashes import hash_keys
 from dsort.data.index import RecordIndex, Segments, SortKeys
@@ -190,12 +190,14 @@ class TableExtractor(Extractor):
         splitters = self._store.splitters(task.splitters) if task.splitters else None
         partitioning = Partitioning(task.partitions, self._setup.algorithm.decreasing, splitters)
         rows, blocks, first = _Rows(columns=len(plain)), _Blocks(), 0
-        found = plain_batches(task.name, table, plain, self._batch_bytes)
+        found = light_batches(
+            task.name, table, plain, self._batch_bytes, kept=self._looked_into(plain)
+        )
         found = _bounded(task, found, self._setup.decoding.max_expansion)
         for batches in _gathered_up(found, self._batch_bytes):
             partition = self._index_rows(task, batches, first, rows, partitioning, log)
             if task.spill:
-                self._spill_rows(batches, partition, blocks)
+                self._spill_rows(batches, partition, plain, blocks)
             first += len(partition)
         return rows, blocks
 
@@ -220,13 +222,21 @@ class TableExtractor(Extractor):
             stop = max(int(np.searchsorted(reached, limit, side="right")), first + 1)
             stop = min(stop, first + ROWS_A_BATCH_MAX)
             contents = [_members_of(shard, members, records, at) for at in range(first, stop)]
-            batch = batch_of_records(task.name, schema, keys[first:stop], contents)
+            made = batch_of_records(task.name, schema, keys[first:stop], contents)
+            batches = [LightRows(made)]
             placed = None if group is None else group[first:stop]
-            partition = self._index_rows(task, [batch], first, rows, partitioning, tally, placed)
+            partition = self._index_rows(task, batches, first, rows, partitioning, tally, placed)
             if task.spill:
-                self._spill_rows([batch], partition, blocks)
+                self._spill_rows(batches, partition, made.schema, blocks)
             first = stop
         return self._put_down(task, rows, blocks, tally)
+
+    def _looked_into(self, plain: Any) -> Collection[str]:
+        """The columns whose values are wanted, and not only moved."""
+        if self._setup.verify_content:
+            return tuple(plain.names)
+        extension = getattr(self._setup.algorithm, "extension", "")
+        return (self._key_field, KEY_COLUMN, extension.removeprefix("."))
 
     @property
     def _batch_bytes(self) -> int:
@@ -235,7 +245,7 @@ class TableExtractor(Extractor):
     def _index_rows(
         self,
         task: ExtractTask,
-        batches: Sequence[Any],
+        batches: Sequence[LightRows],
         first: int,
         rows: _Rows,
         partitioning: Partitioning,
@@ -244,11 +254,12 @@ class TableExtractor(Extractor):
     ) -> Int32s:
         """Put the rows of some batches down in ``rows``; the partition of each, -1 if it is
         dropped. ``group``: what the key map says of them, where somebody asked it already."""
-        keys = _keys_of(task.name, batches, self._key_field, first)
-        payload = np.concatenate([row_bytes(batch) for batch in batches])
+        light = [batch.light for batch in batches]
+        keys = _keys_of(task.name, light, self._key_field, first)
+        payload = np.concatenate([batch.row_bytes() for batch in batches])
         algorithm = self._setup.algorithm
         extension = getattr(algorithm, "extension", "")
-        table = _record_table(task.name, batches, keys, payload, extension)
+        table = _record_table(task.name, light, keys, payload, extension)
         sort = algorithm.keys(table)
         if group is None:
             group = self._groups(task.name, table.members, table.records, log)
@@ -269,15 +280,18 @@ class TableExtractor(Extractor):
         rows.ordinal.append(ordinal)
         rows.payload_bytes.append(payload)
         if self._setup.verify_content:
-            hashes = np.concatenate([row_hashes(batch) for batch in batches])
+            hashes = np.concatenate([row_hashes(batch) for batch in light])
             rows.content_hash.append(hashes if group is None else hashes[group >= 0])
         return partition
 
-    def _spill_rows(self, batches: Sequence[Any], partition: Int32s, blocks: _Blocks) -> None:
+    def _spill_rows(
+        self, batches: Sequence[LightRows], partition: Int32s, plain: Any, blocks: _Blocks
+    ) -> None:
         """Append the rows of each partition to its spill, in input order."""
         spill = self._spill_writer()
         starts = spill.lengths()
-        for block in deal_out(batches, partition, batches[0].schema):
+        by_place = self._setup.values_stay
+        for block in deal_out(batches, partition, plain, by_place=by_place):
             start = int(starts[block.partition])
             blocks.add(block.partition, start, block.size_bytes, block.rows)
             spill.append(block.partition, block.pieces, block.size_bytes)
@@ -324,10 +338,10 @@ class TableExtractor(Extractor):
         )
 
 
-def _gathered_up(batches: Iterable[Any], bytes_max: int) -> Iterator[list[Any]]:
+def _gathered_up(batches: Iterable[LightRows], bytes_max: int) -> Iterator[list[LightRows]]:
     """Batches together, as many as hold about ``bytes_max``: small row groups would make blocks of
     a row or two."""
-    waiting: list[Any] = []
+    waiting: list[LightRows] = []
     size_bytes = 0
     for batch in batches:
         more = batch.nbytes
@@ -349,7 +363,9 @@ def _keys_of(shard: str, batches: Sequence[Any], key_field: str, first: int) -> 
     return BytesColumn.concat(found)
 
 
-def _bounded(task: ExtractTask, batches: Iterator[Any], max_expansion: float) -> Iterator[Any]:
+def _bounded(
+    task: ExtractTask, batches: Iterator[LightRows], max_expansion: float
+) -> Iterator[LightRows]:
     """``batches``, as long as the rows of the shard take no more than the job allows. A row takes a
     byte at least: of nulls there may be any number in a few bytes of a shard."""
     limit = max_expansion * task.size_bytes + EXPANSION_FLOOR_BYTES

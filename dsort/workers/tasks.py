@@ -95,6 +95,7 @@ class WorkerSetup:
     decoding: DecodingRules = field(default_factory=DecodingRules)
     output_codec: Codec | None = None
     output_level: int = 0
+    values_stay: bool = False  # of tables: long values that lie in an input stay there
 
     @property
     def converts(self) -> bool:

@@ -46,7 +46,7 @@ class Worker:
             from dsort.workers.table_extractor import TableExtractor
 
             self._extractor = TableExtractor(setup, number, inputs, buffer, nodes)
-            self._creator = TableCreator(setup, number, outputs, nodes)
+            self._creator = TableCreator(setup, number, inputs, outputs, nodes)
         else:
             self._extractor = Extractor(setup, number, inputs, buffer, nodes)
             self._creator = Creator(setup, number, inputs, outputs, buffer, nodes)

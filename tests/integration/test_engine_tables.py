@@ -35,9 +35,11 @@ from tests.support.inline_runtime import Moved, run_inline
 from tests.support.tables import (
     MEDIA,
     SUFFIXES,
+    long_table,
     mixed_table,
     read_table,
     some_tables,
+    write_plain,
     write_table,
 )
 
@@ -97,6 +99,24 @@ def test_tables_of_one_container_are_written_as_those_of_another(
     run_inline(tables_spec(suffix, output_extension=other), tmp_path, WAYS[1])
     found = pa.concat_tables(map(read_table, outputs(tmp_path)))
     assert rows_of(found) == rows_of(everything)
+
+
+def test_long_values_are_the_same_bytes_whether_they_stay_or_are_spilled(tmp_path: Path) -> None:
+    tables = [long_table(30 + 20 * shard, seed=shard) for shard in range(3)]
+    for shard, table in enumerate(tables):
+        options = {} if shard else {"compression": "snappy"}  # that one has to be decoded
+        write_plain(tmp_path / "in" / f"in-{shard}.parquet", table, **options)
+    seen = set()
+    moves = [replace(moved, values_stay=stay) for moved in WAYS for stay in (True, False)]
+    for at, moved in enumerate(moves):
+        spec = tables_spec(".parquet", output_bck=f"out{at}", row_group_bytes=20_000)
+        run_inline(spec, tmp_path, moved)
+        shards = sorted((tmp_path / f"out{at}").glob("*.parquet"))
+        assert rows_of(pa.concat_tables(map(read_table, shards))) == rows_of(
+            pa.concat_tables(tables)
+        )
+        seen.add(tuple(hashlib.sha256(shard.read_bytes()).hexdigest() for shard in shards))
+    assert len(seen) == 1
 
 
 def test_worker_processes_make_the_same_shards_as_this_process(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ class Moved:
     ``nodes``: the workers' scratch is in so many directories, and each worker sees its own only.
     ``losses``: so many of them are lost on the way, at moments drawn with ``order_seed``.
     ``order_seed``: tasks are done, and their answers come, in an order drawn with it.
+    ``values_stay``: False for tables whose long values are spilled even if the inputs are mapped.
     """
 
     movement: str = "map"
@@ -52,6 +53,7 @@ class Moved:
     nodes: int = 1
     losses: int = 0
     order_seed: int | None = None
+    values_stay: bool = True
 
 
 class InlineExchange:
@@ -199,6 +201,7 @@ class _MovedJob(Job):
                 workers=self.moved.workers,
                 partitions=self.moved.partitions,
                 buffer_bytes=self.moved.buffer_bytes,
+                values_stay=chosen.values_stay and self.moved.values_stay,
             )
         self.chosen = chosen
 

@@ -13,10 +13,12 @@ import pyarrow.parquet as pq
 __all__ = [
     "MEDIA",
     "SUFFIXES",
+    "long_table",
     "many_types",
     "mixed_table",
     "read_table",
     "some_tables",
+    "write_plain",
     "write_table",
 ]
 
@@ -53,6 +55,37 @@ def mixed_table(rows: int, *, seed: int, views: bool = False) -> pa.Table:
     if views:
         columns["view"] = texts.cast(pa.string_view())
     return pa.table(columns).replace_schema_metadata(FEATURES)
+
+
+def long_table(rows: int, *, seed: int) -> pa.Table:
+    """Rows with long values: pictures, texts and binaries, some of them null, some empty."""
+    rng = random.Random(seed)
+    pictures = [
+        None
+        if at % 7 == 3
+        else {
+            "bytes": None if at % 5 == 4 else rng.randbytes(rng.randrange(4000)),
+            "path": f"{at}.jpg",
+        }
+        for at in range(rows)
+    ]
+    texts = [None if at % 6 == 1 else f"{at}" * rng.randrange(900) for at in range(rows)]
+    columns = {
+        "id": pa.array([f"{seed}/{at:04d}" for at in range(rows)]),
+        "image": pa.array(pictures, MEDIA),
+        "text": pa.array(texts, pa.large_string()),
+        "score": pa.array([rng.random() for _ in range(rows)]),
+        "raw": pa.array([rng.randbytes(800 + at) for at in range(rows)]),
+    }
+    return pa.table(columns).replace_schema_metadata(FEATURES)
+
+
+def write_plain(path: Path, table: pa.Table, **options: Any) -> None:
+    """A Parquet shard as Hugging Face's libraries write pictures: as they are."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    wanted = {"row_group_size": 17, "compression": "none", "use_dictionary": False}
+    pages = {"data_page_size": 9000, "write_batch_size": 5}
+    pq.write_table(table, path, **(wanted | pages | options))
 
 
 def many_types() -> pa.Table:

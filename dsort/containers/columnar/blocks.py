@@ -1,13 +1,14 @@
 """Blocks of rows, as they pass through scratch, and row groups that are gathered from them.
 
-A block is a header (which leaves are stored apart, how long the message is), the light batch as a
-message of Arrow IPC without its schema, and the bytes of the leaves, one leaf after the other.
+A block is a header (which leaves are away, which of them stay in their shard, how long the message
+is), the light batch as a message of Arrow IPC without its schema, and leaf by leaf the bytes of its
+values, or their places in the input shard.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 
 from dsort.containers.columnar.values import (
     Leaf,
+    LightRows,
     Values,
     chosen_leaves,
     joined,
@@ -30,7 +32,7 @@ from dsort.data.columns import Int32s, Int64s
 
 __all__ = ["DealtBlock", "RowBlocks", "RowGroup", "deal_out"]
 
-HEADER = struct.Struct("<QQ")
+HEADER = struct.Struct("<QQQ")
 ALIGNMENT = 8
 
 
@@ -44,10 +46,12 @@ class DealtBlock:
     size_bytes: int
 
 
-def deal_out(batches: Sequence[Any], partition: Int32s, schema: Any) -> Iterator[DealtBlock]:
+def deal_out(
+    batches: Sequence[LightRows], partition: Int32s, schema: Any, *, by_place: bool = False
+) -> Iterator[DealtBlock]:
     """The rows of all ``batches``, of the plain schema ``schema``, as a block for each partition,
-    in input order. ``partition``: of each row; -1: it is left out. The pieces are views of the
-    batches."""
+    in input order. ``partition``: of each row; -1: it is left out. ``by_place``: values that lie in
+    an input shard stay there. The pieces are views of the batches."""
     import pyarrow as pa
 
     order = np.argsort(partition, kind="stable")
@@ -56,19 +60,26 @@ def deal_out(batches: Sequence[Any], partition: Int32s, schema: Any) -> Iterator
     mask = long_leaves(batches, every)
     leaves = chosen_leaves(every, mask)
     light = light_schema(schema, leaves)
-    taken = joined([light_batch(batch, leaves, light) for batch in batches], light)
+    apart = [batch.without(leaves, light) for batch in batches]
+    taken = joined([batch.light for batch in apart], light)
     if not np.array_equal(order, np.arange(taken.num_rows)):
         taken = taken.take(pa.array(order))
-    source = _Sources([[Values.of(leaf.of(batch)) for batch in batches] for leaf in leaves])
+    source = _Sources([[batch.values[at] for batch in apart] for at in range(len(leaves))])
+    stays = [by_place and source.is_in_shard(at) for at in range(len(leaves))]
+    staying = sum(
+        1 << every.index(leaf) for leaf, is_so in zip(leaves, stays, strict=True) if is_so
+    )
     of_row = partition[order]
     bounds = [*np.flatnonzero(np.diff(of_row, prepend=-1)).tolist(), len(of_row)]
     for start, stop in pairwise(bounds):
         message = taken.slice(start, stop - start).serialize()
-        pieces = [memoryview(HEADER.pack(mask, message.size)), memoryview(message)]
-        size_bytes = HEADER.size + message.size
-        for leaf in range(len(leaves)):
-            pieces.extend(source.slices(leaf, order[start:stop]))
-            size_bytes += source.size_bytes(leaf, order[start:stop])
+        pieces = [memoryview(HEADER.pack(mask, staying, message.size)), memoryview(message)]
+        for leaf, is_in_place in enumerate(stays):
+            if is_in_place:
+                pieces.append(memoryview(source.starts(leaf, order[start:stop]).tobytes()))
+            else:
+                pieces.extend(source.slices(leaf, order[start:stop]))
+        size_bytes = sum(map(len, pieces))
         padding = -size_bytes % ALIGNMENT
         pieces.append(memoryview(bytes(padding)))
         yield DealtBlock(int(of_row[start]), stop - start, pieces, size_bytes + padding)
@@ -81,14 +92,19 @@ class _Sources:
 
     def __init__(self, values: Sequence[Sequence[Values]]) -> None:
         self._data = [[each.data for each in found] for found in values]
+        self._in_shard = [all(each.in_shard for each in found) for found in values]
         self._starts = [_concatenated([each.starts for each in found]) for found in values]
         self._lengths = [_concatenated([each.lengths for each in found]) for found in values]
         counts = [len(each.starts) for each in values[0]] if values else []
         self._batch = np.repeat(np.arange(len(counts)), counts)
 
-    def size_bytes(self, leaf: int, rows: Int64s) -> int:
-        """Of some rows."""
-        return int(self._lengths[leaf][rows].sum())
+    def is_in_shard(self, leaf: int) -> bool:
+        """Whether all values are where they were read."""
+        return self._in_shard[leaf]
+
+    def starts(self, leaf: int, rows: Int64s) -> Int64s:
+        """Where the values of some rows begin."""
+        return self._starts[leaf][rows]
 
     def slices(self, leaf: int, rows: Int64s) -> list[memoryview]:
         """The bytes of some rows, in order."""
@@ -108,40 +124,32 @@ def _concatenated(parts: Sequence[Int64s]) -> Int64s:
 class RowBlocks:
     """The rows of several blocks, counted over all of them."""
 
-    def __init__(self, blocks: Sequence[memoryview], schema: Any) -> None:
-        """``blocks``: as :func:`deal_out` made them; ``schema``: the plain one. ``ValueError`` and
-        pyarrow's errors for what is no such block."""
+    def __init__(
+        self,
+        blocks: Sequence[memoryview],
+        schema: Any,
+        shard: Callable[[int], memoryview],
+    ) -> None:
+        """``blocks``: as :func:`deal_out` made them; ``schema``: the plain one; ``shard``: the
+        input shard of a block, where values stay there. ``ValueError`` and pyarrow's errors for
+        what is no such block."""
         every = leaves_of(schema)
-        opened = [_opened(block, every, schema) for block in blocks]
+        opened = [_opened(block, every, schema, shard, at) for at, block in enumerate(blocks)]
         self.mask = 0
-        for mask, _, _ in opened:
+        for mask, _ in opened:
             self.mask |= mask
-        leaves = chosen_leaves(every, self.mask)
-        light = light_schema(schema, leaves)
-        values: list[list[Values]] = [[] for _ in leaves]
-        batches = []
-        for mask, batch, found in opened:
-            if mask == self.mask:
-                batches.append(batch)
-            else:
-                whole, found = batch, list(found)
-                apart = chosen_leaves(every, mask)
-                missing = [leaf for leaf in leaves if leaf not in apart]
-                here = {leaf: Values.of(leaf.of(whole)) for leaf in missing}
-                here |= dict(zip(apart, found, strict=True))
-                batches.append(light_batch(whole, missing, light))
-                found = [here[leaf] for leaf in leaves]
-            for at, each in enumerate(found):
-                values[at].append(each)
-        self.leaves = leaves
-        self.light = joined(batches, light)
+        self.leaves = chosen_leaves(every, self.mask)
+        light = light_schema(schema, self.leaves)
+        apart = [rows.without(self.leaves, light) for _, rows in opened]
+        self.light = joined([rows.light for rows in apart], light)
+        values = [[rows.values[at] for rows in apart] for at in range(len(self.leaves))]
         self._sources = _Sources(values)
 
     @classmethod
     def of_batch(cls, batch: Any, schema: Any) -> RowBlocks:
         """The rows of a record batch of the plain schema ``schema``."""
         found, every = cls.__new__(cls), leaves_of(schema)
-        found.mask = long_leaves([batch], every)
+        found.mask = long_leaves([LightRows(batch)], every)
         found.leaves = chosen_leaves(every, found.mask)
         found.light = light_batch(batch, found.leaves, light_schema(schema, found.leaves))
         found._sources = _Sources([[Values.of(leaf.of(batch))] for leaf in found.leaves])
@@ -152,20 +160,30 @@ class RowBlocks:
         return self._sources.slices(leaf, rows)
 
 
-def _opened(block: memoryview, every: Sequence[Leaf], schema: Any) -> tuple[int, Any, list[Values]]:
+def _opened(
+    block: memoryview,
+    every: Sequence[Leaf],
+    schema: Any,
+    shard: Callable[[int], memoryview],
+    number: int,
+) -> tuple[int, LightRows]:
     import pyarrow as pa
 
-    mask, message_bytes = HEADER.unpack_from(block)
-    if mask >> len(every) or message_bytes > len(block) - HEADER.size:
+    if len(block) < HEADER.size:
+        raise ValueError("it is shorter than its header")
+    mask, staying, message_bytes = HEADER.unpack_from(block)
+    is_wrong = mask >> len(every) or staying & ~mask
+    if is_wrong or message_bytes > len(block) - HEADER.size:
         raise ValueError("its header is not that of a block")
     leaves = chosen_leaves(every, mask)
     message = pa.py_buffer(block[HEADER.size : HEADER.size + message_bytes])
     light = pa.ipc.read_record_batch(message, light_schema(schema, leaves))
     behind = block[HEADER.size + message_bytes :]
-    values, size_bytes = stored_values(light, leaves, behind)
+    in_shard = chosen_leaves(every, staying)
+    values, size_bytes = stored_values(light, leaves, behind, in_shard, lambda: shard(number))
     if not 0 <= len(behind) - size_bytes < ALIGNMENT:
         raise ValueError(f"it has {len(behind)} bytes of values and not {size_bytes}")
-    return mask, light, values
+    return mask, LightRows(light, tuple(leaves), tuple(values))
 
 
 class RowGroup:

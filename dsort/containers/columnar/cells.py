@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 
 from dsort.containers.columnar.reader import open_table, plain_batches
-from dsort.containers.columnar.schema import bytes_column, is_media, plain_schema, row_bytes
+from dsort.containers.columnar.schema import (
+    bytes_column,
+    is_media,
+    nulls_of,
+    plain_schema,
+    row_bytes,
+)
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberTable
 from dsort.errors import ConversionError, CorruptShardError, InputError
@@ -65,7 +71,7 @@ def row_keys(shard: str, batch: Any, key_field: str, first: int) -> BytesColumn:
         )
     column = batch.column(at)
     if column.null_count:
-        row = first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        row = first + int(np.flatnonzero(nulls_of(column))[0])
         raise InputError(
             f"row {row} of shard {shard} has no key: its {shortened(key_field)} is null",
             hint="fill it in, or take another key_field",

@@ -7,11 +7,15 @@ are stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dsort.containers.columnar.placed_rows import PlacedLeaf, with_placed
+from dsort.containers.columnar.plain_pages import PlacedValues, placed_values
 from dsort.containers.columnar.schema import decoded
+from dsort.containers.columnar.values import LONG_BYTES, Leaf, LightRows, leaves_of
 from dsort.errors import CorruptShardError
 
 __all__ = [
@@ -19,6 +23,7 @@ __all__ = [
     "Source",
     "TableShard",
     "arrow_errors",
+    "light_batches",
     "open_table",
     "plain_batches",
 ]
@@ -99,6 +104,18 @@ def plain_batches(shard: str, table: TableShard, plain: Any, bytes_max: int) -> 
         yield found
 
 
+def light_batches(
+    shard: str, table: TableShard, plain: Any, bytes_max: int, *, kept: Container[str] = ()
+) -> Iterator[LightRows]:
+    """As :func:`plain_batches`, but long values stay where they lie in the shard, if it is in
+    memory or mapped and holds them as they are. Not so of the columns ``kept``."""
+    if isinstance(table, _Parquet):
+        yield from table.light_batches(plain, bytes_max, kept)
+        return
+    for batch in plain_batches(shard, table, plain, bytes_max):
+        yield LightRows(batch)
+
+
 class _SourceFile:
     """A source as Python's files are, which pyarrow reads by."""
 
@@ -155,7 +172,8 @@ class _Parquet:
         import pyarrow.parquet as pq
 
         self._shard = shard
-        in_memory = source.whole() is not None
+        self._whole = source.whole()
+        in_memory = self._whole is not None
         self._file = pq.ParquetFile(
             _arrow_file(source), buffer_size=0 if in_memory else READ_AHEAD_BYTES, pre_buffer=False
         )
@@ -191,32 +209,119 @@ class _Parquet:
         return sum(max(group.total_byte_size, 0) for group in groups)
 
     def batches(self, bytes_max: int) -> Iterator[Any]:
-        for groups, a_row, rows in self._runs(bytes_max):
-            with arrow_errors(self._shard):
-                some = min(max(bytes_max // a_row, 1), max(rows, 1), ROWS_A_BATCH_MAX)
-                found = self._file.iter_batches(some, row_groups=groups, use_threads=False)
-            seen = 0
-            while True:
-                with arrow_errors(self._shard):
-                    batch = next(found, None)
-                    if batch is not None:
-                        batch.validate()
-                if batch is None:
-                    break
-                seen += batch.num_rows
-                yield batch
-            if seen != rows:
-                many = (
-                    f"s {groups[0]} to {groups[-1]} have"
-                    if len(groups) > 1
-                    else f" {groups[0]} has"
-                )
-                text = f"row group{many} {seen} rows, the footer says {rows}"
-                raise CorruptShardError(self._shard, 0, text)
+        for run in self._runs(bytes_max):
+            yield from self._batches_of(run, None)
 
-    def _runs(self, bytes_max: int) -> Iterator[tuple[list[int], int, int]]:
-        """Row groups that are read at once, which costs 0.2 ms whatever their size: (numbers, bytes
-        of a row in the widest of them, rows of all)."""
+    def light_batches(
+        self, plain: Any, bytes_max: int, kept: Container[str]
+    ) -> Iterator[LightRows]:
+        """See :func:`light_batches`."""
+        leaves = self._leaves_in_place(plain, kept)
+        for run in self._runs(bytes_max):
+            placed = self._placed(run, leaves, plain)
+            if not placed:
+                for batch in self._batches_of(run, None):
+                    with arrow_errors(self._shard):
+                        found = decoded(batch, plain)
+                    yield LightRows(found)
+                continue
+            away = {leaves[each.leaf] for each in placed}
+            schema = self._file.schema
+            others = [schema.column(at).path for at in range(len(schema)) if at not in away]
+            batches = self._batches_of(run, others) if others else _none_of(run.rows)
+            first = 0
+            for batch in batches:
+                stop = first + (batch if isinstance(batch, int) else batch.num_rows)
+                with arrow_errors(self._shard):
+                    some = [each.run(first, stop) for each in placed]
+                    decoded_columns = None if isinstance(batch, int) else batch
+                    assert self._whole is not None
+                    rows = with_placed(decoded_columns, some, plain, self._whole)
+                yield rows
+                first = stop
+
+    def _leaves_in_place(self, plain: Any, kept: Container[str]) -> dict[Leaf, int]:
+        """What may be taken from where it lies: leaves of ``plain``, and the numbers of their
+        columns. None where names leave a doubt which column is meant."""
+        with arrow_errors(self._shard):
+            schema = self._file.schema
+            columns = [schema.column(at) for at in range(len(schema))]
+            numbers = {column.path: at for at, column in enumerate(columns)}
+            if self._whole is None or len(numbers) < len(columns):
+                return {}
+            if any("." in name for name in self.schema.names):
+                return {}
+            found = {}
+            for leaf in leaves_of(plain):
+                field = plain.field(leaf.column)
+                path, stored = field.name, self.schema.field(field.name)
+                level_max = int(stored.nullable)
+                if leaf.child >= 0:
+                    child = field.type.field(leaf.child)
+                    path += f".{child.name}"
+                    level_max += int(child.nullable)
+                at = numbers.get(path, -1)
+                if at < 0 or field.name in kept or path.count(".") != (leaf.child >= 0):
+                    continue
+                column = columns[at]
+                is_plain = column.physical_type == "BYTE_ARRAY" and not column.max_repetition_level
+                if is_plain and column.max_definition_level == level_max:
+                    found[leaf] = at
+        return found
+
+    def _placed(self, run: _Run, leaves: Mapping[Leaf, int], plain: Any) -> list[PlacedLeaf]:
+        """The leaves whose values in a run of row groups are long, and can stay where they are."""
+        found = []
+        for leaf, at in leaves.items():
+            level_max = self._file.schema.column(at).max_definition_level
+            parts = []
+            for number in run.groups:
+                part = self._placed_chunk(number, at, level_max)
+                if part is None:
+                    break
+                parts.append(part)
+            else:
+                values = PlacedValues.joined(parts, level_max)
+                stored = self.schema.field(plain.field(leaf.column).name)
+                found.append(PlacedLeaf(leaf, values, level_max, stored.nullable))
+        return found
+
+    def _placed_chunk(self, group: int, column: int, level_max: int) -> PlacedValues | None:
+        assert self._whole is not None
+        with arrow_errors(self._shard):
+            metadata = self._file.metadata.row_group(group)
+            chunk, rows = metadata.column(column), metadata.num_rows
+            size_bytes = chunk.total_compressed_size
+            is_stored = chunk.compression == "UNCOMPRESSED" and not chunk.has_dictionary_page
+            if not is_stored or not 0 < rows * LONG_BYTES <= size_bytes:
+                return None
+            start = chunk.data_page_offset
+        return placed_values(self._whole, start, start + size_bytes, rows, level_max)
+
+    def _batches_of(self, run: _Run, columns: list[str] | None) -> Iterator[Any]:
+        with arrow_errors(self._shard):
+            some = run.rows_at_once
+            found = self._file.iter_batches(
+                some, row_groups=run.groups, columns=columns, use_threads=False
+            )
+        seen = 0
+        while True:
+            with arrow_errors(self._shard):
+                batch = next(found, None)
+                if batch is not None:
+                    batch.validate()
+            if batch is None:
+                break
+            seen += batch.num_rows
+            yield batch
+        if seen != run.rows:
+            groups = run.groups
+            many = f"s {groups[0]} to {groups[-1]} have" if len(groups) > 1 else f" {groups[0]} has"
+            text = f"row group{many} {seen} rows, the footer says {run.rows}"
+            raise CorruptShardError(self._shard, 0, text)
+
+    def _runs(self, bytes_max: int) -> Iterator[_Run]:
+        """Row groups that are read at once, which costs 0.2 ms whatever their size."""
         metadata, groups = self._file.metadata, list[int]()
         size_bytes = widest = rows = 0
         for at in range(metadata.num_row_groups):
@@ -224,13 +329,34 @@ class _Parquet:
                 group = metadata.row_group(at)
                 more, count = max(group.total_byte_size, 0), group.num_rows
             if groups and size_bytes + more > bytes_max:
-                yield groups, widest, rows
+                yield _Run(groups, widest, rows, bytes_max)
                 groups, size_bytes, widest, rows = [], 0, 0, 0
             groups.append(at)
             size_bytes, rows = size_bytes + more, rows + count
             widest = max(widest, more // max(count, 1), 1)
         if groups:
-            yield groups, widest, rows
+            yield _Run(groups, widest, rows, bytes_max)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Row groups, ``row_bytes`` a row in the widest of them, ``rows`` in all; to be read
+    ``bytes_max`` at a time."""
+
+    groups: list[int]
+    row_bytes: int
+    rows: int
+    bytes_max: int
+
+    @property
+    def rows_at_once(self) -> int:
+        return min(max(self.bytes_max // self.row_bytes, 1), max(self.rows, 1), ROWS_A_BATCH_MAX)
+
+
+def _none_of(rows: int) -> Iterator[int]:
+    """All rows where no column is to be decoded: how many at a time."""
+    for at in range(0, rows, ROWS_A_BATCH_MAX):
+        yield min(ROWS_A_BATCH_MAX, rows - at)
 
 
 class _Arrow:

@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from dsort.containers.columnar.schema import is_varying, list_values, value_offsets
+from dsort.containers.columnar.schema import (
+    is_varying,
+    list_values,
+    nulls_of,
+    value_offsets,
+)
 from dsort.data.columns import Int64s, UInt64s
 from dsort.data.hashes import mix
 
@@ -36,7 +41,7 @@ def _hashes(array: Any) -> UInt64s:
         return np.full(len(array), _NULL)
     found = _value_hashes(array)
     if array.null_count:
-        found[array.is_null().to_numpy(zero_copy_only=False)] = _NULL
+        found[nulls_of(array)] = _NULL
     return found
 
 
@@ -83,7 +88,9 @@ def _of_fixed(array: Any) -> UInt64s:
 
     count = len(array)
     if pa.types.is_boolean(array.type):
-        values = array.fill_null(False).to_numpy(zero_copy_only=False)
+        stop = array.offset + count
+        bits = np.frombuffer(array.buffers()[1], np.uint8)
+        values = np.unpackbits(bits, count=stop, bitorder="little")[array.offset :]
         return mix(values.astype(np.uint64))
     width, buffer = array.type.bit_width // 8, array.buffers()[1]
     if not width or buffer is None or not count:

@@ -7,18 +7,19 @@ batch, has their lengths in place of them. The bytes are copied, or written, fro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dsort.containers.columnar.schema import is_varying, value_offsets
+from dsort.containers.columnar.schema import is_varying, nulls_of, row_bytes, value_offsets
 from dsort.data.columns import Int64s
 
 __all__ = [
     "LONG_BYTES",
     "Leaf",
+    "LightRows",
     "Values",
     "chosen_leaves",
     "joined",
@@ -33,6 +34,8 @@ __all__ = [
 LONG_BYTES = 512
 """Values of so many bytes on average are moved as bytes: a slice costs 0.3 µs."""
 LEAVES_MAX = 64
+LENGTH_BYTES = 8
+"""What stands in a light batch in place of a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,12 @@ class Leaf:
 @dataclass(frozen=True, slots=True)
 class Values:
     """The values of one leaf: row ``i`` is ``lengths[i]`` bytes from ``starts[i]`` of ``data``;
-    of a null, none."""
+    of a null, none. ``in_shard``: ``data`` is a whole input shard."""
 
     data: memoryview
     starts: Int64s
     lengths: Int64s
+    in_shard: bool = False
 
     @classmethod
     def of(cls, array: Any) -> Values:
@@ -65,7 +69,7 @@ class Values:
         offsets = value_offsets(array)
         lengths = np.diff(offsets)
         if array.null_count:
-            lengths[array.is_null().to_numpy(zero_copy_only=False)] = 0
+            lengths[nulls_of(array)] = 0
         buffer = array.buffers()[2]
         data = memoryview(buffer if buffer is not None else b"").cast("B")
         return cls(data, offsets[:-1], lengths)
@@ -75,6 +79,40 @@ class Values:
         data, starts = self.data, self.starts[rows]
         bounds = zip(starts.tolist(), (starts + self.lengths[rows]).tolist(), strict=True)
         return [data[start:stop] for start, stop in bounds]
+
+
+@dataclass(frozen=True, slots=True)
+class LightRows:
+    """Rows of which some leaves are away: ``light`` has their lengths, ``values`` are theirs."""
+
+    light: Any
+    leaves: tuple[Leaf, ...] = ()
+    values: tuple[Values, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        """How many there are."""
+        return int(self.light.num_rows)
+
+    @property
+    def nbytes(self) -> int:
+        """What they take in memory, or would take if they were there."""
+        return int(self.light.nbytes) + sum(int(each.lengths.sum()) for each in self.values)
+
+    def row_bytes(self) -> Int64s:
+        """What :func:`~dsort.containers.columnar.schema.row_bytes` gives for all of each row."""
+        total = row_bytes(self.light)
+        for each in self.values:
+            total += each.lengths - LENGTH_BYTES
+        return total
+
+    def without(self, leaves: Sequence[Leaf], schema: Any) -> LightRows:
+        """With just these ``leaves`` away, of which some are already. ``schema``: the light one."""
+        known = dict(zip(self.leaves, self.values, strict=True))
+        more = [leaf for leaf in leaves if leaf not in known]
+        light = self.light if not more else light_batch(self.light, more, schema)
+        known |= {leaf: Values.of(leaf.of(self.light)) for leaf in more}
+        return LightRows(light, tuple(leaves), tuple(known[leaf] for leaf in leaves))
 
 
 def leaves_of(schema: Any) -> tuple[Leaf, ...]:
@@ -95,13 +133,17 @@ def _leaves(schema: Any) -> Iterator[Leaf]:
                     yield Leaf(at, child, kind)
 
 
-def long_leaves(batches: Sequence[Any], leaves: Sequence[Leaf]) -> int:
-    """Which leaves are long in these batches: bit ``i`` for leaf ``i``."""
+def long_leaves(batches: Sequence[LightRows], leaves: Sequence[Leaf]) -> int:
+    """Which leaves are long in these batches, or away from some already: bit ``i`` for leaf
+    ``i``."""
     rows, found = sum(batch.num_rows for batch in batches), 0
     for at, leaf in enumerate(leaves):
+        if any(leaf in batch.leaves for batch in batches):
+            found |= 1 << at
+            continue
         size_bytes = 0
         for batch in batches:
-            offsets = value_offsets(leaf.of(batch))
+            offsets = value_offsets(leaf.of(batch.light))
             size_bytes += int(offsets[-1] - offsets[0])
         found |= (size_bytes >= LONG_BYTES * max(rows, 1)) << at
     return found
@@ -135,7 +177,7 @@ def light_batch(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
     arrays = {}
     for leaf in leaves:
         array = leaf.of(batch)
-        nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+        nulls = nulls_of(array) if array.null_count else None
         arrays[leaf.column, leaf.child] = pa.array(Values.of(array).lengths, mask=nulls)
     return _with(batch, arrays, schema)
 
@@ -153,7 +195,7 @@ def whole_batch(light: Any, values: Sequence[tuple[Leaf, memoryview]], schema: A
         np.cumsum(_filled(lengths), out=offsets[1:])
         validity = None
         if lengths.null_count:
-            validity = pa.array(lengths.is_valid().to_numpy(zero_copy_only=False)).buffers()[1]
+            validity = pa.py_buffer(np.packbits(~nulls_of(lengths), bitorder="little"))
         buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
         found = pa.Array.from_buffers(leaf.kind, len(lengths), buffers)
         arrays[leaf.column, leaf.child] = found
@@ -178,19 +220,40 @@ def _with(batch: Any, arrays: dict[tuple[int, int], Any], schema: Any) -> Any:
 
 
 def _filled(lengths: Any) -> Int64s:
-    found: Int64s = lengths.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+    if not len(lengths):
+        return np.zeros(0, np.int64)
+    start = lengths.offset * LENGTH_BYTES
+    found = np.frombuffer(lengths.buffers()[1], np.int64, len(lengths), start)
+    return np.where(nulls_of(lengths), 0, found) if lengths.null_count else found
 
 
-def stored_values(light: Any, leaves: Sequence[Leaf], data: memoryview) -> tuple[list[Values], int]:
+def stored_values(
+    light: Any,
+    leaves: Sequence[Leaf],
+    data: memoryview,
+    in_shard: Container[Leaf],
+    shard: Callable[[], memoryview],
+) -> tuple[list[Values], int]:
     """The values of ``leaves``, which lie in ``data`` leaf by leaf in the order of the rows; and
-    how many bytes they are in all."""
+    how many bytes of it that takes. Of leaves ``in_shard``, places in ``shard`` are there.
+    ``ValueError`` for values outside of either."""
     found, at = [], 0
     for leaf in leaves:
         lengths = _filled(leaf.of(light))
-        ends = np.cumsum(lengths)
-        found.append(Values(data, at + ends - lengths, lengths))
-        at += int(lengths.sum())
+        if leaf in in_shard:
+            starts = np.frombuffer(data, np.int64, len(lengths), at)
+            at += starts.nbytes
+            values = Values(shard(), starts, lengths, in_shard=True)
+        else:
+            ends = at + np.cumsum(lengths)
+            values = Values(data, ends - lengths, lengths)
+            at += int(lengths.sum())
+        if len(lengths) and (
+            min(values.starts.min(), lengths.min()) < 0
+            or (values.starts + lengths).max() > len(values.data)
+        ):
+            raise ValueError("a value lies outside of its shard")
+        found.append(values)
     return found, at
 
 

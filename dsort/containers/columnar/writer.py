@@ -7,14 +7,21 @@ nothing else. Every group comes as one batch without gaps, for pages end where c
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+import numpy as np
 
 from dsort.containers.base import ContainerOptions
 from dsort.containers.columnar.schema import encoded, is_media
+from dsort.data.columns import Int64s
 
-__all__ = ["TableWriter", "open_writer", "rows_a_group_max"]
+__all__ = ["GroupLimits", "TableWriter", "open_writer"]
 
 MEDIA_ROWS = 100
+MEDIA_BYTES = 8 << 20
+"""Readers of media take a few rows at a time: row groups are no larger than that asks for. Files of
+3 KB are more than 100 a group, for each group costs writers and readers 0.2 ms."""
 MEDIA_VALUES_A_BATCH = 8
 """A page is looked at for its size after so many values. By default it is after 1,024: all files of
 a row group were one page, which is in memory whole beside the row group."""
@@ -42,11 +49,39 @@ def open_writer(
     return _ArrowWriter(schema, options, write, is_stream=suffix == ".arrows")
 
 
-def rows_a_group_max(schema: Any, options: ContainerOptions) -> int:
-    """How many rows a row group has at most. Readers of media take few rows at a time."""
-    if options.row_group_rows is not None:
-        return options.row_group_rows
-    return MEDIA_ROWS if any(is_media(field.type) for field in schema) else ROWS_MAX
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """Where row groups end: at ``rows_max``, or ``bytes_max``; or as soon as ``rows_enough`` rows
+    have ``bytes_enough``."""
+
+    rows_max: int
+    bytes_max: int
+    rows_enough: int
+    bytes_enough: int
+
+    @classmethod
+    def of(cls, schema: Any, options: ContainerOptions) -> GroupLimits:
+        """The limits of a shard."""
+        bytes_max = options.row_group_bytes
+        if options.row_group_rows is not None:
+            return cls(options.row_group_rows, bytes_max, options.row_group_rows, 0)
+        if any(is_media(field.type) for field in schema):
+            return cls(ROWS_MAX, bytes_max, MEDIA_ROWS, MEDIA_BYTES)
+        return cls(ROWS_MAX, bytes_max, ROWS_MAX, 0)
+
+    def end(self, running: Int64s, row: int, stop: int, rows: int, size_bytes: int) -> int:
+        """The row before which a group ends that has ``rows`` rows of ``size_bytes`` and goes on
+        with ``row``; ``stop + 1`` if it goes on behind ``stop``. ``running``: bytes before each
+        row."""
+        before = int(running[row]) - size_bytes
+        by_bytes = int(np.searchsorted(running, before + self.bytes_max, side="right")) - 1
+        if not rows:
+            by_bytes = max(by_bytes, row + 1)  # a row larger than a group has one of its own
+        if by_bytes >= stop:
+            by_bytes = stop + 1  # perhaps the next one fits, too
+        enough = int(np.searchsorted(running, before + self.bytes_enough, side="left"))
+        enough = max(enough, row + self.rows_enough - rows)
+        return min(row + self.rows_max - rows, max(by_bytes, row), enough, stop + 1)
 
 
 class _Sink:

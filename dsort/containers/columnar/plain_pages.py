@@ -1,0 +1,206 @@
+"""Long values of Parquet where they lie: pages of texts or binaries that are stored as they are.
+
+pyarrow decodes such a page by copying it into fresh memory, which costs 0.3 to 3 s a GiB; that is
+more than all else that a shuffle of pictures does. On the data path our own code is welcome where a
+measurement asks for it: this looks at headers and lengths alone. What is not entirely regular is
+left to pyarrow, which reads it or says what is wrong: nothing is refused here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsort.containers.columnar.thrift import Struct, read_struct
+from dsort.data.columns import Int64s, UInt8s
+
+__all__ = ["PlacedValues", "placed_values"]
+
+_DATA_PAGE, _DATA_PAGE_2 = 0, 3
+_PLAIN, _RLE = 0, 3
+_LENGTH = struct.Struct("<I")
+HEADER_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedValues:
+    """The values of some rows: row ``i`` is ``lengths[i]`` bytes from byte ``starts[i]`` of the
+    shard, none for a null. ``levels``: the definition level of each row; None if all are there."""
+
+    starts: Int64s
+    lengths: Int64s
+    levels: UInt8s | None
+
+    def run(self, start: int, stop: int) -> PlacedValues:
+        """Rows ``start:stop``."""
+        levels = None if self.levels is None else self.levels[start:stop]
+        return PlacedValues(self.starts[start:stop], self.lengths[start:stop], levels)
+
+    @classmethod
+    def joined(cls, parts: Sequence[PlacedValues], level_max: int) -> PlacedValues:
+        """Rows of several row groups, one behind the other."""
+        levels = None
+        if any(each.levels is not None for each in parts):
+            full = [
+                np.full(len(each.starts), level_max, np.uint8)
+                if each.levels is None
+                else each.levels
+                for each in parts
+            ]
+            levels = np.concatenate(full)
+        starts = np.concatenate([each.starts for each in parts])
+        return cls(starts, np.concatenate([each.lengths for each in parts]), levels)
+
+
+def placed_values(
+    shard: memoryview, start: int, stop: int, rows: int, level_max: int
+) -> PlacedValues | None:
+    """The values of a column chunk that is bytes ``start:stop`` of ``shard`` and is not compressed,
+    of ``rows`` rows without repetition, whose values have the definition level ``level_max``. None
+    unless it is entirely so."""
+    if not 0 <= start < stop <= len(shard) or rows > stop - start:
+        return None
+    try:
+        return _read_pages(shard, start, stop, rows, level_max)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _read_pages(
+    shard: memoryview, start: int, stop: int, rows: int, level_max: int
+) -> PlacedValues | None:
+    starts, lengths, levels, left, at = list[int](), list[int](), list[UInt8s | None](), rows, start
+    counts = list[int]()
+    while left:
+        header, body = read_struct(shard[: min(stop, at + HEADER_BYTES_MAX)], at)
+        end = body + _number(header, 3)
+        if not body <= end <= stop:
+            return None
+        page = _page(header, shard, body, end, left, level_max)
+        if page is None:
+            return None
+        count, present, found, at = page
+        at = _walk(shard, at, end, present, starts, lengths)
+        if at != end:
+            return None
+        counts.append(count)
+        levels.append(found)
+        left -= count
+    if at != stop:
+        return None
+    if all(each is None for each in levels):
+        return PlacedValues(np.array(starts, np.int64), np.array(lengths, np.int64), None)
+    joined = np.concatenate(
+        [
+            np.full(count, level_max, np.uint8) if each is None else each
+            for count, each in zip(counts, levels, strict=True)
+        ]
+    )
+    there = joined == level_max
+    all_starts, all_lengths = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    all_starts[there], all_lengths[there] = starts, lengths
+    return PlacedValues(all_starts, all_lengths, joined)
+
+
+def _page(
+    header: Struct, shard: memoryview, at: int, end: int, left: int, level_max: int
+) -> tuple[int, int, UInt8s | None, int] | None:
+    """(rows, values, their levels or None if all are there, where the values begin) of a page whose
+    body is bytes ``at:end``; None for one of another kind."""
+    kind = _number(header, 1)
+    if kind == _DATA_PAGE:
+        data = header[5][1]
+        count, levels_bytes = _number(data, 1), 0
+        if _number(data, 2) != _PLAIN or (level_max and _number(data, 3) != _RLE):
+            return None
+        if level_max:
+            if end - at < _LENGTH.size:
+                return None
+            (levels_bytes,) = _LENGTH.unpack_from(shard, at)
+            at += _LENGTH.size
+    elif kind == _DATA_PAGE_2:
+        data = header[8][1]
+        count, levels_bytes = _number(data, 1), _number(data, 5)
+        if _number(data, 4) != _PLAIN or _number(data, 6) or _number(data, 3) != count:
+            return None
+    else:
+        return None
+    if not 0 < count <= left or not 0 <= levels_bytes <= end - at:
+        return None
+    levels = None
+    if level_max:
+        levels = _levels(shard[at : at + levels_bytes], count, level_max)
+    present = count if levels is None else int((levels == level_max).sum())
+    return count, present, levels, at + levels_bytes
+
+
+def _number(fields: Struct, number: int) -> int:
+    value = fields[number][1]
+    if not isinstance(value, int):
+        raise TypeError("not a number")
+    return value
+
+
+def _levels(data: memoryview, count: int, level_max: int) -> UInt8s | None:
+    """Definition levels, by runs and packed bits; None if all are ``level_max``. ``ValueError``
+    unless they are ``count`` levels, of which none is higher."""
+    width, parts, done, at = level_max.bit_length(), list[UInt8s](), 0, 0
+    try:
+        while done < count:
+            head, at = _varint(data, at)
+            if head & 1:
+                size = (head >> 1) * width
+                if size > len(data) - at:
+                    raise ValueError("levels are cut off")
+                bits = np.unpackbits(np.frombuffer(data, np.uint8, size, at), bitorder="little")
+                found = bits.reshape(-1, width) @ (1 << np.arange(width, dtype=np.uint8))
+                found = found[: count - done].astype(np.uint8)
+                at += size
+            else:
+                found = np.full(min(head >> 1, count - done), data[at], np.uint8)
+                at += 1
+                if not parts and len(found) == count and int(found[0]) == level_max:
+                    return None
+            if not len(found):
+                raise ValueError("an empty run of levels")
+            parts.append(found)
+            done += len(found)
+    except IndexError:
+        raise ValueError("levels are cut off") from None
+    levels = np.concatenate(parts)
+    if int(levels.max()) > level_max:
+        raise ValueError("a level that is too high")
+    return levels
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 35:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise ValueError("a number is too long")
+
+
+def _walk(
+    shard: memoryview, at: int, end: int, count: int, starts: list[int], lengths: list[int]
+) -> int:
+    """Put down where ``count`` values lie; where they end. ``ValueError`` beyond ``end``."""
+    unpack, last = _LENGTH.unpack_from, end - _LENGTH.size
+    for _ in range(count):
+        if at > last:
+            raise ValueError("values are cut off")
+        (length,) = unpack(shard, at)
+        at += 4
+        starts.append(at)
+        lengths.append(length)
+        at += length
+    if at > end:
+        raise ValueError("values are cut off")
+    return at

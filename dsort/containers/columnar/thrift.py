@@ -1,0 +1,190 @@
+"""Thrift's compact protocol, as far as Parquet's headers and footers need it, read with bounds.
+
+A struct is a mapping of field numbers to (type, value), in the order in which they were read, so
+that what nobody here knows is written again as it was.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+__all__ = ["BINARY", "I32", "I64", "LIST", "STRUCT", "Struct", "read_struct", "written"]
+
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
+DEPTH_MAX = 16
+VARINT_BYTES_MAX = 10
+_DOUBLE = struct.Struct("<d")
+
+Struct = dict[int, tuple[int, Any]]
+"""A list is (type of its items, items); a map (types of keys and values, pairs)."""
+
+
+def read_struct(data: memoryview, at: int) -> tuple[Struct, int]:
+    """The struct that begins at byte ``at``, and where it ends. ``ValueError`` if it does not end
+    within ``data``, or is none."""
+    try:
+        return _read_struct(data, at, 0)
+    except IndexError:
+        raise ValueError("a Thrift struct is cut off") from None
+
+
+def _read_struct(data: memoryview, at: int, depth: int) -> tuple[Struct, int]:
+    if depth > DEPTH_MAX:
+        raise ValueError("a Thrift struct is nested too deep")
+    found: Struct = {}
+    number = 0
+    while True:
+        head = data[at]
+        at += 1
+        if not head:
+            return found, at
+        kind, step = head & 15, head >> 4
+        if step:
+            number += step
+        else:
+            more, at = _varint(data, at)
+            number = _signed(more)
+        if kind in (TRUE, FALSE):
+            found[number] = (kind, kind == TRUE)
+            continue
+        value, at = _read(data, at, kind, depth)
+        found[number] = (kind, value)
+
+
+def _read(data: memoryview, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind in (I16, I32, I64):
+        value, at = _varint(data, at)
+        return _signed(value), at
+    if kind == BINARY:
+        size, at = _varint(data, at)
+        if size > len(data) - at:
+            raise IndexError
+        return bytes(data[at : at + size]), at + size
+    if kind == STRUCT:
+        return _read_struct(data, at, depth + 1)
+    if kind in (LIST, SET):
+        return _read_list(data, at, depth + 1)
+    if kind == MAP:
+        return _read_map(data, at, depth + 1)
+    if kind in (TRUE, FALSE, BYTE):  # as items of lists, a byte each
+        return data[at], at + 1
+    if kind == DOUBLE:
+        if len(data) - at < _DOUBLE.size:
+            raise IndexError
+        return _DOUBLE.unpack_from(data, at)[0], at + _DOUBLE.size
+    raise ValueError(f"Thrift has no type {kind}")
+
+
+def _read_list(data: memoryview, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]:
+    if depth > DEPTH_MAX:
+        raise ValueError("a Thrift list is nested too deep")
+    head = data[at]
+    at += 1
+    count = head >> 4
+    if count == 15:
+        count, at = _varint(data, at)
+    if count > len(data) - at:  # an item takes a byte at least
+        raise IndexError
+    items = []
+    for _ in range(count):
+        item, at = _read(data, at, head & 15, depth)
+        items.append(item)
+    return (head & 15, items), at
+
+
+def _read_map(data: memoryview, at: int, depth: int) -> tuple[Any, int]:
+    if depth > DEPTH_MAX:
+        raise ValueError("a Thrift map is nested too deep")
+    count, at = _varint(data, at)
+    if count > len(data) - at:
+        raise IndexError
+    if not count:
+        return (0, []), at
+    kinds = data[at]
+    at += 1
+    pairs = []
+    for _ in range(count):
+        key, at = _read(data, at, kinds >> 4, depth)
+        value, at = _read(data, at, kinds & 15, depth)
+        pairs.append((key, value))
+    return (kinds, pairs), at
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = data[at]
+    at += 1
+    if value < 128:
+        return value, at
+    value &= 127
+    for shift in range(7, 7 * VARINT_BYTES_MAX, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise ValueError("a Thrift number is too long")
+
+
+def _signed(value: int) -> int:
+    return (value >> 1) ^ -(value & 1)
+
+
+def written(fields: Struct) -> bytes:
+    """A struct as bytes."""
+    out = bytearray()
+    _write_struct(out, fields)
+    return bytes(out)
+
+
+def _write_struct(out: bytearray, fields: Struct) -> None:
+    last = 0
+    for number, (kind, value) in fields.items():
+        step = number - last
+        if 0 < step < 16:
+            out.append(step << 4 | kind)
+        else:
+            out.append(kind)
+            _write_varint(out, number << 1 ^ number >> 63)
+        last = number
+        if kind not in (TRUE, FALSE):
+            _write(out, kind, value)
+    out.append(0)
+
+
+def _write(out: bytearray, kind: int, value: Any) -> None:
+    if kind in (I16, I32, I64):
+        _write_varint(out, value << 1 ^ value >> 63)
+    elif kind == BINARY:
+        _write_varint(out, len(value))
+        out += value
+    elif kind == STRUCT:
+        _write_struct(out, value)
+    elif kind in (LIST, SET):
+        inner, items = value
+        if len(items) < 15:
+            out.append(len(items) << 4 | inner)
+        else:
+            out.append(15 << 4 | inner)
+            _write_varint(out, len(items))
+        for item in items:
+            _write(out, inner, item)
+    elif kind == MAP:
+        kinds, pairs = value
+        _write_varint(out, len(pairs))
+        if pairs:
+            out.append(kinds)
+        for key, item in pairs:
+            _write(out, kinds >> 4, key)
+            _write(out, kinds & 15, item)
+    elif kind == DOUBLE:
+        out += _DOUBLE.pack(value)
+    else:
+        out.append(value)
+
+
+def _write_varint(out: bytearray, value: int) -> None:
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)

@@ -1,0 +1,163 @@
+"""Long values of Parquet are taken from where they lie: the same that pyarrow reads, and no others;
+what is not as it should be is left to pyarrow."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dsort.containers.columnar import thrift
+from dsort.containers.columnar.blocks import RowBlocks, RowGroup, deal_out
+from dsort.containers.columnar.cells import MemorySource
+from dsort.containers.columnar.reader import light_batches, open_table, plain_batches
+from dsort.containers.columnar.schema import plain_schema, row_bytes
+from dsort.containers.columnar.values import LightRows, leaves_of, whole_batch
+from dsort.errors import CorruptShardError
+from tests.support.tables import long_table, write_plain
+
+MUTATIONS = 150
+PAGES = ("1.0", "2.0")
+
+
+def light_rows(data: bytes, bytes_max: int = 30_000, kept: tuple[str, ...] = ()) -> list[LightRows]:
+    table = open_table("s", MemorySource(memoryview(data)))
+    plain = plain_schema("s", table.schema)
+    return list(light_batches("s", table, plain, bytes_max, kept=kept))
+
+
+def rows_in_memory(data: bytes, bytes_max: int = 30_000) -> pa.Table:
+    """The same rows as pyarrow alone reads them."""
+    table = open_table("s", MemorySource(memoryview(data)))
+    plain = plain_schema("s", table.schema)
+    return pa.Table.from_batches(plain_batches("s", table, plain, bytes_max), plain)
+
+
+def made_whole(rows: LightRows, plain: Any) -> pa.RecordBatch:
+    if not rows.leaves:
+        return rows.light
+    values = [
+        (leaf, memoryview(b"".join(found.slices(slice(None)))))  # type: ignore[arg-type]
+        for leaf, found in zip(rows.leaves, rows.values, strict=True)
+    ]
+    return whole_batch(rows.light, values, plain)
+
+
+def shard_of(directory: Path, table: pa.Table, **options: Any) -> bytes:
+    write_plain(directory / "s.parquet", table, **options)
+    return (directory / "s.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("version", PAGES)
+def test_values_in_place_are_those_that_pyarrow_reads(tmp_path: Path, version: str) -> None:
+    data = shard_of(tmp_path, long_table(90, seed=1), data_page_version=version)
+    found = light_rows(data)
+    plain = plain_schema("s", rows_in_memory(data).schema)
+    assert {leaf.column for rows in found for leaf in rows.leaves} == {1, 2, 4}
+    assert all(values.in_shard for rows in found for values in rows.values)
+    whole = pa.Table.from_batches([made_whole(rows, plain) for rows in found], plain)
+    assert whole.equals(rows_in_memory(data))
+    for rows in found:
+        assert rows.row_bytes().tolist() == row_bytes(made_whole(rows, plain)).tolist()
+
+
+def test_what_is_encoded_compressed_or_looked_into_is_read_by_pyarrow(tmp_path: Path) -> None:
+    table = long_table(40, seed=2)
+    for options in (
+        {"compression": "snappy"},
+        {"use_dictionary": ["raw", "text", "image.bytes"]},
+        {"column_encoding": {"raw": "DELTA_LENGTH_BYTE_ARRAY"}},
+    ):
+        wanted = {"row_group_size": 17, "compression": "none", "use_dictionary": False}
+        pq.write_table(table, tmp_path / "s.parquet", **(wanted | options))
+        data = (tmp_path / "s.parquet").read_bytes()
+        assert 4 not in {leaf.column for rows in light_rows(data) for leaf in rows.leaves}
+    data = shard_of(tmp_path, table)
+    kept = light_rows(data, kept=("raw", "image"))
+    assert {leaf.column for rows in kept for leaf in rows.leaves} == {2}
+
+
+def test_a_shard_of_nothing_but_long_values_is_read(tmp_path: Path) -> None:
+    table = long_table(40, seed=3).select(["raw"])
+    data = shard_of(tmp_path, table)
+    found = light_rows(data)
+    whole = [made_whole(rows, plain_schema("s", table.schema)) for rows in found]
+    assert pa.Table.from_batches(whole)["raw"].to_pylist() == table["raw"].to_pylist()
+
+
+@pytest.mark.parametrize("by_place", [True, False])
+def test_blocks_hold_values_or_their_places(tmp_path: Path, *, by_place: bool) -> None:
+    table = long_table(40, seed=4)
+    data = shard_of(tmp_path, table)
+    rows = light_rows(data, 1 << 30)
+    plain = plain_schema("s", table.schema)
+
+    partition = (np.arange(40) % 3).astype(np.int32)
+    blocks = list(deal_out(rows, partition, plain, by_place=by_place))
+    assert sum(block.size_bytes for block in blocks) < len(data) / 4 or not by_place
+    stored = [memoryview(b"".join(block.pieces)) for block in blocks]
+    group = RowGroup(plain)
+    group.add(RowBlocks(stored, plain, lambda _: memoryview(data)), np.arange(40))
+    order = np.argsort(partition, kind="stable")
+    wanted = rows_in_memory(data).take(pa.array(order))
+    assert pa.Table.from_batches([group.taken()]).to_pylist() == wanted.to_pylist()
+    if by_place:
+        with pytest.raises(ValueError, match="outside"):
+            RowBlocks(stored, plain, lambda _: memoryview(data)[: len(data) // 2])
+
+
+def test_flipped_bytes_give_what_pyarrow_reads_or_a_clear_error(tmp_path: Path) -> None:
+    data = shard_of(tmp_path, long_table(20, seed=5).select(["id", "image"]))
+    rng = random.Random(5)
+    pages = [at for at in range(len(data) - 4) if data[at : at + 1] == b"\x15"]
+    for number in range(MUTATIONS):
+        torn = bytearray(data)
+        at = rng.choice(pages) + rng.randrange(12) if number % 2 else rng.randrange(len(torn))
+        torn[min(at, len(torn) - 1)] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
+        wanted = None
+        with contextlib.suppress(CorruptShardError):
+            wanted = rows_in_memory(bytes(torn))
+        try:
+            found = light_rows(bytes(torn))
+        except CorruptShardError:
+            continue
+        if wanted is not None:
+            made = [made_whole(rows, wanted.schema) for rows in found]
+            assert pa.Table.from_batches(made, wanted.schema).equals(wanted)
+
+
+def test_headers_and_footers_are_written_as_they_were_read(tmp_path: Path) -> None:
+    data = shard_of(tmp_path, long_table(40, seed=6), write_page_index=True)
+    footer_bytes = int.from_bytes(data[-8:-4], "little")
+    footer = memoryview(data)[-8 - footer_bytes : -8]
+    fields, end = thrift.read_struct(footer, 0)
+    assert end == footer_bytes
+    assert thrift.written(fields) == bytes(footer)
+
+
+def test_thrift_that_is_cut_off_or_nested_without_end_is_refused(tmp_path: Path) -> None:
+    data = shard_of(tmp_path, long_table(20, seed=7))
+    footer = data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+    for length in range(0, len(footer), 13):
+        with pytest.raises(ValueError, match="Thrift"):
+            thrift.read_struct(memoryview(footer[:length]), 0)
+    for hostile in (b"\x1c" * 5000, b"\x19\xfc\xff\xff\xff\xff\x0f", b"\x19" * 5000, b"\x1e"):
+        with pytest.raises(ValueError, match="Thrift"):
+            thrift.read_struct(memoryview(hostile), 0)
+
+
+def test_the_leaves_of_a_schema_are_texts_and_binaries_of_structs_too(tmp_path: Path) -> None:
+    plain = plain_schema("s", long_table(1, seed=1).schema)
+    assert [(leaf.column, leaf.child) for leaf in leaves_of(plain)] == [
+        (0, -1),
+        (1, 0),
+        (1, 1),
+        (2, -1),
+        (4, -1),
+    ]
