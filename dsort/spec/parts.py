@@ -266,8 +266,8 @@ class SpecFields(Part):
     row_group_rows: Count | None = Field(
         default=None,
         description="A row group of a Parquet output, or a record batch of an Arrow one, has at "
-        "most so many rows. Default: 100 where a column holds files (a struct of bytes and path), or "
-        "as many as have 8 MiB; else no limit but row_group_bytes.",
+        "most so many rows. Default: 100 where a column holds files (a struct of bytes and path), "
+        "or as many as have 8 MiB; else no limit but row_group_bytes.",
         examples=[1000],
     )
     row_group_bytes: SizeBytes = Field(
