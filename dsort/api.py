@@ -238,6 +238,7 @@ def verify(
     manifest: bytes,
     *,
     output_uri: str | None = None,
+    max_expansion: float | None = None,
     options: RunOptions | None = None,
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
@@ -245,12 +246,19 @@ def verify(
     """Read a result and its inputs again, and say whether it is what its manifest and spec say.
 
     ``manifest``: its bytes. ``output_uri``: where the result is now, if not where the spec says.
-    What is wrong is in the report; raised is what keeps the result from being looked at.
+    ``max_expansion``: a shard may hold so many times its length; None: inputs what the job allowed,
+    outputs what the manifest says. What is wrong is in the report; raised is what keeps the result
+    from being looked at.
     """
     from dsort.verification.verify import verify_result  # as much again as a job loads
 
     return verify_result(
-        manifest, output_uri=output_uri, options=options, on_event=on_event, stop=stop
+        manifest,
+        output_uri=output_uri,
+        max_expansion=max_expansion,
+        options=options,
+        on_event=on_event,
+        stop=stop,
     )
 
 

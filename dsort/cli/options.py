@@ -56,6 +56,7 @@ __all__ = [
     "StateDir",
     "TokenFile",
     "Verbose",
+    "VerifyMaxExpansion",
     "WaitOption",
     "Workers",
     "grouped",
@@ -264,6 +265,17 @@ MaxExpansion = Annotated[
         metavar="N",
         help="A compressed shard may hold N times its length; what holds more is refused.",
         min=1,
+    ),
+]
+VerifyMaxExpansion = Annotated[
+    int | None,
+    typer.Option(
+        "--max-expansion",
+        metavar="N",
+        help="A compressed shard may hold N times its length; what holds more is a problem.  "
+        "[default: what the job allowed, and what the manifest says]",
+        min=1,
+        show_default=False,
     ),
 ]
 ShowAll = Annotated[

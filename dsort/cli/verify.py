@@ -18,6 +18,7 @@ def verify(
     job: options.JobOrManifest,
     bucket: options.JobBucket = None,
     root: options.Root = None,
+    max_expansion: options.VerifyMaxExpansion = None,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
     debug: options.Debug = False,
@@ -38,6 +39,7 @@ def verify(
         report = api.verify(
             found.read(),
             output_uri=found.bucket.uri if found.in_place else None,
+            max_expansion=max_expansion,
             options=run,
             on_event=reporter,
             stop=stop,

@@ -138,6 +138,8 @@ class InputReader:
         steps: Sequence[Step],
         bucket: Bucket,
         reader: ShardReader,
+        *,
+        max_expansion: float | None = None,
     ) -> None:
         self._spec = spec
         self._keymap = keymap
@@ -146,6 +148,7 @@ class InputReader:
         self._renames: Renames = {}
         self._compared = ComparedBytes.of(spec)
         self._steps = steps
+        self._decoding = DecodingRules(max_expansion or spec.max_expansion, spec.input_codec)
 
     @property
     def passes(self) -> int:
@@ -185,8 +188,7 @@ class InputReader:
         ``CorruptShardError`` unless the spec says to skip such shards: then it has no records.
         ``ShardEndError`` if it does not end as the spec wants it.
         """
-        decoding = DecodingRules(self._spec.max_expansion, self._spec.input_codec)
-        with self._reader.open(self._bucket, name, decoding) as shard:
+        with self._reader.open(self._bucket, name, self._decoding) as shard:
             formed = self._formed(shard)
             if formed is None:
                 return _NO_RECORDS, None if self._keymap is None else np.zeros(0, np.int32)
@@ -296,7 +298,7 @@ class InputReader:
 
     def _placed_keys(self, name: str) -> tuple[BytesColumn, UInt64s, Int64s]:
         """(keys, their hashes, ordinals) of a shard's records that the key map does not drop."""
-        with self._reader.open(self._bucket, name) as shard:
+        with self._reader.open(self._bucket, name, self._decoding) as shard:
             try:
                 formed = self._formed(shard)
             except (

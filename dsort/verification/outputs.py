@@ -293,6 +293,7 @@ class OutputReader:
         compared: ComparedBytes,
         *,
         want_md5: bool,
+        max_expansion: float | None = None,
     ) -> None:
         self._compared = compared
         self._bucket = bucket
@@ -300,6 +301,7 @@ class OutputReader:
         self._inputs = inputs
         self._findings = findings
         self._want_md5 = want_md5
+        self._max_expansion = max_expansion
 
     def read(
         self,
@@ -346,6 +348,14 @@ class OutputReader:
             group=np.repeat(np.array(groups, np.int32), counts),
         )
 
+    def _decoding(self, listed: ManifestOutput) -> DecodingRules:
+        """An output may decode to what its manifest says, however much that is, if nobody says
+        another bound."""
+        if self._max_expansion is not None:
+            return DecodingRules(self._max_expansion)
+        expansion = listed.container_bytes / max(listed.file_bytes, 1)
+        return DecodingRules(max(expansion, EXPANSION_MAX_DEFAULT))
+
     def records(self, name: str) -> ShardRecords:
         """The records of one output shard that is known to be readable."""
         with self._reader.open(self._bucket, name, DecodingRules(math.inf)) as shard:
@@ -369,7 +379,7 @@ class OutputReader:
         if it cannot be read."""
         name = listed.name
         try:
-            with self._reader.open(self._bucket, name, _decoding(listed)) as shard:
+            with self._reader.open(self._bucket, name, self._decoding(listed)) as shard:
                 checksums = Checksums(shard, want_md5=self._want_md5)
                 found = self._opened(shard, checksums, place, watch)
                 xxh3, md5[name] = checksums.finish()
@@ -462,12 +472,6 @@ def _is_plain(container: Container, members: MemberTable, size_bytes: int) -> bo
         and not members.literals
         and not members.notes.shortfall
     )
-
-
-def _decoding(listed: ManifestOutput) -> DecodingRules:
-    """An output may decode to what its manifest says, however much that is."""
-    expansion = listed.container_bytes / max(listed.file_bytes, 1)
-    return DecodingRules(max(expansion, EXPANSION_MAX_DEFAULT))
 
 
 def _end_bytes(listed: ManifestOutput) -> int:

@@ -83,13 +83,15 @@ def verify_result(
     manifest: bytes,
     *,
     output_uri: str | None = None,
+    max_expansion: float | None = None,
     options: RunOptions | None = None,
     on_event: Callable[[Event], None] | None = None,
     stop: StopFlag | None = None,
 ) -> VerifyReport:
     """Verify the result that ``manifest`` (its bytes) describes.
 
-    ``output_uri``: where the result is now, if not where the spec says. Of ``options`` only
+    ``output_uri``: where the result is now, if not where the spec says. ``max_expansion``: see
+    ``api.verify``. Of ``options`` only
     ``root`` and ``settings`` matter. Problems are in the report; raised are ``InputError`` (this is
     no manifest, the key map cannot be had), ``StorageError`` and ``JobStoppedError``.
     """
@@ -97,7 +99,7 @@ def verify_result(
     stored = parse_manifest(manifest)
     where = output_uri or stored.spec.output_bck
     outputs = open_with_settings(where, root=options.root, settings=options.settings)
-    return _Verification(stored, outputs, options, on_event or _ignore, stop).run()
+    return _Verification(stored, outputs, max_expansion, options, on_event or _ignore, stop).run()
 
 
 def _ignore(event: Event) -> None:
@@ -111,12 +113,14 @@ class _Verification:
         self,
         manifest: StoredManifest,
         outputs_bucket: Bucket,
+        max_expansion: float | None,
         options: RunOptions,
         on_event: Callable[[Event], None],
         stop: StopFlag | None,
     ) -> None:
         self._manifest = manifest
         self._outputs_bucket = outputs_bucket
+        self._max_expansion = max_expansion
         self._inputs_bucket = open_inputs(
             [BucketPlace(each.name, each.bucket) for each in manifest.spec.sources],
             lambda place: open_with_settings(
@@ -145,7 +149,12 @@ class _Verification:
         places = place_outputs(manifest.outputs, self._names, findings)
         self._warn_of_strangers()
         input_reader = InputReader(
-            manifest.spec, self._keymap, self._steps, self._inputs_bucket, self._reader
+            manifest.spec,
+            self._keymap,
+            self._steps,
+            self._inputs_bucket,
+            self._reader,
+            max_expansion=self._max_expansion,
         )
         comparable = self._inputs_are_comparable()
         self._expect(input_reader.passes if comparable else 0)
@@ -158,6 +167,7 @@ class _Verification:
             findings,
             compared,
             want_md5=manifest.index is not None,
+            max_expansion=self._max_expansion,
         )
         repeats_allowed = manifest.spec.config.duplicate_keys in ("ignore", "warn")
         sidecars = SidecarCheck(manifest, self._outputs_bucket, findings)

@@ -121,8 +121,9 @@ def test_verify_hands_over_the_manifest_and_where_it_lies(
     assert named["options"] == RunOptions(root=Path())
     moved = tmp_path / "moved.json"
     moved.write_bytes(manifest)
-    assert cli("verify", moved).code == 0
+    assert cli("verify", moved, "--max-expansion", "7").code == 0
     assert calls[1][1]["output_uri"] is None
+    assert [named["max_expansion"] for _, named in calls] == [None, 7]
 
 
 @pytest.mark.usefixtures("shards")

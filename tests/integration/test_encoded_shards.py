@@ -326,6 +326,25 @@ def test_a_bomb_is_refused_and_data_that_shrinks_as_much_is_not(tmp_path: Path) 
     assert out.endswith(END)
 
 
+def test_verify_reads_what_the_job_read_unless_it_is_to_read_less(tmp_path: Path) -> None:
+    data = made_elsewhere(".zst", Shard((Member("a.bin", bytes(40 << 20)),)).data)
+    names = stored(tmp_path, {"one": data, "two": data})  # their names say no codec
+    spec = spec_of(
+        input_format={"objnames": names},
+        input_extension=".tar.zst",
+        output_extension=".tar.zst",
+        max_expansion=100_000,
+        duplicate_keys="rename",
+    )
+    run_inline(spec, tmp_path, Moved("spill"))
+    check(tmp_path)
+    (path,) = (tmp_path / "out" / ".dsort").glob("*/manifest.json")
+    report = api.verify(path.read_bytes(), options=RunOptions(root=tmp_path), max_expansion=200)
+    found = {each.shard for each in report.problems if each.kind == "corrupt_shard"}
+    assert found == {"one", "two", "out-0.tar.zst"}
+    assert "decodes to more" in report.problems[0].text
+
+
 def test_outputs_that_shrink_much_are_verified_all_the_same(tmp_path: Path) -> None:
     stored(tmp_path, {"s-0.tar": Shard((Member("a.bin", bytes(40 << 20)),)).data})
     spec = spec_of(input_format={"template": "s-{0..0}"}, output_extension=".tar.zst")
