@@ -6,10 +6,11 @@ Reads the source with ``ast`` and imports nothing of it, so that it runs in a se
 from __future__ import annotations
 
 import ast
+import os
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import TypeVar, cast
 
 import pytest
 
@@ -140,11 +141,25 @@ DOCSTRING_WORDS_MIN = 3
 PRAGMA = re.compile(
     r"\s+# (noqa|type: ignore).*"
 )  # nobody reads it: ruff does not count it, either
+LOOKED_AT = (
+    ast.AsyncFunctionDef,
+    ast.Attribute,
+    ast.Call,
+    ast.ExceptHandler,
+    ast.FunctionDef,
+    ast.If,
+    ast.Import,
+    ast.ImportFrom,
+    ast.keyword,
+)
+"""What tests ask for, of all classes of nodes."""
+Node = TypeVar("Node", bound=ast.AST)
 OPEN_ENDS = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")
 TEXT_SUFFIXES = {".cfg", ".json", ".lock", ".md", ".py", ".sh", ".toml", ".yaml", ".yml", ""}
 NOT_OURS = {"bench-data", "build", "demo", "dist", "site"}
 
 
+@cache
 def sources(*directories: str) -> list[Path]:
     return sorted(path for name in directories for path in (ROOT / name).rglob("*.py"))
 
@@ -158,20 +173,38 @@ def named(path: Path) -> str:
 
 
 @cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of all that a file imports, wherever in it and for whatever purpose."""
+@cache
+def nodes_of(path: Path) -> dict[type[ast.AST], list[ast.AST]]:
+    """All of a file's tree by class, for walking through it takes as long as to parse it."""
+    found: dict[type[ast.AST], list[ast.AST]] = {}
     for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{named(path)}:{node.lineno}: relative import"
-            for alias in node.names:
-                yield node.lineno, f"{node.module}.{alias.name}"
+        if isinstance(node, LOOKED_AT):
+            found.setdefault(type(node), []).append(node)
+    return found
+
+
+def nodes(path: Path, of_class: type[Node]) -> list[Node]:
+    """All nodes of that class, wherever in a file."""
+    return cast("list[Node]", nodes_of(path).get(of_class, []))
+
+
+@cache
+def imports(path: Path) -> tuple[tuple[int, str], ...]:
+    """(line, dotted name) of all that a file imports, wherever in it and for whatever purpose."""
+    found = [(node.lineno, alias.name) for node in nodes(path, ast.Import) for alias in node.names]
+    for node in nodes(path, ast.ImportFrom):
+        assert node.level == 0, f"{named(path)}:{node.lineno}: relative import"
+        found += [(node.lineno, f"{node.module}.{alias.name}") for alias in node.names]
+    return tuple(found)
 
 
 def none_of(wrong: list[str]) -> None:
@@ -203,8 +236,8 @@ def lines_for_types(path: Path) -> frozenset[int]:
     """The lines under ``if TYPE_CHECKING``."""
     return frozenset(
         line
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for node in nodes(path, ast.If)
+        if ast.unparse(node.test) == "TYPE_CHECKING"
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     )
 
@@ -257,8 +290,8 @@ def test_nothing_is_unpickled_but_what_our_own_processes_send() -> None:
     wrong = [
         f"{named(path)}:{node.lineno}: allow_pickle"
         for path in all_sources()
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.keyword) and node.arg == "allow_pickle"
+        for node in nodes(path, ast.keyword)
+        if node.arg == "allow_pickle"
     ]
     none_of(wrong)
 
@@ -286,17 +319,14 @@ def test_what_is_pure_imports_nothing_impure() -> None:
 def test_what_is_pure_opens_no_file_and_reads_no_clock() -> None:
     wrong = []
     for path in pure_sources():
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.Call):
-                name = node.func.id if isinstance(node.func, ast.Name) else ""
-                method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-                if name in IMPURE_CALLS or method in IMPURE_METHODS:
-                    wrong.append(f"{named(path)}:{node.lineno}: {name or method}()")
+        for call in nodes(path, ast.Call):
+            name = call.func.id if isinstance(call.func, ast.Name) else ""
+            method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+            if name in IMPURE_CALLS or method in IMPURE_METHODS:
+                wrong.append(f"{named(path)}:{call.lineno}: {name or method}()")
+        for node in nodes(path, ast.Attribute):
             # numpy.random holds a generator that the whole process shares.
-            if isinstance(node, ast.Attribute) and ast.unparse(node) in (
-                "np.random",
-                "numpy.random",
-            ):
+            if node.attr == "random" and ast.unparse(node) in ("np.random", "numpy.random"):
                 wrong.append(f"{named(path)}:{node.lineno}: {ast.unparse(node)}")
     none_of(wrong)
 
@@ -311,24 +341,25 @@ def test_what_everybody_imports_is_light(unit: str) -> None:
 def test_files_functions_and_lines_are_short() -> None:
     wrong = []
     for path in all_sources():
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = text_of(path).splitlines()
         if len(lines) > FILE_LINES_MAX:
             wrong.append(f"{named(path)}: {len(lines)} lines")
         for number, line in enumerate(lines, 1):
-            if len(PRAGMA.sub("", line)) > LINE_COLUMNS_MAX:
+            if len(line) > LINE_COLUMNS_MAX < len(PRAGMA.sub("", line)):
                 wrong.append(f"{named(path)}:{number}: {len(line)} columns")
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                length = (node.end_lineno or node.lineno) - node.lineno + 1
-                if length > FUNCTION_LINES_MAX:
-                    wrong.append(f"{named(path)}:{node.lineno}: {node.name} has {length} lines")
+        functions: list[ast.FunctionDef | ast.AsyncFunctionDef]
+        functions = [*nodes(path, ast.FunctionDef), *nodes(path, ast.AsyncFunctionDef)]
+        for node in functions:
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                wrong.append(f"{named(path)}:{node.lineno}: {node.name} has {length} lines")
     none_of(wrong)
 
 
 def test_modules_say_what_they_are() -> None:
     wrong = []
     for path in all_sources():
-        is_there = path.read_text(encoding="utf-8").strip() or path.is_relative_to(PACKAGE)
+        is_there = text_of(path).strip() or path.is_relative_to(PACKAGE)
         words = (ast.get_docstring(tree_of(path)) or "").split()
         if is_there and len(words) < DOCSTRING_WORDS_MIN:
             wrong.append(f"{named(path)}: {' '.join(words) or 'no docstring'}")
@@ -369,13 +400,12 @@ def test_no_handler_swallows_everything() -> None:
     for path in all_sources():
         if named(path) in CATCHES_ALL:
             continue
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.ExceptHandler):
-                caught = ast.unparse(node.type) if node.type else "everything"
-                last = node.body[-1]
-                raises_again = isinstance(last, ast.Raise) and last.exc is None
-                if caught in ("everything", "Exception", "BaseException") and not raises_again:
-                    wrong.append(f"{named(path)}:{node.lineno}: except {caught}")
+        for node in nodes(path, ast.ExceptHandler):
+            caught = ast.unparse(node.type) if node.type else "everything"
+            last = node.body[-1]
+            raises_again = isinstance(last, ast.Raise) and last.exc is None
+            if caught in ("everything", "Exception", "BaseException") and not raises_again:
+                wrong.append(f"{named(path)}:{node.lineno}: except {caught}")
     none_of(wrong)
 
 
@@ -388,21 +418,30 @@ def test_no_two_files_of_tests_have_one_name() -> None:
 def test_tests_never_sleep() -> None:
     wrong = []
     for path in sources("tests"):
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "sleep":
+        for node in nodes(path, ast.Call):
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if called == "sleep":
                 wrong.append(f"{named(path)}:{node.lineno}")
     none_of(wrong)
 
 
-def texts() -> Iterator[tuple[Path, str]]:
+@cache
+def texts() -> list[tuple[Path, str]]:
     """All files of the repository that people read, with their text."""
-    for path in sorted(ROOT.rglob("*")):
-        inside = path.relative_to(ROOT).parts
-        hidden = any(part.startswith(".") and part != ".ci" for part in inside)
-        if hidden or inside[0] in NOT_OURS or not path.is_file():
-            continue
-        if path.suffix in TEXT_SUFFIXES:
-            yield path, path.read_text(encoding="utf-8", errors="replace")
+    found = []
+    for directory, folders, names in os.walk(ROOT):
+        top = Path(directory) == ROOT
+        folders[:] = [
+            name
+            for name in folders
+            if name == ".ci" or not (name.startswith(".") or (top and name in NOT_OURS))
+        ]
+        for name in names:
+            path = Path(directory, name)
+            is_text = path.suffix in TEXT_SUFFIXES and path.is_file()
+            if is_text and (name == ".ci" or not name.startswith(".")):
+                found.append((path, text_of(path)))
+    return sorted(found)
 
 
 def test_pages_about_the_code_name_what_is_there_in_short_lines() -> None:
@@ -426,6 +465,7 @@ def test_nothing_is_left_open() -> None:
     wrong = [
         f"{named(path)}:{number}: {line.strip()}"
         for path, text in texts()
+        if any(mark in text for mark in OPEN_ENDS)
         for number, line in enumerate(text.splitlines(), 1)
         if any(mark in line.split() or f"{mark}:" in line for mark in OPEN_ENDS)
     ]
