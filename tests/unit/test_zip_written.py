@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dsort.containers.zip.container import ZIP
-from dsort.containers.zip.entries import new_member, placed_directory
+from dsort.containers.zip.entries import new_member, new_members, placed_directory
 from dsort.data.columns import BytesColumn
 from dsort.data.entries import PlacedEntries
 from tests.support.zips import zip_of
@@ -36,9 +36,22 @@ def shard_of(members: list[tuple[str, bytes]]) -> bytes:
     return b"".join(parts) + end
 
 
+def shard_of_empty(count: int) -> bytes:
+    """The same of so many members without payload, which are written all at once."""
+    names = BytesColumn.of([b"%x" % number for number in range(count)])
+    headers, entries = new_members(names, np.zeros(count, np.int64), np.zeros(count, np.uint32))
+    end = ZIP.end(PlacedEntries(entries, headers.offsets[:-1]), len(headers.blob))
+    assert len(end) == ZIP.end_bytes(count, len(entries.blob), len(headers.blob))
+    return headers.blob.tobytes() + end
+
+
 def test_a_zip_of_no_members_is_a_zip() -> None:
     assert zipfile.ZipFile(io.BytesIO(shard_of([]))).namelist() == []
     assert len(ZIP.scan("s.zip", shard_of([]))) == 0
+
+
+def test_members_written_at_once_are_those_written_one_by_one() -> None:
+    assert shard_of_empty(300) == shard_of([(f"{number:x}", b"") for number in range(300)])
 
 
 def test_new_members_are_stored_with_utf8_names_and_no_time() -> None:
@@ -53,7 +66,7 @@ def test_new_members_are_stored_with_utf8_names_and_no_time() -> None:
 
 @pytest.mark.parametrize("count", [65_534, 65_536])
 def test_more_members_than_16_bits_count_need_zip64(tmp_path: Path, count: int) -> None:
-    data = shard_of([(f"{number:x}", b"") for number in range(count)])
+    data = shard_of_empty(count)
     assert (b"PK\6\7" in data) == (count >= 65_535)
     assert len(ZIP.scan("s.zip", data)) == count
     if count == 65_536:
