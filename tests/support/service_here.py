@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from dsort.options import RunOptions
-from dsort.service.api.app import create_app
+from dsort.service.api.app import create_app, surround
 from dsort.service.config import ServiceConfig
 from dsort.service.service import Service
 from dsort.settings import Settings
@@ -24,6 +25,38 @@ SPEC: dict[str, Any] = {
     "output_shard_size": "1KB",
     "algorithm": {"kind": "shuffle", "seed": "1"},
 }
+
+
+class _Current:
+    """What routes have of a service: everything of the one that is in use."""
+
+    service: Service
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.service, name)
+
+
+_apps: dict[bool, list[tuple[FastAPI, _Current]]] = {False: [], True: []}
+"""Applications whose services have ended, by whether their metrics are open. To make the routes
+takes as long as to answer dozens of requests; they are the same for all services."""
+
+
+@contextlib.contextmanager
+def _app_of(service: Service) -> Iterator[FastAPI]:
+    """An application that nobody else has meanwhile."""
+    free = _apps[service.config.metrics_open]
+    if free:
+        app, current = free.pop()
+        current.service = service
+        app.user_middleware.clear()
+        app.middleware_stack = None
+        surround(app, service)
+    else:
+        current = _Current()
+        current.service = service
+        app = create_app(cast(Service, current))
+    yield app
+    free.append((app, current))
 
 
 class ServiceHere:
@@ -64,8 +97,7 @@ def service_here(directory: Path, *, start: bool = False, **more: Any) -> Iterat
     with Service(config_for(directory, **more)) as service:
         if start:
             service.start()
-        # A client in another name than localhost's is refused where no token is asked for.
-        client = TestClient(
-            create_app(service), base_url="http://localhost", raise_server_exceptions=False
-        )
-        yield ServiceHere(service, client)
+        with _app_of(service) as app:
+            # A client in another name than localhost's is refused where no token is asked for.
+            client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
+            yield ServiceHere(service, client)

@@ -43,6 +43,7 @@ __all__ = [
     "is_bad_text",
     "is_database_away",
     "is_loopback",
+    "surround",
     "tell_database_errors",
 ]
 
@@ -65,6 +66,13 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(part.router(service))
     _tell_errors(app)
     tell_database_errors(app)
+    app.openapi = _openapi(app)  # type: ignore[method-assign]
+    surround(app, service)
+    return app
+
+
+def surround(app: FastAPI, service: Service) -> None:
+    """Put what every request passes around the routes."""
     app.add_middleware(
         BodyLimit, bytes_max=service.config.body_bytes_max, reads_itself=_takes_specs
     )
@@ -73,8 +81,6 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(
         metrics.RequestMetrics, metrics=service.metrics
     )  # the outermost: it counts refusals, too
-    app.openapi = _openapi(app)  # type: ignore[method-assign]
-    return app
 
 
 def _takes_specs(path: str) -> bool:

@@ -136,8 +136,6 @@ def _note(
 
 
 def _add_reading(routes: APIRouter, service: Service) -> None:
-    store = service.schedules
-
     @routes.get(
         "",
         response_model=ScheduleList,
@@ -146,6 +144,7 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
     )
     def list_schedules(identity: Caller) -> ScheduleList:
         """The schedules that the token may see, by name."""
+        store = service.schedules
         rows = store.list(visible=visible(identity, tables.schedules))
         last = store.last_runs(row.schedule_id for row in rows)
         now_s = store.now_s()
@@ -185,7 +184,7 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
         ] = None,
     ) -> RunList:
         """What came of its due times, newest first."""
-        found = store.runs(row.schedule_id, limit=limit + 1, before=number_of(cursor))
+        found = service.schedules.runs(row.schedule_id, limit=limit + 1, before=number_of(cursor))
         following = str(found[limit - 1].number) if len(found) > limit else None
         runs = [validated(RunView, run_view(each)) for each in found[:limit]]
         return RunList(runs=runs, next_cursor=following)
