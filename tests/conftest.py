@@ -29,6 +29,8 @@ USUAL_SEED = 20260201
 """A run that has to pass draws no lots. ``--all`` draws another seed each time."""
 LEFT_OUT = pytest.StashKey[int]()
 PROCESSES_MAX = 8
+SHARED_CLUSTER = "cluster"
+"""The fixture of tests that have a Ray cluster in common."""
 
 for profile, examples in (("sampled", 30), ("all", sampling.EXAMPLES_OF_ALL)):
     hypothesis.settings.register_profile(
@@ -92,6 +94,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if id(item) not in out]
         config.stash[LEFT_OUT] = len(out)
     items.sort(key=sampling.rank)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """A Ray cluster lasts over files of tests that have it in common, and no longer: others count
+    the processes that there are."""
+    yield
+    if SHARED_CLUSTER in _fixtures_of(item) and SHARED_CLUSTER not in _fixtures_of(nextitem):
+        from tests.support.ray_cluster import end_shared_cluster
+
+        end_shared_cluster()
+
+
+def _fixtures_of(item: pytest.Item | None) -> list[str]:
+    return getattr(item, "fixturenames", [])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

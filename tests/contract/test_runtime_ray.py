@@ -43,6 +43,8 @@ def lasting(ray: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tupl
 
 
 class TestRayRuntime(RuntimeSuite):
+    workers = 1
+
     @pytest.fixture
     def make_runtime(self, stop: StopFlag, ray: Any) -> Callable[[], Runtime]:
         return lambda: runtime_on(None, stop)
@@ -50,22 +52,29 @@ class TestRayRuntime(RuntimeSuite):
     def test_a_ray_that_was_there_is_used_and_stays(
         self, runtime: Runtime, work: Work, stop: StopFlag, ray: Any
     ) -> None:
-        runtime.start(work.setup, 2)
+        runtime.start(work.setup, 1)
         runtime.close()
         assert ray.is_initialized()
         again = runtime_on(ray.get_runtime_context().gcs_address, stop)
         try:
-            again.start(work.setup, 2)  # which takes the CPUs that the first one held
+            again.start(work.setup, 1)
             assert done_shards(list(again.run(work.tasks(3)))) == [0, 1, 2]
         finally:
             again.close()
         assert ray.is_initialized()
 
     def test_fewer_workers_than_wanted_do_all_of_the_work(
-        self, runtime: Runtime, work: Work
+        self, runtime: Runtime, work: Work, ray: Any
     ) -> None:
-        runtime.start(work.setup, 5)
-        assert done_shards(list(runtime.run(work.tasks()))) == [task.shard for task in work.tasks()]
+        taken = ray.util.placement_group([{"CPU": 3}])
+        assert taken.wait(60)
+        try:
+            runtime.start(work.setup, 2)
+            shards = [task.shard for task in work.tasks()]
+            assert done_shards(list(runtime.run(work.tasks()))) == shards
+            assert ray.available_resources().get("CPU", 0) == 0
+        finally:
+            ray.util.remove_placement_group(taken)
 
     def test_the_number_of_workers_is_that_of_the_cpus_unless_it_is_given(
         self, runtime: Runtime, stop: StopFlag
@@ -125,11 +134,11 @@ class TestRayRuntime(RuntimeSuite):
         spec = SPEC | {"output_bck": "on-cluster"}
         ended = command(
             *("start", "-f", json.dumps(spec), "--ray-address", "auto"),
-            *("--workers", "2", "--json"),
+            *("--workers", "1", "--json"),
             env={"RAY_ADDRESS": address, **TOKENS},
         )
         assert ended.code == 0, ended.err
-        assert json.loads(ended.out)["workers"] == 2
+        assert json.loads(ended.out)["workers"] == 1
         assert files_of(tmp_path / "on-cluster") == expected != {}
         assert ray.is_initialized()
 

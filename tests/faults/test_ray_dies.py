@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ from dsort import api
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.coordinators import Coordinators
-from tests.support.fault_points import PointFault, arm, disarm, points_environment, struck
-from tests.support.ray_cluster import Nodes, nodes_here
+from tests.support.fault_points import PointFault, arm, struck
+from tests.support.ray_cluster import SharedCluster, shared_cluster
 from tests.support.surviving import (
     CASES,
     assert_whole,
@@ -30,31 +29,16 @@ from tests.support.surviving import (
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
-@dataclass
-class Struck:
-    """A cluster whose workers look for faults in ``points``."""
-
-    nodes: Nodes
-    address: str
-    points: Path
-
-    def arm(self, *faults: PointFault) -> None:
-        disarm(self.points)
-        arm(self.points, *faults)
+ACTORS = 2
+"""Workers of a job, on nodes of their own. (It takes seconds to start one.)"""
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Struck]:
-    points = tmp_path_factory.mktemp("points")
-    with pytest.MonkeyPatch.context() as patched:
-        for name, value in points_environment(points).items():
-            patched.setenv(name, value)
-        nodes = nodes_here()
-        made = next(nodes)
-    import ray
-
-    yield Struck(made, ray.get_runtime_context().gcs_address, points)
-    next(nodes, None)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedCluster]:
+    """A cluster whose workers look for faults."""
+    cluster = shared_cluster(tmp_path_factory)
+    yield cluster
+    cluster.arm()
 
 
 def nothing_in(scratch: Path) -> None:
@@ -73,13 +57,17 @@ WORKERS = [
     ("fault", "case"), WORKERS, ids=lambda each: each if isinstance(each, str) else each.point
 )
 def test_a_worker_that_dies_changes_nothing(
-    fault: PointFault, case: str, cluster: Struck, base: Path, tmp_path: Path
+    fault: PointFault, case: str, cluster: SharedCluster, base: Path, tmp_path: Path
 ) -> None:
     prepare(tmp_path, CASES[case])
     expected = undisturbed(case, base)
     cluster.arm(fault)
     options = RunOptions(
-        root=tmp_path, runtime="ray", move=CASES[case].move, scratch=tmp_path / "scratch"
+        root=tmp_path,
+        runtime="ray",
+        move=CASES[case].move,
+        scratch=tmp_path / "scratch",
+        workers=ACTORS,
     )
     api.run(parse_spec(CASES[case].spec).spec, options=options)
     assert struck(cluster.points) == [fault.point]
@@ -103,7 +91,7 @@ def test_a_driver_that_dies_is_gone_on_with(
     fault: PointFault,
     case: str,
     runtime: str,
-    cluster: Struck,
+    cluster: SharedCluster,
     begun: Coordinators,
     base: Path,
     tmp_path: Path,
@@ -120,7 +108,7 @@ def test_a_driver_that_dies_is_gone_on_with(
     assert struck(points) == [fault.point]
     known = known_of(tmp_path / "out")
     resumed = resume_here(
-        tmp_path, monkeypatch, runtime=runtime, scratch=tmp_path / "scratch", workers=3
+        tmp_path, monkeypatch, runtime=runtime, scratch=tmp_path / "scratch", workers=ACTORS
     )
     assert resumed.error is None
     assert resumed.created & set(known.created) == set()
@@ -131,7 +119,7 @@ def test_a_driver_that_dies_is_gone_on_with(
 
 
 def test_a_job_that_died_here_is_gone_on_with_there(
-    cluster: Struck,
+    cluster: SharedCluster,
     begun: Coordinators,
     base: Path,
     tmp_path: Path,
@@ -141,6 +129,6 @@ def test_a_job_that_died_here_is_gone_on_with_there(
     points = arm(tmp_path / "points", PointFault("create:end", 3, "kill parent"))
     assert begun.run(tmp_path, *start_arguments(CASES["spilled"]), points=points).code == -9
     cluster.arm()
-    resumed = resume_here(tmp_path, monkeypatch, runtime="ray", workers=3)
+    resumed = resume_here(tmp_path, monkeypatch, runtime="ray", workers=ACTORS)
     assert resumed.error is None
     assert_whole(tmp_path / "out", undisturbed("spilled", base))

@@ -26,13 +26,28 @@ from dsort.stop_flag import StopFlag
 from dsort.workers.tasks import ShardExtracted
 from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
 from tests.support.inline_runtime import run_inline
-from tests.support.ray_cluster import NODES, OBJECT_STORE_BYTES, Nodes, nodes_here
+from tests.support.ray_cluster import (
+    NODES,
+    OBJECT_STORE_BYTES,
+    Nodes,
+    SharedCluster,
+    shared_cluster,
+)
 from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release
 from tests.support.traps import FileBytes, LocatedTask
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
-shared = pytest.fixture(scope="module")(nodes_here)
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> SharedCluster:
+    return shared_cluster(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def shared(cluster: SharedCluster) -> Nodes:
+    return cluster.nodes
+
 
 SHUFFLE = {"algorithm": {"kind": "shuffle", "seed": "s"}, "verify": "content"}
 SORT = {"algorithm": {"kind": "alphanumeric"}}
@@ -236,54 +251,10 @@ def all_begun(runtime: Runtime, work: Work) -> dict[str, int]:
     releasing.start()
     answers = list(runtime.run(tasks))
     releasing.join()
-    assert done_shards(answers) == [0, 1, 2]
-    return {done.node: done.worker for _, done in answers if isinstance(done, ShardExtracted)}
-
-
-def test_a_node_lost_while_idle_is_noticed_and_a_new_one_gets_all_that_was_shared(
-    begin: Callable[..., Runtime], work: Work, nodes: Nodes
-) -> None:
-    runtime = begin()
-    runtime.start(work.setup, NODES)
-    runtime.share("shared", b"data")
-    before = set(all_begun(runtime, work))
-    lost_id = nodes.ids[0]
-    (lost,) = [node for node in before if lost_id in node]
-    nodes.lose(lost_id, Path(work.setup.scratch))
-    with pytest.raises(ScratchLostError, match=lost_id) as caught:
-        runtime.ask(lost, FileBytes("shared"))
-    assert caught.value.node == lost
-    assert set(runtime.scratch_nodes()) == before - {lost}
-    runtime.tell(lost, FileBytes("shared"))
-    runtime.share("later", b"more")
-    nodes.heal()
     for path in work.directory.glob("re*ed?"):
         path.unlink()
-    after = all_begun(runtime, work)
-    (new,) = set(after) - before
-    assert after[new] == NODES, "the number of a dead worker is given to no other"
-    assert set(runtime.scratch_nodes()) == {*before - {lost}, new}
-    assert runtime.ask(new, FileBytes("shared")) == b"data"
-    assert runtime.ask(new, FileBytes("later")) == b"more"
-
-
-def test_an_agent_that_dies_is_started_again_on_its_scratch(
-    begin: Callable[..., Runtime], work: Work
-) -> None:
-    runtime = begin()
-    runtime.start(work.setup, NODES)
-    runtime.share("shared", b"data")
-    nodes = runtime.scratch_nodes()
-    agents = [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if "DsortAgent" in process.name()
-    ]
-    assert len(agents) == NODES
-    for agent in agents:
-        agent.kill()
-    assert [runtime.ask(node, FileBytes("shared")) for node in nodes] == [b"data"] * NODES
-    assert runtime.scratch_nodes() == nodes
+    assert done_shards(answers) == [0, 1, 2]
+    return {done.node: done.worker for _, done in answers if isinstance(done, ShardExtracted)}
 
 
 def test_workers_go_where_labels_and_resources_say(
@@ -309,11 +280,11 @@ def test_what_is_no_label_or_resource_is_refused(begin: Callable[..., Runtime], 
 def test_a_node_where_there_can_be_no_scratch_is_named(
     begin: Callable[..., Runtime], work: Work, nodes: Nodes
 ) -> None:
-    scratch = Path(work.setup.scratch)
+    scratch, node_id = Path(work.setup.scratch), nodes.id_in("b")
     scratch.mkdir()
-    (scratch / nodes.ids[1]).touch()
-    with pytest.raises(StorageError, match=rf"scratch directory .*{nodes.ids[1]}"):
-        begin().start(work.setup, NODES)
+    (scratch / node_id).touch()
+    with pytest.raises(StorageError, match=rf"scratch directory .*{node_id}"):
+        begin(labels={"zone": "b"}).start(work.setup, 1)
 
 
 @pytest.fixture(scope="module")
@@ -334,7 +305,8 @@ def lasting_runtime(shared: Nodes, lasting_work: Work) -> Iterator[Runtime]:
 
 
 class TestOneRuntime:
-    """Tests that leave workers as they were. They come last, for the runtime holds all CPUs."""
+    """Tests for which one runtime is enough. They come last, for the runtime holds all CPUs; and
+    last of them what loses an agent or a node."""
 
     @pytest.fixture
     def work(self, lasting_work: Work) -> Work:
@@ -383,3 +355,39 @@ class TestOneRuntime:
         node = runtime.scratch_nodes()[0]
         with pytest.raises(StorageError, match=node.partition("@")[2]):
             runtime.ask(node, FileBytes("missing"))
+
+    def test_an_agent_that_dies_is_started_again_on_its_scratch(
+        self, runtime: Runtime, work: Work
+    ) -> None:
+        runtime.share("shared", b"data")
+        nodes = runtime.scratch_nodes()
+        below = psutil.Process().children(recursive=True)
+        agents = [process for process in below if "DsortAgent" in process.name()]
+        assert len(agents) == NODES
+        for agent in agents:
+            agent.kill()
+        assert [runtime.ask(node, FileBytes("shared")) for node in nodes] == [b"data"] * NODES
+        assert runtime.scratch_nodes() == nodes
+
+    def test_a_node_lost_while_idle_is_noticed_and_a_new_one_gets_all_that_was_shared(
+        self, runtime: Runtime, work: Work, shared: Nodes
+    ) -> None:
+        runtime.share("shared", b"data")
+        before = all_begun(runtime, work)
+        lost_id = shared.ids[0]
+        (lost,) = [node for node in before if lost_id in node]
+        left = before.keys() - {lost}
+        shared.lose(lost_id, Path(work.setup.scratch))
+        with pytest.raises(ScratchLostError, match=lost_id) as caught:
+            runtime.ask(lost, FileBytes("shared"))
+        assert caught.value.node == lost
+        assert set(runtime.scratch_nodes()) == left
+        runtime.tell(lost, FileBytes("shared"))
+        runtime.share("later", b"more")
+        shared.heal()
+        after = all_begun(runtime, work)
+        (new,) = after.keys() - before
+        assert after[new] > max(before.values()), "a dead worker's number is given to no other"
+        assert set(runtime.scratch_nodes()) == {*left, new}
+        assert runtime.ask(new, FileBytes("shared")) == b"data"
+        assert runtime.ask(new, FileBytes("later")) == b"more"

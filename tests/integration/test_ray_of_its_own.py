@@ -106,6 +106,7 @@ def begin(tmp_path: Path) -> Iterator[BeginJob]:
                 job.interrupt(signal.SIGKILL)
 
 
+@pytest.mark.exhaustive
 def test_a_job_on_its_own_ray_ends_with_nothing_but_its_result(
     begin: BeginJob, tmp_path: Path
 ) -> None:
@@ -185,7 +186,9 @@ def stopped_below(driver: psutil.Process) -> psutil.Process | None:
     return None
 
 
-def test_a_ray_of_its_own_is_for_nobody_else(begin: BeginJob, tmp_path: Path) -> None:
+def test_a_ray_of_its_own_is_for_nobody_else_and_leaves_nothing_but_the_result(
+    begin: BeginJob, tmp_path: Path
+) -> None:
     points = arm(tmp_path / "points", PointFault("create:start", 1, "stop"))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -212,10 +215,13 @@ def test_a_ray_of_its_own_is_for_nobody_else(begin: BeginJob, tmp_path: Path) ->
     (gcs,) = (port for name, _, port in found if name == "gcs_server")
     assert joined(f"127.0.0.1:{gcs}", elsewhere) not in ("ran", "")
     held.send_signal(signal.SIGCONT)
-    code, _, _ = job.end()
-    assert code == 0
+    code, out, _ = job.end()
+    assert (code, json.loads(out)["state"]) == (0, "finished")
     assert job.processes() == []
     assert list(job.directory.iterdir()) == []
+    on_ray = files_of(tmp_path / "shuffled")
+    run_inline(SPEC, tmp_path, overwrite=True)
+    assert files_of(tmp_path / "shuffled") == on_ray != {}
 
 
 BEGUN = ["watchdog", "gcs_server", "log_monitor", "raylet", "ray::", "extract", "create"]

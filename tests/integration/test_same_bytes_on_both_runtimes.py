@@ -86,7 +86,7 @@ def outputs(root: Path, bucket: str, report: JobReport) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", JOBS)
 def test_ray_gives_the_bytes_that_processes_give(root: Path, ray: Any, name: str) -> None:
     move, spec = JOBS[name]

@@ -9,12 +9,16 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
-__all__ = ["NODES", "Nodes", "nodes_here"]
+from tests.support.fault_points import PointFault, arm, disarm, points_environment
+
+__all__ = ["NODES", "Nodes", "SharedCluster", "end_shared_cluster", "shared_cluster"]
 
 NODES = 3
 OBJECT_STORE_BYTES = 80 << 20
@@ -117,8 +121,48 @@ def _touched_bytes(pid: int) -> int:
     return sum(touched.values())
 
 
-def nodes_here() -> Iterator[Nodes]:
-    """The body of a fixture: a cluster that this process is connected to."""
+@dataclass(frozen=True)
+class SharedCluster:
+    """A cluster whose workers look for faults in ``points``. ``address``: of its GCS."""
+
+    nodes: Nodes
+    address: str
+    points: Path
+
+    def arm(self, *faults: PointFault) -> None:
+        """Have its workers meet these faults, and no others."""
+        disarm(self.points)
+        arm(self.points, *faults)
+
+
+_clusters: list[SharedCluster] = []
+_ends = contextlib.ExitStack()
+
+
+def shared_cluster(directories: pytest.TempPathFactory) -> SharedCluster:
+    """The cluster that files of tests have in common, for it takes ten seconds to start. It is
+    ended before the first test that does without it (see ``tests/conftest.py``)."""
+    if not _clusters:
+        points = directories.mktemp("points")
+        with pytest.MonkeyPatch.context() as patched:
+            for name, value in points_environment(points).items():
+                patched.setenv(name, value)
+            nodes = _ends.enter_context(_nodes_here())
+        import ray
+
+        _clusters.append(SharedCluster(nodes, ray.get_runtime_context().gcs_address, points))
+    return _clusters[0]
+
+
+def end_shared_cluster() -> None:
+    """None of its processes is left then. It is no mistake if there is no cluster."""
+    _clusters.clear()
+    _ends.close()
+
+
+@contextlib.contextmanager
+def _nodes_here() -> Iterator[Nodes]:
+    """A cluster that this process is connected to."""
     import ray
     from ray.cluster_utils import Cluster
 

@@ -35,7 +35,7 @@ class Work:
 
     def tasks(self, count: int = SHARDS) -> list[ExtractTask]:
         """One task for each of the first ``count`` shards."""
-        bucket = LocalBucket(Path(self.setup.input_bck.path))
+        bucket = LocalBucket(Path(self.setup.inputs[0].ref.path))
         found = [bucket.stat(f"in-{number}.tar") for number in range(count)]
         return [
             ExtractTask(number, info.name, info.size_bytes, info.etag, "index", False, 1)
