@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # the registry is read with every spec, and need not load numpy for that
-    from dsort.data.columns import Int64s, UInt8s
+    from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s
     from dsort.data.entries import PlacedEntries
     from dsort.data.members import MemberTable, ScanNotes
     from dsort.data.records import FormedRecords
@@ -179,6 +179,10 @@ class Container(ABC):
     """Whether shards say the CRC-32 of payloads: then ``checksum`` tells it, and whoever takes a
     payload out of its shard compares it."""
 
+    name_block_bytes: int = 0
+    """How long the last block of a member's headers is, if a name can be written over another there
+    without making them longer or shorter; 0: it cannot."""
+
     index_codecs: tuple[str, ...] = ()
     """The suffixes of codecs that ``directory_files`` can say a shard is compressed by."""
 
@@ -278,6 +282,34 @@ class Container(ABC):
     @abstractmethod
     def renamed(self, headers: bytes, new_name: bytes) -> bytes:
         """The headers of one member, for the name ``new_name``. ``ValueError`` for no name."""
+
+    def renamed_headers(self, headers: BytesColumn, names: BytesColumn) -> BytesColumn:
+        """:meth:`renamed` of each row."""
+        from dsort.data.columns import BytesColumn
+
+        return BytesColumn.of(list(map(self.renamed, headers.tolist(), names.tolist())))
+
+    def overwritable(
+        self,
+        header_bytes: Int64s,
+        names: BytesColumn,
+        read: Callable[[Int64s], BytesColumn],
+    ) -> Bools:
+        """Which members, whose headers are of ``header_bytes``, can get these ``names`` by
+        :meth:`overwrite`; shape ``(n,)``. ``read``: the headers of some rows. Asked of containers
+        that have ``name_block_bytes``."""
+        raise NotImplementedError(f"{self.suffixes[0]} shards have no names to write over")
+
+    def overwrite(self, blocks: UInt8s, names: BytesColumn) -> None:
+        """Give members other names in place. ``blocks``: the last ``name_block_bytes`` of the
+        headers of each, one after the other."""
+        raise NotImplementedError(f"{self.suffixes[0]} shards have no names to write over")
+
+    def entries_for(self, headers: BytesColumn, entries: BytesColumn) -> BytesColumn:
+        """:meth:`entry_for` of each row."""
+        from dsort.data.columns import BytesColumn
+
+        return BytesColumn.of(list(map(self.entry_for, headers.tolist(), entries.tolist())))
 
     def entry_for(self, headers: bytes, entry: bytes) -> bytes:
         """The entry of a member that gets new ``headers``: a new name, another target of a link.

@@ -28,6 +28,9 @@ Bools = NDArray[np.bool_]
 
 _LONG_BYTES = 48
 """Longer strings are quicker to join one by one than to gather byte by byte."""
+_SPARE_SHARE = 4
+"""Rows are cut out as long as the longest, and then shortened, if that is not more times as many
+bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,14 +122,39 @@ def cut_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> BytesColumn:
     """The column of the rows ``blob[starts[i] : starts[i] + lengths[i]]``."""
     offsets = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    if offsets[-1] > _LONG_BYTES * len(starts):
+    total = int(offsets[-1])
+    if not total:
+        return BytesColumn(offsets, np.zeros(0, np.uint8))
+    if bool((starts[1:] == starts[:-1] + lengths[:-1]).all()):
+        return BytesColumn(offsets, blob[starts[0] : starts[0] + total])
+    width = int(lengths.max())
+    if bool(((lengths == width) | (lengths == 0)).all()):
+        rows = _rows_from(blob, starts[lengths > 0], width)
+        return BytesColumn(offsets, rows.reshape(-1))
+    if total > _LONG_BYTES * len(starts):
         data = blob.tobytes()
         bounds = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
         joined = b"".join([data[a:b] for a, b in bounds])
         return BytesColumn(offsets, np.frombuffer(joined, np.uint8))
+    if width * len(starts) <= _SPARE_SHARE * total:
+        padded = np.zeros(len(blob) + width, np.uint8)
+        padded[: len(blob)] = blob
+        inside = np.arange(width, dtype=np.int64) < lengths[:, np.newaxis]
+        return BytesColumn(offsets, _rows_from(padded, starts, width)[inside])
     # Byte k of output row i comes from its start + k: one arange, shifted by row.
     shift = np.repeat(starts - offsets[:-1], lengths)
-    return BytesColumn(offsets, blob[np.arange(offsets[-1]) + shift])
+    return BytesColumn(offsets, blob[np.arange(total) + shift])
+
+
+def _rows_from(
+    blob: UInt8s, starts: Int64s, width: int
+) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+    """The ``width`` bytes from each of ``starts`` on, shape ``(n, width)``: copies of whole rows
+    take a tenth of the time of bytes."""
+    texts: NDArray[np.void] = np.ndarray(
+        (len(blob) - width + 1,), f"V{width}", np.ascontiguousarray(blob), strides=(1,)
+    )
+    return texts[starts].view(np.uint8).reshape(len(starts), width)
 
 
 def equal_ranges(blob: UInt8s, first: Int64s, second: Int64s, lengths: Int64s) -> Bools:

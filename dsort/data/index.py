@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s
+from dsort.data.new_names import NewNames
 from dsort.data.numbered import NumberedColumn
 
 __all__ = ["RecordIndex", "Segments", "SortKeys"]
@@ -75,13 +76,15 @@ class Segments:
     """The byte ranges of each record: rows ``offsets[i]:offsets[i + 1]`` of ``start``/``length``.
 
     A negative start ``-1 - p`` means bytes ``p`` onwards of ``literals`` (headers that replace
-    those in the source) instead of the source. ``offsets`` has shape ``(n + 1,)``.
+    those in the source) instead of the source. ``offsets`` has shape ``(n + 1,)``. ``names``: what
+    is written over these bytes.
     """
 
     offsets: Int64s
     start: Int64s
     length: Int64s
     literals: UInt8s
+    names: NewNames | None = None
 
     def take(self, rows: Rows) -> Segments:
         """The segments of ``rows`` in that order."""
@@ -93,7 +96,8 @@ class Segments:
             picked: Rows = first
         else:
             picked = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], counts)
-        return Segments(offsets, self.start[picked], self.length[picked], self.literals)
+        names = None if self.names is None else self.names.take(rows)
+        return Segments(offsets, self.start[picked], self.length[picked], self.literals, names)
 
     def run(self, start: int, stop: int) -> Segments:
         """The segments of rows ``start:stop``; arrays are views."""
@@ -103,6 +107,7 @@ class Segments:
             self.start[first:last],
             self.length[first:last],
             self.literals,
+            None if self.names is None else self.names.run(start, stop),
         )
 
     @staticmethod
@@ -118,11 +123,16 @@ class Segments:
             starts.append(shifted)
             literal_base += len(part.literals)
         empty = np.zeros(0, np.int64)
+        names = None
+        if any(part.names is not None for part in parts):
+            each = (part.names or NewNames.none(len(part.offsets) - 1) for part in parts)
+            names = NewNames.concat(list(each))
         return Segments(
             np.concatenate(offsets),
             np.concatenate([empty, *starts]),
             np.concatenate([empty, *(part.length for part in parts)]),
             np.concatenate([np.zeros(0, np.uint8), *(part.literals for part in parts)]),
+            names,
         )
 
 

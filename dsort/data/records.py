@@ -30,6 +30,7 @@ from dsort.data.entries import packed_entries
 from dsort.data.hashes import hash_keys
 from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
+from dsort.data.new_names import NewNames
 from dsort.data.numbered import DIGITS, NumberedColumn, hash_column
 from dsort.data.row_bytes import column_of
 
@@ -37,8 +38,10 @@ __all__ = [
     "STRAY_SALT",
     "FormedRecords",
     "form_records",
+    "repeated_names",
     "split_name",
     "split_names",
+    "stored_bytes_of",
 ]
 
 _SLASH, _DOT = 0x2F, 0x2E
@@ -105,6 +108,7 @@ class FormedRecords:
     strays: tuple[int, ...] = ()  # member table rows that are strays by kind or name
     dropped: tuple[int, ...] = ()  # those of them that were left out
     repeated: tuple[int, ...] = ()  # rows left out because a later one in the group has their name
+    new_names: NewNames | None = None  # in the place of those in the headers of their members
 
     def __len__(self) -> int:
         return len(self.key_hash)
@@ -118,7 +122,7 @@ class FormedRecords:
             keys[record] = key
             rows = self.member_rows[self.member_offsets[record] : self.member_offsets[record + 1]]
             key_bytes[rows] = len(key)
-        stored_bytes = _sums(_stored_bytes(members, self.member_rows), self.member_offsets)
+        stored_bytes = _sums(stored_bytes_of(members, self.member_rows), self.member_offsets)
         return replace(
             self,
             keys=BytesColumn.of(keys),
@@ -159,7 +163,7 @@ class FormedRecords:
             member_offsets=offsets,
             member_rows=rows,
             payload_bytes=_sums(members.payload_bytes[rows], offsets),
-            stored_bytes=_sums(_stored_bytes(members, rows), offsets),
+            stored_bytes=_sums(stored_bytes_of(members, rows), offsets),
         )
 
     def with_members(self, of_record: Int64s, members: MemberTable) -> FormedRecords:
@@ -177,29 +181,34 @@ class FormedRecords:
             member_rows=rows,
             key_bytes=np.append(self.key_bytes, self.keys.lengths[of_record]),
             payload_bytes=_sums(members.payload_bytes[rows], offsets),
-            stored_bytes=_sums(_stored_bytes(members, rows), offsets),
+            stored_bytes=_sums(stored_bytes_of(members, rows), offsets),
         )
 
     def rekeyed(self, keys: BytesColumn, key_bytes: Int64s) -> FormedRecords:
         """The same records with other ``keys``, all of them; ``key_bytes``: see there."""
-        salt = self.key_hash ^ hash_column(self.keys)  # a stray's stays
-        return replace(self, keys=keys, key_hash=hash_column(keys) ^ salt, key_bytes=key_bytes)
+        key_hash = hash_column(keys)
+        if self.strays:
+            first = self.member_rows[self.member_offsets[:-1]]
+            stray = np.isin(first, np.array(self.strays, np.int64))
+            key_hash = np.where(stray, key_hash ^ STRAY_SALT, key_hash)
+        return replace(self, keys=keys, key_hash=key_hash, key_bytes=key_bytes)
 
     def stored_as(self, members: MemberTable) -> FormedRecords:
         """The same records, stored as ``members`` says, a table of the same rows."""
-        stored_bytes = _sums(_stored_bytes(members, self.member_rows), self.member_offsets)
+        stored_bytes = _sums(stored_bytes_of(members, self.member_rows), self.member_offsets)
         return replace(self, stored_bytes=stored_bytes)
 
     def entries(self, members: MemberTable) -> BytesColumn | None:
         """The packed entries of each record; None if the members have none."""
         if members.entries is None:
             return None
-        stored = _stored_bytes(members, np.arange(len(members)))
+        stored = stored_bytes_of(members, np.arange(len(members)))
         return packed_entries(members.entries, stored, self.member_rows, self.member_offsets)
 
     def segments(self, members: MemberTable) -> Segments:
         """The byte ranges of each record in the shard, adjacent ones joined."""
-        return _segments(members, self.member_rows, self.member_offsets)
+        segments = _segments(members, self.member_rows, self.member_offsets)
+        return segments if self.new_names is None else replace(segments, names=self.new_names)
 
 
 def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
@@ -233,7 +242,7 @@ def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
         rows, record_of = rows[by_record], record_of[by_record]
         keys, key_hash = keys.take(merged.first), key_hash[merged.first]
 
-    repeated = _repeated_names(members.names, rows, record_of, key_bytes)
+    repeated = repeated_names(members.names, rows, record_of, key_bytes)
     if len(repeated):
         keep = np.ones(len(rows), np.bool_)
         keep[repeated] = False
@@ -249,7 +258,7 @@ def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
         member_rows=rows,
         key_bytes=key_bytes,
         payload_bytes=_sums(members.payload_bytes[rows], offsets),
-        stored_bytes=_sums(_stored_bytes(members, rows), offsets),
+        stored_bytes=_sums(stored_bytes_of(members, rows), offsets),
         non_adjacent=non_adjacent,
         strays=tuple(np.flatnonzero(stray | ~kept).tolist()),
         dropped=tuple(np.flatnonzero(~kept).tolist()),
@@ -262,7 +271,7 @@ def _records_of_container(members: MemberTable, record_of: Int64s) -> FormedReco
     assert members.key_bytes is not None
     count = len(members)
     rows = np.arange(count)
-    stored_bytes, payload_bytes = _stored_bytes(members, rows), members.payload_bytes
+    stored_bytes, payload_bytes = stored_bytes_of(members, rows), members.payload_bytes
     if count and int(record_of[-1]) == count - 1:  # it begins at 0, and never falls: one each
         first, offsets = rows, np.arange(count + 1)
     else:
@@ -416,7 +425,7 @@ def _last_true(begins: Bools) -> Int64s:
     return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
 
 
-def _repeated_names(
+def repeated_names(
     names: BytesColumn, rows: Int64s, record_of: Int64s, key_bytes: Int64s
 ) -> Int64s:
     """Positions in ``rows`` whose extension comes again later in the same record."""
@@ -449,7 +458,8 @@ def _repeated_in_large(names: BytesColumn, rows: Int64s, record_of: Int64s) -> N
     return np.array(repeated, np.intp)
 
 
-def _stored_bytes(members: MemberTable, rows: Int64s) -> Int64s:
+def stored_bytes_of(members: MemberTable, rows: Int64s) -> Int64s:
+    """What the members of ``rows`` take in an output shard."""
     stored = members.range_length[rows]
     for pieces in (members.literals, members.tails):
         if pieces:

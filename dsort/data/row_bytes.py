@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn, Int64s, UInt8s, equal_ranges
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, equal_ranges
 
-__all__ = ["RowBytes", "column_of", "distinct_rows", "side_by_side", "spread"]
+__all__ = [
+    "RowBytes",
+    "column_of",
+    "decimals",
+    "distinct_rows",
+    "row_by_row",
+    "side_by_side",
+    "spread",
+]
 
 
 class RowBytes(Mapping[int, bytes]):
@@ -68,7 +76,7 @@ def side_by_side(parts: Sequence[BytesColumn | bytes], count: int) -> BytesColum
     np.cumsum(total, out=offsets[1:])
     out = np.empty(int(offsets[-1]), np.uint8)
     row_bytes = int(total[0]) if count else 0
-    table = out.reshape(count, row_bytes) if bool((total == row_bytes).all()) else None
+    table = out.reshape(count, row_bytes) if count and bool((total == row_bytes).all()) else None
     at = offsets[:-1].copy()
     place = 0  # of the part in a row, as long as all parts before it are as wide in every row
     for part, width in zip(parts, widths, strict=True):
@@ -98,6 +106,42 @@ def _bytes_of(
     if isinstance(part, bytes):
         return np.broadcast_to(np.frombuffer(part, np.uint8), (count, width))
     return part.blob.reshape(count, width)
+
+
+def decimals(numbers: Int64s, digits_min: int) -> BytesColumn:
+    """The column of ``numbers`` from 0 on in decimal digits, zeros before them up to
+    ``digits_min``."""
+    count = len(numbers)
+    digits_max = max(digits_min, len(str(int(numbers.max()))) if count else 1, 1)
+    table = np.empty((count, digits_max), np.uint8)
+    rest = numbers
+    for place in range(digits_max - 1, -1, -1):
+        rest, digit = np.divmod(rest, 10)
+        table[:, place] = digit + ord("0")
+    lengths = np.full(count, digits_max, np.int64)
+    if digits_max > max(digits_min, 1):
+        powers = 10 ** np.arange(1, digits_max, dtype=np.int64)
+        digits = np.searchsorted(powers, numbers, side="right") + 1
+        lengths = np.maximum(digits, digits_min).astype(np.int64)
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    if offsets[-1] == table.size:
+        return BytesColumn(offsets, table.reshape(-1))
+    return BytesColumn(offsets, table[np.arange(digits_max) >= (digits_max - lengths)[:, None]])
+
+
+def row_by_row(
+    alone: Bools, one: Callable[[int], bytes], many: Callable[[Int64s], BytesColumn]
+) -> BytesColumn:
+    """The column of a row for each of ``alone``, shape ``(n,)``: where it is true, of ``one`` row
+    after the other; all others are made together."""
+    apart, others = np.flatnonzero(alone), np.flatnonzero(~alone)
+    if not len(apart):
+        return many(others)
+    made = BytesColumn.of([one(row) for row in apart.tolist()])
+    if len(others):
+        made = BytesColumn.concat([made, many(others)])
+    return made.take(np.argsort(np.concatenate([apart, others]), kind="stable"))
 
 
 COMPARED_MAX = 64

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, cut_rows
 from dsort.data.members import MemberTable
-from dsort.data.records import FormedRecords
+from dsort.data.records import FormedRecords, repeated_names
 from dsort.data.row_bytes import side_by_side
 
 __all__ = ["RecordTable"]
@@ -85,15 +85,27 @@ class RecordTable:
             return self
         return replace(self, records=self.records.keeping_members(kept, self.members))
 
-    def with_extensions(self, changed: Mapping[int, str]) -> RecordTable:
-        """Members with other extensions, dots included, by row of the member table."""
-        if not changed:
+    def with_extensions(
+        self, rows: Int64s, which: Int64s, extensions: Sequence[str]
+    ) -> RecordTable:
+        """The members in ``rows`` of the member table with other extensions, dots included: row
+        ``rows[i]`` gets ``extensions[which[i]]``."""
+        if not len(rows):
             return self
-        names = self.members.names.tolist()
-        for row, extension in changed.items():
-            key = names[row][: int(self.records.key_bytes[row])]
-            names[row] = key + extension.encode("utf-8", "surrogateescape")
-        return replace(self, members=replace(self.members, names=BytesColumn.of(names)))
+        names, count = self.members.names, len(self.members)
+        kept_bytes, tail = names.lengths.copy(), np.zeros(count, np.int64)
+        kept_bytes[rows], tail[rows] = self.records.key_bytes[rows], which + 1
+        texts = [b"", *(each.encode("utf-8", "surrogateescape") for each in extensions)]
+        heads = cut_rows(names.blob, names.offsets[:-1], kept_bytes)
+        names = side_by_side([heads, BytesColumn.of(texts).take(tail)], count)
+        return replace(self, members=replace(self.members, names=names))
+
+    def repeated_names(self) -> Int64s:
+        """Where in ``records.member_rows`` a member has the name of a later one of its record."""
+        records = self.records
+        return repeated_names(
+            self.members.names, records.member_rows, self.record_of, records.key_bytes
+        )
 
     def with_keys(self, keys: BytesColumn) -> RecordTable:
         """The same records with new keys, shape ``(n,)``, and their members named after them."""

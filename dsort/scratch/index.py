@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.index import RecordIndex, Segments, SortKeys
+from dsort.data.new_names import NewNames
 from dsort.data.numbered import NumberedColumn, hash_column
 from dsort.errors import StorageError
 from dsort.order.partitions import Splitters
@@ -468,16 +469,24 @@ def _segment_columns(segments: Segments | None, stored: Int64s) -> dict[str, Col
     }
     if len(segments.start) != len(stored) or not np.array_equal(segments.length, stored):
         columns |= {"segment_offsets": segments.offsets, "segment_length": segments.length}
+    if segments.names is not None:
+        columns |= {
+            "name_offsets": segments.names.offsets,
+            "name_at": segments.names.at,
+            "names": segments.names.names,
+        }
     return columns
 
 
 def _segments(file: ColumnFile, start: int, stop: int) -> Segments:
+    names = _new_names(file, start, stop)
     if "segment_offsets" not in file:
         return Segments(
             np.arange(stop - start + 1),
             file.array("segment_start", start, stop),
             file.array("stored_bytes", start, stop),
             file.array("literals"),
+            names,
         )
     offsets = file.array("segment_offsets", start, stop + 1)
     first, last = int(offsets[0]), int(offsets[-1])
@@ -486,4 +495,14 @@ def _segments(file: ColumnFile, start: int, stop: int) -> Segments:
         file.array("segment_start", first, last),
         file.array("segment_length", first, last),
         file.array("literals"),
+        names,
     )
+
+
+def _new_names(file: ColumnFile, start: int, stop: int) -> NewNames | None:
+    if "name_offsets" not in file:
+        return None
+    offsets = file.array("name_offsets", start, stop + 1)
+    first, last = int(offsets[0]), int(offsets[-1])
+    at = file.array("name_at", first, last)
+    return NewNames(offsets - first, at, file.bytes_column("names", first, last))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NotRequired
 
@@ -14,7 +13,7 @@ from dsort.order.base import OptionError
 from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
-    from dsort.data.columns import Bools
+    from dsort.data.columns import Bools, Int64s
     from dsort.order.table import RecordTable
 
 __all__ = ["Fields", "check_extension"]
@@ -76,14 +75,22 @@ class Fields(Step):
             records = records.keeping_members(self._any_of(records, self.keep))
         if self.drop and len(records):
             records = records.keeping_members(~self._any_of(records, self.drop))
-        changed: dict[int, str] = {}
-        for old, new in self.rename:
-            rows = records.records.member_rows[records.members_with(f".{old}")]
-            changed |= dict.fromkeys(rows.tolist(), f".{new}")
-        renamed = records.with_extensions(changed)
-        if changed:
-            _refuse_equal_names(renamed, changed)
+        rows, which = self._renamed_rows(records)
+        renamed = records.with_extensions(rows, which, [f".{new}" for _, new in self.rename])
+        if len(rows):
+            _refuse_equal_names(renamed)
         return renamed
+
+    def _renamed_rows(self, records: RecordTable) -> tuple[Int64s, Int64s]:
+        """(rows of the member table that get another name, which of ``rename`` each of them)."""
+        import numpy as np
+
+        none = np.zeros(0, np.int64)
+        found = [
+            records.records.member_rows[records.members_with(f".{old}")] for old, _ in self.rename
+        ]
+        which = [np.full(len(rows), place, np.int64) for place, rows in enumerate(found)]
+        return np.concatenate([none, *found]), np.concatenate([none, *which])
 
     def _any_of(self, records: RecordTable, extensions: tuple[str, ...]) -> Bools:
         import numpy as np
@@ -104,19 +111,15 @@ def check_extension(extension: str) -> None:
         raise OptionError(f"{extension!r} begins with a dot", "write it without: jpg, seg.png")
 
 
-def _refuse_equal_names(records: RecordTable, changed: Mapping[int, str]) -> None:
+def _refuse_equal_names(records: RecordTable) -> None:
     """No two members of one record have one name."""
-    names, rows = records.members.names, records.records.member_rows.tolist()
-    seen: set[tuple[int, bytes]] = set()
-    record_of = records.record_of.tolist()
-    touched = {record for row, record in zip(rows, record_of, strict=True) if row in changed}
-    for row, record in zip(rows, record_of, strict=True):
-        if record not in touched:
-            continue
-        if (record, names[row]) in seen:
-            raise TransformError(
-                f"fields: record {readable(records.keys[record])} of shard {records.shard} would "
-                f"have two members {readable(names[row])}",
-                hint="drop one of them first",
-            )
-        seen.add((record, names[row]))
+    repeated = records.repeated_names()
+    if len(repeated):
+        place = int(repeated[0])
+        name = records.members.names[int(records.records.member_rows[place])]
+        record = int(records.record_of[place])
+        raise TransformError(
+            f"fields: record {readable(records.keys[record])} of shard {records.shard} would "
+            f"have two members {readable(name)}",
+            hint="drop one of them first",
+        )

@@ -14,6 +14,7 @@ from dsort.order.base import OptionError
 from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
+    from dsort.data.columns import BytesColumn, Int64s
     from dsort.order.table import RecordTable
 
 __all__ = ["Rekey"]
@@ -49,25 +50,49 @@ class Rekey(Step):
 
     def apply(self, records: RecordTable) -> RecordTable:
         """``records`` with their new keys."""
-        from dsort.data.columns import BytesColumn
+        import numpy as np
 
-        pieces = _pieces(self.template)
+        from dsort.data.row_bytes import decimals, side_by_side
+
         shard = records.shard.removesuffix(archive_extension(records.shard) or "")
-        shard_name = shard.encode("utf-8", "surrogateescape")
-        new_keys = []
-        for number, key in enumerate(records.keys.tolist()):
-            directory, _, base = key.rpartition(b"/")
-            values = {"key": key, "dir": directory, "base": base, "shard": shard_name}
-            new_keys.append(
-                b"".join(
-                    text
-                    if not place
-                    else (b"%0*d" % (width, number) if place == "n" else values[place])
-                    for text, place, width in pieces
-                )
-            )
+        directory, base = _split(records.keys)
+        columns = {"key": records.keys, "dir": directory, "base": base}
+        numbers = np.arange(len(records), dtype=np.int64)
+        parts: list[BytesColumn | bytes] = []
+        for text, place, width in _pieces(self.template):
+            if place == "shard":
+                parts.append(shard.encode("utf-8", "surrogateescape"))
+            elif place == "n":
+                parts.append(decimals(numbers, width))
+            else:
+                parts.append(columns[place] if place else text)
+        new_keys = side_by_side(parts, len(records))
         _check(records, new_keys)
-        return records.with_keys(BytesColumn.of(new_keys))
+        return records.with_keys(new_keys)
+
+
+def _split(keys: BytesColumn) -> tuple[BytesColumn, BytesColumn]:
+    """(what is before the last slash of each key, what is behind it)."""
+    from dsort.data.columns import cut_rows
+
+    starts, base = keys.offsets[:-1], _base_starts(keys)
+    return (
+        cut_rows(keys.blob, starts, (base - starts - 1).clip(min=0)),
+        cut_rows(keys.blob, base, keys.offsets[1:] - base),
+    )
+
+
+def _base_starts(keys: BytesColumn) -> Int64s:
+    """Where in the blob what is behind the last slash of each key begins."""
+    import numpy as np
+
+    starts, ends = keys.offsets[:-1], keys.offsets[1:]
+    slashes = np.flatnonzero(keys.blob == ord("/"))
+    if not len(slashes):
+        return starts
+    last = np.searchsorted(slashes, ends) - 1
+    found = slashes[np.maximum(last, 0)]
+    return np.where((last >= 0) & (found >= starts), found + 1, starts)
 
 
 def _pieces(template: str) -> list[tuple[bytes, str, int]]:
@@ -95,18 +120,34 @@ def _text(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _check(records: RecordTable, new_keys: list[bytes]) -> None:
+def _check(records: RecordTable, new_keys: BytesColumn) -> None:
     """``TransformError`` for a key whose members would be read as another record's."""
-    for number, key in enumerate(new_keys):
-        base = key.rpartition(b"/")[2]
-        problem = "has no name behind its last slash" if not base else ""
-        if b"." in base:
-            problem = "has a dot, behind which its extension would begin"
-        if key.startswith(b"/") or b".." in key.split(b"/"):
-            problem = "leads out of the directory that it is unpacked in"
-        if problem:
+    import numpy as np
+
+    blob, ends = new_keys.blob, new_keys.offsets[1:]
+    base = _base_starts(new_keys)
+    suspect = base == ends
+    dots = np.flatnonzero(blob == ord("."))
+    if len(dots):  # also those of directories, if there are two side by side
+        key_of = np.searchsorted(ends, dots, side="right")
+        suspect[key_of[(dots >= base[key_of]) | (np.diff(dots, append=-1) == 1)]] = True
+    if len(blob):
+        first = new_keys.offsets[:-1]
+        suspect |= blob[np.minimum(first, len(blob) - 1)] == ord("/")
+    for row in np.flatnonzero(suspect).tolist():
+        if problem := _problem_of(new_keys[row]):
             raise TransformError(
-                f"rekey: the new key {readable(key)} of record {readable(records.keys[number])} "
-                f"of shard {records.shard} {problem}",
+                f"rekey: the new key {readable(new_keys[row])} of record "
+                f"{readable(records.keys[row])} of shard {records.shard} {problem}",
                 hint="{shard} and {dir} may have dots: put a slash behind them",
             )
+
+
+def _problem_of(key: bytes) -> str:
+    """What is wrong with a key; "" if nothing is."""
+    base = key.rpartition(b"/")[2]
+    if key.startswith(b"/") or b".." in key.split(b"/"):
+        return "leads out of the directory that it is unpacked in"
+    if b"." in base:
+        return "has a dot, behind which its extension would begin"
+    return "" if base else "has no name behind its last slash"

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from dsort.containers.base import Container
 from dsort.data.columns import Int64s
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import OrderedRows
@@ -26,6 +27,7 @@ from dsort.storage.bucket import Bucket
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered
 from dsort.workers.member_watch import MemberWatch
+from dsort.workers.renaming import renamed_slices
 from dsort.workers.shard_writer import (
     ContentCheck,
     FinishedShard,
@@ -232,7 +234,11 @@ class Creator:
             for number, partition in enumerate(wanted):
                 if not self._spilled:
                     yield _MappedPayload(
-                        self._scratch_nodes, nodes[partition], partition, self._inputs
+                        self._scratch_nodes,
+                        nodes[partition],
+                        partition,
+                        self._inputs,
+                        self._container,
                     )
                     continue
                 payload = ahead or self._spilled_payload(
@@ -291,9 +297,15 @@ class _MappedPayload:
     """Records as slices of the mapped input shards."""
 
     def __init__(
-        self, nodes: ScratchNodes, node: str, partition: int, inputs: MappedInputs
+        self,
+        nodes: ScratchNodes,
+        node: str,
+        partition: int,
+        inputs: MappedInputs,
+        container: Container,
     ) -> None:
         self.partition = partition
+        self._container = container
         self._scratch_nodes = nodes
         self._node = node
         self._inputs = inputs
@@ -317,7 +329,10 @@ class _MappedPayload:
             source = rows.source[some]
             views = self._inputs.views(np.flatnonzero(np.bincount(source)).tolist())
             segments = rows.segments.run(some.start, some.stop)
-            if are_short(segments):
+            if segments.names is not None and len(segments.names.at):
+                stored = rows.stored_bytes[some]
+                yield from renamed_slices(self._container, views, source, segments, stored)
+            elif are_short(segments):
                 yield [gathered(views, source, segments)]
             else:
                 yield slices_of_sources(views, source, segments)

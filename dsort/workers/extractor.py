@@ -41,7 +41,7 @@ from dsort.workers.conversion import (
     without_final_newlines,
 )
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
-from dsort.workers.headers import headers_of, with_new_headers, with_new_names
+from dsort.workers.headers import with_names_written, with_new_names
 from dsort.workers.source import (
     PayloadBuffer,
     ShardBytes,
@@ -172,16 +172,17 @@ class Extractor:
         members = self._settle_unsafe_names(shard, members, tally)
         records = form_records(members, policy)
         self._react(shard.name, members, records, tally)
-        members, records = self._transformed(shard, members, records, tally)
+        named, records = self._transformed(shard, members, records, tally)
         if self._setup.converts and self._setup.output_container.member_defaults:
             defaults = self._setup.output_container.member_defaults
-            members, records, made = with_member_defaults(members, records, defaults)
-            tally.add("members_defaulted", len(made), _names(shard.name, members, made))
-        group = self._groups(shard.name, members, records, tally)  # the key map knows no new names
+            named, records, made = with_member_defaults(named, records, defaults)
+            tally.add("members_defaulted", len(made), _names(shard.name, named, made))
+        group = self._groups(shard.name, named, records, tally)  # the key map knows no new names
         if task.renames:
             changes: list[str] = []
-            members, records = _rename_records(self._store, task, shard, members, records, changes)
+            named, records = _rename_records(self._store, task, named, records, changes)
             tally.write_names("duplicate_keys_renamed", changes, len(changes))
+        members, records = self._written(shard, members, named, records)
         return self._store_records(task, shard, members, records, group, tally)
 
     def _store_records(
@@ -276,16 +277,32 @@ class Extractor:
     def _transformed(
         self, shard: ShardBytes, members: MemberTable, records: FormedRecords, tally: Tally
     ) -> tuple[MemberTable, FormedRecords]:
-        """What the steps of the job leave."""
+        """What the steps of the job leave; names that they changed are in no header yet."""
         if not self._setup.steps:
             return members, records
         table = RecordTable(shard.name, members, records, shard.content)
         table, left_out = apply_steps(self._setup.steps, table)
         for kind, count in left_out.items():
             tally.add("left_out_by_steps", count, [f"{kind} in {shard.name}"])
-        renamed = with_new_names(shard, members, table.members, table.records.member_rows)
-        records = table.records if renamed is members else table.records.stored_as(renamed)
-        return renamed, records
+        return table.members, table.records
+
+    def _written(
+        self,
+        shard: ShardBytes,
+        members: MemberTable,
+        named: MemberTable,
+        records: FormedRecords,
+    ) -> tuple[MemberTable, FormedRecords]:
+        """``named``, which is ``members`` with other names, with headers that say so, and the
+        records as they are stored then."""
+        if named is members:
+            return members, records
+        is_mapped = self._setup.movement == "map"
+        if self._setup.verify_content if is_mapped else shard.whole is None:
+            # The hash of a record is taken here; of a shard in windows, each is read anew.
+            written = with_new_names(shard, members, named, records.member_rows)
+            return written, records.stored_as(written)
+        return with_names_written(shard, members, named, records, in_place=not is_mapped)
 
     def _groups(
         self, shard: str, members: MemberTable, records: FormedRecords, tally: Tally
@@ -481,19 +498,17 @@ def _no_members() -> MemberTable:
 def _rename_records(
     store: IndexStore,
     task: ExtractTask,
-    shard: ShardBytes,
     members: MemberTable,
     records: FormedRecords,
     changes: list[str],
 ) -> tuple[MemberTable, FormedRecords]:
-    """The member table with the new names, and literals with the headers that say so; and the same
-    records with their new keys. ``changes`` gets a text for each of these."""
+    """The member table with the new names, and the same records with their new keys. ``changes``
+    gets a text for each of these."""
     positions = store.positions(task.renames)
     start, stop = np.searchsorted(positions.array("shard"), [task.shard, task.shard + 1]).tolist()
     if start == stop:
         return members, records
     names = members.names.tolist()
-    new_headers: dict[int, bytes] = {}
     key_bytes = records.key_bytes.tolist()
     ordinals = positions.array("ordinal", start, stop).tolist()
     if max(ordinals) >= len(records.member_offsets) - 1:
@@ -505,9 +520,5 @@ def _rename_records(
         first, last = records.member_offsets[ordinal : ordinal + 2].tolist()
         for row in records.member_rows[first:last].tolist():
             names[row] = new_key + names[row][key_bytes[row] :]
-            headers = headers_of(shard, members, row)
-            new_headers[row] = shard.container.renamed(headers, names[row])
-    named = with_new_headers(
-        shard.container, replace(members, names=BytesColumn.of(names)), new_headers
-    )
+    named = replace(members, names=BytesColumn.of(names))
     return named, records.with_keys(keys_of, named)

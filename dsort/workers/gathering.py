@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dsort.data.columns import Int32s, Int64s, UInt8s
 from dsort.data.index import Segments
 
-__all__ = ["ROWS_AT_ONCE", "SHORT_BYTES_MAX", "are_short", "gathered", "small_argsort"]
+__all__ = ["ROWS_AT_ONCE", "SHORT_BYTES_MAX", "are_short", "gathered", "small_argsort", "table_of"]
 
 SHORT_BYTES_MAX = 160
 """Up to this length on average, a copy is cheaper than a slice."""
@@ -64,12 +64,12 @@ def gathered(
         length = int(lengths[first])
         if length:
             data = only if of_segment is None else arrays[int(of_segment[first])]
-            rows = _rows(data, length)[starts[first:last]]
-            _rows(out, length)[to[first:last]] = rows
+            rows = table_of(data, length)[starts[first:last]]
+            table_of(out, length)[to[first:last]] = rows
     return out.data
 
 
-def _rows(data: UInt8s, length: int) -> NDArray[np.void]:
+def table_of(data: UInt8s, length: int) -> NDArray[np.void]:
     """``data`` as a table: row ``i`` is the ``length`` bytes from ``i`` on. All of it is inside."""
     return np.ndarray((max(len(data) - length + 1, 0),), _row_of(length), data, 0, (1,))
 

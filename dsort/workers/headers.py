@@ -8,12 +8,26 @@ from dataclasses import replace
 import numpy as np
 
 from dsort.containers.base import Container
-from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, equal_ranges
 from dsort.data.members import MemberTable
+from dsort.data.new_names import NewNames
+from dsort.data.records import FormedRecords, stored_bytes_of
+from dsort.data.row_bytes import RowBytes, column_of, side_by_side, spread
 from dsort.workers.conversion import BARE
+from dsort.workers.gathering import table_of
 from dsort.workers.source import ShardBytes
 
-__all__ = ["headers_of", "with_new_headers", "with_new_names"]
+__all__ = [
+    "headers_of",
+    "overwrite_names",
+    "with_names_written",
+    "with_new_headers",
+    "with_new_names",
+]
+
+
+_BLOCKS_AT_ONCE = 2048
+"""So many stay in the processor's cache."""
 
 
 def headers_of(shard: ShardBytes, members: MemberTable, row: int) -> bytes:
@@ -47,14 +61,145 @@ def with_new_names(
     shard: ShardBytes, members: MemberTable, named: MemberTable, rows: Int64s
 ) -> MemberTable:
     """The table ``named``, which is ``members`` with other names, with headers that say so. Only
-    ``rows`` of it are asked for. Jobs take 17 µs more for each member that has another name."""
-    if named is members:
-        return members
-    if shard.container is BARE:  # names stand in no header yet
+    ``rows`` of it are asked for."""
+    if named is members or shard.container is BARE:  # where names stand in no header yet
         return named
-    before, after = members.names, named.names
-    headers = {}
-    for row in rows.tolist():
-        if before[row] != after[row]:
-            headers[row] = shard.container.renamed(headers_of(shard, members, row), after[row])
-    return with_new_headers(shard.container, named, headers) if headers else named
+    return _with_literals(shard, members, named, _changed(members, named, rows))
+
+
+def with_names_written(
+    shard: ShardBytes,
+    members: MemberTable,
+    named: MemberTable,
+    records: FormedRecords,
+    *,
+    in_place: bool,
+) -> tuple[MemberTable, FormedRecords]:
+    """(``named``, which is ``members`` with other names, with headers that say so; ``records`` as
+    they are stored then).
+
+    Names that fit in the headers that are there are written over the old ones, which leaves the
+    records what they are: pieces of the shard, and as long as before. ``in_place``: here and now,
+    in the bytes of ``shard``, which nobody else reads; else whoever copies the records does it
+    (``FormedRecords.new_names``). All others get new headers, as literals.
+    """
+    if named is members or shard.container is BARE:
+        return named, records
+    rows = _changed(members, named, records.member_rows)
+    fitting = _overwritable(shard, members, named, rows)
+    written = _with_literals(shard, members, named, rows[~fitting])
+    if written is not named:
+        records = records.stored_as(written)
+    rows = rows[fitting]
+    if not len(rows):
+        return written, records
+    if in_place:
+        assert shard.whole is not None
+        at = written.payload_start[rows] - shard.container.name_block_bytes
+        data = np.frombuffer(shard.whole, np.uint8)
+        overwrite_names(shard.container, data, at, written.names.take(rows))
+        return written, records
+    new_names = _new_names(shard, written, records, rows)
+    return written, replace(records, new_names=new_names)
+
+
+def _changed(members: MemberTable, named: MemberTable, rows: Int64s) -> Int64s:
+    """Those of ``rows`` that have another name in ``named``."""
+    old, new = members.names, named.names
+    lengths = old.lengths[rows]
+    same = lengths == new.lengths[rows]
+    alike = rows[same]
+    blob = np.concatenate([old.blob, new.blob])
+    first, second = old.offsets[alike], new.offsets[alike] + len(old.blob)
+    same[same] = equal_ranges(blob, first, second, lengths[same])
+    changed: Int64s = rows[~same]
+    return changed
+
+
+def _header_bytes(members: MemberTable, rows: Int64s) -> Int64s:
+    """How much of each of ``rows`` is headers, in the shard."""
+    header_bytes: Int64s = members.payload_start[rows] - members.range_start[rows]
+    return header_bytes
+
+
+def _headers(shard: ShardBytes, members: MemberTable, rows: Int64s) -> BytesColumn:
+    """:func:`headers_of` of each of ``rows``."""
+    in_shard = shard.ranges(members.range_start[rows], _header_bytes(members, rows))
+    if not members.literals:
+        return in_shard
+    literals = column_of(members.literals, len(members)).take(rows)
+    return side_by_side([literals, in_shard], len(rows))
+
+
+def _with_literals(
+    shard: ShardBytes, members: MemberTable, named: MemberTable, rows: Int64s
+) -> MemberTable:
+    """``named`` with new headers for ``rows``, whose own are those in ``members``."""
+    if not len(rows):
+        return named
+    container = shard.container
+    headers = container.renamed_headers(_headers(shard, members, rows), named.names.take(rows))
+    changed = np.zeros(len(members), np.bool_)
+    changed[rows] = True
+    literals = spread(headers, rows, len(members))
+    others = {row: each for row, each in members.literals.items() if not changed[row]}
+    if others:
+        kept = column_of(others, len(members))
+        literals = side_by_side([kept, literals], len(members))
+    start, length = members.range_start.copy(), members.range_length.copy()
+    length[rows] -= members.payload_start[rows] - start[rows]
+    start[rows] = members.payload_start[rows]
+    written = replace(named, literals=RowBytes(literals), range_start=start, range_length=length)
+    if members.entries is None:
+        return written
+    entries = container.entries_for(headers, members.entries.take(rows))
+    order = np.arange(len(members))
+    order[rows] = np.arange(len(rows)) + len(members)
+    entries = BytesColumn.concat([members.entries, entries]).take(order)
+    return replace(written, entries=entries)
+
+
+def _overwritable(
+    shard: ShardBytes, members: MemberTable, named: MemberTable, rows: Int64s
+) -> Bools:
+    """Which of ``rows`` can have their new names written over the old ones."""
+    if not shard.container.name_block_bytes:
+        return np.zeros(len(rows), np.bool_)
+    header_bytes = _header_bytes(members, rows)
+    if members.literals:
+        has_literal = column_of(members.literals, len(members)).lengths[rows] > 0
+        header_bytes = np.where(has_literal, 0, header_bytes)
+    return shard.container.overwritable(
+        header_bytes,
+        named.names.take(rows),
+        lambda some: _headers(shard, members, rows[some]),
+    )
+
+
+def overwrite_names(container: Container, data: UInt8s, at: Int64s, names: BytesColumn) -> None:
+    """Write ``names`` over those in the blocks that begin ``at`` these bytes of ``data``."""
+    size = container.name_block_bytes
+    everywhere = table_of(data, size)
+    for first in range(0, len(at), _BLOCKS_AT_ONCE):
+        some = at[first : first + _BLOCKS_AT_ONCE]
+        blocks = everywhere[some]
+        container.overwrite(blocks.view(np.uint8), names.run(first, first + len(some)))
+        everywhere[some] = blocks
+
+
+def _new_names(
+    shard: ShardBytes, members: MemberTable, records: FormedRecords, rows: Int64s
+) -> NewNames:
+    """The names of ``rows`` by record, and where in it they go."""
+    own = records.member_rows
+    is_new = np.zeros(len(members), np.bool_)
+    is_new[rows] = True
+    picked = np.flatnonzero(is_new[own])
+    stored = stored_bytes_of(members, own)
+    before = np.cumsum(stored) - stored
+    counts = np.diff(records.member_offsets)
+    before -= np.repeat(before[records.member_offsets[:-1]], counts)
+    header_bytes = _header_bytes(members, own[picked])
+    at = before[picked] + header_bytes - shard.container.name_block_bytes
+    offsets = np.searchsorted(picked, records.member_offsets).astype(np.int64)
+    return NewNames(offsets, at, members.names.take(own[picked]))

@@ -32,6 +32,7 @@ from dsort.sizes import format_bytes
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.directory.files import LocalStagedObject, StorageErrors
 from dsort.workers.decoded import DecodedFile, DecodingRules, decode, file_pieces
+from dsort.workers.gathering import gathered
 
 __all__ = [
     "INPUTS_FILE",
@@ -180,6 +181,18 @@ class ShardBytes:
         data = bytearray(length)
         self._source.read_into(memoryview(data), start)
         return bytes(data)
+
+    def ranges(self, starts: Int64s, lengths: Int64s) -> BytesColumn:
+        """The bytes of the shard at ``starts``, each ``lengths`` long, a few for each."""
+        count = len(starts)
+        if self.whole is None or count < 2:
+            pairs = zip(starts.tolist(), lengths.tolist(), strict=True)
+            return BytesColumn.of([self.at(start, length) for start, length in pairs])
+        segments = Segments(np.arange(count + 1), starts, lengths, np.zeros(0, np.uint8))
+        found = gathered({0: self.whole}, np.zeros(count, np.int32), segments)
+        offsets = np.zeros(count + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return BytesColumn(offsets, np.frombuffer(found, np.uint8))
 
     def content(self, members: MemberTable, row: int) -> bytes:
         """The payload of one of the shard's ``members``. ``CorruptShardError``."""

@@ -7,8 +7,10 @@ import tarfile
 
 import pytest
 
+from dsort.containers.tar.container import TAR
 from dsort.containers.tar.header import renamed
 from dsort.containers.tar.scan import END_OF_ARCHIVE, scan
+from dsort.data.columns import BytesColumn
 from tests.support.tar_builder import gnu_long, header, member, old_gnu_sparse, pax
 from tests.support.tar_reading import listed
 from tests.support.tar_torture import HUGE, LONG, TORN
@@ -53,6 +55,13 @@ def test_every_reader_sees_the_new_name_and_nothing_else_changed(form: str, name
     for field in ("mode", "uid", "gid", "size", "mtime", "uname", "gname", "type"):
         assert getattr(new, field) == getattr(old, field), field
     assert _but_names(new) == _but_names(old)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_headers_of_all_forms_are_renamed_together_as_one_by_one(name: str) -> None:
+    headers, names = BytesColumn.of([*FORMS.values()]), BytesColumn.of([NAMES[name]] * len(FORMS))
+    found = TAR.renamed_headers(headers, names).tolist()
+    assert found == [renamed(each, NAMES[name]) for each in FORMS.values()]
 
 
 def _info(data: bytes) -> tarfile.TarInfo:

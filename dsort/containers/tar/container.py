@@ -6,16 +6,17 @@ The end of a tar is two zero blocks, which list nothing: members have no entries
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from dsort.containers.base import Container, Payloads
 from dsort.containers.named import check_keys_in_names
-from dsort.containers.tar.header import link_target, other_name, renamed, retargeted
+from dsort.containers.tar.header import BLOCK_BYTES, link_target, other_name, renamed, retargeted
+from dsort.containers.tar.names import overwritable_names, overwrite_names, renamed_headers
 from dsort.containers.tar.oddities import ODDITIES
 from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScanner, scan
-from dsort.data.columns import UInt8s
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
@@ -45,6 +46,7 @@ class Tar(Container):
     suffixes = (".tar",)
     oddities = ODDITIES
     packs_others = True
+    name_block_bytes = BLOCK_BYTES
 
     def scanner(self, shard: str, size_bytes: int) -> TarScanner:
         return TarScanner(shard, size_bytes)
@@ -54,6 +56,20 @@ class Tar(Container):
 
     def renamed(self, headers: bytes, new_name: bytes) -> bytes:
         return renamed(headers, new_name)
+
+    def renamed_headers(self, headers: BytesColumn, names: BytesColumn) -> BytesColumn:
+        return renamed_headers(headers, names)
+
+    def overwritable(
+        self,
+        header_bytes: Int64s,
+        names: BytesColumn,
+        read: Callable[[Int64s], BytesColumn],
+    ) -> Bools:
+        return overwritable_names(header_bytes, names, read)
+
+    def overwrite(self, blocks: UInt8s, names: BytesColumn) -> None:
+        overwrite_names(blocks.reshape(len(names), BLOCK_BYTES), names)
 
     def link_target(self, headers: bytes) -> bytes:
         return link_target(headers)

@@ -23,6 +23,7 @@ from dsort.errors import CorruptShardError
 
 __all__ = [
     "BLOCK_BYTES",
+    "NAME_BYTES",
     "POSIX_MAGIC",
     "Header",
     "PaxRecords",
@@ -46,6 +47,7 @@ __all__ = [
 ]
 
 BLOCK_BYTES = 512
+NAME_BYTES = 100
 POSIX_MAGIC = b"ustar\0"
 GNU_MAGIC = b"ustar  \0"  # magic and version in one: old GNU headers have no version of their own
 OCTAL_SIZE_MAX = 0o77777777777
@@ -299,7 +301,7 @@ def _field(value: int, width: int) -> bytes:
     return mark + value.to_bytes(width, "big", signed=True)[1:]
 
 
-_NAME_BYTES, _PREFIX_BYTES = 100, 155
+_PREFIX_BYTES = 155
 _NAMES = (b"path", b"GNU.sparse.name")
 
 
@@ -380,8 +382,8 @@ def renamed(headers: bytes, new_name: bytes) -> bytes:
         parts.records = [*parts.records, (b"path", new_name)]
     elif short is None:
         parts.long_name = new_name
-    prefix, name = short or (b"", new_name[:_NAME_BYTES])
-    parts.set_main(0, name, _NAME_BYTES)
+    prefix, name = short or (b"", new_name[:NAME_BYTES])
+    parts.set_main(0, name, NAME_BYTES)
     if parts.posix:  # other tars keep other things there
         parts.set_main(345, prefix, _PREFIX_BYTES)
     elif unsafe_prefix(parts.main):
@@ -396,7 +398,7 @@ def other_name(headers: bytes) -> bytes:
     prefix = stray_prefix(parts.main)
     if not prefix or parts.long_name or any(keyword in _NAMES for keyword, _ in parts.records):
         return b""
-    return prefix + b"/" + until_nul(parts.main[:_NAME_BYTES])
+    return prefix + b"/" + until_nul(parts.main[:NAME_BYTES])
 
 
 def link_target(headers: bytes) -> bytes:
@@ -410,12 +412,12 @@ def retargeted(headers: bytes, target: bytes) -> bytes:
     """The header blocks ``headers`` of a link, leading to ``target``."""
     parts = _Headers(headers)
     in_pax = any(keyword == b"linkpath" for keyword, _ in parts.records)
-    short = len(target) <= _NAME_BYTES
+    short = len(target) <= NAME_BYTES
     parts.records = [
         (keyword, target if keyword == b"linkpath" else value) for keyword, value in parts.records
     ]
     parts.long_target = None if short or in_pax else target
-    parts.set_main(157, target[:_NAME_BYTES], _NAME_BYTES)
+    parts.set_main(157, target[:NAME_BYTES], NAME_BYTES)
     return parts.blocks()
 
 
@@ -445,10 +447,10 @@ def regular_file_headers(link_headers: bytes, size_bytes: int) -> bytes:
 
 def _short_form(name: bytes, posix: bool) -> tuple[bytes, bytes] | None:
     """``name`` as (prefix, name) fields of a main header, or None if it does not fit."""
-    if len(name) <= _NAME_BYTES:
+    if len(name) <= NAME_BYTES:
         return b"", name
     if posix:
         slash = name.rfind(b"/", 0, _PREFIX_BYTES + 1)
-        if slash > 0 and 0 < len(name) - slash - 1 <= _NAME_BYTES:
+        if slash > 0 and 0 < len(name) - slash - 1 <= NAME_BYTES:
             return name[:slash], name[slash + 1 :]
     return None

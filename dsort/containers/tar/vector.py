@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.containers.tar.header import BLOCK_BYTES, POSIX_MAGIC
+from dsort.containers.tar.header import BLOCK_BYTES, NAME_BYTES, POSIX_MAGIC
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
 from dsort.data.members import MemberKind
 
@@ -33,7 +33,6 @@ __all__ = [
     "read_headers",
 ]
 
-NAME_BYTES = 100
 _PREFIX_AT, _PREFIX_BYTES = 345, 155
 
 

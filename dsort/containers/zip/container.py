@@ -29,8 +29,10 @@ from dsort.containers.zip.entries import (
     retargeted,
 )
 from dsort.containers.zip.layout import DEFLATE, ENTRY, LARGE
+from dsort.containers.zip.names import entries_for, renamed_headers
 from dsort.containers.zip.oddities import ODDITIES
 from dsort.containers.zip.scan import ZipScanner
+from dsort.data.columns import BytesColumn
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords
@@ -107,6 +109,12 @@ class Zip(Container):
 
     def renamed(self, headers: bytes, new_name: bytes) -> bytes:
         return renamed(headers, new_name)
+
+    def renamed_headers(self, headers: BytesColumn, names: BytesColumn) -> BytesColumn:
+        return renamed_headers(headers, names)
+
+    def entries_for(self, headers: BytesColumn, entries: BytesColumn) -> BytesColumn:
+        return entries_for(headers, entries)
 
     def entry_for(self, headers: bytes, entry: bytes) -> bytes:
         return entry_for(headers, entry)

@@ -1,0 +1,204 @@
+"""New names of many members at once are what they are one by one, however records are copied."""
+
+from __future__ import annotations
+
+import io
+import random
+import tarfile
+import zipfile
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from dsort.containers.base import Container
+from dsort.containers.tar.container import TAR
+from dsort.containers.zip.container import ZIP
+from dsort.data.columns import BytesColumn, Int64s, cut_rows
+from dsort.data.members import MemberTable
+from dsort.data.new_names import NewNames
+from dsort.data.records import form_records
+from dsort.data.row_bytes import decimals, row_by_row
+from dsort.workers.headers import with_names_written, with_new_names
+from dsort.workers.renaming import JOINED_BYTES_MAX, renamed_slices
+from dsort.workers.source import ShardBytes
+
+FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
+LONG = "long/" * 40 + "name.jpg"
+NAMES = [b"a.jpg", b"d/" + b"x" * 98, b"d/" + b"x" * 99, b"p/" * 70 + b"q.cls", "ä.txt".encode()]
+
+
+def tar_of(kind: str, names: list[str], *, mtime: float = 0, size: int = 700) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=FORMATS[kind]) as archive:
+        for number, name in enumerate(names):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = size + number, mtime  # type: ignore[assignment]
+            archive.addfile(info, io.BytesIO(bytes([number % 251]) * info.size))
+    return file.getvalue()
+
+
+def zip_of(names: list[str], *, extra: bytes = b"", comment: bytes = b"") -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for number, name in enumerate(names):
+            info = zipfile.ZipInfo(name)
+            info.extra, info.comment = extra, comment
+            archive.writestr(info, b"x" * number)
+    return file.getvalue()
+
+
+class _Opened:
+    """A shard in memory, as far as its headers are asked for."""
+
+    name, ranges, at = "in.tar", ShardBytes.ranges, ShardBytes.at
+
+    def __init__(self, container: Container, data: bytes) -> None:
+        self.container, self.whole = container, memoryview(bytearray(data))
+
+
+def headers_in(data: bytes, members: MemberTable) -> list[bytes]:
+    bounds = zip(members.range_start.tolist(), members.payload_start.tolist(), strict=True)
+    return [data[start:end] for start, end in bounds]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("mtime", [0, 1.5])
+@pytest.mark.parametrize("old", ["short.jpg", LONG, "ü.jpg"])
+def test_tar_headers_are_renamed_together_as_one_by_one(kind: str, mtime: float, old: str) -> None:
+    data = tar_of(kind, [f"{number}{old}" for number in range(len(NAMES))], mtime=mtime)
+    headers = headers_in(data, TAR.scan("in.tar", data))
+    found = TAR.renamed_headers(BytesColumn.of(headers), BytesColumn.of(NAMES)).tolist()
+    assert found == [TAR.renamed(*pair) for pair in zip(headers, NAMES, strict=True)]
+
+
+def test_a_prefix_that_some_reader_sees_goes_with_the_old_name() -> None:
+    posix = tar_of("ustar", ["d/" * 60 + "x.jpg"])[:512]
+    old_gnu = bytearray(tar_of("gnu", ["x.jpg"])[:512])
+    old_gnu[345:350] = b"../up"
+    headers = [posix, bytes(old_gnu), bytes(old_gnu[:345]) + b"12345" + bytes(162)]
+    names = [b"new.jpg"] * 3
+    found = TAR.renamed_headers(BytesColumn.of(headers), BytesColumn.of(names)).tolist()
+    # ``renamed`` wants a checksum that holds.
+    mended = [TAR.renamed(posix, b"x"), *(_summed(header) for header in headers[1:])]
+    assert found == [TAR.renamed(*pair) for pair in zip(mended, names, strict=True)]
+    assert b"../up" not in found[1]
+
+
+def _summed(header: bytes) -> bytes:
+    total = sum(header[:148]) + 8 * 32 + sum(header[156:])
+    return header[:148] + b"%06o\0 " % total + header[156:]
+
+
+@pytest.mark.parametrize("name", [b"", b"a\0b"])
+def test_what_is_no_name_is_refused_among_others_too(name: bytes) -> None:
+    header = tar_of("pax", ["x.jpg"])[:512]
+    with pytest.raises(ValueError, match="not a member name"):
+        TAR.renamed_headers(BytesColumn.of([header] * 2), BytesColumn.of([b"x", name]))
+
+
+@pytest.mark.parametrize("extra", [b"", b"UT\1\0x", b"up\2\0xy", b"zz\2\0up"])
+@pytest.mark.parametrize("comment", [b"", "ö".encode()])
+def test_zip_headers_and_entries_are_renamed_together_as_one_by_one(
+    extra: bytes, comment: bytes
+) -> None:
+    data = zip_of([f"{number}.jpg" for number in range(len(NAMES))], extra=extra, comment=comment)
+    members = ZIP.scan("in.zip", data)
+    assert members.entries is not None
+    headers = BytesColumn.of(headers_in(data, members))
+    found = ZIP.renamed_headers(headers, BytesColumn.of(NAMES))
+    pairs = zip(headers.tolist(), NAMES, strict=True)
+    assert found.tolist() == [ZIP.renamed(*pair) for pair in pairs]
+    entries = ZIP.entries_for(found, members.entries).tolist()
+    each = zip(found.tolist(), members.entries.tolist(), strict=True)
+    assert entries == [ZIP.entry_for(*pair) for pair in each]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("size", [10, 700, JOINED_BYTES_MAX + 1000])
+@pytest.mark.parametrize("new", ["{}.new", "{}" + "n" * 95, "{}" + "n" * 96])
+def test_records_are_the_same_bytes_wherever_their_new_names_are_written(
+    kind: str, size: int, new: str
+) -> None:
+    old = [f"{number:03d}.{end}" for number in range(40) for end in ("jpg", "cls", "x")]
+    data = tar_of(kind, old, mtime=1.5, size=size)
+    members = TAR.scan("in.tar", data)
+    texts = [name if name.endswith("cls") else new.format(name).encode() for name in old]
+    texts = [text.encode() if isinstance(text, str) else text for text in texts]
+    named = replace(members, names=BytesColumn.of(texts))
+    records = form_records(members, "keep")
+    order = np.array(random.Random(size).sample(range(40), 40))
+
+    def written(how: str) -> bytes:
+        shard = _Opened(TAR, data)
+        if how == "literals":
+            table = with_new_names(shard, members, named, records.member_rows)  # type: ignore[arg-type]
+            formed = records.stored_as(table)
+        else:
+            table, formed = with_names_written(
+                shard,  # type: ignore[arg-type]
+                members,
+                named,
+                records,
+                in_place=how == "in place",
+            )
+        segments = formed.segments(table).take(order)
+        if segments.names is None:
+            segments = replace(segments, names=NewNames.none(len(order)))
+        stored, source = formed.stored_bytes[order], np.zeros(len(order), np.int32)
+        runs = renamed_slices(TAR, {0: shard.whole}, source, segments, stored)
+        return b"".join(bytes(piece) for run in runs for piece in run)
+
+    wanted = written("literals")
+    assert written("in place") == wanted
+    assert written("when they are copied") == wanted
+    with tarfile.open(fileobj=io.BytesIO(wanted + bytes(1024))) as archive:
+        found = [member.name.encode() for member in archive]
+    assert found == [texts[3 * record + at] for record in order.tolist() for at in range(3)]
+
+
+def test_names_go_with_their_records() -> None:
+    def names_of(found: NewNames) -> list[list[tuple[int, bytes]]]:
+        rows = list(zip(found.at.tolist(), found.names.tolist(), strict=True))
+        bounds = found.offsets.tolist()
+        return [rows[a:b] for a, b in pairwise(bounds)]
+
+    names = NewNames(np.array([0, 2, 2, 3]), np.array([0, 9, 5]), BytesColumn.of([b"a", b"", b"c"]))
+    each = [[(0, b"a"), (9, b"")], [], [(5, b"c")]]
+    assert names_of(names) == each
+    assert names_of(names.take(np.array([2, 0]))) == [each[2], each[0]]
+    assert names_of(names.run(1, 3)) == each[1:]
+    assert names_of(NewNames.concat([names, NewNames.none(1), names])) == [*each, [], *each]
+
+
+@pytest.mark.parametrize("lengths", [[3, 3, 3], [0, 7, 1, 30], [1, 200, 2], [0, 0], [90, 95, 0]])
+@pytest.mark.parametrize("steps", [1, -1])
+def test_rows_are_cut_out_of_a_blob_in_any_order(lengths: list[int], steps: int) -> None:
+    blob = np.frombuffer(random.Random(1).randbytes(sum(lengths)), np.uint8)
+    ends = np.cumsum(lengths)
+    starts: Int64s = (ends - lengths)[::steps]
+    sizes = np.array(lengths, np.int64)[::steps]
+    found = cut_rows(blob, starts, sizes).tolist()
+    data = blob.tobytes()
+    pairs = zip(starts.tolist(), sizes.tolist(), strict=True)
+    assert found == [data[start : start + size] for start, size in pairs]
+
+
+@pytest.mark.parametrize("digits", [0, 1, 4, 9])
+def test_numbers_have_at_least_so_many_digits(digits: int) -> None:
+    numbers = [0, 9, 10, 99, 100, 12345]
+    found = decimals(np.array(numbers, np.int64), digits).tolist()
+    assert found == [b"%0*d" % (digits, number) for number in numbers]
+    assert decimals(np.zeros(0, np.int64), digits).tolist() == []
+
+
+def test_rows_that_are_made_apart_stand_where_they_belong() -> None:
+    for apart in ([False] * 4, [True] * 4, [True, False, False, True]):
+        found = row_by_row(
+            np.array(apart),
+            lambda row: b"one%d" % row,
+            lambda rows: BytesColumn.of([b"%d" % row for row in rows.tolist()]),
+        )
+        wanted = [b"one%d" % row if alone else b"%d" % row for row, alone in enumerate(apart)]
+        assert found.tolist() == wanted
