@@ -14,6 +14,7 @@ from dsort.errors import DsortError
 from dsort.runtime.base import answer
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes, open_scratch
+from dsort.workers.heap import Heap
 from dsort.workers.worker import Worker
 
 __all__ = ["main", "serve"]
@@ -40,7 +41,7 @@ def serve(descriptor: int, parent: int) -> None:
         try:
             store = IndexStore(open_scratch(Path(setup.scratch), node))
             nodes = ScratchNodes(node, store, None)
-            worker = Worker(setup, number, nodes)
+            worker = Worker(setup, number, nodes, Heap(setup.buffer_bytes))
         except DsortError as error:
             link.send(error)
             return

@@ -20,7 +20,7 @@ from dsort.data.entries import PlacedEntries, placed_entries
 from dsort.errors import InvariantError, StorageError
 from dsort.scratch.index import OrderedRows
 from dsort.scratch.logs import CreatedLog, CreatedShard
-from dsort.storage.bucket import StagedObject
+from dsort.storage.bucket import Buffer, StagedObject
 from dsort.storage.process_limits import is_no_thread
 from dsort.workers.encoded import ShardEncoder
 from dsort.workers.member_watch import MemberWatch
@@ -37,6 +37,14 @@ __all__ = [
 
 FLUSH_BYTES = 16 << 20
 """The disk is set to work each time so much has been written."""
+
+
+PIECE_BYTES = 1 << 20
+"""So much is hashed and then written at a time: it stays in the processor's cache, and pages of
+mapped inputs that the hash has touched are mapped when the kernel copies them. Writing first took
+twice the time of all of it, whatever the size of records."""
+JOINED_BYTES_MAX = 16 << 10
+"""Shorter slices are joined before that: a slice costs the hash and the kernel 0.3 µs each."""
 
 
 class Slices(Protocol):
@@ -109,20 +117,41 @@ class StagedFile:
         """MD5 of what was written (hexadecimal); "" if nobody asked for it."""
         return self._md5.hexdigest() if self._md5 is not None else ""
 
-    def write(self, slices: Sequence[memoryview]) -> None:
-        """Write on."""
-        self._staged.write_at(self.written_bytes, slices)
-        self.written_bytes += sum(map(len, slices))
-        unflushed = self.written_bytes - self._flushed
-        if unflushed >= FLUSH_BYTES:
-            self._writeback.start(self._staged, self._flushed, unflushed)
-            self._flushed = self.written_bytes
+    def write(self, slices: Sequence[memoryview]) -> int:
+        """Write on; how many bytes."""
+        size_bytes = sum(map(len, slices))
+        if size_bytes <= PIECE_BYTES:
+            self._write_piece(slices, size_bytes)
+            return size_bytes
+        step = max(len(slices) * PIECE_BYTES // size_bytes, 1)
+        for at in range(0, len(slices), step):
+            some = slices[at : at + step]
+            count = sum(map(len, some))
+            if count <= 2 * PIECE_BYTES:
+                self._write_piece(some, count)
+                continue
+            for each in some:
+                for start in range(0, len(each), PIECE_BYTES):
+                    part = each[start : start + PIECE_BYTES]
+                    self._write_piece([part], len(part))
+        return size_bytes
+
+    def _write_piece(self, slices: Sequence[Buffer], size_bytes: int) -> None:
+        if size_bytes < JOINED_BYTES_MAX * len(slices) and len(slices) > 1:
+            slices = [b"".join(slices)]
+        # First: whoever reads mapped pages has them mapped by the batch, and near by.
         update = self._xxh3.update
         for piece in slices:
             update(piece)
         if self._md5 is not None:
             for piece in slices:
                 self._md5.update(piece)
+        self._staged.write_at(self.written_bytes, slices)
+        self.written_bytes += size_bytes
+        unflushed = self.written_bytes - self._flushed
+        if unflushed >= FLUSH_BYTES:
+            self._writeback.start(self._staged, self._flushed, unflushed)
+            self._flushed = self.written_bytes
 
     def finish(self) -> Future[str]:
         """Nothing more comes: let the store take the rest; the receipt."""
@@ -219,12 +248,12 @@ class ShardWriter:
         self.file.abandon()
 
     def _write(self, slices: Sequence[memoryview]) -> None:
-        self._offset += sum(map(len, slices))
         if self.watch is not None:
             self.watch.feed(slices)
         if self._encoder is None:
-            self.file.write(slices)
+            self._offset += self.file.write(slices)
             return
+        self._offset += sum(map(len, slices))
         for encoded in self._encoder.feed(slices):
             self.file.write([memoryview(encoded)])
 

@@ -9,6 +9,7 @@ from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.open import open_pair
 from dsort.workers.creator import Creator
 from dsort.workers.extractor import Extractor
+from dsort.workers.heap import Heap
 from dsort.workers.orderer import Orderer
 from dsort.workers.sealer import Sealer
 from dsort.workers.source import PayloadBuffer
@@ -19,6 +20,7 @@ from dsort.workers.tasks import (
     ExtractTask,
     MeasureTask,
     OrderTask,
+    SealTask,
     Task,
     TaskDone,
     WorkerSetup,
@@ -29,12 +31,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Worker"]
 
+_PHASES = {ExtractTask: "extract", CreateTask: "create", MeasureTask: "create", SealTask: "seal"}
+
 
 class Worker:
     """Does tasks one at a time. ``number`` is unique in the job; replacements get a new one."""
 
-    def __init__(self, setup: WorkerSetup, number: int, nodes: ScratchNodes) -> None:
+    def __init__(
+        self, setup: WorkerSetup, number: int, nodes: ScratchNodes, heap: Heap | None = None
+    ) -> None:
+        """``heap``: of the process, if that does nothing else."""
         self.nodes = nodes
+        self._heap = heap
         root = Path(setup.root)
         inputs, outputs = open_pair(setup.inputs, setup.output, root)
         buffer = PayloadBuffer(setup.buffer_bytes)
@@ -63,6 +71,8 @@ class Worker:
 
     def do(self, task: Task) -> TaskDone:
         """Do ``task``; its errors are ``DsortError`` and its children."""
+        if self._heap is not None:
+            self._heap.enter(_PHASES.get(type(task), "plan"))
         match task:
             case ExtractTask():
                 return self._extractor.extract(task)

@@ -20,6 +20,7 @@ from dsort.runtime.ray.scratch_nodes import RayScratchNodes, node_slot_of, token
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Exchange, ScratchNodes, open_scratch
 from dsort.stop_flag import StopFlag
+from dsort.workers.heap import Heap
 from dsort.workers.tasks import ScratchLost, Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
 
@@ -258,7 +259,10 @@ class RayWorker:
         try:
             store = IndexStore(open_scratch(directory, token_of(scratch_node)))
             self._worker = Worker(
-                self._setup, self._number, ScratchNodes(scratch_node, store, self._exchange)
+                self._setup,
+                self._number,
+                ScratchNodes(scratch_node, store, self._exchange),
+                Heap(self._setup.buffer_bytes),
             )
         except DsortError as failed:
             return "", failed
