@@ -7,15 +7,15 @@ earlier record has are found by ranges of the key hash.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import xxhash
 
-from dsort.data.columns import BytesColumn, Int64s
-from dsort.data.tally import SAMPLES_MAX, Tally, parse_tally, tally_rows
-from dsort.errors import DuplicateError, InvariantError, SpecError, SpecProblem, StorageError
+from dsort.data.copies import CopyRule
+from dsort.data.tally import Tally, parse_tally, tally_rows
+from dsort.errors import InvariantError, SpecError, SpecProblem, StorageError
+from dsort.job.duplicates import RENAME_FILE, Dropped, Renamed, rename_duplicates, settle_duplicates
 from dsort.job.encoded_sizes import known_sizes, measured_sizes, run_rule
 from dsort.job.extract import (
     SPLITTERS_FILE,
@@ -25,10 +25,11 @@ from dsort.job.extract import (
     retry_after_lost_scratch,
 )
 from dsort.job.job import Job
+from dsort.job.mix import choose_copies
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.reactions import store_reactions
 from dsort.job.schemas import agreed_schema, with_ends
-from dsort.naming.names import first_few, position_key, readable
+from dsort.naming.names import first_few
 from dsort.order.cut import (
     CutRule,
     EncodedSizes,
@@ -37,202 +38,25 @@ from dsort.order.cut import (
     Piece,
     merge_pieces,
 )
-from dsort.order.duplicates import new_keys
 from dsort.order.mixing_counts import MixingTally, judge_mixing
-from dsort.scratch.columns import columns_bytes
 from dsort.scratch.index import check_renames, check_splitters
-from dsort.scratch.requests import DistinctKeyHashes, Numbered, Positions, PositionsOf
 from dsort.scratch.spill import RemoveSpill
 from dsort.sizes import format_bytes
 from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import (
     CutDone,
     CutTask,
-    DuplicatesDone,
-    DuplicatesTask,
     OrderDone,
     OrderTask,
     ShardExtracted,
-    Task,
 )
 
 __all__ = [
-    "RENAME_FILE",
-    "Dropped",
     "Ordering",
     "Plan",
-    "Renamed",
     "extract",
     "make_plan",
-    "rename_duplicates",
-    "settle_duplicates",
 ]
-
-DROP_FILE, RENAME_FILE = "drop.col", "rename.col"
-PART_BYTES = 16 << 20
-OPENED_FILES_MAX = 1 << 20
-HASH_BYTES = 40
-"""Memory a record takes in the search for duplicates: hash, positions, and their sorted copies."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """What is to be left out: so many records, named in the shared file ``file`` ("" if none).
-    ``found``: (part, node) of the parts of the search that found any, left out or not."""
-
-    count: int = 0
-    file: str = ""
-    tally: Tally = field(default_factory=Tally)
-    found: tuple[tuple[int, str], ...] = ()
-
-
-def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
-    """What ``duplicate_keys`` drops; ``DuplicateError`` where it says to abort."""
-    reaction = job.spec.config.duplicate_keys
-    indexed = "wids" in job.spec.index or "energon" in job.spec.index
-    if reaction == "rename":  # they were settled before the payload moved
-        return Dropped()
-    if reaction == "ignore" and not indexed:
-        return Dropped()
-    kind = "duplicate_keys_dropped" if reaction == "drop" else "duplicate_keys"
-    recorded = "" if reaction == "abort" or job.journal is None else kind
-    found = _find_duplicates(job, extraction, want_rows=reaction == "drop", recorded=recorded)
-    count = sum(part.count for part in found)
-    if count == 0:
-        return Dropped()
-    samples = _samples(job, found)
-    if reaction == "abort":
-        raise DuplicateError(
-            f"{count} records have the key of an earlier record: {', '.join(samples[:3])}",
-            hint="duplicate_keys: rename or drop settles them, warn lets them be",
-        )
-    if indexed and reaction != "drop":
-        raise DuplicateError(
-            f"{count} records have the key of an earlier record: {', '.join(samples[:3])}; wids "
-            "and webdataset take neighbours of one key for one sample, so that an index would be "
-            "wrong",
-            hint="duplicate_keys: rename or drop settles them; or leave out index: wids",
-        )
-    tally = Tally()
-    tally.add(kind, count, samples)
-    parts = tuple((part.part, part.node) for part in found if part.count)
-    if reaction != "drop":
-        return Dropped(tally=tally, found=parts)
-    rows = _positions(job, found)
-    order = np.lexsort((rows.ordinal, rows.shard))
-    _share(job, DROP_FILE, rows.shard[order], rows.ordinal[order], rows.nth[order], None)
-    return Dropped(count, DROP_FILE, tally, parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Renamed:
-    """The shared file of the records that get new keys ("" if there are none)."""
-
-    file: str = ""
-    tally: Tally = field(default_factory=Tally)
-
-
-def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
-    """Choose new keys for all duplicates."""
-    found = _find_duplicates(job, survey, want_rows=True)
-    count = sum(part.count for part in found)
-    if count == 0:
-        return Renamed()
-    rows = _positions(job, found)
-    order = np.lexsort((rows.ordinal, rows.shard))
-    taken = [
-        job.runtime.ask(node, DistinctKeyHashes(survey.stage, shards))
-        for node, shards in survey.shard_locations().by_node()
-    ]
-    keys = rows.keys.take(order)
-    fresh = new_keys(keys.tolist(), rows.nth[order], np.unique(np.concatenate(taken)))
-    shard = rows.shard[order]
-    _share(job, RENAME_FILE, shard, rows.ordinal[order], rows.nth[order], BytesColumn.of(fresh))
-    tally = Tally()
-    samples = (
-        f"{job.inputs[int(shard[row])].name}: {readable(keys[row])} → {readable(fresh[row])}"
-        for row in range(min(count, SAMPLES_MAX))
-    )
-    tally.add("duplicate_keys_renamed", count, samples)
-    return Renamed(RENAME_FILE, tally)
-
-
-def _find_duplicates(
-    job: Job, extraction: Extraction, *, want_rows: bool, recorded: str = ""
-) -> list[DuplicatesDone]:
-    """Search by ranges of the key hash, each small enough for one worker's memory."""
-    records = sum(facts.records for facts in extraction.done.values())
-    if not records or _keys_are_positions(job, extraction):
-        return []
-    parts = _parts(job, records * HASH_BYTES)
-    bounds = [part * (1 << 64) // parts for part in range(parts)] + [0]
-    tasks: Iterator[Task] = (
-        DuplicatesTask(
-            part,
-            bounds[part],
-            bounds[part + 1],
-            extraction.locations,
-            extraction.stage,
-            want_rows,
-            recorded,
-        )
-        for part in range(parts)
-    )
-    found: dict[int, DuplicatesDone] = {}
-    for _, done in answers(job, tasks):
-        assert isinstance(done, DuplicatesDone)
-        found[done.part] = done
-    return [found[part] for part in range(parts)]
-
-
-def _keys_are_positions(job: Job, extraction: Extraction) -> bool:
-    """Whether all keys are positions in shards whose names set them apart: then no two are one."""
-    if not job.spec.input_container.numbers_records:
-        return False
-    if len({position_key(shard.name, 0) for shard in job.inputs}) < len(job.inputs):
-        return False
-    return all(
-        job.runtime.ask(node, Numbered(extraction.stage, shards)).all()
-        for node, shards in extraction.shard_locations().by_node()
-    )
-
-
-def _parts(job: Job, size_bytes: int) -> int:
-    """How many ranges of hashes: each fits in a worker's buffer, all workers have one, and none is
-    large, so that memory does not grow with the data. But every range opens every index file."""
-    needed = -(-size_bytes // max(job.movement.buffer_bytes, 1))
-    wanted = max(job.movement.workers, -(-size_bytes // PART_BYTES))
-    return max(needed, min(wanted, OPENED_FILES_MAX // max(len(job.inputs), 1)), 1)
-
-
-def _samples(job: Job, found: Iterable[DuplicatesDone]) -> list[str]:
-    """Some duplicates' names, the same whatever the number of parts."""
-    rows = sorted(sample for part in found for sample in part.samples)
-    return [f"{job.inputs[shard].name}: {readable(key)}" for shard, _, key in rows[:SAMPLES_MAX]]
-
-
-def _positions(job: Job, found: Iterable[DuplicatesDone]) -> Positions:
-    """Where the duplicates are that the parts of the search found."""
-    parts: list[Positions] = [
-        job.runtime.ask(part.node, PositionsOf(f"duplicates-{part.part}.col"))
-        for part in found
-        if part.count
-    ]
-    return Positions(
-        np.concatenate([part.shard for part in parts]),
-        np.concatenate([part.ordinal for part in parts]),
-        np.concatenate([part.nth for part in parts]),
-        BytesColumn.concat(part.keys for part in parts),
-    )
-
-
-def _share(
-    job: Job, name: str, shard: Int64s, ordinal: Int64s, nth: Int64s, keys: BytesColumn | None
-) -> None:
-    """Give all nodes positions, sorted by (shard, ordinal), with what goes with them."""
-    columns = {"shard": shard, "ordinal": ordinal, "nth": nth, "keys": keys}
-    job.retain_on_nodes(name, columns_bytes(columns))
-
 
 FREED_SHARE = 32
 """The journal is written at least each time that so great a share of the partitions is spent:
@@ -365,8 +189,9 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     hashed = job.spec.algorithm.type.spreads_evenly and job.keymap is None
     even = hashed or job.movement.partitions == 1
     splitters = rename_file = ""
+    copies = choose_copies(job)
     if job.spec.config.duplicate_keys == "rename" or (spill and not even):
-        splitters, rename_file = _survey(job, even=even)
+        splitters, rename_file = _survey(job, copies, even=even)
     else:
         _expect(job, passes=1)
     extraction = Extraction(
@@ -376,6 +201,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
         spill=spill and (not dry or job.spec.measures_encoded),
         splitters=splitters,
         renames=rename_file,
+        copies=copies,
     )
     extraction.keep(known)
     retry_after_lost_scratch(extraction, lambda: None)
@@ -385,7 +211,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     return extraction
 
 
-def _survey(job: Job, *, even: bool) -> tuple[str, str]:
+def _survey(job: Job, copies: Sequence[CopyRule] | None, *, even: bool) -> tuple[str, str]:
     """(file of splitters, file of new keys), each "" where there is nothing to part or rename.
 
     A later attempt goes on with what was found here, for its spill is parted by that.
@@ -403,7 +229,7 @@ def _survey(job: Job, *, even: bool) -> tuple[str, str]:
             job.note(tally)
             return splitters, renames
     _expect(job, passes=2)
-    survey = Extraction(job, "survey")
+    survey = Extraction(job, "survey", copies=copies)
     renamed, splitters = Renamed(), ""
     if job.spec.config.duplicate_keys == "rename":
         renamed = retry_after_lost_scratch(survey, lambda: rename_duplicates(job, survey))
@@ -442,8 +268,12 @@ def _parse_survey(data: bytes, what: str) -> tuple[str, str, Tally]:
 
 
 def _expect(job: Job, *, passes: int) -> None:
+    """So many passes are to come, besides what was read already."""
     total = sum(shard.size_bytes for shard in job.inputs)
-    job.expect(shards=passes * len(job.inputs), bytes_total=passes * total)
+    before = job.state.phases["extract"]
+    job.expect(
+        shards=before.shards + passes * len(job.inputs), bytes_total=before.bytes + passes * total
+    )
 
 
 def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
