@@ -11,6 +11,7 @@
     │   ├── DuplicateError                    duplicated_records / duplicate_keys: abort
     │   ├── ContentKeyError                   a record's content key is missing or unreadable
     │   ├── KeyMapError                       the external key map, or a record it does not place
+    │   ├── MixError                          inputs have not the records that a mix wants
     │   ├── ShardEndError                     incomplete_shards / concatenated_shards: abort
     │   ├── StrayMemberError                  stray_members: abort
     │   ├── TransformError                    a step cannot be done, or not on this record
@@ -62,6 +63,7 @@ __all__ = [
     "JobStoppedError",
     "KeyMapError",
     "MissingShardError",
+    "MixError",
     "NamesTakenError",
     "NotFoundError",
     "NotSupportedError",
@@ -201,6 +203,10 @@ class KeyMapError(InputError):
 
 class ShardEndError(InputError):
     """A shard does not end as a whole tar does, and the spec says to abort."""
+
+
+class MixError(InputError):
+    """Inputs do not have the records that a mix wants of them."""
 
 
 class StrayMemberError(InputError):

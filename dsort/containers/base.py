@@ -226,6 +226,10 @@ class Container(ABC):
         ``other`` is the one of that shard."""
         return "has another schema"
 
+    can_rename: bool = True
+    """Whether a record can get another key: it is in the names of members. Else it stands in the
+    record, or there is none."""
+
     @property
     def numbers_records(self) -> bool:
         """Whether record keys are but positions in a shard, as options and shards say no other: a

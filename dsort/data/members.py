@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
+from typing import Any
+
+import numpy as np
 
 from dsort.data.columns import BytesColumn, Int64s, UInt8s
+from dsort.data.row_bytes import RowBytes, column_of
 
 __all__ = ["MemberKind", "MemberTable", "ScanNotes", "bare_table"]
 
@@ -90,6 +94,38 @@ class MemberTable:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def with_rows_again(self, rows: Int64s) -> MemberTable:
+        """The table with some of its ``rows`` behind it once more."""
+        if not len(rows):
+            return self
+        columns: dict[str, Any] = {
+            name: np.append(values, values[rows])
+            for name in _COLUMNS
+            if (values := getattr(self, name)) is not None
+        }
+        extras: dict[str, Any] = {
+            name: RowBytes(BytesColumn.concat([odd, odd.take(rows)]))
+            for name in ("literals", "tails")
+            if getattr(self, name)
+            for odd in (column_of(getattr(self, name), len(self)),)
+        }
+        names = BytesColumn.concat([self.names, self.names.take(rows)])
+        entries = self.entries
+        if entries is not None:
+            entries = BytesColumn.concat([entries, entries.take(rows)])
+        return replace(self, names=names, entries=entries, record_of=None, **columns, **extras)
+
+
+_COLUMNS = (
+    "kind",
+    "payload_start",
+    "payload_bytes",
+    "range_start",
+    "range_length",
+    "key_bytes",
+    "compressed_bytes",
+)
 
 
 def bare_table(members: MemberTable) -> MemberTable:

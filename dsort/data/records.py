@@ -133,7 +133,10 @@ class FormedRecords:
 
     def keeping(self, kept: Bools) -> FormedRecords:
         """The records where ``kept``, shape ``(n,)``, is true, in their order."""
-        rows = np.flatnonzero(kept)
+        return self.taking(np.flatnonzero(kept))
+
+    def taking(self, rows: Int64s) -> FormedRecords:
+        """The records in ``rows``, as often as they are in it."""
         counts = np.diff(self.member_offsets)[rows]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(counts, out=offsets[1:])

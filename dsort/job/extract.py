@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
 
+from dsort.data.copies import CopyRule
 from dsort.data.index import SortKeys
 from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError, WorkerLostError
@@ -84,6 +85,7 @@ class Extraction:
     spill: bool = False
     splitters: str = ""
     renames: str = ""
+    copies: Sequence[CopyRule] | None = None
     done: dict[int, ShardExtracted] = field(default_factory=dict)
     locations: str = ""
     _scratch_nodes: list[str] = field(default_factory=list)
@@ -157,6 +159,7 @@ class Extraction:
             renames=self.renames,
             xxh3=xxh3 if self.stage == "index" else "",
             written_by=written_by,
+            copies=self.copies[ordinal] if self.copies is not None else None,
         )
 
     def _take(self, facts: ShardExtracted, *, again: bool = False) -> None:

@@ -144,7 +144,9 @@ class JobState:
 
 
 RETAINED_BYTES_MAX = 4 << 30
-QUIET_KINDS = frozenset({"stray_members_kept", "left_out_by_steps"})
+QUIET_KINDS = frozenset(
+    {"stray_members_kept", "left_out_by_steps", "left_out_by_mix", "copied_by_mix"}
+)
 """Counted in the manifest, but nothing that a user has to be warned of."""
 
 WARNING_TEXTS = {

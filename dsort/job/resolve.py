@@ -26,6 +26,7 @@ from dsort.job.job import Job
 from dsort.job.journal_entries import InputRow, InputsResolved, JobAccepted, MovementChosen
 from dsort.job.known_outputs import KnownOutput, checksums, compare_sizes, known_outputs
 from dsort.job.layout import report_name
+from dsort.job.mix import bytes_to_move
 from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
 from dsort.job.taken_names import refuse_taken_early
 from dsort.job.worker_setup import check_directories, movement_for, start_workers
@@ -47,7 +48,7 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         total = sum(shard.size_bytes for shard in job.inputs)
         check_directories(job, dry=dry)
         start_workers(job, dry=dry)
-        check_free_space(job, total, dry=dry)
+        check_free_space(job, bytes_to_move(job, total), dry=dry)
         job.runtime.share(INPUTS_FILE, inputs_bytes(job.inputs))
         if job.spec.output_container.is_columnar:
             from dsort.job.tables import first_schema  # the readers of tables

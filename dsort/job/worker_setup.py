@@ -20,6 +20,7 @@ from dsort.job.memory import (
     choose_movement,
     least_memory_bytes,
 )
+from dsort.job.mix import bytes_to_move
 from dsort.job.resources import store_limits, with_part_sizes
 from dsort.job.schemas import input_schema
 from dsort.spec.model import JobSpec
@@ -45,7 +46,7 @@ def movement_for(job: Job) -> Movement:
     uploads = _output_limits(job).upload_bytes if job.outputs_bucket.seals_on_finish else 0
     decoded = decoded_bytes(job)
     is_table = job.spec.input_container.is_columnar or job.spec.output_container.is_columnar
-    input_bytes, values_stay = decoded.estimate_bytes, False
+    input_bytes, values_stay = bytes_to_move(job, decoded.estimate_bytes), False
     if is_table:
         if job.options.move == "map":
             problem = "rows of tables cannot be mapped: they are taken, and written anew"

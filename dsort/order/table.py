@@ -119,6 +119,34 @@ class RecordTable:
         members = replace(self.members, names=side_by_side([prefixes, extensions], len(names)))
         return replace(self, members=members, records=records.rekeyed(keys, key_bytes))
 
+    def with_copies(self, counts: Int64s, *, named: bool) -> tuple[RecordTable, Int64s]:
+        """(each record ``counts`` times, shape ``(n,)``, one after the other; the rows of the
+        member table that are behind it once more). ``named``: a copy has a key of its own,
+        ``key~1``, and members of its own that are named so; else it is the same record again."""
+        record = np.repeat(np.arange(len(self)), counts)
+        taken = replace(self, records=self.records.taking(record))
+        nth = np.arange(len(record)) - np.repeat(np.cumsum(counts) - counts, counts)
+        again = np.flatnonzero(nth[taken.record_of] > 0)
+        if not named or not len(again):
+            return taken, np.zeros(0, np.int64)
+        rows = taken.records.member_rows.copy()
+        added = rows[again]
+        rows[again] = len(self.members) + np.arange(len(again))
+        key_bytes = taken.records.key_bytes
+        records = replace(
+            taken.records,
+            member_rows=rows,
+            key_bytes=np.append(key_bytes, key_bytes[added]),
+        )
+        members = self.members.with_rows_again(added)
+        keys = BytesColumn.of(
+            [
+                key + b"~%d" % number if number else key
+                for key, number in zip(taken.keys.tolist(), nth.tolist(), strict=True)
+            ]
+        )
+        return replace(self, members=members, records=records).with_keys(keys), added
+
     def content(self, row: int) -> bytes:
         """The content of the member in a row of the member table."""
         return self.read(self.members, row)

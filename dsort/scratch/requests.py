@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
+from dsort.data.copies import lots_of
 from dsort.data.index import SortKeys
 from dsort.scratch.index import IndexStore, OrderedRows, ShardRows
 from dsort.scratch.logs import CreatedShard, read_created_logs
 
 __all__ = [
+    "LOT_STEPS",
     "CreatedShards",
     "DistinctKeyHashes",
     "FreeBytes",
@@ -24,6 +26,8 @@ __all__ = [
     "KeysOf",
     "LineFiles",
     "LinesOf",
+    "LotCounts",
+    "LotTies",
     "Numbered",
     "OrderedRowsOf",
     "PartitionRowsOf",
@@ -33,6 +37,9 @@ __all__ = [
     "Sampled",
     "StoredBytesOf",
 ]
+
+
+LOT_STEPS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +142,48 @@ class KeysOf:
             store.keys(self.stage, shard, rows)
             for shard, rows in zip(self.shards, self.rows, strict=True)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LotCounts:
+    """How many records of some shards draw lots from ``low`` on, in 2**16 steps of ``width`` (see
+    ``data.copies``); shape ``(2**16,)``."""
+
+    stage: str
+    shards: Int64s
+    seed: str
+    input_name: str
+    low: int
+    width: int
+
+    def answer(self, store: IndexStore) -> Int64s:
+        counts = np.zeros(LOT_STEPS, np.int64)
+        for shard in self.shards.tolist():
+            lots = lots_of(store.key_hashes(self.stage, shard)[0], self.seed, self.input_name)
+            steps = (lots - np.uint64(self.low))[lots >= np.uint64(self.low)] // np.uint64(
+                self.width
+            )
+            steps = steps[steps < np.uint64(LOT_STEPS)].astype(np.int64)
+            counts += np.bincount(steps, minlength=LOT_STEPS)
+        return counts
+
+
+@dataclass(frozen=True, slots=True)
+class LotTies:
+    """How many records of each of some shards draw the lot ``lot``; shape of ``shards``."""
+
+    stage: str
+    shards: Int64s
+    seed: str
+    input_name: str
+    lot: int
+
+    def answer(self, store: IndexStore) -> Int64s:
+        found = []
+        for shard in self.shards.tolist():
+            lots = lots_of(store.key_hashes(self.stage, shard)[0], self.seed, self.input_name)
+            found.append(int((lots == np.uint64(self.lot)).sum()))
+        return np.array(found, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

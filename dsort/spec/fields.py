@@ -55,7 +55,9 @@ __all__ = [
     "SidecarKinds",
     "SizeBytes",
     "SplitName",
+    "Times",
     "WebhookUrl",
+    "Weight",
 ]
 
 _INT_MAX: Final = 2**63 - 1
@@ -260,6 +262,8 @@ Keys = Annotated[
     Field(json_schema_extra={"minItems": 1}),
 ]
 Count = Annotated[int, Field(ge=1, le=_INT_MAX)]
+Weight = Annotated[float, Field(gt=0, le=1000, strict=False)]
+Times = Annotated[int, Field(ge=1, le=1000)]
 Limit = Annotated[int, Field(ge=0, le=_INT_MAX)]
 Extension = Annotated[str, AfterValidator(_extension)]
 Expansion = Annotated[int, Field(ge=1, le=1_000_000)]

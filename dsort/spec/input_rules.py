@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from dsort.containers.registry import check_supported, codec_of, container_of
+from dsort.containers.registry import check_supported, codec_of, container_of, is_columnar
 from dsort.errors import SpecProblem
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension
@@ -146,6 +146,51 @@ def _inputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
             yield problem
 
 
+def _one_number_of_copies(spec: SpecFields) -> Iterator[SpecProblem]:
+    for number, each in enumerate(spec.inputs):
+        given = [name for name in ("weight", "repeat", "records") if getattr(each, name)]
+        if len(given) > 1:
+            text = f"only one of {joined(given)} can say how many records come out"
+            yield SpecProblem(f"inputs[{number}].{given[1]}", text)
+        elif spec.mix is not None and given and given[0] != "weight":
+            yield SpecProblem(
+                f"inputs[{number}].{given[0]}",
+                "does not go with mix, which says how many records come out",
+                "give the input a weight",
+            )
+
+
+def _mix_says_how_many(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.mix is None:
+        return
+    if not spec.inputs:
+        yield SpecProblem("mix", "needs inputs", "it says how many records come out of each input")
+    if (spec.mix.records is None) == (spec.mix.stop is None):
+        text = "needs records or stop" if spec.mix.stop is None else "has records and stop"
+        yield SpecProblem("mix", text, "one of them says how many records come out")
+    if spec.mix.replacement and spec.mix.stop is not None:
+        text = "goes with mix.records only: stop says whether records occur twice"
+        yield SpecProblem("mix.replacement", text)
+
+
+def _records_can_be_copied(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not spec.weighs_inputs:
+        return
+    path = "mix" if spec.mix is not None else "inputs"
+    if is_columnar(spec.input_extension):
+        yield SpecProblem(path, "records of tables cannot be weighed yet", "leave weights out")
+        return
+    container = container_of(spec.input_extension)
+    same = container == container_of(spec.output_extension)
+    if same and spec.key_field and not container.can_rename:
+        yield SpecProblem(
+            path,
+            f"copies of {spec.input_extension} records would have the key of their record, which "
+            "stands in it",
+            "leave out key_field: then records are numbered",
+        )
+
+
 INPUT_RULES: Final[
     tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
 ] = (
@@ -157,5 +202,11 @@ INPUT_RULES: Final[
     (("input_format.objnames", "inputs"), _no_name_twice),
     (("input_format.template", "inputs", "input_extension"), _no_template_names_a_shard_twice),
     (("input_format", "inputs", "input_extension"), _inputs_have_the_extension),
+    (("inputs", "mix"), _one_number_of_copies),
+    (("inputs", "mix"), _mix_says_how_many),
+    (
+        ("inputs", "mix", "input_extension", "output_extension", "key_field"),
+        _records_can_be_copied,
+    ),
 )
 """(the fields that a rule is about, what finds the problems): see ``rules``."""

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from fractions import Fraction
+from typing import Final, Literal
 
 from pydantic import Field
 
 from dsort.spec.algorithms import Part
 from dsort.spec.fields import (
     Bucket,
+    Count,
     Glob,
     InputName,
     InputText,
     NamePrefix,
     ObjectNames,
+    Times,
+    Weight,
 )
 from dsort.storage.ref import BucketRef
 
-__all__ = ["INPUTS_MAX", "Input", "InputFormat", "Source"]
+__all__ = ["INPUTS_MAX", "Input", "InputFormat", "Mix", "Source"]
 
 INPUTS_MAX: Final = 100
 """Each has a client of its store in every worker."""
@@ -65,17 +69,64 @@ class Input(Part):
     input_format: InputFormat = Field(
         default_factory=InputFormat, description="Which shards of the bucket go in."
     )
+    weight: Weight | None = Field(
+        default=None,
+        description="How often each record of it comes out: 2.5 is twice, and half of them once "
+        "more; 0.1 is a tenth of them. Which ones, a hash of input and key says. With mix: the "
+        "share of this input, as a proportion. Default: 1.",
+        examples=[0.5],
+    )
+    repeat: Times | None = Field(
+        default=None, description="Each record of it comes out so many times.", examples=[3]
+    )
+    records: Count | None = Field(
+        default=None,
+        description="So many records come out of it, exactly: those with the smallest hashes, or "
+        "where it has fewer, all of them as often as it takes. The inputs are looked through once "
+        "more for it.",
+        examples=[100000],
+    )
+
+
+class Mix(Part):
+    """How many records come out of each of several inputs, in proportion to their weights."""
+
+    records: Count | None = Field(
+        default=None,
+        description="So many records in all, exactly. An input that has fewer than its share is an "
+        "error, unless replacement is set.",
+        examples=[1000000],
+    )
+    stop: Literal["first_exhausted", "all_exhausted"] | None = Field(
+        default=None,
+        description="first_exhausted: as many records as there can be without one that occurs "
+        "twice. all_exhausted: as few as it takes for every record to occur. Either is exact.",
+    )
+    replacement: bool = Field(
+        default=False,
+        description="Inputs that have fewer records than their share of records give all of them "
+        "several times.",
+    )
+    seed: str = Field(
+        default="0",
+        strict=False,
+        coerce_numbers_to_str=True,
+        description="Another seed chooses other records. It has nothing to do with a shuffle's.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """One input of a job. ``name``: "" of the only one that has none. ``path``: of what the spec
-    says of it, with the dot behind it; "" at the top level."""
+    says of it, with the dot behind it; "" at the top level. ``weight``: how often a record comes
+    out, exactly as the spec writes it; ``records``: how many do, if it says so."""
 
     name: str
     bucket: BucketRef
     format: InputFormat
     path: str = ""
+    weight: Fraction = Fraction(1)
+    records: int | None = None
 
     def shard_name(self, name: str) -> str:
         """What the job calls the object ``name`` of this input."""

@@ -19,7 +19,7 @@ from dsort.sizes import format_bytes
 from dsort.spec.algorithms import algorithm_model
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import describe, path_of, plain_problems
-from dsort.spec.inputs import Input, InputFormat
+from dsort.spec.inputs import Input, InputFormat, Mix
 from dsort.spec.model import Draft, JobSpec, current_job_spec
 from dsort.spec.parts import Hook, JobConfig
 from dsort.spec.syntax import looks_like_json, parse_json
@@ -302,6 +302,7 @@ def _fields() -> Mapping[str, list[str]]:
         "Config": _names_of(JobConfig),
         "on_success": _names_of(Hook),
         "on_failure": _names_of(Hook),
+        "mix": _names_of(Mix),
     }
 
 

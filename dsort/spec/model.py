@@ -140,11 +140,15 @@ class JobSpec(SpecFields):
             del fields["transform"]
         else:
             fields["transform"] = self.transform.canonical()
-        for name in ("key_field", "strip_final_newline", "member_defaults", "inputs"):
+        for name in ("key_field", "strip_final_newline", "member_defaults", "inputs", "mix"):
             if not fields[name]:
                 del fields[name]
         if self.inputs:
             del fields["input_bck"], fields["input_format"]
+            fields["inputs"] = [
+                {name: value for name, value in each.items() if value is not None}
+                for each in fields["inputs"]
+            ]
         config: dict[str, Any] = fields.pop("Config")
         return fields | config
 

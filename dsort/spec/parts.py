@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -28,7 +29,7 @@ from dsort.spec.fields import (
     WebhookUrl,
 )
 from dsort.spec.hints import FieldError
-from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Source
+from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Mix, Source
 from dsort.spec.transform import Transform
 from dsort.storage.ref import BucketRef
 
@@ -175,6 +176,12 @@ class SpecFields(Part):
                 {"name": "code", "input_bck": "s3://raw/code", "input_format": {"prefix": "v2/"}},
             ]
         ],
+    )
+    mix: Mix | None = Field(
+        default=None,
+        description="How many records come out of each input: exact numbers, by the weights of "
+        "inputs. Default: all of them, as often as each input says.",
+        examples=[{"records": 1000000}, {"stop": "first_exhausted"}],
     )
     input_extension: ArchiveExtension = Field(
         default_factory=str,
@@ -386,9 +393,23 @@ class SpecFields(Part):
         if not self.inputs:
             return (Source("", self.input_bck, self.input_format),)
         return tuple(
-            Source(each.name, each.input_bck, each.input_format, f"inputs[{number}].")
+            Source(
+                each.name,
+                each.input_bck,
+                each.input_format,
+                f"inputs[{number}].",
+                Fraction(str(each.weight or each.repeat or 1)),
+                each.records,
+            )
             for number, each in enumerate(self.inputs)
         )
+
+    @property
+    def weighs_inputs(self) -> bool:
+        """Whether records may come out several times, or not at all."""
+        if self.mix is not None:
+            return True
+        return any(each.weight != 1 or each.records is not None for each in self.sources)
 
     @property
     def has_key_map(self) -> bool:

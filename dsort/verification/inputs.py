@@ -27,6 +27,7 @@ from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.transforms.base import Step
 from dsort.transforms.steps import left_records
+from dsort.verification.copies import copies_asked_for
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.read import (
     ComparedBytes,
@@ -34,6 +35,7 @@ from dsort.verification.read import (
     ShardRecords,
     with_new_keys,
 )
+from dsort.workers.copies import copied
 from dsort.workers.decoded import DecodingRules
 from dsort.workers.headers import with_new_names
 from dsort.workers.source import ShardBytes
@@ -149,17 +151,22 @@ class InputReader:
         self._compared = ComparedBytes.of(spec)
         self._steps = steps
         self._decoding = DecodingRules(max_expansion or spec.max_expansion, spec.input_codec)
+        self._copies: dict[str, Int64s] | None = None
 
     @property
     def passes(self) -> int:
-        """How often the inputs are read: new keys have to be known before bytes are compared."""
-        return 2 if self._spec.config.duplicate_keys == "rename" else 1
+        """How often the inputs are read: new keys, and which records come out how often, have to be
+        known before bytes are compared."""
+        renames = self._spec.config.duplicate_keys == "rename"
+        return 1 + renames + self._spec.weighs_inputs
 
     def read(
         self, inputs: Sequence[ManifestInput], findings: Findings, progress: ProgressTeller
     ) -> InputTable | None:
         """The records of ``inputs``; None if one of them cannot be read, which is a problem."""
-        if self.passes == 2:
+        if self._spec.weighs_inputs:
+            self._choose_copies(inputs, progress)
+        if self._spec.config.duplicate_keys == "rename":
             self._choose_new_keys(inputs, progress)
         parts: list[tuple[UInt64s, UInt64s, Int32s, Int32s | None]] = []
         readable = True
@@ -192,8 +199,7 @@ class InputReader:
             formed = self._formed(shard)
             if formed is None:
                 return _NO_RECORDS, None if self._keymap is None else np.zeros(0, np.int32)
-            records, members = formed
-            group = self._groups(records, members.names)
+            records, members, group = self._with_copies(shard, *formed)
             new_keys = self._renames.get(ordinal, {})
             members, records = with_new_keys(shard, members, records, new_keys)
             digests = self._compared.digests(shard, members, records.key_bytes)
@@ -299,19 +305,45 @@ class InputReader:
     def _placed_keys(self, name: str) -> tuple[BytesColumn, UInt64s, Int64s]:
         """(keys, their hashes, ordinals) of a shard's records that the key map does not drop."""
         with self._reader.open(self._bucket, name, self._decoding) as shard:
-            try:
-                formed = self._formed(shard)
-            except (
-                CorruptShardError,
-                ShardEndError,
-            ):  # met again, and reported, when the bytes are compared
-                formed = None
-        if formed is None:
-            return _NO_RECORDS.keys, _NO_RECORDS.key_hash, np.zeros(0, np.int64)
-        records, members = formed
-        group = self._groups(records, members.names)
+            formed = self._formed_or_none(shard)
+            if formed is None:
+                return _NO_RECORDS.keys, _NO_RECORDS.key_hash, np.zeros(0, np.int64)
+            records, _, group = self._with_copies(shard, *formed)
         rows = np.arange(len(records)) if group is None else np.flatnonzero(group >= 0)
         return records.keys.take(rows), records.key_hash[rows], rows
+
+    def _formed_or_none(self, shard: ShardBytes) -> tuple[FormedRecords, MemberTable] | None:
+        """``_formed``; None as well where that fails: it is met again, and reported, when the bytes
+        are compared."""
+        try:
+            return self._formed(shard)
+        except (CorruptShardError, ShardEndError):
+            return None
+
+    # -- weights ---------------------------------------------------------------------------------
+
+    def _choose_copies(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
+        """How often each record of each shard comes out, as the spec says."""
+        hashes: dict[str, UInt64s] = {}
+        for each in inputs:
+            with self._reader.open(self._bucket, each.name, self._decoding) as shard:
+                formed = self._formed_or_none(shard)
+            hashes[each.name] = _NO_RECORDS.key_hash if formed is None else formed[0].key_hash
+            progress.advance(shards=1, records=len(hashes[each.name]), bytes_done=0)
+        self._copies = copies_asked_for(self._spec, hashes)
+
+    def _with_copies(
+        self, shard: ShardBytes, records: FormedRecords, members: MemberTable
+    ) -> tuple[FormedRecords, MemberTable, Int32s | None]:
+        """(records, members, templates) with each record as often as it comes out."""
+        group = self._groups(records, members.names)
+        if self._copies is not None:
+            counts = self._copies[shard.name]
+            before, members, records = copied(shard, members, members, records, counts)
+            members = with_new_names(shard, before, members, records.member_rows)
+            records = records.stored_as(members)
+            group = None if group is None else np.repeat(group, counts)
+        return records, members, group
 
 
 def _tell_unreadable(

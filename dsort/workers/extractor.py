@@ -40,6 +40,7 @@ from dsort.workers.conversion import (
     with_member_defaults,
     without_final_newlines,
 )
+from dsort.workers.copies import copied
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
 from dsort.workers.headers import with_names_written, with_new_names
 from dsort.workers.source import (
@@ -178,11 +179,18 @@ class Extractor:
             named, records, made = with_member_defaults(named, records, defaults)
             tally.add("members_defaulted", len(made), _names(shard.name, named, made))
         group = self._groups(shard.name, named, records, tally)  # the key map knows no new names
+        if task.copies is not None:
+            counts = task.copies.counts(records.key_hash)
+            _count_copies(shard.name, counts, tally)
+            members, named, records = copied(shard, members, named, records, counts)
+            group = None if group is None else np.repeat(group, counts)
         if task.renames:
             changes: list[str] = []
             named, records = _rename_records(self._store, task, named, records, changes)
             tally.write_names("duplicate_keys_renamed", changes, len(changes))
-        members, records = self._written(shard, members, named, records)
+        # The headers of copies are bytes of their record, which must not be written over.
+        may_overwrite = task.copies is None
+        members, records = self._written(shard, members, named, records, may_overwrite)
         return self._store_records(task, shard, members, records, group, tally)
 
     def _store_records(
@@ -292,13 +300,15 @@ class Extractor:
         members: MemberTable,
         named: MemberTable,
         records: FormedRecords,
+        may_overwrite: bool,
     ) -> tuple[MemberTable, FormedRecords]:
         """``named``, which is ``members`` with other names, with headers that say so, and the
         records as they are stored then."""
         if named is members:
             return members, records
         is_mapped = self._setup.movement == "map"
-        if self._setup.verify_content if is_mapped else shard.whole is None:
+        must_be_read = self._setup.verify_content if is_mapped else shard.whole is None
+        if must_be_read or not may_overwrite:
             # The hash of a record is taken here; of a shard in windows, each is read anew.
             written = with_new_names(shard, members, named, records.member_rows)
             return written, records.stored_as(written)
@@ -488,6 +498,12 @@ def _note_oddities(container: Container, shard: str, members: MemberTable, tally
 
 def _names(shard: str, members: MemberTable, rows: Iterable[int]) -> Iterable[str]:
     return (f"{shard}: {readable(members.names[row])}" for row in rows)
+
+
+def _count_copies(shard: str, counts: Int64s, tally: Tally) -> None:
+    left_out, more = int((counts == 0).sum()), int(np.maximum(counts - 1, 0).sum())
+    tally.add("left_out_by_mix", left_out, [f"{left_out:,} in {shard}"])
+    tally.add("copied_by_mix", more, [f"{more:,} in {shard}"])
 
 
 def _no_members() -> MemberTable:

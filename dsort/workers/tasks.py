@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
+from dsort.data.copies import CopyRule
 from dsort.data.tally import Tally
 from dsort.keymap.match import KeyMap
 from dsort.order.base import Algorithm
@@ -125,6 +126,7 @@ class ExtractTask:
     renames: str = ""
     xxh3: str = ""
     written_by: str = ""
+    copies: CopyRule | None = None  # None: each record comes out once
 
 
 @dataclass(frozen=True, slots=True)

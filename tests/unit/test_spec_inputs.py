@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -47,6 +48,15 @@ def test_the_container_is_that_of_the_first_name_that_tells() -> None:
     assert parse_spec(several(*tables)).spec.input_extension == ".jsonl"
 
 
+def test_weights_are_exactly_what_is_written() -> None:
+    weighed = [{**TWO[0], "weight": 0.1}, {**TWO[1], "repeat": 3}]
+    spec = parse_spec(several(*weighed)).spec
+    assert [each.weight for each in spec.sources] == [Fraction(1, 10), Fraction(3)]
+    assert spec.weighs_inputs
+    assert parse_spec(spec.canonical()).spec == spec
+    assert not parse_spec(several(*TWO)).spec.weighs_inputs
+
+
 @pytest.mark.parametrize(
     ("fields", "path", "words"),
     [
@@ -84,6 +94,28 @@ def test_the_container_is_that_of_the_first_name_that_tells() -> None:
             'ends in ".zip", but input_extension is ".tar"',
         ),
         (several(*TWO * 51), "inputs", ""),
+        (several({**TWO[0], "weight": 2, "repeat": 2}), "inputs[0].repeat", "only one of"),
+        (several({**TWO[0], "weight": 0}), "inputs[0].weight", ""),
+        (several({**TWO[0], "records": 5}, mix={"records": 9}), "inputs[0].records", "with mix"),
+        (several(*TWO, mix={}), "mix", "needs records or stop"),
+        (
+            several(*TWO, mix={"records": 9, "stop": "all_exhausted"}),
+            "mix",
+            "has records and stop",
+        ),
+        (several(*TWO, mix={"stop": "sometime"}), "mix.stop", ""),
+        (several(*TWO, mix={"stop": "all_exhausted", "replacement": True}), "mix.replacement", ""),
+        ({"mix": {"records": 9}}, "mix", "needs inputs"),
+        (
+            several({**TWO[0], "weight": 2}, input_extension=".parquet"),
+            "inputs",
+            "records of tables cannot be weighed",
+        ),
+        (
+            several({**TWO[0], "weight": 2}, input_extension=".jsonl", key_field="/id"),
+            "inputs",
+            "would have the key of their record",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_where_it_is(fields: dict[str, Any], path: str, words: str) -> None:

@@ -71,6 +71,8 @@ class Lines(Container):
     """What the member of a line is called in a tar, behind its key."""
     is_json = False
 
+    can_rename = False
+
     @property
     def numbers_records(self) -> bool:
         return not self.key_field

@@ -84,6 +84,8 @@ class LitData(Container):
         name = next((name for name in _KEPT if one[name] != two[name]), _KEPT[0])
         return f"has the {name} {two[name]}, not {one[name]}"
 
+    can_rename = False
+
     @property
     def numbers_records(self) -> bool:
         return True

@@ -81,6 +81,8 @@ class Mds(Container):
     def schema_difference(self, schema: str, other: str) -> str:
         return Columns.of_schema(schema).difference(Columns.of_schema(other))
 
+    can_rename = False
+
     @property
     def numbers_records(self) -> bool:
         return not self.key_field

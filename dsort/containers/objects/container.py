@@ -43,6 +43,8 @@ class Objects(Container):
     member_extension = b""
     """What a record is called behind its key, as long as it is one object."""
 
+    can_rename = False
+
     @property
     def numbers_records(self) -> bool:
         return not self.key_field

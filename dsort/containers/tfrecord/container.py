@@ -59,6 +59,8 @@ class TFRecord(Container):
     def with_options(self, options: ContainerOptions) -> TFRecord:
         return replace(self, key_field=options.key_field)
 
+    can_rename = False
+
     @property
     def numbers_records(self) -> bool:
         return not self.key_field

@@ -1,0 +1,241 @@
+"""How often the records of each input come out: by its weight, or by exact numbers.
+
+Exact numbers take a pass over the inputs first (``Extraction`` of the stage ``lots``): it is known
+then how many records each has, and which lot the last one draws that comes out once more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from math import ceil
+
+import numpy as np
+
+from dsort.data.copies import CopyRule
+from dsort.data.shares import shares_of_stop, shares_of_total
+from dsort.errors import MixError, StorageError
+from dsort.job.extract import Extraction, retry_after_lost_scratch
+from dsort.job.job import Job
+from dsort.scratch.requests import LOT_STEPS, LotCounts, LotTies
+from dsort.spec.inputs import Source
+from dsort.spec.model import JobSpec
+from dsort.storage.several import parted
+from dsort.storage.small_objects import parse_json
+
+__all__ = [
+    "MIX_FILE",
+    "Copies",
+    "bytes_to_move",
+    "choose_copies",
+    "counts_records",
+    "mix_seed",
+    "wanted_records",
+]
+
+MIX_FILE = "mix.json"
+_LOTS = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """How often the records of one input come out: see ``CopyRule``. ``tied_shard``: the ordinal of
+    the shard in which the last record is that draws ``below`` and comes out once more; it is the
+    ``tied``-th such one there. -1: there is none."""
+
+    least: int
+    below: int
+    tied_shard: int = -1
+    tied: int = 0
+
+    def rule(self, shard: int, input_name: str, seed: str) -> CopyRule:
+        """For the shard with that ordinal."""
+        ties = self.tied if shard == self.tied_shard else 0
+        if shard < self.tied_shard:
+            ties = _LOTS  # all there are
+        return CopyRule(input_name, seed, self.least, self.below, ties)
+
+
+def counts_records(spec: JobSpec) -> bool:
+    """Whether it has to be known how many records inputs have, before it is known which come
+    out."""
+    return spec.mix is not None or any(source.records is not None for source in spec.sources)
+
+
+def wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]:
+    """How many records come out of each input that has an exact number, of which ``records`` are
+    there, by its name. ``MixError`` if that cannot be."""
+    names = [source.name for source in spec.sources]
+    weights = [source.weight for source in spec.sources]
+    if spec.mix is None:
+        wanted = {each.name: each.records for each in spec.sources if each.records is not None}
+    elif spec.mix.records is not None:
+        wanted = dict(zip(names, shares_of_total(spec.mix.records, weights), strict=True))
+    else:
+        assert spec.mix.stop is not None
+        counts = [records[name] for name in names]
+        shares = shares_of_stop(spec.mix.stop, counts, weights)
+        wanted = dict(zip(names, shares, strict=True))
+    for name, count in wanted.items():
+        there = records[name]
+        if count and not there:
+            text = f"{count:,} records are wanted of the input {name}, which has none"
+            raise MixError(text, hint="leave it out, or look at its input_format")
+        once_only = spec.mix is not None and spec.mix.records and not spec.mix.replacement
+        if once_only and count > there:
+            raise MixError(
+                f"{count:,} records are wanted of the input {name}, which has {there:,}",
+                hint="mix.replacement: true takes them several times; or lower mix.records, or the "
+                "weight of the input",
+            )
+    return wanted
+
+
+def bytes_to_move(job: Job, total_bytes: int) -> int:
+    """About how much the records come to that come out, of inputs of ``total_bytes``: no less than
+    those, and no more where it is not known before they are looked through."""
+    there = sum(shard.size_bytes for shard in job.inputs)
+    if not job.spec.weighs_inputs or counts_records(job.spec) or not there:
+        return total_bytes
+    weights = {source.name: max(source.weight, Fraction(1)) for source in job.spec.sources}
+    weighed = sum(shard.size_bytes * weights[_input_of(shard.name)] for shard in job.inputs)
+    return int(total_bytes * weighed / there)
+
+
+def choose_copies(job: Job) -> list[CopyRule] | None:
+    """The rule for each input shard; None where all records come out once."""
+    if not job.spec.weighs_inputs:
+        return None
+    if counts_records(job.spec):
+        copies = _kept(job) or _counted(job)
+    else:
+        copies = {source.name: _of_weight(source) for source in job.spec.sources}
+    seed = mix_seed(job.spec)
+    inputs = [_input_of(shard.name) for shard in job.inputs]
+    return [copies[name].rule(at, name, seed) for at, name in enumerate(inputs)]
+
+
+def mix_seed(spec: JobSpec) -> str:
+    """What sets one choice of records apart from another."""
+    return spec.mix.seed if spec.mix is not None else "0"
+
+
+def _input_of(shard: str) -> str:
+    return parted(shard)[0]
+
+
+def _of_weight(source: Source) -> Copies:
+    least = int(source.weight)
+    return Copies(least, ceil((source.weight - least) * _LOTS))
+
+
+def _counted(job: Job) -> dict[str, Copies]:
+    """Look through the inputs, and choose."""
+    survey = Extraction(job, "lots")
+
+    def choose() -> dict[str, Copies]:
+        shards: dict[str, list[int]] = {source.name: [] for source in job.spec.sources}
+        for ordinal, shard in enumerate(job.inputs):
+            shards[_input_of(shard.name)].append(ordinal)
+        records = {
+            name: sum(survey.done[ordinal].records for ordinal in ordinals)
+            for name, ordinals in shards.items()
+        }
+        wanted = wanted_records(job.spec, records)
+        chosen = {}
+        for source in job.spec.sources:
+            if source.name not in wanted:
+                chosen[source.name] = _of_weight(source)
+                continue
+            there = max(records[source.name], 1)
+            least, more = divmod(wanted[source.name], there)
+            picker = _Picker(job, survey, source.name, shards[source.name])
+            chosen[source.name] = picker.copies(least, more)
+        return chosen
+
+    chosen = retry_after_lost_scratch(survey, choose)
+    content = {name: asdict(each) for name, each in chosen.items()}
+    job.retain(MIX_FILE, json.dumps(content).encode())
+    return chosen
+
+
+@dataclass(slots=True)
+class _Picker:
+    """Finds the records of one input with the smallest lots."""
+
+    job: Job
+    survey: Extraction
+    name: str
+    shards: Sequence[int]
+
+    def copies(self, least: int, more: int) -> Copies:
+        """Each record ``least`` times, and ``more`` of them once more."""
+        if not more:
+            return Copies(least, 0)
+        low, width, rest = 0, _LOTS // LOT_STEPS, more
+        while True:
+            counts = self._counts(low, width)
+            before = np.cumsum(counts)
+            step = int(np.searchsorted(before, rest))
+            rest -= int(before[step] - counts[step])
+            low += step * width
+            if width == 1:
+                break
+            width //= LOT_STEPS
+        return self._with_ties(least, low, rest)
+
+    def _counts(self, low: int, width: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        seed = mix_seed(self.job.spec)
+        total = np.zeros(LOT_STEPS, np.int64)
+        for node, shards in self._by_node():
+            request = LotCounts(self.survey.stage, shards, seed, self.name, low, width)
+            total += self.job.runtime.ask(node, request)
+        return total
+
+    def _with_ties(self, least: int, lot: int, wanted: int) -> Copies:
+        """The ``wanted`` first of those that draw ``lot``, by shard and place in it, come out once
+        more, as all do that draw a lower one."""
+        seed = mix_seed(self.job.spec)
+        ties: dict[int, int] = {}
+        for node, shards in self._by_node():
+            request = LotTies(self.survey.stage, shards, seed, self.name, lot)
+            found = self.job.runtime.ask(node, request)
+            ties.update(zip(shards.tolist(), found.tolist(), strict=True))
+        for shard in sorted(ties):
+            if ties[shard] >= wanted:
+                return Copies(least, lot, shard, wanted)
+            wanted -= ties[shard]
+        raise AssertionError("fewer records than were counted")
+
+    def _by_node(self) -> list[tuple[str, np.ndarray[tuple[int], np.dtype[np.int64]]]]:
+        wanted = np.array(self.shards, np.int64)
+        found = [
+            (node, shards[np.isin(shards, wanted)])
+            for node, shards in self.survey.shard_locations().by_node()
+        ]
+        return [(node, shards) for node, shards in found if len(shards)]
+
+
+def _kept(job: Job) -> dict[str, Copies] | None:
+    """What an earlier attempt chose, for its spill has those records."""
+    data = job.retained(MIX_FILE)
+    if data is None:
+        return None
+    what = f"{MIX_FILE} of job {job.job_id}"
+    content = parse_json(data, what)
+    try:
+        chosen = {source.name: _parsed(content[source.name]) for source in job.spec.sources}
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        hint = "the job cannot be resumed; start it again"
+        raise StorageError(f"{what} is damaged: {error}", hint=hint) from None
+    return chosen
+
+
+def _parsed(row: Mapping[str, int]) -> Copies:
+    copies = Copies(*(row[name] for name in ("least", "below", "tied_shard", "tied")))
+    numbers = (copies.least, copies.below, copies.tied_shard + 1, copies.tied)
+    if not all(type(each) is int and 0 <= each <= _LOTS for each in numbers):
+        raise ValueError("its numbers are none")
+    return copies

@@ -1,0 +1,129 @@
+"""Weighed inputs beside all else that jobs do: other containers, key maps, new keys, plans."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsort import api
+from dsort.job.layout import manifest_name
+from dsort.options import RunOptions
+from tests.support.datasets import files_of, write_shards
+from tests.support.engine import (
+    count_of,
+    keys_in,
+    plan_local,
+    record,
+    records_out,
+    run_local,
+    shard_of,
+    spec_of,
+)
+
+pytestmark = pytest.mark.usefixtures("workers_here")
+
+
+def of_one(**fields: Any) -> dict[str, Any]:
+    """A spec whose one input, ``in``, has these fields that an input has."""
+    given = {name: fields.pop(name) for name in ("weight", "repeat", "records") if name in fields}
+    spec = {name: value for name, value in spec_of(**fields).items() if name != "input_bck"}
+    return {**spec, "inputs": [{"name": "it", "input_bck": "in", **given}]}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_shards(tmp_path / "in", {"s.tar": shard_of("a", "d/b", "c")})
+    return tmp_path
+
+
+def problems(root: Path, job_id: str) -> tuple[object, ...]:
+    manifest = (root / "out" / manifest_name(job_id)).read_bytes()
+    return api.verify(manifest, options=RunOptions(root=root)).problems
+
+
+def test_copies_follow_their_record_and_are_named_after_it(root: Path) -> None:
+    report = run_local(root, of_one(repeat=3))
+    names = ["a.jpg", "a~1.jpg", "a~2.jpg", "d/b.jpg", "d/b~1.jpg", "d/b~2.jpg"]
+    assert records_out(root) == [*names, "c.jpg", "c~1.jpg", "c~2.jpg"]
+    assert count_of(report, "copied_by_mix")[0] == 6
+    assert report.warnings == ()
+    assert problems(root, report.job_id) == ()
+
+
+def test_what_is_left_out_is_counted(root: Path) -> None:
+    report = run_local(root, of_one(records=1))
+    assert report.records == 1
+    assert count_of(report, "left_out_by_mix") == (2, ("2 in it/s.tar",))
+    plan = plan_local(root, of_one(records=2, output_format="plan-%d"))
+    assert plan.records == 2
+
+
+@pytest.mark.parametrize("output", [".zip", ".tar.gz"])
+def test_copies_go_into_other_containers(root: Path, output: str) -> None:
+    report = run_local(root, of_one(repeat=2, output_extension=output))
+    assert report.records == 6
+    assert problems(root, report.job_id) == ()
+
+
+def test_entries_of_a_zip_are_copied_with_their_own_names(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    with zipfile.ZipFile(tmp_path / "in" / "s.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("a.txt", "b.txt"):
+            archive.writestr(name, name * 50)
+    report = run_local(tmp_path, of_one(repeat=2, input_extension=".zip"))
+    (path,) = (tmp_path / "out").glob("*.zip")
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        assert archive.namelist() == ["a.txt", "a~1.txt", "b.txt", "b~1.txt"]
+        assert archive.read("b~1.txt") == b"b.txt" * 50
+    assert problems(tmp_path, report.job_id) == ()
+
+
+@pytest.mark.parametrize("kind", ["none", "shuffle"])
+def test_lines_are_copied_as_they_are(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "s.txt").write_text("one\ntwo\nthree\n")
+    algorithm = {"kind": kind} | ({"seed": 1} if kind == "shuffle" else {})
+    spec = of_one(repeat=2, input_extension=".txt", algorithm=algorithm, output_shard_records=9)
+    report = run_local(tmp_path, spec)
+    (path,) = (tmp_path / "out").glob("*.txt")
+    assert sorted(path.read_text().split()) == sorted(["one", "two", "three"] * 2)
+    assert problems(tmp_path, report.job_id) == ()
+
+
+def test_a_key_map_places_copies_with_their_record(root: Path) -> None:
+    spec = of_one(repeat=2, ekm={"a-%d": ["a"], "rest-%d": ["d/b", "c"]}, output_format=None)
+    report = run_local(root, {name: value for name, value in spec.items() if value is not None})
+    found = files_of(root / "out")
+    assert keys_in(found["a-0.tar"]) == ["a.jpg", "a~1.jpg"]
+    assert problems(root, report.job_id) == ()
+
+
+def test_new_keys_are_for_what_comes_out(tmp_path: Path) -> None:
+    shards = {f"s-{number}.tar": shard_of("a", "b") for number in range(2)}
+    write_shards(tmp_path / "in", shards)
+    report = run_local(tmp_path, of_one(repeat=2, duplicate_keys="rename"))
+    assert records_out(tmp_path) == [
+        *("a.jpg", "a~1.jpg", "b.jpg", "b~1.jpg"),
+        *("a-1.jpg", "a~1-1.jpg", "b-1.jpg", "b~1-1.jpg"),
+    ]
+    assert problems(tmp_path, report.job_id) == ()
+
+
+def test_steps_come_first(root: Path) -> None:
+    write_shards(root / "in", {"t.tar": shard_of(*"efgh")})
+    steps = {"steps": [{"keep_keys": {"keys": ["e", "f", "c"]}}, {"rekey": "x-{base}"}]}
+    run_local(root, of_one(records=6, transform=steps, output_shard_records=10))
+    names = [f"x-{key}{copy}.jpg" for key in "cef" for copy in ("", "~1")]
+    assert records_out(root) == names
+
+
+def test_a_record_of_several_members_is_copied_whole(tmp_path: Path) -> None:
+    members = tuple(record("a", "jpg", "cls", "seg.png"))
+    write_shards(tmp_path / "in", {"s.tar": type(shard_of("x"))(members)})
+    run_local(tmp_path, of_one(repeat=2))
+    names = ["a.jpg", "a.cls", "a.seg.png"]
+    assert records_out(tmp_path) == [*names, *(name.replace("a.", "a~1.", 1) for name in names)]
