@@ -290,7 +290,7 @@ def _names_of(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _fields() -> Mapping[str, list[str]]:
+def _fields() -> dict[str, list[str]]:
     return {
         "": [*_names_of(JobSpec), *_CONFIG_FIELDS],
         "input_format": _names_of(InputFormat),
@@ -325,7 +325,7 @@ def _meant(path: str) -> str | None:
         return known[near]
     elsewhere = {
         each: f"{other}.{each}" if other else each
-        for other, names in fields.items()
+        for other, names in reversed(fields.items())  # of several, the first has it
         if other != place
         for each in names
     }
