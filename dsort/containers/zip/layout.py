@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dsort.data.columns import BytesColumn, Int64s, UInt8s
 
 __all__ = [
+    "CRC_OFFSET",
     "DEFLATE",
     "DESCRIBED",
     "END",
@@ -70,6 +71,8 @@ ENTRY_DTYPE: Final = np.dtype(
         ("offset", "<u4"),
     ]
 )
+CRC_OFFSET: Final = 16
+"""Where the CRC-32 is in an entry."""
 LOCAL: Final = struct.Struct("<4s5H3I2H")
 ENTRY: Final = struct.Struct("<4s6H3I5H2I")
 END: Final = struct.Struct("<4s4H2IH")
