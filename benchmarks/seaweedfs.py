@@ -125,6 +125,14 @@ def seaweedfs(directory: Path) -> Iterator[S3Server]:
                 return
             finally:
                 _stop(process)
+                _remove_sockets(ports)
+
+
+def _remove_sockets(ports: list[int]) -> None:
+    """What a server that was killed leaves where its paths are fixed."""
+    for port in ports:
+        for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+            left.unlink(missing_ok=True)
 
 
 def _identity(name: str, access_key: str, secret_key: str, *actions: str) -> dict[str, object]:

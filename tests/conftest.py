@@ -6,9 +6,11 @@ import functools
 import gc
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +64,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(seed())
     hypothesis.settings.load_profile("all" if config.option.all else "sampled")
     config.pluginmanager.register(second_try)
+    if not hasattr(config, "workerinput"):  # processes of pytest-xdist have what we set
+        _keep_temporary_files(config)
+
+
+def _keep_temporary_files(config: pytest.Config) -> None:
+    """Whatever tests and the libraries that they load leave in the directory of temporary files
+    goes with the run; but for ``tmp_path``, of which pytest keeps three runs. The path is short,
+    for the sockets that some put there."""
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    directory = tempfile.mkdtemp(prefix="dst-")
+    Path(directory).chmod(0o711)  # PostgreSQL is not run as root
+    tempfile.tempdir = os.environ["TMPDIR"] = directory
+    config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

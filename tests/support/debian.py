@@ -1,8 +1,9 @@
 """Installing Debian's own packages for tests that need a program this package does not bring.
 
 Only root on a machine with ``apt-get`` can; whoever asks decides whether that ends the test or
-skips it. A lock file keeps two test processes from installing at once. All is downloaded before
-anything is installed: only a download is ended when it takes too long.
+skips it. A lock on dpkg's directory keeps two test processes from installing at once, and leaves no
+file. All is downloaded before anything is installed: only a download is ended when it takes too
+long.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import fcntl
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,7 +24,7 @@ __all__ = ["CannotInstall", "apt_install", "skip_outside_ci", "without_a_cluster
 DOWNLOAD_TIMEOUT_S = 200
 CLUSTER_SETTINGS = Path("/etc/postgresql-common/createcluster.d")
 NO_CLUSTER = "create_main_cluster = false\n"
-LOCK = Path(tempfile.gettempdir()) / f"dsort-tests-apt-{os.getuid()}.lock"
+LOCK = Path("/var/lib/dpkg")
 
 
 class CannotInstall(Exception):  # noqa: N818
@@ -56,9 +56,12 @@ def skip_outside_ci(reason: str) -> NoReturn:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    with LOCK.open("w") as lock:
+    lock = os.open(LOCK, os.O_RDONLY)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def _all_installed(packages: tuple[str, ...]) -> bool:

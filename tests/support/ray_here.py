@@ -21,7 +21,7 @@ def ray_here() -> Iterator[Any]:
     processes is left in the end, not as a zombie either: other tests count their children."""
     import ray
 
-    directory = tempfile.mkdtemp(prefix="dsort-test-")  # a short path: Ray puts sockets there
+    directory = tempfile.mkdtemp(prefix="dt-", dir="/tmp")  # a short path: Ray puts sockets there
     handler = signal.getsignal(signal.SIGTERM)  # Ray takes it over
     before = set(psutil.Process().children())
     try:

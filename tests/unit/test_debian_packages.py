@@ -43,7 +43,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(debian, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(debian, "LOCK", tmp_path)
     monkeypatch.setattr(debian, "CLUSTER_SETTINGS", made.settings)
     return made
 
