@@ -41,11 +41,14 @@ def await_that(
     """The first answer of ``what`` that says something (neither None nor False)."""
     end = time.monotonic() + seconds_max
     while True:
+        begun = time.monotonic()
         found = what()
         if found is not None and found is not False:
             return found
-        assert time.monotonic() < end, why or "it never came to that"
-        _PAUSE.wait(POLL_S)
+        now = time.monotonic()
+        assert now < end, why or "it never came to that"
+        # To look at all processes takes a while, which those that are waited for could work in.
+        _PAUSE.wait(max(POLL_S, 5 * (now - begun)))
 
 
 @dataclass
