@@ -57,7 +57,7 @@ WORKING = [
 ]
 
 
-@pytest.mark.sample(keep=5)
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(("point", "nth", "case"), WORKING)
 def test_killed_while_its_workers_work(
     point: str,
@@ -87,7 +87,7 @@ COORDINATING = [
 ]
 
 
-@pytest.mark.sample(keep=3)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(("point", "nth", "about", "case"), COORDINATING)
 def test_killed_between_two_steps(
     point: str,
@@ -117,7 +117,7 @@ NAMING = [
 ]
 
 
-@pytest.mark.sample(keep=3)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(("point", "nth", "about", "case"), NAMING)
 def test_killed_while_it_gives_names(
     point: str,

@@ -111,7 +111,7 @@ PLACES = [
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
-@pytest.mark.sample(keep=3)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(("task", "at", "move", "number"), PLACES)
 def test_a_signal_stops_the_job_wherever_it_is(
     task: str, at: str, move: str, number: signal.Signals, start: StartJob
@@ -164,7 +164,7 @@ def test_a_job_that_was_killed_does_not_stand_in_the_way_of_the_next(start: Star
     assert len(files_of(running.root / "out")) == 8
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("phase", ["resolve", "extract", "plan", "create"])
 def test_a_job_is_stopped_from_python(phase: str, tmp_path: Path) -> None:
     write_shards(tmp_path / "in", DATASET)

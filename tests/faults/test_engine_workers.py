@@ -61,7 +61,7 @@ PLACES = [
 ]
 
 
-@pytest.mark.sample(keep=5)
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(("task", "at", "move"), PLACES)
 def test_a_worker_that_dies_changes_nothing(
     task: str, at: str, move: str, tmp_path: Path, struck: object, undisturbed: dict[str, bytes]

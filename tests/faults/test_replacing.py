@@ -75,7 +75,7 @@ def as_before(root: Path) -> None:
     assert set(tree_of(root / "out")) == set(CASES[CASE].old)
 
 
-@pytest.mark.sample(keep=4)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("fault", BEFORE_ITS_MANIFEST, ids=named)
 def test_a_job_that_died_is_undone_by_gc(
     fault: PointFault, begun: Coordinators, tmp_path: Path
@@ -87,7 +87,7 @@ def test_a_job_that_died_is_undone_by_gc(
     as_before(tmp_path)
 
 
-@pytest.mark.sample(keep=5)
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize("fault", [*BEFORE_ITS_MANIFEST, *AFTER_IT], ids=named)
 def test_a_job_that_died_is_gone_on_with(
     fault: PointFault,

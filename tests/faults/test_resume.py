@@ -60,7 +60,7 @@ UNRECORDED = [
 ]
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     ("fault", "case"),
     list(zip(UNRECORDED, ["spilled", "spilled", "renamed", "renamed"], strict=True)),
@@ -109,7 +109,7 @@ def test_a_shard_that_was_staged_in_an_unfinished_task_is_not_written_again(
     assert_whole(tmp_path / "out", undisturbed("spilled", base))
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("case", ["shuffle", "spilled", "renamed"])
 def test_a_journal_that_lost_its_end(
     case: str, begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,7 +125,7 @@ def test_a_journal_that_lost_its_end(
     assert_whole(tmp_path / "out", undisturbed(case, base))
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("case", ["shuffle", "spilled", "key map"])
 def test_staged_shards_that_are_gone_are_written_again(
     case: str, begun: Coordinators, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -150,7 +150,7 @@ LOST = {
 }
 
 
-@pytest.mark.sample(keep=3)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(
     ("how", "point", "nth", "case"),
     [
@@ -223,7 +223,7 @@ STOPPED = [
 ]
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(("point", "nth", "case"), STOPPED)
 def test_a_coordinator_that_was_only_suspended_loses_its_job(
     point: str,
@@ -309,7 +309,7 @@ def test_a_job_is_stopped_from_elsewhere_and_can_be_begun_again(
     assert_whole(tmp_path / "out", undisturbed(case, base))
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     ("fault", "case"),
     [

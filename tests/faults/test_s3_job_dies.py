@@ -100,7 +100,7 @@ DEATHS = [
 ]
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("fault", DEATHS, ids=lambda fault: fault.point)
 def test_a_killed_job_is_gone_on_with(fault: PointFault, store: Store, base: Path) -> None:
     assert store.start(fault).code == -signal.SIGKILL
@@ -110,7 +110,7 @@ def test_a_killed_job_is_gone_on_with(fault: PointFault, store: Store, base: Pat
     store.is_whole(base)
 
 
-@pytest.mark.sample(keep=3)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("then", ["gc", "resume"])
 @pytest.mark.parametrize(
     "fault",
@@ -145,6 +145,7 @@ def test_a_killed_worker_leaves_no_upload(store: Store, base: Path) -> None:
     store.is_whole(base)
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("point", ["create:finish", "s3 publish:end"])
 def test_a_killed_job_is_removed(point: str, store: Store) -> None:
     action = "kill" if point.startswith("s3") else "kill parent"

@@ -42,7 +42,7 @@ DYING = [
 ]
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     ("points", "fault", "way"),
     [([fault], fault, way) for fault, way in DYING],

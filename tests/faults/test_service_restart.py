@@ -154,6 +154,7 @@ def test_jobs_whose_processes_are_killed_are_gone_on_with(place: Place) -> None:
     assert files_of(place.root / "first") == files_of(place.root / "second") == place.expected()
 
 
+@pytest.mark.exhaustive
 def test_service_and_job_are_killed_at_once(place: Place) -> None:
     arm(place.faults, PointFault("create:end", action="stop"))
     with place.serving() as service:

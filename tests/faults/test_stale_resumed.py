@@ -63,6 +63,7 @@ def test_a_job_that_only_had_to_commit_removes_the_same(
     assert set(files_of(tmp_path / "out")) == expected
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", ["one template", "key map"])
 def test_what_a_job_left_that_died_once_it_was_committed_is_reported(
     name: str, begun: Coordinators, tmp_path: Path

@@ -40,7 +40,7 @@ PASSING: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sample(keep=3)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(
     ("what", "case", "like_store"),
     [
@@ -86,7 +86,7 @@ STAYING: list[tuple[dict[str, Any], type[DsortError], str]] = [
 ]
 
 
-@pytest.mark.sample(keep=6)
+@pytest.mark.sample(keep=4)
 @pytest.mark.parametrize("number", range(len(STAYING)), ids=lambda at: STAYING[at][0]["kind"])
 def test_what_stays_ends_the_job_and_it_can_be_gone_on_with(
     number: int, begun: Coordinators, base: Path, tmp_path: Path
@@ -122,7 +122,7 @@ GOES = [
 ]
 
 
-@pytest.mark.sample(keep=3)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(("point", "nth", "case", "like_store"), GOES)
 def test_a_store_that_goes_away_leaves_what_can_be_gone_on_with(
     point: str,

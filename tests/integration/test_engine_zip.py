@@ -51,6 +51,7 @@ def digest_of(paths: list[Path]) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("deflated", [False, True])
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_shuffle_of_zips_keeps_every_entry_and_compresses_nothing_again(
@@ -101,6 +102,7 @@ def test_zips_are_sorted_by_what_a_member_says_compressed_or_not(
     assert len(labels) == 21
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("deflated", [False, True])
 def test_zips_become_tars_with_the_payload_as_it_was(tmp_path: Path, *, deflated: bool) -> None:
     everything = some_zips(tmp_path / "in", deflated=deflated)

@@ -54,6 +54,7 @@ READ: dict[str, Callable[[Path], list[Record]]] = {
 }
 
 
+@pytest.mark.sample(keep=5)
 @pytest.mark.parametrize("output_extension", READ)
 @pytest.mark.parametrize("input_extension", WRITE)
 def test_each_archive_format_becomes_each_other_one(

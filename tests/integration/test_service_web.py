@@ -359,6 +359,7 @@ def test_what_strangers_write_is_only_text(page: Page, seen_job: dict[str, Any])
     assert job_id in page.url
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_fits_on_a_phone(
     place: Place, context: BrowserContext, seen_job: dict[str, Any], scheme: str

@@ -95,6 +95,7 @@ def test_usually_a_sample_runs_and_what_is_left_out_is_reported(tmp_path: Path) 
     assert run(tmp_path, "test_matrix.py") == left
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("together", [(), ("-n", "2")], ids=["one", "two"])
 def test_all_run_if_one_says_so(together: tuple[str, ...], tmp_path: Path) -> None:
     assert run(tmp_path, "test_matrix.py", "--all", *together) == {"passed": 6, "announced": 0}
@@ -106,7 +107,8 @@ def test_processes_choose_the_same_and_tell_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("test_matrix", 4), ("test_matrix[r-q]", 1), ("test_variation", 1)]
+    ("names", "count"), [(["test_matrix"], 4), (["test_matrix[r-q]", "test_variation"], 2)]
 )
-def test_what_is_asked_for_by_its_name_runs(name: str, count: int, tmp_path: Path) -> None:
-    assert run(tmp_path, f"test_matrix.py::{name}") == {"passed": count, "announced": 0}
+def test_what_is_asked_for_by_its_name_runs(names: list[str], count: int, tmp_path: Path) -> None:
+    named = [f"test_matrix.py::{name}" for name in names]
+    assert run(tmp_path, *named) == {"passed": count, "announced": 0}
