@@ -76,6 +76,7 @@ def packed_pieces(
 
 def table_pieces(name: str, members: Sequence[SyntheticMember]) -> Iterator[bytes]:
     """The bytes of the Parquet or Arrow shard ``name``: a row for each record."""
+    from dsort.containers.columnar.blocks import GroupRows
     from dsort.containers.columnar.columns import ColumnKinds, batch_of_records, schema_of_kinds
     from dsort.containers.columnar.writer import open_writer
 
@@ -90,8 +91,9 @@ def table_pieces(name: str, members: Sequence[SyntheticMember]) -> Iterator[byte
         archive_extension(name) or "",
         schema,
         ContainerOptions(),
-        lambda data: made.append(bytes(data)),
+        lambda slices: made.extend(map(bytes, slices)),
     )
-    writer.write(batch_of_records(name, schema, [key for key, _ in by_key], rows))
+    batch = batch_of_records(name, schema, [key for key, _ in by_key], rows)
+    writer.write(GroupRows(batch))
     writer.close()
     yield from made

@@ -7,6 +7,7 @@ rows and bytes of the output order alone, so that a shard's bytes depend on noth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +18,7 @@ import numpy as np
 from dsort.containers.columnar.blocks import RowBlocks, RowGroup
 from dsort.containers.columnar.container import Columnar
 from dsort.containers.columnar.schema import plain_schema, schema_of
+from dsort.containers.columnar.values import Leaf
 from dsort.containers.columnar.writer import GroupLimits, open_writer
 from dsort.data.columns import Int64s
 from dsort.errors import InvariantError, StorageError
@@ -106,7 +108,7 @@ class TableCreator:
                     if payload is None or payload.partition != piece.partition:
                         if payload is not None:
                             payload.close()
-                        payload = self._payload(task, piece.partition, schema)
+                        payload = self._payload(task, piece.partition, schema, out.away)
                     out.write_rows(payload, piece)
                 if piece.last:
                     finished.append(FinishedShard(out.ordinal, out.file, out.finish(), self._log))
@@ -124,14 +126,16 @@ class TableCreator:
             bytes_written=sum(piece.stored_bytes for piece in task.pieces),
         )
 
-    def _payload(self, task: CreateTask, partition: int, schema: Any) -> _SpilledTable:
+    def _payload(
+        self, task: CreateTask, partition: int, schema: Any, away: Sequence[Leaf]
+    ) -> _SpilledTable:
         node = dict(task.nodes)[partition]
         rows = self._scratch_nodes.ask(node, OrderedRowsOf(partition))
         locations = self._scratch_nodes.locations(task.locations)
         reader = SpillReader(self._scratch_nodes, locations, partition, rows)
         plain = plain_schema("of the job", schema)
         return _SpilledTable(
-            partition, rows, reader, plain, self._turn_bytes, self._memory, self._inputs
+            partition, rows, reader, plain, self._turn_bytes, self._memory, self._inputs, away
         )
 
 
@@ -158,7 +162,9 @@ class _SpilledTable:
         turn_bytes: int,
         memory: BlockMemory,
         inputs: MappedInputs | None,
+        away: Sequence[Leaf],
     ) -> None:
+        """``away``: what shards are written without; of such rows, the bytes stay slices."""
         assert rows.block_rows is not None
         self.partition = partition
         self.rows = rows
@@ -174,6 +180,7 @@ class _SpilledTable:
         self._turn_bytes = turn_bytes
         self._memory = memory
         self._inputs = inputs
+        self._away = away
         self._turn: _Turn | None = None
 
     def close(self) -> None:
@@ -214,7 +221,8 @@ class _SpilledTable:
             low, high = np.searchsorted(ordered, [self._first[some[0]], self._first[some[-1] + 1]])
             group.add(self._opened(some), self._among(some, ordered[low:high]))
             first = stop
-        return _Turn(start, last, RowBlocks.of_batch(group.taken(), self._schema), rows)
+        blocks = RowBlocks.of_batch(group.taken().light, self._schema, self._away)
+        return _Turn(start, last, blocks, rows)
 
     def _among(self, blocks: Int64s, places: Int64s) -> Int64s:
         """The numbers of rows among those of some blocks, by their places in the partition."""
@@ -247,7 +255,8 @@ class _SpilledTable:
             return views[shards[block]]
 
         try:
-            found = RowBlocks([view[start:end] for start, end in bounds], self._schema, shard)
+            blocks = [view[start:end] for start, end in bounds]
+            found = RowBlocks(blocks, self._schema, shard, self._away)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StorageError(
                 f"a block of rows in scratch does not read back: {error}",
@@ -275,9 +284,10 @@ class _TableShardWriter:
         self._is_abandoned = False
         self._plain = plain_schema("of the job", schema)
         self._limits = GroupLimits.of(schema, container.options)
-        self._group = RowGroup(self._plain)
         self._rows = self._bytes = 0
         self._table = open_writer(container.suffixes[0], schema, container.options, self._write)
+        self.away = self._table.away if check is None else ()  # what is checked is whole
+        self._group = RowGroup(self._plain, self.away)
 
     def write_rows(self, payload: _SpilledTable, piece: OutputPiece) -> None:
         """The rows of one piece; those of the row group that is open at its end wait."""
@@ -301,7 +311,7 @@ class _TableShardWriter:
         if self._rows:
             rows = self._group.taken()
             if self._check is not None:
-                self._check.feed(rows)
+                self._check.feed(rows.light)
             self._table.write(rows)
             self._rows = self._bytes = 0
 
@@ -318,6 +328,6 @@ class _TableShardWriter:
         self._is_abandoned = True
         self.file.abandon()
 
-    def _write(self, data: memoryview) -> None:
+    def _write(self, slices: Sequence[memoryview]) -> None:
         if not self._is_abandoned:  # pyarrow ends what it is let go of
-            self.file.write([data])
+            self.file.write(slices)

@@ -107,10 +107,10 @@ def test_long_values_are_the_same_bytes_whether_they_stay_or_are_spilled(tmp_pat
         options = {} if shard else {"compression": "snappy"}  # that one has to be decoded
         write_plain(tmp_path / "in" / f"in-{shard}.parquet", table, **options)
     seen = set()
-    moves = [replace(moved, values_stay=stay) for moved in WAYS for stay in (True, False)]
-    for at, moved in enumerate(moves):
+    moves = [(replace(moved, values_stay=stay), "") for moved in WAYS for stay in (True, False)]
+    for at, (moved, verify) in enumerate([*moves, (WAYS[1], "content")]):
         spec = tables_spec(".parquet", output_bck=f"out{at}", row_group_bytes=20_000)
-        run_inline(spec, tmp_path, moved)
+        run_inline(spec | ({"verify": verify} if verify else {}), tmp_path, moved)
         shards = sorted((tmp_path / f"out{at}").glob("*.parquet"))
         assert rows_of(pa.concat_tables(map(read_table, shards))) == rows_of(
             pa.concat_tables(tables)
@@ -264,9 +264,10 @@ def test_rows_are_checked_by_their_values_when_they_are_read_back(
 
     def changed(group: RowGroup) -> Any:
         rows = really(group)
-        at = rows.schema.get_field_index("good")
-        turned = pa.array([not value for value in rows.column(at).to_pylist()])
-        return rows.set_column(at, rows.schema.field(at), turned)
+        at = rows.light.schema.get_field_index("good")
+        turned = pa.array([not value for value in rows.light.column(at).to_pylist()])
+        light = rows.light.set_column(at, rows.light.schema.field(at), turned)
+        return replace(rows, light=light)
 
     monkeypatch.setattr(RowGroup, "taken", changed)
     with pytest.raises(StorageError, match="does not read back as it was read"):

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from dsort.containers.columnar.plain_chunks import LENGTH_PREFIX
+from dsort.containers.columnar.schema import array_of
 from dsort.containers.columnar.values import (
     Leaf,
     LightRows,
@@ -28,9 +30,9 @@ from dsort.containers.columnar.values import (
     stored_values,
     whole_batch,
 )
-from dsort.data.columns import Int32s, Int64s
+from dsort.data.columns import Int32s, Int64s, UInt8s
 
-__all__ = ["DealtBlock", "RowBlocks", "RowGroup", "deal_out"]
+__all__ = ["DealtBlock", "GroupRows", "RowBlocks", "RowGroup", "deal_out"]
 
 HEADER = struct.Struct("<QQQ")
 ALIGNMENT = 8
@@ -52,7 +54,6 @@ def deal_out(
     """The rows of all ``batches``, of the plain schema ``schema``, as a block for each partition,
     in input order. ``partition``: of each row; -1: it is left out. ``by_place``: values that lie in
     an input shard stay there. The pieces are views of the batches."""
-    import pyarrow as pa
 
     order = np.argsort(partition, kind="stable")
     order = order[np.searchsorted(partition[order], 0) :]
@@ -63,7 +64,7 @@ def deal_out(
     apart = [batch.without(leaves, light) for batch in batches]
     taken = joined([batch.light for batch in apart], light)
     if not np.array_equal(order, np.arange(taken.num_rows)):
-        taken = taken.take(pa.array(order))
+        taken = taken.take(array_of(order))
     source = _Sources([[batch.values[at] for batch in apart] for at in range(len(leaves))])
     stays = [by_place and source.is_in_shard(at) for at in range(len(leaves))]
     staying = sum(
@@ -106,10 +107,11 @@ class _Sources:
         """Where the values of some rows begin."""
         return self._starts[leaf][rows]
 
-    def slices(self, leaf: int, rows: Int64s) -> list[memoryview]:
-        """The bytes of some rows, in order."""
+    def slices(self, leaf: int, rows: Int64s, *, before: int = 0) -> list[memoryview]:
+        """The bytes of some rows, in order, from so many bytes ``before`` them on."""
         data, starts = self._data[leaf], self._starts[leaf][rows]
         stops = starts + self._lengths[leaf][rows]
+        starts = starts - before
         if len(data) == 1:
             view = data[0]
             return [view[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
@@ -129,13 +131,14 @@ class RowBlocks:
         blocks: Sequence[memoryview],
         schema: Any,
         shard: Callable[[int], memoryview],
+        away: Sequence[Leaf] = (),
     ) -> None:
         """``blocks``: as :func:`deal_out` made them; ``schema``: the plain one; ``shard``: the
-        input shard of a block, where values stay there. ``ValueError`` and pyarrow's errors for
-        what is no such block."""
+        input shard of a block, where values stay there; ``away``: leaves that are to be, long or
+        not. ``ValueError`` and pyarrow's errors for what is no such block."""
         every = leaves_of(schema)
         opened = [_opened(block, every, schema, shard, at) for at, block in enumerate(blocks)]
-        self.mask = 0
+        self.mask = sum(1 << every.index(leaf) for leaf in away)
         for mask, _ in opened:
             self.mask |= mask
         self.leaves = chosen_leaves(every, self.mask)
@@ -146,10 +149,11 @@ class RowBlocks:
         self._sources = _Sources(values)
 
     @classmethod
-    def of_batch(cls, batch: Any, schema: Any) -> RowBlocks:
+    def of_batch(cls, batch: Any, schema: Any, away: Sequence[Leaf] = ()) -> RowBlocks:
         """The rows of a record batch of the plain schema ``schema``."""
         found, every = cls.__new__(cls), leaves_of(schema)
         found.mask = long_leaves([LightRows(batch)], every)
+        found.mask |= sum(1 << every.index(leaf) for leaf in away)
         found.leaves = chosen_leaves(every, found.mask)
         found.light = light_batch(batch, found.leaves, light_schema(schema, found.leaves))
         found._sources = _Sources([[Values.of(leaf.of(batch))] for leaf in found.leaves])
@@ -158,6 +162,13 @@ class RowBlocks:
     def slices(self, leaf: int, rows: Int64s) -> list[memoryview]:
         """The bytes of leaf number ``leaf`` of some rows, in order."""
         return self._sources.slices(leaf, rows)
+
+    def prefixed(self, leaf: int, rows: Int64s) -> list[memoryview] | None:
+        """The same with the lengths that stand before them in their shards; None if they are
+        elsewhere."""
+        if not self._sources.is_in_shard(leaf):
+            return None
+        return self._sources.slices(leaf, rows, before=LENGTH_PREFIX.size)
 
 
 def _opened(
@@ -186,26 +197,104 @@ def _opened(
     return mask, LightRows(light, tuple(leaves), tuple(values))
 
 
-class RowGroup:
-    """Gathers rows of blocks into one record batch. Its memory is used again for the next one."""
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """The rows of a row group. ``light`` is without the values of ``leaves``: those are in
+    ``slices``, each behind its length, without nulls."""
 
-    def __init__(self, schema: Any) -> None:
+    light: Any
+    leaves: tuple[Leaf, ...] = ()
+    slices: tuple[list[memoryview], ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        """How many there are."""
+        return int(self.light.num_rows)
+
+    @classmethod
+    def of_batch(cls, batch: Any, schema: Any, leaves: Sequence[Leaf]) -> GroupRows:
+        """The rows of a record batch of the plain schema ``schema``, without some leaves."""
+        rows = LightRows(batch).without(leaves, light_schema(schema, leaves))
+        slices = []
+        for leaf, values in zip(leaves, rows.values, strict=True):
+            there = np.flatnonzero(~leaf.nulls_in(rows.light))
+            pieces = values.slices(there)
+            slices.append([memoryview(LENGTH_PREFIX.pack(len(it)) + it) for it in pieces])
+        return cls(rows.light, tuple(leaves), tuple(slices))
+
+
+class Arena:
+    """Memory for what a row group copies; it is used again for the next one."""
+
+    CHUNK_BYTES = 8 << 20
+
+    def __init__(self) -> None:
+        self._chunks: list[UInt8s] = []
+        self._chunk = self._at = 0
+
+    def room(self, size_bytes: int) -> memoryview:
+        """So many bytes, until the next reset."""
+        while self._chunk < len(self._chunks):
+            chunk = self._chunks[self._chunk]
+            if self._at + size_bytes <= len(chunk):
+                self._at += size_bytes
+                return chunk[self._at - size_bytes : self._at].data
+            self._chunk, self._at = self._chunk + 1, 0
+        self._chunks.append(np.empty(max(size_bytes, self.CHUNK_BYTES), np.uint8))
+        self._at = size_bytes
+        return self._chunks[-1][:size_bytes].data
+
+    def reset(self) -> None:
+        """Nobody needs what was taken."""
+        self._chunk = self._at = 0
+        if len(self._chunks) > 1 and max(map(len, self._chunks)) > self.CHUNK_BYTES:
+            self._chunks = [chunk for chunk in self._chunks if len(chunk) == self.CHUNK_BYTES]
+
+
+class RowGroup:
+    """Gathers rows of blocks into the rows of one row group. Its memory is used again for the next
+    one."""
+
+    def __init__(self, schema: Any, away: Sequence[Leaf] = ()) -> None:
+        """``away``: leaves that stay so; all blocks come without them."""
         self._schema = schema
         self._leaves = leaves_of(schema)
+        self._away = tuple(away)
+        self._away_mask = sum(1 << self._leaves.index(leaf) for leaf in away)
+        self._slices: list[list[memoryview]] = [[] for _ in away]
+        self._arena = Arena()
         self._bytes = [np.empty(0, np.uint8) for _ in self._leaves]
         self._ends = [0] * len(self._leaves)
         self._parts: list[tuple[int, Any]] = []
 
     def add(self, blocks: RowBlocks, rows: Int64s) -> None:
         """Add ``rows`` of ``blocks``, in that order."""
-        import pyarrow as pa
-
         if self._parts and self._parts[-1][0] != blocks.mask:
-            self._parts = [(0, self._batch())]
+            self._parts = [(self._away_mask, self._batch())]
             self._bytes = [np.empty(0, np.uint8) for _ in self._leaves]  # those rows keep theirs
-        self._parts.append((blocks.mask, blocks.light.take(pa.array(rows))))
+        light = blocks.light.take(array_of(rows))
+        self._parts.append((blocks.mask, light))
         for at, leaf in enumerate(blocks.leaves):
-            self._append(self._leaves.index(leaf), blocks.slices(at, rows))
+            if leaf in self._away:
+                self._keep(self._away.index(leaf), light, blocks, at, rows)
+            else:
+                self._append(self._leaves.index(leaf), blocks.slices(at, rows))
+
+    def _keep(self, away: int, light: Any, blocks: RowBlocks, at: int, rows: Int64s) -> None:
+        """Put down the slices of a leaf that stays away."""
+        rows = rows[~self._away[away].nulls_in(light)]
+        found = blocks.prefixed(at, rows)
+        if found is None:  # they are in memory that is used again
+            found = []
+            pieces = blocks.slices(at, rows)
+            room, end = self._arena.room(sum(map(len, pieces)) + 4 * len(pieces)), 0
+            for piece in pieces:
+                start, size = end + LENGTH_PREFIX.size, len(piece)
+                LENGTH_PREFIX.pack_into(room, end, size)
+                room[start : start + size] = piece
+                found.append(room[end : start + size])
+                end = start + size
+        self._slices[away].extend(found)
 
     def _append(self, leaf: int, slices: Sequence[memoryview]) -> None:
         at = self._ends[leaf]
@@ -221,23 +310,28 @@ class RowGroup:
             at = stop
         self._ends[leaf] = end
 
-    def taken(self) -> Any:
-        """All rows as one record batch, valid until the next one is added; none are left."""
-        found = self._batch()
+    def taken(self) -> GroupRows:
+        """All rows, valid until the next one is added; none are left."""
+        found = GroupRows(self._batch(), self._away, tuple(self._slices))
         self._parts = []
+        self._slices = [[] for _ in self._away]
+        self._arena.reset()
         return found
 
     def _batch(self) -> Any:
+        """All rows but for the leaves that stay away."""
+        wanted = light_schema(self._schema, self._away)
         masks = {mask for mask, _ in self._parts}
         if len(masks) > 1:  # long values came after short ones: rows that came first are whole
             first = self._parts[0][1]
             self._parts = self._parts[1:]
-            return joined([first, self._batch()], self._schema)
-        leaves = chosen_leaves(self._leaves, masks.pop() if masks else 0)
+            return joined([first, self._batch()], wanted)
+        leaves = chosen_leaves(self._leaves, masks.pop() if masks else self._away_mask)
         light = joined([batch for _, batch in self._parts], light_schema(self._schema, leaves))
         values = []
         for leaf in leaves:
-            at = self._leaves.index(leaf)
-            values.append((leaf, self._bytes[at][: self._ends[at]].data))
+            if leaf not in self._away:
+                at = self._leaves.index(leaf)
+                values.append((leaf, self._bytes[at][: self._ends[at]].data))
         self._ends = [0] * len(self._leaves)
-        return whole_batch(light, values, self._schema) if values else light
+        return whole_batch(light, values, wanted) if values else light

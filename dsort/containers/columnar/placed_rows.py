@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.containers.columnar.plain_pages import PlacedValues
-from dsort.containers.columnar.schema import nulls_of
+from dsort.containers.columnar.schema import array_of, nulls_of
 from dsort.containers.columnar.values import Leaf, LightRows, Values, light_schema
 
 __all__ = ["PlacedLeaf", "with_placed"]
@@ -33,11 +33,9 @@ class PlacedLeaf:
 
     def lengths(self) -> Any:
         """The lengths as an array, null where the value is."""
-        import pyarrow as pa
-
         levels = self.values.levels
         nulls = None if levels is None else levels < self.level_max
-        return pa.array(self.values.lengths, mask=nulls)
+        return array_of(self.values.lengths, nulls)
 
     def nulls_of_column(self) -> NDArray[np.bool_]:
         """Of which rows the whole column is null."""
@@ -93,5 +91,8 @@ def _struct(found: Any, children: dict[int, PlacedLeaf], kind: Any) -> Any:
         children[at].lengths() if at in children else found.field(field.name)
         for at, field in enumerate(fields)
     ]
-    mask = pa.array(nulls[0]) if nulls[0].any() else None
+    mask = None
+    if nulls[0].any():
+        bits = pa.py_buffer(np.packbits(nulls[0], bitorder="little"))
+        mask = pa.Array.from_buffers(pa.bool_(), len(nulls[0]), [None, bits])
     return pa.StructArray.from_arrays(inner, fields=fields, mask=mask)

@@ -72,8 +72,8 @@ def placed_values(
 def _read_pages(
     shard: memoryview, start: int, stop: int, rows: int, level_max: int
 ) -> PlacedValues | None:
-    starts, lengths, levels, left, at = list[int](), list[int](), list[UInt8s | None](), rows, start
-    counts = list[int]()
+    starts, lengths, levels = list[Int64s](), list[Int64s](), list[UInt8s | None]()
+    counts, left, at = list[int](), rows, start
     while left:
         header, body = read_struct(shard[: min(stop, at + HEADER_BYTES_MAX)], at)
         end = body + _number(header, 3)
@@ -83,16 +83,20 @@ def _read_pages(
         if page is None:
             return None
         count, present, found, at = page
-        at = _walk(shard, at, end, present, starts, lengths)
+        bounds = list[int]()
+        at = _walk(shard, at, end, present, bounds)
         if at != end:
             return None
+        begins = np.array([*bounds, at], np.int64)
+        starts.append(begins[:-1] + _LENGTH.size)
+        lengths.append(np.diff(begins) - _LENGTH.size)
         counts.append(count)
         levels.append(found)
         left -= count
     if at != stop:
         return None
     if all(each is None for each in levels):
-        return PlacedValues(np.array(starts, np.int64), np.array(lengths, np.int64), None)
+        return PlacedValues(np.concatenate(starts), np.concatenate(lengths), None)
     joined = np.concatenate(
         [
             np.full(count, level_max, np.uint8) if each is None else each
@@ -101,7 +105,7 @@ def _read_pages(
     )
     there = joined == level_max
     all_starts, all_lengths = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-    all_starts[there], all_lengths[there] = starts, lengths
+    all_starts[there], all_lengths[there] = np.concatenate(starts), np.concatenate(lengths)
     return PlacedValues(all_starts, all_lengths, joined)
 
 
@@ -188,19 +192,15 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("a number is too long")
 
 
-def _walk(
-    shard: memoryview, at: int, end: int, count: int, starts: list[int], lengths: list[int]
-) -> int:
-    """Put down where ``count`` values lie; where they end. ``ValueError`` beyond ``end``."""
-    unpack, last = _LENGTH.unpack_from, end - _LENGTH.size
+def _walk(shard: memoryview, at: int, end: int, count: int, bounds: list[int]) -> int:
+    """Put down where each of ``count`` values begins, lengths included; where the last one ends.
+    ``ValueError`` beyond ``end``."""
+    unpack, last, add = _LENGTH.unpack_from, end - _LENGTH.size, bounds.append
     for _ in range(count):
         if at > last:
             raise ValueError("values are cut off")
-        (length,) = unpack(shard, at)
-        at += 4
-        starts.append(at)
-        lengths.append(length)
-        at += length
+        add(at)
+        at += 4 + unpack(shard, at)[0]
     if at > end:
         raise ValueError("values are cut off")
     return at

@@ -17,10 +17,12 @@ from dsort.errors import InputError
 from dsort.naming.names import shortened
 
 __all__ = [
+    "array_of",
     "bytes_column",
     "check_same",
     "decoded",
     "encoded",
+    "is_binary",
     "is_media",
     "is_varying",
     "list_values",
@@ -228,6 +230,13 @@ def is_varying(kind: Any) -> bool:
     return any(getattr(pa.types, test)(kind) for test in tests)
 
 
+def is_binary(kind: Any) -> bool:
+    """Whether values are binaries of any length."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
 def value_offsets(array: Any) -> Int64s:
     """The offsets of an array of texts or lists, shape ``(n + 1,)``."""
     import pyarrow as pa
@@ -254,6 +263,18 @@ def nulls_of(array: Any) -> NDArray[np.bool_]:
     stop = array.offset + count
     found: NDArray[np.bool_] = np.unpackbits(bits, count=stop, bitorder="little") == 0
     return found[array.offset :]
+
+
+def array_of(values: NDArray[Any], nulls: NDArray[np.bool_] | None = None) -> Any:
+    """An array of 64-bit integers, null where ``nulls`` says so; a view of ``values``. pyarrow's
+    own way loads pandas, as above."""
+    import pyarrow as pa
+
+    validity = None
+    if nulls is not None and nulls.any():
+        validity = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    data = np.ascontiguousarray(values, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(data), [validity, pa.py_buffer(data)])
 
 
 def bytes_column(array: Any) -> BytesColumn:

@@ -12,8 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dsort.containers.columnar.schema import is_varying, nulls_of, row_bytes, value_offsets
+from dsort.containers.columnar.schema import (
+    array_of,
+    is_varying,
+    nulls_of,
+    row_bytes,
+    value_offsets,
+)
 from dsort.data.columns import Int64s
 
 __all__ = [
@@ -52,11 +59,17 @@ class Leaf:
         column = batch.column(self.column)
         return column if self.child < 0 else column.field(self.child)
 
+    def nulls_in(self, batch: Any) -> NDArray[np.bool_]:
+        """Which rows of a batch have no value: behind a null that is a whole struct, too."""
+        nulls = nulls_of(self.of(batch))
+        return nulls if self.child < 0 else nulls | nulls_of(batch.column(self.column))
+
 
 @dataclass(frozen=True, slots=True)
 class Values:
     """The values of one leaf: row ``i`` is ``lengths[i]`` bytes from ``starts[i]`` of ``data``;
-    of a null, none. ``in_shard``: ``data`` is a whole input shard."""
+    of a null, none. ``in_shard``: ``data`` is a whole input shard, and 4 bytes before each value
+    are its length."""
 
     data: memoryview
     starts: Int64s
@@ -172,13 +185,12 @@ def light_schema(schema: Any, leaves: Sequence[Leaf]) -> Any:
 
 def light_batch(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
     """The batch with lengths in place of the values of ``leaves``. ``schema``: its light schema."""
-    import pyarrow as pa
 
     arrays = {}
     for leaf in leaves:
         array = leaf.of(batch)
         nulls = nulls_of(array) if array.null_count else None
-        arrays[leaf.column, leaf.child] = pa.array(Values.of(array).lengths, mask=nulls)
+        arrays[leaf.column, leaf.child] = array_of(Values.of(array).lengths, nulls)
     return _with(batch, arrays, schema)
 
 
@@ -250,6 +262,7 @@ def stored_values(
             at += int(lengths.sum())
         if len(lengths) and (
             min(values.starts.min(), lengths.min()) < 0
+            or (values.in_shard and values.starts[lengths > 0].min(initial=4) < 4)
             or (values.starts + lengths).max() > len(values.data)
         ):
             raise ValueError("a value lies outside of its shard")

@@ -6,14 +6,19 @@ nothing else. Every group comes as one batch without gaps, for pages end where c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from dsort.containers.base import ContainerOptions
-from dsort.containers.columnar.schema import encoded, is_media
+from dsort.containers.columnar.blocks import GroupRows
+from dsort.containers.columnar.plain_chunks import PlainColumn
+from dsort.containers.columnar.schema import encoded, is_binary, is_media, plain_schema
+from dsort.containers.columnar.stitched import GroupWritten, footer_of, stitched_end
+from dsort.containers.columnar.thrift import Struct
+from dsort.containers.columnar.values import Leaf, leaves_of
 from dsort.data.columns import Int64s
 
 __all__ = ["GroupLimits", "TableWriter", "open_writer"]
@@ -30,19 +35,23 @@ GATHERED_BYTES = 1 << 18
 """Headers of pages and small columns are gathered to pieces of so many bytes."""
 
 
+Write = Callable[[Sequence[memoryview]], None]
+
+
 class TableWriter(Protocol):
     """Writes one shard."""
 
-    def write(self, batch: Any) -> None:
+    away: tuple[Leaf, ...]
+    """What row groups come without, where it can be had so."""
+
+    def write(self, rows: GroupRows) -> None:
         """The next row group, in plain types."""
 
     def close(self) -> None:
         """Write what ends the shard."""
 
 
-def open_writer(
-    suffix: str, schema: Any, options: ContainerOptions, write: Callable[[memoryview], None]
-) -> TableWriter:
+def open_writer(suffix: str, schema: Any, options: ContainerOptions, write: Write) -> TableWriter:
     """A writer of a shard with the suffix ``suffix``, whose bytes go to ``write`` in order."""
     if suffix == ".parquet":
         return _ParquetWriter(schema, options, write)
@@ -89,13 +98,13 @@ class _Sink:
 
     closed = False
 
-    def __init__(self, write: Callable[[memoryview], None]) -> None:
+    def __init__(self, write: Write) -> None:
         self._write = write
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         if len(view):
-            self._write(view)
+            self._write([view])
         return len(view)
 
     def flush(self) -> None:
@@ -114,7 +123,7 @@ class _Sink:
         return False
 
 
-def _sink(write: Callable[[memoryview], None]) -> Any:
+def _sink(write: Write) -> Any:
     import pyarrow as pa
 
     return pa.BufferedOutputStream(pa.PythonFile(_Sink(write), mode="w"), GATHERED_BYTES)
@@ -122,69 +131,167 @@ def _sink(write: Callable[[memoryview], None]) -> Any:
 
 class _ParquetWriter:
     """As Hugging Face's libraries write them: files in columns are stored as they are, all else is
-    compressed; there is a page index."""
+    compressed; there is a page index. The files are written here, and all else by pyarrow."""
 
-    def __init__(
-        self, schema: Any, options: ContainerOptions, write: Callable[[memoryview], None]
-    ) -> None:
+    def __init__(self, schema: Any, options: ContainerOptions, write: Write) -> None:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self._schema = schema
-        leaves, media, binary = _leaves(schema)
+        described = _Described.of(schema)
+        self._plain = plain_schema("of the job", schema)
+        self._columns = _plain_columns(schema)
+        self._numbers = [described.paths.index(".".join(each.path)) for each in self._columns]
+        self.away = tuple(each.leaf for each in self._columns)
+        self._whole = described.footer
+        self._schema = _without(schema, self.away)
+        self._write_on, self._at, self._own_at = write, 0, 0
+        self._groups: list[GroupWritten] = []
+        self._end: bytearray | None = None
         codec = options.compression or "snappy"
-        self._out = _sink(write)
+        own = [".".join(each.path) for each in self._columns]
+        paths = [path for path in described.paths if path not in own]
+        encoded_paths = [path for path in paths if path not in described.binary]
+        has_files = any(path in described.media for path in paths) and not own
+        self._out = _sink(self._take)
         self._writer = pq.ParquetWriter(
             self._out,
-            schema,
-            compression={path: "none" if path in media else codec for path in leaves},
-            use_dictionary=[path for path in leaves if path not in binary],
-            write_statistics=[path for path in leaves if path not in binary] or False,
+            self._schema,
+            compression={path: "none" if path in described.media else codec for path in paths},
+            use_dictionary=encoded_paths,
+            write_statistics=encoded_paths or False,
             write_page_index=True,
-            write_batch_size=MEDIA_VALUES_A_BATCH if media else None,
+            write_batch_size=MEDIA_VALUES_A_BATCH if has_files else None,
         )
+        self._out.flush()
+        self._table_of = pa.Table.from_batches
 
-    def write(self, batch: Any) -> None:
-        import pyarrow as pa
-
-        table = pa.Table.from_batches([encoded(batch, self._schema)], self._schema)
+    def write(self, rows: GroupRows) -> None:
+        if rows.leaves != self.away:
+            rows = GroupRows.of_batch(rows.light, self._plain, self.away)
+        chunks = []
+        for column, slices in zip(self._columns, rows.slices, strict=True):
+            chunks.append(column.write(rows.light, slices, self._at, self._write_on))
+            self._at += chunks[-1].size_bytes
+        start, shift = self._own_at, self._at - self._own_at
+        batch = encoded(_without_leaves(rows.light, self.away, self._schema), self._schema)
+        table = self._table_of([batch], self._schema)
         self._writer.write_table(table, row_group_size=max(batch.num_rows, 1))
+        self._out.flush()
+        self._groups.append(GroupWritten(rows.num_rows, tuple(chunks), start, self._own_at, shift))
 
     def close(self) -> None:
+        if self.away:
+            self._end = bytearray()
         self._writer.close()
         self._out.flush()
+        if self._end is not None:
+            end = stitched_end(
+                memoryview(self._end),
+                self._own_at - len(self._end),
+                self._whole,
+                self._columns,
+                self._numbers,
+                self._groups,
+                self._at,
+            )
+            self._write_on([memoryview(end)])
+
+    def _take(self, slices: Sequence[memoryview]) -> None:
+        """What pyarrow writes: its row groups are passed on, its end is not."""
+        size_bytes = sum(map(len, slices))
+        self._own_at += size_bytes
+        if self._end is not None:
+            self._end += b"".join(slices)
+            return
+        self._write_on(slices)
+        self._at += size_bytes
 
 
-def _leaves(schema: Any) -> tuple[list[str], set[str], set[str]]:
-    """The paths of all columns that Parquet makes of a schema; those of media, and of binaries."""
+def _plain_columns(schema: Any) -> list[PlainColumn]:
+    """The columns that are written here: the content of files."""
+    found = []
+    for leaf in leaves_of(schema):
+        field = schema.field(leaf.column)
+        if leaf.child < 0 or not is_media(field.type) or not is_binary(leaf.kind):
+            continue
+        child = field.type.field(leaf.child)
+        if child.name == "bytes":
+            path = (field.name, child.name)
+            found.append(PlainColumn(leaf, path, field.nullable, child.nullable))
+    return found
+
+
+def _without(schema: Any, leaves: Sequence[Leaf]) -> Any:
+    """The schema of a file without these fields of structs."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    buffer = pa.BufferOutputStream()
-    pq.write_table(schema.empty_table(), buffer)
-    columns = pq.ParquetFile(pa.BufferReader(buffer.getvalue())).schema
-    paths, media, binary = [], set(), set()
-    media_names = {field.name for field in schema if is_media(field.type)}
-    for at in range(len(columns)):
-        column = columns.column(at)
-        paths.append(column.path)
-        is_text = column.logical_type.type in ("STRING", "JSON", "DECIMAL", "FLOAT16", "UUID")
-        if column.physical_type == "BYTE_ARRAY" and not is_text:
-            binary.add(column.path)
-        if column.path.split(".")[0] in media_names:
-            media.add(column.path)
-            binary.add(column.path)
-    return paths, media, binary
+    fields = list(schema)
+    for at in {leaf.column for leaf in leaves}:
+        gone = {leaf.child for leaf in leaves if leaf.column == at}
+        kind = fields[at].type
+        kept = [kind.field(child) for child in range(kind.num_fields) if child not in gone]
+        fields[at] = fields[at].with_type(pa.struct(kept))
+    return pa.schema(fields, metadata=None if leaves else schema.metadata)
+
+
+def _without_leaves(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
+    """The batch for such a file."""
+    import pyarrow as pa
+
+    columns = list(batch.columns)
+    for at in {leaf.column for leaf in leaves}:
+        kind, column = schema.field(at).type, columns[at]
+        fields = [kind.field(child) for child in range(kind.num_fields)]
+        inner = [column.field(field.name) for field in fields]
+        nulls = column.is_null() if column.null_count else None
+        columns[at] = pa.StructArray.from_arrays(inner, fields=fields, mask=nulls)
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """What Parquet makes of a schema: the paths of all columns, those of media, those of binaries,
+    and the footer of a file without rows."""
+
+    paths: list[str]
+    media: set[str]
+    binary: set[str]
+    footer: Struct
+
+    @classmethod
+    def of(cls, schema: Any) -> _Described:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        buffer = pa.BufferOutputStream()
+        pq.ParquetWriter(buffer, schema).close()  # a table without rows would load pandas
+        file = buffer.getvalue()
+        columns = pq.ParquetFile(pa.BufferReader(file)).schema
+        found = cls([], set(), set(), footer_of(memoryview(file).cast("B")))
+        media_names = {field.name for field in schema if is_media(field.type)}
+        for at in range(len(columns)):
+            column = columns.column(at)
+            found.paths.append(column.path)
+            is_text = column.logical_type.type in ("STRING", "JSON", "DECIMAL", "FLOAT16", "UUID")
+            if column.physical_type == "BYTE_ARRAY" and not is_text:
+                found.binary.add(column.path)
+            if column.path.split(".")[0] in media_names:
+                found.media.add(column.path)
+                found.binary.add(column.path)
+        return found
 
 
 class _ArrowWriter:
     """Arrow IPC. In a stream each batch has dictionaries of its own. A file has one for a column:
     what a batch has besides comes as an addition to it."""
 
+    away: tuple[Leaf, ...] = ()
+
     def __init__(
         self,
         schema: Any,
         options: ContainerOptions,
-        write: Callable[[memoryview], None],
+        write: Write,
         *,
         is_stream: bool,
     ) -> None:
@@ -200,7 +307,8 @@ class _ArrowWriter:
         self._out = _sink(write)
         self._writer = opened(self._out, schema, options=wanted)
 
-    def write(self, batch: Any) -> None:
+    def write(self, rows: GroupRows) -> None:
+        batch = rows.light
         if self._known is not None:
             batch = self._with_known(batch, self._known)
         self._writer.write_batch(encoded(batch, self._schema))

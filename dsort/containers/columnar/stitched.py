@@ -1,0 +1,128 @@
+"""One Parquet file of two writers: pyarrow writes small columns, and long values are written here.
+
+pyarrow's columns come as a file of their own. Its bytes are passed on row group by row group, so
+what its footer and its page index say of places is moved on by what was written in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dsort.containers.columnar.plain_chunks import PlainChunk, PlainColumn
+from dsort.containers.columnar.thrift import (
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Struct,
+    read_struct,
+    written,
+)
+from dsort.errors import InvariantError
+
+__all__ = ["GroupWritten", "footer_of", "stitched_end"]
+
+MAGIC = b"PAR1"
+_OFFSETS = (9, 10, 11)
+"""Fields of ``ColumnMetaData`` that say where pages begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWritten:
+    """One row group: the chunks that were written here; pyarrow's are bytes ``start:stop`` of its
+    own file, and lie ``shift`` bytes further in the shard."""
+
+    rows: int
+    chunks: tuple[PlainChunk, ...]
+    start: int
+    stop: int
+    shift: int
+
+
+def footer_of(file: memoryview) -> Struct:
+    """The footer of a Parquet file, whose end is the end of ``file``."""
+    size_bytes = int.from_bytes(file[-8:-4], "little")
+    if bytes(file[-4:]) != MAGIC or size_bytes > len(file) - 8:
+        raise InvariantError("what pyarrow wrote does not end as Parquet does")
+    return read_struct(file[-8 - size_bytes : -8], 0)[0]
+
+
+def stitched_end(
+    end: memoryview,
+    end_start: int,
+    whole: Struct,
+    columns: Sequence[PlainColumn],
+    numbers: Sequence[int],
+    groups: Sequence[GroupWritten],
+    at: int,
+) -> bytes:
+    """What ends the shard at byte ``at``: page index and footer. ``end``: what ends pyarrow's file,
+    from byte ``end_start`` of it on; ``whole``: the footer of a file without rows of all columns;
+    ``numbers``: of ``columns`` among them."""
+    light = footer_of(end)
+    found: list[Struct] = light[4][1][1] if 4 in light else []
+    if len(found) != len(groups):
+        raise InvariantError(f"pyarrow wrote {len(found)} row groups, and not {len(groups)}")
+
+    def index_bytes(chunk: Struct, offset: int, length: int) -> memoryview:
+        start = chunk[offset][1] - end_start
+        if not 0 <= start <= start + chunk[length][1] <= len(end):
+            raise InvariantError("a page index is not where the footer says")
+        return end[start : start + chunk[length][1]]
+
+    out, first_indexes, second_indexes = bytearray(), list[Any](), list[Any]()
+    for group, made in zip(found, groups, strict=True):
+        chunks = group[1][1][1]
+        for chunk in chunks:
+            _move(chunk, made)
+            if 6 in chunk:
+                first_indexes.append((chunk, bytes(index_bytes(chunk, 6, 7))))
+            if 4 in chunk:
+                index = read_struct(index_bytes(chunk, 4, 5), 0)[0]
+                for page in index[1][1][1]:
+                    page[1] = (I64, page[1][1] + made.shift)
+                second_indexes.append((chunk, written(index)))
+        for column, number, plain in zip(columns, numbers, made.chunks, strict=True):
+            described = column.described(plain)
+            chunks.insert(number, described)
+            second_indexes.append((described, written(column.offset_index(plain))))
+            for size in (2, 6):
+                if size in group:
+                    group[size] = (I64, group[size][1] + plain.size_bytes)
+        group[5] = (I64, min(_first_byte(chunk) for chunk in chunks))
+    for indexes, offset, length in ((first_indexes, 6, 7), (second_indexes, 4, 5)):
+        for chunk, data in indexes:
+            chunk[offset] = (I64, at + len(out))
+            chunk[length] = (I32, len(data))
+            out += data
+    whole = dict(whole)
+    whole[3] = (I64, sum(made.rows for made in groups))
+    whole[4] = (LIST, (STRUCT, [_sorted(group) for group in found]))
+    footer = written(whole)
+    return bytes(out) + footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
+def _move(chunk: Struct, made: GroupWritten) -> None:
+    """Have a chunk of pyarrow's be where it is in the shard."""
+    metadata: Struct = chunk[3][1]
+    for number in _OFFSETS:
+        if number in metadata:
+            offset = metadata[number][1]
+            if not made.start <= offset < made.stop:
+                raise InvariantError("pyarrow wrote a row group with those before it")
+            metadata[number] = (I64, offset + made.shift)
+    if chunk[2][1]:
+        chunk[2] = (I64, chunk[2][1] + made.shift)
+
+
+def _first_byte(chunk: Struct) -> int:
+    metadata: Struct = chunk[3][1]
+    return min(int(metadata[number][1]) for number in _OFFSETS if number in metadata)
+
+
+def _sorted(group: Struct) -> Struct:
+    """Fields in ascending order, of its chunks, too, as most writers have them."""
+    columns = [dict(sorted(chunk.items())) for chunk in group[1][1][1]]
+    return dict(sorted({**group, 1: (LIST, (STRUCT, columns))}.items()))
