@@ -1,0 +1,143 @@
+"""Content of members as objects, and objects as content: by extension, as webdataset names them.
+
+What takes a library (NumPy, Pillow, Torch) imports it where it is first asked for.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+__all__ = ["DECODERS", "JPEG_QUALITY", "EncodingError", "encoded"]
+
+JPEG_QUALITY: Final = 95
+_PIL_FORMATS = {
+    "jpg": "JPEG",
+    "jpeg": "JPEG",
+    "png": "PNG",
+    "webp": "WEBP",
+    "ppm": "PPM",
+    "bmp": "BMP",
+    "tif": "TIFF",
+    "tiff": "TIFF",
+    "gif": "GIF",
+}
+_JSON = ("json", "jsn")
+
+
+class EncodingError(TypeError):
+    """A value cannot be a member with that extension."""
+
+
+def _image(data: bytes, mode: str) -> Any:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data)) as image:
+        return image.convert(mode) if mode else image.copy()
+
+
+def _pixels(data: bytes, mode: str) -> Any:
+    import numpy as np
+
+    return np.asarray(_image(data, mode))
+
+
+def _rgb(data: bytes) -> Any:
+    return _pixels(data, "RGB").astype("float32") / 255.0
+
+
+def _torchrgb(data: bytes) -> Any:
+    import torch
+
+    return torch.from_numpy(_rgb(data)).permute(2, 0, 1)
+
+
+def _npy(data: bytes) -> Any:
+    import numpy as np
+
+    return np.load(io.BytesIO(data))
+
+
+def _npz(data: bytes) -> Any:
+    import numpy as np
+
+    with np.load(io.BytesIO(data)) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
+    "bytes": lambda data: data,
+    "int": lambda data: int(data),
+    "json": lambda data: json.loads(data),
+    "npy": _npy,
+    "npz": _npz,
+    "pil": lambda data: _image(data, ""),
+    "pilrgb": lambda data: _image(data, "RGB"),
+    "rgb": _rgb,
+    "rgb8": lambda data: _pixels(data, "RGB"),
+    "torchrgb": _torchrgb,
+    "txt": lambda data: data.decode(),
+}
+"""What ``decode`` may ask for."""
+
+
+def encoded(extension: str, value: Any) -> bytes:
+    """``value`` as the content of a member with that extension. ``EncodingError``."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    kind = extension.rpartition(".")[2].lower()
+    if kind in _JSON and isinstance(value, (dict, list, int, float, bool, type(None))):
+        return json.dumps(value, ensure_ascii=False).encode()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value).encode()
+    if kind in ("npy", "npz", *_PIL_FORMATS):
+        found = _array_or_image(kind, value)
+        if found is not None:
+            return found
+    module = type(value).__module__.partition(".")[0]
+    if module == "numpy" and getattr(value, "shape", None) == () and value.dtype.kind in "iu":
+        return str(int(value)).encode()
+    raise EncodingError(
+        f"its member .{extension} is a {type(value).__name__}, which cannot be stored so: give "
+        "bytes"
+    )
+
+
+def _array_or_image(kind: str, value: Any) -> bytes | None:
+    """``value`` as such a file; None if it is nothing of that kind."""
+    if kind in _PIL_FORMATS and hasattr(value, "save") and hasattr(value, "getbands"):
+        return _saved(value, kind)
+    if hasattr(value, "detach") and hasattr(value, "numpy"):  # a tensor of Torch
+        value = value.detach().cpu().numpy()
+    if kind == "npz" and isinstance(value, Mapping):
+        import numpy as np
+
+        stored = io.BytesIO()
+        np.savez(stored, **value)
+        return stored.getvalue()
+    if not (hasattr(value, "__array_interface__") and hasattr(value, "dtype")):
+        return None
+    import numpy as np
+
+    if value.dtype.hasobject:
+        raise EncodingError(f"its member .{kind} is an array of Python objects")
+    if kind == "npy":
+        stored = io.BytesIO()
+        np.save(stored, value)
+        return stored.getvalue()
+    if kind in _PIL_FORMATS and value.dtype == np.uint8:
+        from PIL import Image
+
+        return _saved(Image.fromarray(value), kind)
+    return None
+
+
+def _saved(image: Any, kind: str) -> bytes:
+    stored = io.BytesIO()
+    options = {"quality": JPEG_QUALITY} if _PIL_FORMATS[kind] == "JPEG" else {}
+    image.save(stored, _PIL_FORMATS[kind], **options)
+    return stored.getvalue()

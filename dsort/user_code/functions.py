@@ -1,0 +1,237 @@
+"""Runs a Python function, or an object of a class, on records: the steps ``map``, ``flat_map``."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dsort.user_code.encoding import DECODERS, encoded
+from dsort.user_code.frames import Sample
+from dsort.user_code.runner import (
+    BadResultError,
+    Outcome,
+    Runner,
+    check_extension,
+    check_key,
+    said_briefly,
+)
+
+__all__ = ["FunctionRunner", "load_object"]
+
+KEY = "__key__"
+OWN = ("__key__", "__url__", "__local_path__")
+"""Fields of a sample that are no members."""
+ENCODERS = ("numpy", "PIL")
+FILE_MODULE = "dsort_user_code_file"
+
+
+def load_object(place: str) -> Any:
+    """What ``package.module:name`` or ``path/file.py:name`` names. Whatever importing it raises;
+    ``AttributeError``: there is no such name."""
+    where, _, name = place.rpartition(":")
+    if where.endswith(".py"):
+        path = Path(where).absolute()
+        spec = importlib.util.spec_from_file_location(FILE_MODULE, path)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{path} is no Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[FILE_MODULE] = module
+        spec.loader.exec_module(module)
+    else:
+        module = importlib.import_module(where)
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part)
+    if not callable(found):
+        raise TypeError(f"{place} cannot be called: it is a {type(found).__name__}")
+    return found
+
+
+class FunctionRunner(Runner):
+    """Calls the user's function with samples as webdataset has them: ``__key__``, and content by
+    extension."""
+
+    def __init__(self, program: Mapping[str, Any]) -> None:
+        """``program``: what the step says of itself (``dsort.transforms.code``)."""
+        self._place = program["python"]
+        self._args: dict[str, Any] = program["args"]
+        self._decode = {name: DECODERS[kind] for name, kind in program["decode"].items()}
+        self._drop = frozenset(program["drop"])
+        self._keys = program.get("keys")
+        self._batched = program["batch_size"] is not None
+        self.batch_size = program["batch_size"] or 1
+        found = load_object(self._place)
+        is_class = inspect.isclass(found)
+        self._given = {} if is_class else self._args
+        self._call: Any = found(**self._args) if is_class else found
+        self._salt = f"{program['seed']} {program['number']}" if _takes_rng(self._call) else None
+        self._known: set[str] = set()
+
+    def run(self, samples: Sequence[Sample]) -> list[Outcome]:
+        """What became of each of ``samples``."""
+        if not self._batched:
+            return [self._one(sample) for sample in samples]
+        if len(samples) > 1:
+            # Which of them it is that fails is found out below.
+            with contextlib.suppress(Exception, SystemExit):
+                return self._batch(samples)
+        return [self._guarded(self._batch_of_one, sample) for sample in samples]
+
+    def close(self) -> None:
+        """Close the user's object, if it can be closed."""
+        close = getattr(self._call, "close", None)
+        if callable(close):
+            with contextlib.suppress(Exception):
+                close()
+
+    def description(self) -> dict[str, object]:
+        """The hash of the source, and the packages that are loaded with it."""
+        module = inspect.getmodule(inspect.unwrap(load_or_type(self._call)))
+        name = module.__name__ if module is not None else ""
+        return {"source_sha256": _source_hash(name), "packages": _packages(name)}
+
+    def _one(self, sample: Sample) -> Outcome:
+        try:
+            given = self._decoded(sample)
+            if self._salt is None:
+                result = self._call(given, **self._given)
+            else:
+                result = self._call(given, rng=self._rng(sample.key), **self._given)
+            return self._results(sample, result)
+        except BadResultError as error:
+            return str(error)
+        except MemoryError:
+            raise  # it may be what others left: another process tries again
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
+            return _told(error)
+
+    def _guarded(self, action: Callable[[Sample], list[Sample]], sample: Sample) -> Outcome:
+        try:
+            return action(sample)
+        except BadResultError as error:
+            return str(error)
+        except MemoryError:
+            raise  # it may be what others left: another process tries again
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
+            return _told(error)
+
+    def _batch_of_one(self, sample: Sample) -> list[Sample]:
+        (found,) = self._batch([sample])
+        assert not isinstance(found, str)
+        return found
+
+    def _batch(self, samples: Sequence[Sample]) -> list[Outcome]:
+        given = [self._decoded(sample) for sample in samples]
+        if self._salt is None:
+            results = self._call(given, **self._given)
+        else:
+            rngs = [self._rng(sample.key) for sample in samples]
+            results = self._call(given, rng=rngs, **self._given)
+        if isinstance(results, (Mapping, str, bytes)) or not isinstance(results, Iterable):
+            text = f"a batch became a {type(results).__name__}, and no list of samples"
+            raise BadResultError(text)
+        results = list(results)
+        if len(results) != len(samples):
+            raise BadResultError(f"a batch of {len(samples)} samples became {len(results)}")
+        return [self._results(*pair) for pair in zip(samples, results, strict=True)]
+
+    def _decoded(self, sample: Sample) -> dict[str, Any]:
+        given: dict[str, Any] = {KEY: sample.key}
+        given.update(sample.members)
+        for extension, decode in self._decode.items():
+            if extension in sample.members:
+                given[extension] = decode(sample.members[extension])
+        return given
+
+    def _rng(self, key: str) -> Any:
+        import numpy as np
+        import xxhash
+
+        salt = xxhash.xxh3_64_intdigest(f"rng {self._salt}".encode())
+        data = key.encode("utf-8", "surrogateescape")
+        return np.random.default_rng(xxhash.xxh3_64_intdigest(data, seed=salt))
+
+    def _results(self, sample: Sample, result: Any) -> list[Sample]:
+        if result is None:
+            return []
+        if self._keys is None:
+            return self._result(sample, result, sample.key)
+        if isinstance(result, (Mapping, str, bytes)) or not isinstance(result, Iterable):
+            raise BadResultError(f"it became a {type(result).__name__}, and no samples")
+        found: list[Sample] = []
+        for i, each in enumerate(result):
+            if each is not None:
+                key = self._keys.format(key=sample.key, i=i)
+                check_key(key)
+                found += self._result(sample, each, key)
+        return found
+
+    def _result(self, sample: Sample, result: Any, key: str) -> list[Sample]:
+        if not isinstance(result, Mapping):
+            raise BadResultError(f"it became a {type(result).__name__}, and no dict")
+        own_key = result.get(KEY, sample.key)
+        if own_key is not sample.key and own_key != sample.key:
+            check_key(own_key)
+            key = own_key
+        members = {}
+        for extension, value in result.items():
+            if extension in OWN or extension in self._drop:
+                continue
+            # A stray has no extension; nobody else may have none.
+            if extension not in self._known and extension not in sample.members:
+                check_extension(extension)
+                self._known.add(extension)
+            members[extension] = value if type(value) is bytes else encoded(extension, value)
+        return [Sample(key, members)] if members else []
+
+
+def load_or_type(call: Any) -> Any:
+    """What of ``call`` has a source: a function itself, the class of an object."""
+    return call if inspect.isroutine(call) else type(call)
+
+
+def _takes_rng(call: Callable[..., Any]) -> bool:
+    try:
+        return "rng" in inspect.signature(call).parameters
+    except (TypeError, ValueError):  # some built-in functions do not say
+        return False
+
+
+def _told(error: BaseException) -> str:
+    """The error and where it was raised, in a line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(str(Path(__file__).parent))]
+    where = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    return said_briefly(f"{type(error).__name__}: {error}") + where
+
+
+def _source_hash(module: str) -> str:
+    """Of the source files of all modules of its package that are loaded."""
+    top = module.partition(".")[0]
+    state = hashlib.sha256()
+    for name in sorted(sys.modules):
+        if name.partition(".")[0] != top:
+            continue
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and Path(file).is_file():
+            state.update(f"{name}\0".encode() + Path(file).read_bytes())
+    return state.hexdigest()
+
+
+def _packages(module: str) -> dict[str, str]:
+    """The versions of all packages that are loaded, and of those that encode, by name."""
+    from importlib import metadata
+
+    known = metadata.packages_distributions()
+    tops = {name.partition(".")[0] for name in sys.modules}
+    names = {each for top in tops for each in known.get(top, ())}
+    names |= {each for top in ENCODERS for each in known.get(top, ())}  # loaded where needed
+    return {name: metadata.version(name) for name in sorted(names, key=str.lower)}

@@ -1,0 +1,240 @@
+"""One process of user code, as its worker sees it: what it is sent, and what has come back."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import Buffer
+
+from dsort.user_code.frames import (
+    ANSWER,
+    BEGUN,
+    PAGE,
+    PAGE_BYTES,
+    PIECES_MAX,
+    Results,
+    parse_results,
+)
+from dsort.user_code.runner import said_briefly
+
+__all__ = ["Begun", "CodeProcess", "Place"]
+
+PIPE_BYTES = 1 << 20
+READ_BYTES = 1 << 16
+SAID_BYTES = 4096
+"""What is kept of standard error: its end."""
+F_SETPIPE_SZ = 1031
+CLOSING_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The process has loaded the user's code, or it cannot (``error``)."""
+
+    description: Mapping[str, Any]
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process is: the frame, the record in it, and since when (monotonic; 0: it waits)."""
+
+    frame: int
+    record: int
+    since_s: float
+
+
+class CodeProcess:
+    """Starts at once. ``program``: what it is told to run. ``OSError`` if there can be no more
+    processes. Its pipes do not block: see ``descriptors``."""
+
+    def __init__(self, program: Mapping[str, Any]) -> None:
+        to_read, self._sink = os.pipe()
+        self._source, to_write = os.pipe()
+        self._page_file = os.memfd_create("dsort-place")
+        os.truncate(self._page_file, PAGE_BYTES)
+        self._page = mmap.mmap(self._page_file, PAGE_BYTES)
+        given = (to_read, to_write, self._page_file)
+        path = os.pathsep.join(place for place in sys.path if place)
+        own = ["-P", "-m", "dsort.user_code.child"]  # -P: modules are not sought in this directory
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, *own, *map(str, given), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=given,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        except BaseException:
+            os.close(self._sink)
+            os.close(self._source)
+            raise
+        finally:
+            os.close(to_read)
+            os.close(to_write)
+        assert self._process.stdout is not None
+        self._stderr = self._process.stdout.fileno()
+        for descriptor in (self._sink, self._source, self._stderr):
+            os.set_blocking(descriptor, False)
+            with contextlib.suppress(OSError):  # more than this user may have in pipes
+                fcntl.fcntl(descriptor, F_SETPIPE_SZ, PIPE_BYTES)
+        self.has_begun = False
+        self.is_over = False
+        self._said = b""
+        self._to_send: deque[memoryview] = deque()
+        data = json.dumps({**program, "path": [str(Path.cwd())]}).encode()
+        self.send([len(data).to_bytes(8, "little"), data])
+        self._head: list[int] = []
+        self._wanted = bytearray(ANSWER.size)
+        self._have = 0
+        self._part: bytes | None = None
+        self._is_json = 0
+
+    # -- what is sent --------------------------------------------------------------------------
+
+    def send(self, pieces: Sequence[Buffer]) -> None:
+        """Have ``pieces`` sent as the process takes them; they stay as they are until then."""
+        self._to_send.extend(
+            memoryview(piece).cast("B") for piece in pieces if len(memoryview(piece))
+        )
+
+    @property
+    def has_to_send(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._to_send)
+
+    @property
+    def descriptors(self) -> tuple[int, int, int]:
+        """(what to write to, what to read results from, what to read its words from)."""
+        return self._sink, self._source, self._stderr
+
+    def write(self) -> None:
+        """Send what the pipe takes now."""
+        queue = self._to_send
+        try:
+            while queue:
+                some = [queue[at] for at in range(min(len(queue), PIECES_MAX))]
+                written = os.writev(self._sink, some)
+                while queue and written >= len(queue[0]):
+                    written -= len(queue.popleft())
+                if written:
+                    queue[0] = queue[0][written:]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            queue.clear()  # it is over, as whoever reads its answers finds out
+
+    # -- what comes back -----------------------------------------------------------------------
+
+    def read(self) -> list[Begun | Results]:
+        """What has come since. ``is_over`` at the end of its answers; ``ValueError`` for what is no
+        answer."""
+        found: list[Begun | Results] = []
+        while True:
+            try:
+                got = os.readv(self._source, [memoryview(self._wanted)[self._have :]])
+            except BlockingIOError:
+                return found
+            if not got:
+                self.is_over = True
+                return found
+            self._have += got
+            while self._have == len(self._wanted):
+                done, self._wanted, self._have = self._wanted, bytearray(), 0
+                message = self._next(done)
+                if message is not None:
+                    found.append(message)
+
+    def _next(self, data: bytearray) -> Begun | Results | None:
+        """Take in a part that is whole, and say how long the next one is."""
+        if self._is_json == 1:  # how long the text is
+            self._is_json, self._wanted = 2, bytearray(int.from_bytes(data, "little"))
+            return None
+        if self._is_json == 2:
+            self._is_json, self._wanted = 0, bytearray(ANSWER.size)
+            said = json.loads(bytes(data))
+            self.has_begun = True
+            return Begun(said.get("description", {}), said.get("error", ""))
+        if not self._head:
+            kind, *self._head = ANSWER.unpack(data)
+            if kind == BEGUN:
+                self._head, self._is_json, self._wanted = [], 1, bytearray(8)
+                return None
+            self._wanted = bytearray(self._head[1])
+            return None
+        if self._part is None:
+            self._part, self._wanted = bytes(data), bytearray(self._head[2])
+            return None
+        results = parse_results(self._head[0], self._part, data)
+        self._head, self._part, self._wanted = [], None, bytearray(ANSWER.size)
+        return results
+
+    def listen(self) -> None:
+        """Keep the end of what it has said to standard output and standard error."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._stderr, READ_BYTES):
+                self._said = (self._said + data)[-SAID_BYTES:]
+                if len(data) < READ_BYTES:
+                    return
+
+    @property
+    def place(self) -> Place:
+        """Where it is now, or was when it ended."""
+        return Place(*PAGE.unpack_from(self._page))
+
+    # -- its end -------------------------------------------------------------------------------
+
+    def end(self) -> str:
+        """Kill it and its group, if it still runs: how it ended, in words."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        code = self._process.wait()
+        self.listen()
+        how = f"ended with exit code {code}"
+        if code < 0:
+            how = f"was killed by signal {-code} ({_signal_name(-code)})"
+        words = said_briefly(self._said.decode("utf-8", "replace").strip().rpartition("\n")[2])
+        self._close()
+        return f"its process {how}" + (f": {words}" if words else "")
+
+    def close(self) -> None:
+        """Let it end by itself, for a moment; then kill it."""
+        with contextlib.suppress(OSError):
+            os.close(self._sink)
+        self._sink = -1
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSING_S)
+        with contextlib.suppress(ProcessLookupError):  # and all that it has started
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        for descriptor in (self._sink, self._source, self._page_file):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._page.close()
+        self._to_send.clear()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "of the kernel's own"
