@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # steps are known with every spec, and need not load numpy fo
 
 __all__ = ["Needs", "ReadText", "Step"]
 
-Needs = Literal["index", "member"]
+Needs = Literal["index", "member", "payload"]
 
 ReadText = Callable[[str], str]
 """What gives the text at a path or URL, bytes that are no UTF-8 as lone surrogates. ``InputError``
@@ -43,7 +43,8 @@ class Step(ABC):
     options_type: ClassVar[Any]
     needs: ClassVar[Needs] = "index"
     """What it looks at. ``index``: keys, names, sizes, the place in the shard, which cost next to
-    nothing. ``member``: the content of one small member of each record as well."""
+    nothing. ``member``: the content of one small member of each record as well. ``payload``: all
+    of it (``transforms.payload``)."""
     is_safe_from_network: ClassVar[bool] = True
     """Whether a spec that came over the network may have it: it runs no code of the spec's author,
     and opens nothing."""

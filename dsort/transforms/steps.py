@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from dsort.transforms.base import Step
+from dsort.transforms.code import FlatMap, Map
 from dsort.transforms.fields import Fields
 from dsort.transforms.filter import Filter
 from dsort.transforms.key_lists import DropKeys, KeepKeys
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["STEPS", "apply_steps", "left_records", "register"]
 
 STEPS: Final[dict[str, type[Step]]] = {
-    step.kind: step for step in (Filter, KeepKeys, DropKeys, Sample, Require, Fields, Rekey)
+    step.kind: step
+    for step in (Filter, KeepKeys, DropKeys, Sample, Require, Fields, Rekey, Map, FlatMap)
 }
 """In the order in which messages list them."""
 

@@ -1,0 +1,115 @@
+"""Steps that look at payload: what they have in common, and what a worker makes of them.
+
+They do not run in a worker's own process, but in processes of user code (``dsort.user_code``), and
+make new records. So a job with one always spills.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NotRequired, Self
+
+from annotated_types import Ge
+from typing_extensions import TypedDict
+
+from dsort.errors import InvariantError
+from dsort.order.base import OptionError
+from dsort.sizes import parse_size_bytes
+from dsort.transforms.base import Step
+
+if TYPE_CHECKING:
+    from dsort.order.table import RecordTable
+
+__all__ = ["Limits", "PayloadStep", "ResourceOptions", "parse_limits", "parse_seconds"]
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+Concurrency = Annotated[int, Ge(1)] | list[Annotated[int, Ge(1)]]
+
+
+class ResourceOptions(TypedDict):
+    """What each process of a step has."""
+
+    __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}  # type: ignore[misc]
+
+    memory: NotRequired[str]
+    """Address space at most: `4GiB`. What wants more gets a MemoryError. Default: no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``timeout_s``: for each call. ``processes``: of the step at a time, in the whole job; 0: one
+    for each worker. ``memory_bytes``: address space of a process; 0: no limit."""
+
+    timeout_s: float
+    processes: int = 0
+    memory_bytes: int = 0
+
+
+class PayloadStep(Step):
+    """A step whose records go through a process of user code."""
+
+    __slots__ = ()
+
+    needs: ClassVar[Any] = "payload"
+    is_safe_from_network: ClassVar[bool] = False
+
+    limits: Limits
+    known: str
+    """What is known of the user's code (JSON), once it has been loaded; "" before."""
+
+    @property
+    def batch_records(self) -> int:
+        """How many records it takes at a time."""
+        return 1
+
+    @abstractmethod
+    def program(self) -> dict[str, Any]:
+        """What a process is told to do, in JSON types."""
+
+    def described(self, description: Mapping[str, Any]) -> Self:
+        """The same step, of whose code ``description`` is known."""
+        text = json.dumps(description, sort_keys=True)
+        return replace(self, known=text)  # type: ignore[type-var]
+
+    def digest(self) -> str:
+        """Of the options, and of the code."""
+        own = super().digest()
+        return f"{own}/{self.known}" if self.known else own
+
+    def apply(self, records: RecordTable) -> RecordTable:
+        """Not this way: see ``dsort.workers.transformer``."""
+        raise InvariantError(f"{self.kind} runs in processes of its own")
+
+
+def parse_seconds(value: float | str, field: str = "timeout") -> float:
+    """A time: a number of seconds, or ``500ms``, ``45s``, ``5m``, ``1h``. ``OptionError``."""
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        found = float(match[1]) * _UNITS_S[match[2]] if match else 0.0
+    else:
+        found = float(value)
+    if not 0 < found < 1e7:
+        raise OptionError(f"has a {field} that is no time: {value!r}", "write 500ms, 45s, 5m or 1h")
+    return found
+
+
+def parse_limits(options: Mapping[str, Any], timeout: str) -> Limits:
+    """What ``options`` say of time, memory and processes. ``timeout``: where they say nothing."""
+    seconds = parse_seconds(options.get("timeout", timeout))
+    processes = options.get("concurrency", 0)
+    if isinstance(processes, list):
+        if len(processes) != 2 or processes[0] > processes[1]:
+            raise OptionError("has a concurrency that is no pair: [1, 8]", "or write one number")
+        processes = processes[1]
+    memory = options.get("resources", {}).get("memory")
+    if memory is None:
+        return Limits(seconds, processes)
+    try:
+        return Limits(seconds, processes, parse_size_bytes(memory))
+    except ValueError as error:
+        raise OptionError(f"has a resources.memory that is no size: {error}") from None
