@@ -303,6 +303,10 @@ def _job(
         is_to_clean = before is not None and flag.requested
         keymap = load() if is_to_clean else flag.wait_for(load)
         steps = flag.wait_for(partial(load_steps, spec, options)) if spec.steps else ()
+        if spec.makes_records and not is_to_clean:
+            from dsort.job.user_code import described_steps  # other jobs run no code
+
+            steps = flag.wait_for(partial(described_steps, steps, options))
         job = Job(
             job_id=job_id or new_job_id(),
             spec=with_seed(spec),

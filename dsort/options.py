@@ -39,6 +39,7 @@ class RunOptions:
     bandwidth_max_bytes_per_s: float | None = None  # of object stores, for the whole job
     settings: Settings = field(default_factory=Settings)  # how stores are reached
     forks: bool = False  # this process is dsort's own: workers may be forks of it
+    runs_code: bool = True  # whether steps may run the code that the spec names
     fetch: FetchPolicy | None = None  # what a spec of somebody else's may touch; None = all
 
 

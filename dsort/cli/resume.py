@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -26,6 +28,14 @@ def resume(
     run: options.RunArguments,
     progress: options.ProgressOption = "auto",
     wait: options.WaitOption = False,
+    run_code: Annotated[
+        bool,
+        typer.Option(
+            "--run-code",
+            help="Run the code that steps of the job's spec name. It comes from the bucket: only "
+            "for a job that is yours.",
+        ),
+    ] = False,
     as_json: options.AsJson = False,
     service: options.ServiceOrHere,
     debug: options.Debug = False,
@@ -51,7 +61,7 @@ def resume(
             _tell_stale(found)
         show_finished(found, as_json=as_json)
         return
-    as_given = run_options(run, root=root, overwrite=False)
+    as_given = replace(run_options(run, root=root, overwrite=False), runs_code=run_code)
     from dsort import api
 
     with make_reporter(progress) as reporter, stoppable() as stop:

@@ -6,6 +6,7 @@ seen. The manifest is written after all of them; it is the commit.
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +18,13 @@ from dsort.job.directory_files import directory_file_names, directory_files
 from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
 from dsort.job.journal_entries import Committing
-from dsort.job.layout import index_name, manifest_name, reactions_name, staged_prefix
+from dsort.job.layout import (
+    index_name,
+    manifest_name,
+    reactions_name,
+    rejects_name,
+    staged_prefix,
+)
 from dsort.job.manifest import (
     ManifestInput,
     ManifestOutput,
@@ -29,6 +36,7 @@ from dsort.job.plan import Plan
 from dsort.job.replacement import PutBack, StagedName, each_at_once, keep_replaced, put_back
 from dsort.job.sidecars import noted_sidecars, sidecars_of, stage_sidecars
 from dsort.storage.bucket import Bucket
+from dsort.transforms.payload import PayloadStep
 from dsort.version import dsort_version
 
 __all__ = [
@@ -143,8 +151,8 @@ def _publish(job: Job, named: list[_Named], last: _Named) -> None:
 
 def names_stored(job: Job) -> list[str]:
     """All names that something is stored under, or was to be."""
-    own = (index_name(job.job_id), reactions_name(job.job_id), manifest_name(job.job_id))
-    return [*_numbered_names(job), *own]
+    own = (index_name, reactions_name, rejects_name, manifest_name)
+    return [*_numbered_names(job), *(name(job.job_id) for name in own)]
 
 
 def _numbered_names(job: Job) -> list[str]:
@@ -164,6 +172,7 @@ def rollback(job: Job) -> PutBack:
         bucket.delete(manifest_name(job.job_id))
     bucket.discard(staged_prefix(job.job_id), names=names_stored(job))
     bucket.delete(reactions_name(job.job_id))
+    bucket.delete(rejects_name(job.job_id))
     done = put_back(bucket, job.job_id, _numbered_names(job))
     if not job.naming or (job.overwrite and not done.was_noted):
         return done  # no name was given yet
@@ -221,6 +230,12 @@ def _manifest(
         index=index,
         sidecars=sidecars,
         reactions_file=job.reactions_file,
+        rejects_file=job.rejects_file,
+        code=[
+            {"step": number, "kind": step.kind, **json.loads(step.known)}
+            for number, step in enumerate(job.steps)
+            if isinstance(step, PayloadStep) and step.known
+        ],
         timeline=job.timeline.samples(),
         codec=codec.description(job.spec.output_level) if codec is not None else None,
         mixing=None if job.mixing is None else job.mixing.stored(),

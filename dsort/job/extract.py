@@ -12,6 +12,7 @@ from dsort.data.copies import CopyRule
 from dsort.data.index import SortKeys
 from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError, WorkerLostError
+from dsort.job.failures import refuse_too_many_errors
 from dsort.job.job import Job
 from dsort.order.partitions import pick_splitters
 from dsort.scratch.index import splitters_bytes
@@ -96,7 +97,7 @@ class Extraction:
     def complete(self) -> None:
         """Extract the shards that are missing, and share where all are."""
         missing = [n for n in range(len(self.job.inputs)) if n not in self.done]
-        workers_max = self.job.spec.extract_concurrency_max_limit or None
+        workers_max = self.job.extractors_max
         for _, facts in answers(self.job, map(self._task, missing), workers_max=workers_max):
             assert isinstance(facts, ShardExtracted)
             self._take(facts)
@@ -187,12 +188,14 @@ class Extraction:
         return ShardLocations(tuple(self._scratch_nodes), node_of)
 
     def tally(self) -> Tally:
-        """What was counted, in the order of the shards; the facts forget it."""
+        """What was counted, in the order of the shards; the facts forget it. ``TransformError`` if
+        steps failed at too many records."""
         total = Tally()
         for shard in sorted(self.done):
             facts = self.done[shard]
             total.merge(facts.tally)
             self.done[shard] = replace(facts, tally=Tally())
+        refuse_too_many_errors(self.job, self.done.values(), total)
         return total
 
 

@@ -34,6 +34,7 @@ from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace, bucket_named
 from dsort.storage.small_objects import read_small
 from dsort.transforms.base import Step
+from dsort.transforms.payload import PayloadStep
 from dsort.workers.source import InputShard
 
 __all__ = [
@@ -150,6 +151,9 @@ QUIET_KINDS = frozenset(
 """Counted in the manifest, but nothing that a user has to be warned of."""
 
 WARNING_TEXTS = {
+    "failed_records": "steps failed at {count} records, as on_error says: {names}",
+    "lost_with_failed": "{count} records were left out with one of their shard at which a step "
+    "failed: {names}",
     "missing_shards": "{count} input shards are missing: {names}",
     "objects_passed_over": "{count} objects passed over, for their names do not end in the input "
     "extension: {names}",
@@ -189,8 +193,8 @@ class Job:
     attempts. ``planned_names``: of the output shards, once they are known. ``naming``: what may
     have its name by now, (name, receipt) by token. ``stale``: what is to be removed after the
     commit, as it was when it was looked for (see ``stale_outputs``). ``mixing``,
-    ``reactions_file``: once there is a plan. ``input_checksums``: (XXH3, the job that wrote it) by
-    ordinal of the input, where content is to be verified.
+    ``reactions_file``, ``rejects_file``: once there is a plan. ``input_checksums``: (XXH3, the job
+    that wrote it) by ordinal of the input, where content is to be verified.
     """
 
     job_id: str
@@ -222,6 +226,7 @@ class Job:
     input_checksums: dict[int, tuple[str, str]] = field(default_factory=dict)
     mixing: Mixing | None = None
     reactions_file: str | None = None
+    rejects_file: str | None = None
     timeline: Timeline = field(default_factory=Timeline)
     _began_s: float = field(default_factory=time.monotonic)
 
@@ -250,6 +255,13 @@ class Job:
     def was_committing(self) -> bool:
         """Whether an earlier attempt had begun to give output shards their names."""
         return self.before is not None and self.before.committing
+
+    @property
+    def extractors_max(self) -> int | None:
+        """How many workers may extract at a time; None: all."""
+        limits = [step.limits.processes for step in self.steps if isinstance(step, PayloadStep)]
+        limits.append(self.spec.extract_concurrency_max_limit)
+        return min((limit for limit in limits if limit), default=None)
 
     @property
     def order(self) -> str:

@@ -48,6 +48,7 @@ __all__ = [
     "lease_name",
     "manifest_name",
     "reactions_name",
+    "rejects_name",
     "replaced_list_name",
     "replaced_prefix",
     "report_name",
@@ -111,6 +112,11 @@ def report_name(job_id: str) -> str:
 def reactions_name(job_id: str) -> str:
     """The names of all that a job's reactions dropped, kept or renamed."""
     return f"{job_directory(job_id)}reactions.jsonl"
+
+
+def rejects_name(job_id: str) -> str:
+    """The records at which steps failed, if the spec wants them kept."""
+    return f"{job_directory(job_id)}rejects.jsonl"
 
 
 def index_name(job_id: str) -> str:

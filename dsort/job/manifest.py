@@ -21,6 +21,10 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
 ``reactions``      kind, count and samples of all that was dropped, kept, renamed or odd
 ``reactions_file`` name of the object with all names of these reactions, one a line; null if there
                    are none, absent in manifests of the first releases
+``rejects_file``   name of the object with the records at which steps failed; null if there is
+                   none, absent in manifests of the first releases
+``code``           of each step that ran code: step (its number), kind, source_sha256 and packages
+                   (versions by name); absent in manifests of the first releases
 ``index``          name of the wids index, if one was asked for
 ``sidecars``       kind, name, file_bytes and xxh3 of each other sidecar; absent in manifests of the
                    first releases
@@ -118,6 +122,8 @@ def manifest_bytes(
     reactions: Sequence[Mapping[str, Any]],
     index: str | None,
     reactions_file: str | None = None,
+    rejects_file: str | None = None,
+    code: Sequence[Mapping[str, Any]] = (),
     timeline: Sequence[Sequence[object]] = (),
     mixing: Mapping[str, object] | None = None,
     codec: Mapping[str, object] | None = None,
@@ -143,6 +149,8 @@ def manifest_bytes(
         "phase_seconds": dict(phase_seconds),
         "reactions": list(reactions),
         "reactions_file": reactions_file,
+        "rejects_file": rejects_file,
+        "code": list(code),
         "index": index,
         "sidecars": _rows(ManifestSidecar, sidecars),
         "mixing": mixing if mixing is None else _mixing(mixing),

@@ -1,4 +1,5 @@
 """``reactions.jsonl``: the names of all that reactions dropped, kept or renamed, one a line.
+``rejects.jsonl``: the records at which steps failed, if the spec wants them.
 
 Workers write them beside the index. Once the plan stands they are put together, block by block:
 what was found before anything was read, then the shards in their order, then duplicate keys by
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dsort.job.extract import Extraction
 from dsort.job.job import Job
-from dsort.job.layout import reactions_name, staged_prefix
+from dsort.job.layout import reactions_name, rejects_name, staged_prefix
 from dsort.scratch.logs import lines_file, reaction_line
 from dsort.scratch.requests import LineFiles, LinesOf
 
@@ -27,7 +28,7 @@ Place = tuple[str, str, int]
 def store_reactions(
     job: Job, extraction: Extraction, duplicates: Sequence[tuple[int, str]]
 ) -> None:
-    """Store the file, if there is anything to say. ``duplicates``: (part, node) of those parts of
+    """Store both files, if there is anything to say. ``duplicates``: (part, node) of those parts of
     the search for duplicate keys that found some. Nothing in a dry run."""
     if job.journal is None:
         return
@@ -38,12 +39,19 @@ def store_reactions(
     ]
     counts = {kind: count for kind, count, _ in job.resolved["tally"]}
     own = list(_own_lines(job.resolved.get("named", {}), counts))
+    job.reactions_file = _store(job, "reactions", reactions_name(job.job_id), own, places)
+    rejected = _places(job, "rejects", sorted(shards.items()))
+    job.rejects_file = _store(job, "rejects", rejects_name(job.job_id), [], [*rejected])
+
+
+def _store(
+    job: Job, what: str, name: str, own: Sequence[bytes], places: Sequence[Place]
+) -> str | None:
+    """Store the lines of a file under its name, which is returned; None: there are none."""
     size_bytes = sum(map(len, own)) + sum(size for *_, size in places)
-    job.reactions_file = None
     if not size_bytes:
-        return
-    bucket, name = job.outputs_bucket, reactions_name(job.job_id)
-    token = f"{staged_prefix(job.job_id)}reactions"
+        return None
+    bucket, token = job.outputs_bucket, f"{staged_prefix(job.job_id)}{what}"
     bucket.discard(token, names=[name])  # an earlier attempt's may be longer
     with bucket.stage(token, name=name, size_bytes=size_bytes) as held:
         offset = 0
@@ -54,7 +62,7 @@ def store_reactions(
         if not bucket.seals_on_finish:
             held.sync()
     bucket.publish(token, name, overwrite=True, receipt=receipt)
-    job.reactions_file = name
+    return name
 
 
 def _places(job: Job, stage: str, nodes: Sequence[tuple[int, str]]) -> Iterator[Place]:

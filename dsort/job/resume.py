@@ -27,7 +27,7 @@ from dsort.job.journal_entries import (
     parse_accepted,
     parse_inputs,
 )
-from dsort.job.layout import reactions_name, report_name, staged_prefix
+from dsort.job.layout import reactions_name, rejects_name, report_name, staged_prefix
 from dsort.job.plan import Plan
 from dsort.job.schemas import with_ends
 from dsort.job.sidecars import noted_sidecars
@@ -171,6 +171,7 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
         "records": job.input_records,
         "mixing": None if job.mixing is None else job.mixing.stored(),
         "reactions_file": job.reactions_file,
+        "rejects_file": job.rejects_file,
     }
     job.retain(PLANNED_FILE, json.dumps(facts).encode("utf-8", "backslashreplace"))
     job.record(planned)
@@ -244,6 +245,8 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
         }
         if facts.get("reactions_file"):  # its name is the job's, whatever is said there
             job.reactions_file = reactions_name(job.job_id)
+        if facts.get("rejects_file"):
+            job.rejects_file = rejects_name(job.job_id)
         if mixing := facts.get("mixing"):  # older versions did not count
             job.mixing = mixing_of(mixing, order=job.order)
     return plan

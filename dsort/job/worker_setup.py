@@ -28,13 +28,16 @@ from dsort.storage.limit import StoreLimits
 from dsort.storage.several import BucketPlace
 from dsort.workers.decoded import DecodingRules
 from dsort.workers.encoded import ENCODING_BYTES
-from dsort.workers.tasks import ReactionRules, WorkerSetup
+from dsort.workers.tasks import ReactionRules, TransformRules, WorkerSetup
 
 __all__ = ["check_directories", "movement_for", "start_workers"]
 
 WORKERS_PER_ATTEMPT = 1_000_000
 TABLE_BYTES = 96 << 20
 """What a worker takes besides, once it has loaded pyarrow and written with it."""
+USER_CODE_BYTES = 64 << 20
+"""What a worker takes besides, for the process of a step and the frames that go to it and fro. What
+the user's code takes is not known."""
 SCRATCH_SHARE = 8
 """Scratch that takes no more than one part in so many of the memory stays there until it goes: the
 kernel begins to write it by itself when a tenth of what is free is dirty, or after 30 s."""
@@ -58,6 +61,12 @@ def movement_for(job: Job) -> Movement:
         mappable = False
         uploads += TABLE_BYTES
         input_bytes = max(input_bytes, job.stop.wait_for(lambda: expanded_bytes(job)))
+    if job.spec.makes_records:
+        if job.options.move == "map":
+            problem = "records that steps make cannot be mapped: they are in no input"
+            raise SpecError([SpecProblem("", problem, "use --move spill")])
+        mappable = values_stay = False
+        uploads += USER_CODE_BYTES
     if decoded.are_encoded:
         uploads += WINDOW_BYTES_MIN
     if job.spec.output_codec is not None:
@@ -80,6 +89,8 @@ def movement_for(job: Job) -> Movement:
             upload_bytes=uploads,
             short_records=job.spec.input_container.has_short_records,
         )
+        if job.spec.makes_records and forced == "auto":
+            chosen = replace(chosen, reason="steps make records, which go through the disk")
         return replace(chosen, values_stay=values_stay)
     except TooLittleMemoryError as problem:
         hint = (
@@ -130,7 +141,9 @@ def start_workers(job: Job, *, dry: bool) -> None:
     attempts = job.before.attempts if job.before is not None else 0
     schema = input_schema(job)
     output_container = job.spec.output_container
-    if output_container == job.spec.input_container:  # else it gets its schema from the records
+    if (
+        output_container == job.spec.input_container and not job.spec.makes_records
+    ):  # else it gets its schema from the records
         output_container = output_container.with_schema(schema)
     setup = WorkerSetup(
         job_id=job.job_id,
@@ -160,8 +173,18 @@ def start_workers(job: Job, *, dry: bool) -> None:
         output_codec=job.spec.output_codec,
         output_level=job.spec.output_level,
         values_stay=movement.values_stay,
+        transform=_transform_rules(job, movement.workers),
     )
     job.runtime.start(setup, movement.workers)
+
+
+def _transform_rules(job: Job, workers: int) -> TransformRules:
+    """What becomes of records that fail; on how many workers there are processes."""
+    transform = job.spec.transform
+    if transform is None:
+        return TransformRules()
+    rejects = "payload" if transform.rejects == "payload" else "keys" * transform.rejects
+    return TransformRules(transform.on_error, rejects, min(workers, job.extractors_max or workers))
 
 
 def _output_limits(job: Job, *, workers: int = 1) -> StoreLimits:

@@ -227,6 +227,14 @@ def _anchor_files(fields: dict[str, Any], directory: Path) -> None:
         for options in step.values() if isinstance(step, dict) else ():
             if isinstance(options, dict):
                 _anchor(options, "file", directory)
+                _anchor_code(options, directory)
+
+
+def _anchor_code(options: dict[str, Any], directory: Path) -> None:
+    """``file.py:name`` of a step."""
+    place = options.get("python")
+    if isinstance(place, str) and re.fullmatch(r"[^:]+\.py:\w+", place):
+        options["python"] = str((directory / place).absolute())
 
 
 def _anchor(fields: dict[str, Any], name: str, directory: Path) -> None:

@@ -77,6 +77,11 @@ class JobSpec(SpecFields):
         return self.transform.build() if self.transform is not None else ()
 
     @property
+    def makes_records(self) -> bool:
+        """Whether some step makes new records of their payload."""
+        return self.transform is not None and self.transform.makes_records
+
+    @property
     def container_options(self) -> ContainerOptions:
         """What the spec says of how shards are read and written."""
         return ContainerOptions(

@@ -25,6 +25,7 @@ __all__ = [
     "BARE",
     "ShardPayloads",
     "bare_members",
+    "bared_records",
     "packed_records",
     "payload_table",
     "with_member_defaults",
@@ -102,6 +103,14 @@ def bare_members(shard: ShardBytes, members: MemberTable, stray_members: str) ->
     bare = payload_table(shard, members)
     shard.container = BARE
     return bare
+
+
+def bared_records(
+    shard: ShardBytes, members: MemberTable, records: FormedRecords
+) -> tuple[MemberTable, FormedRecords]:
+    """A shard that steps have made, as another container or another step takes it: bare."""
+    bare = bare_members(shard, members, "keep")
+    return bare, records.stored_as(bare)
 
 
 def payload_table(shard: ShardBytes, members: MemberTable) -> MemberTable:

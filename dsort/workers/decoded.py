@@ -50,7 +50,7 @@ class DecodedFile:
         self._file = LocalStagedObject(fd, f"the decoded bytes of {shard}", where)
         self.size_bytes = 0
 
-    def append(self, data: bytes | memoryview) -> None:
+    def append(self, data: bytes | bytearray | memoryview) -> None:
         """Add ``data`` to its end."""
         self._file.write_at(self.size_bytes, [data])
         self.size_bytes += len(data)

@@ -33,9 +33,10 @@ from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import Bucket
-from dsort.transforms.steps import apply_steps
 from dsort.workers.conversion import (
+    BARE,
     bare_members,
+    bared_records,
     packed_records,
     with_member_defaults,
     without_final_newlines,
@@ -52,6 +53,7 @@ from dsort.workers.source import (
     slices_of,
 )
 from dsort.workers.tasks import ExtractTask, ShardExtracted, WorkerSetup
+from dsort.workers.transformer import Transformer
 from dsort.workers.unsafe_members import find_unsafe, shown_changes, with_safe_names
 
 __all__ = ["Extractor"]
@@ -75,6 +77,7 @@ class Extractor:
         self._node = nodes.node
         self._store = nodes.store
         self._spill: SpillWriter | None = None
+        self._transformer = Transformer(setup.transform, nodes.store.scratch)
 
     def extract(self, task: ExtractTask) -> ShardExtracted:
         """Do one task. ``InputError`` and its children name shard and record."""
@@ -122,7 +125,8 @@ class Extractor:
     def _checked(self, shard: ShardBytes, members: MemberTable) -> MemberTable:
         """``members``, whose payloads are as the shard says. What is compressed, and moves as it is
         stored, is not looked into: its checksum moves with it."""
-        if self._setup.converts and members.compressed_bytes is not None:
+        opens = self._setup.converts or self._setup.makes_records
+        if opens and members.compressed_bytes is not None:
             return shard.decompress(members)
         shard.check_payloads(members)
         return members
@@ -145,8 +149,13 @@ class Extractor:
             )
         return text
 
+    def rest(self) -> None:
+        """End the processes of user code: what is asked next is no extraction."""
+        self._transformer.close()
+
     def close(self) -> None:
         """Close the spill files."""
+        self.rest()
         if self._spill is not None:
             self._spill.close()
 
@@ -164,16 +173,17 @@ class Extractor:
             raise ShardEndError(f"shard {shard.name} {refused[0]}", hint=refused[1])
         _note_oddities(shard.container, shard.name, members, tally)
         policy = reactions.stray_members
-        if self._setup.converts:
+        if self._setup.converts or self._setup.makes_records:
             members = bare_members(shard, members, policy)
-        if self._setup.converts and self._setup.output_container.strips_final_newline:
-            members, rows = without_final_newlines(shard, members)
-            tally.add("final_newlines_stripped", len(rows), _names(shard.name, members, rows))
+        if shard.container is BARE and not self._setup.makes_records:
+            members = self._stripped(shard, members, tally)
         members = self._settle_unsafe_names(shard, members, tally)
         records = form_records(members, policy)
         self._react(shard.name, members, records, tally)
-        named, records = self._transformed(shard, members, records, tally)
-        if self._setup.converts and self._setup.output_container.member_defaults:
+        named, given = members, 0
+        if self._setup.steps:
+            members, named, records, given = self._transformed(task, shard, members, records, tally)
+        if shard.container is BARE and self._setup.output_container.member_defaults:
             defaults = self._setup.output_container.member_defaults
             named, records, made = with_member_defaults(named, records, defaults)
             tally.add("members_defaulted", len(made), _names(shard.name, named, made))
@@ -190,7 +200,8 @@ class Extractor:
         # The headers of copies are bytes of their record, which must not be written over.
         may_overwrite = task.copies is None
         members, records = self._written(shard, members, named, records, may_overwrite)
-        return self._store_records(task, shard, members, records, group, tally)
+        done = self._store_records(task, shard, members, records, group, tally)
+        return replace(done, transformed=given)
 
     def _store_records(
         self,
@@ -203,7 +214,7 @@ class Extractor:
     ) -> ShardExtracted:
         """Write the index, and move the payload, of what is settled. ``group``: as ``_groups``."""
         table = RecordTable(shard.name, members, records, shard.content)
-        if self._setup.converts:
+        if shard.container is BARE:
             members, records = packed_records(shard, members, records, self._setup.output_container)
         index = self._index(shard, members, records, table, group)
         if group is not None and (group < 0).any():
@@ -281,17 +292,36 @@ class Extractor:
                 )
             tally.add("duplicated_records", len(records.repeated), names)
 
+    def _stripped(self, shard: ShardBytes, members: MemberTable, tally: Tally) -> MemberTable:
+        """A bare table as the outputs want payloads to end."""
+        if not self._setup.output_container.strips_final_newline:
+            return members
+        members, rows = without_final_newlines(shard, members)
+        tally.add("final_newlines_stripped", len(rows), _names(shard.name, members, rows))
+        return members
+
     def _transformed(
-        self, shard: ShardBytes, members: MemberTable, records: FormedRecords, tally: Tally
-    ) -> tuple[MemberTable, FormedRecords]:
-        """What the steps of the job leave; names that they changed are in no header yet."""
-        if not self._setup.steps:
-            return members, records
-        table = RecordTable(shard.name, members, records, shard.content)
-        table, left_out = apply_steps(self._setup.steps, table)
-        for kind, count in left_out.items():
-            tally.add("left_out_by_steps", count, [f"{kind} in {shard.name}"])
-        return table.members, table.records
+        self,
+        task: ExtractTask,
+        shard: ShardBytes,
+        members: MemberTable,
+        records: FormedRecords,
+        tally: Tally,
+    ) -> tuple[MemberTable, MemberTable, FormedRecords, int]:
+        """What the steps of the job leave: (members, the same with names that steps changed and
+        that are in no header yet, records, how many records steps on payload were given)."""
+        rejects = None
+        if self._setup.transform.rejects and task.stage == "index":
+            rejects = LineWriter(self._store.scratch, lines_file("rejects", task.shard))
+        left = self._transformer.run(self._setup.steps, shard, members, records, tally, rejects)
+        if rejects is not None:
+            rejects.close()
+        members, named, records = left.members, left.named, left.records
+        if self._setup.makes_records and self._setup.output_container != shard.container:
+            members, records = bared_records(shard, named, records)
+            members = named = self._stripped(shard, members, tally)
+            records = records.stored_as(members)
+        return members, named, records, left.given
 
     def _written(
         self,

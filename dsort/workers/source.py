@@ -271,6 +271,17 @@ class ShardBytes:
             compressed_bytes=None,
         )
 
+    def become(self, file: DecodedFile, container: Container) -> None:
+        """Be the bytes of ``file``, a shard of ``container``, from now on. It is closed with this
+        one."""
+        self.close()
+        self._source, self.size_bytes, self.is_as_stored = file, file.size_bytes, False
+        self.container, self.codec = container, None
+        self._is_decoded = self._is_checked = True
+        if 0 < file.size_bytes <= self._buffer.size_bytes:
+            self.whole = self._buffer.view(file.size_bytes)
+            file.read_into(self.whole, 0)
+
     def payload(self, members: MemberTable, row: int) -> Iterator[memoryview | bytes]:
         """The payload of one of the shard's ``members``, in pieces. ``CorruptShardError``, at the
         latest behind the last piece."""

@@ -43,6 +43,7 @@ __all__ = [
     "StagedShard",
     "Task",
     "TaskDone",
+    "TransformRules",
     "WorkerSetup",
 ]
 
@@ -62,6 +63,16 @@ class ReactionRules:
     incomplete_shards: str = "abort"  # abort | warn | ignore
     concatenated_shards: str = "read"  # read | abort
     records_only: bool = False  # what readers of samples pass over may not stay (index: wids)
+
+
+@dataclass(frozen=True, slots=True)
+class TransformRules:
+    """What becomes of records at which a payload step fails (see ``dsort.spec.transform``).
+    ``workers``: how many share the processes of a step."""
+
+    on_error: str = "fail"  # fail | skip | keep | skip_shard | stop
+    rejects: str = ""  # "" | keys | payload: what is kept of such records
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,12 @@ class WorkerSetup:
     output_codec: Codec | None = None
     output_level: int = 0
     values_stay: bool = False  # of tables: long values that lie in an input stay there
+    transform: TransformRules = field(default_factory=TransformRules)
+
+    @property
+    def makes_records(self) -> bool:
+        """Whether some step makes new records, and so does with headers what a conversion does."""
+        return any(step.needs == "payload" for step in self.steps)
 
     @property
     def converts(self) -> bool:
@@ -144,6 +161,7 @@ class ShardExtracted:
     stored_bytes: int
     tally: Tally = field(default_factory=Tally)
     schema: str = ""  # see ``MemberTable.schema``; of the records as they are stored
+    transformed: int = 0  # records that steps on payload were given, each step by itself
 
 
 @dataclass(frozen=True, slots=True)

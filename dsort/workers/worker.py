@@ -73,6 +73,8 @@ class Worker:
         """Do ``task``; its errors are ``DsortError`` and its children."""
         if self._heap is not None:
             self._heap.enter(_PHASES.get(type(task), "plan"))
+        if not isinstance(task, ExtractTask):
+            self._extractor.rest()
         match task:
             case ExtractTask():
                 return self._extractor.extract(task)

@@ -1,0 +1,41 @@
+"""What the code of payload steps is: asked of a process of its own, before the job begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+from dsort.errors import ForbiddenError
+from dsort.options import RunOptions
+from dsort.transforms.base import Step
+from dsort.transforms.payload import PayloadStep
+from dsort.user_code.pool import CodePool
+
+__all__ = ["described_steps"]
+
+
+def described_steps(steps: Sequence[Step], options: RunOptions) -> tuple[Step, ...]:
+    """``steps``, those on payload with what is known of their code: the hash of its source, and the
+    packages that it loads. ``TransformError`` if it cannot be loaded, ``ForbiddenError`` if
+    ``options`` keep it from being run."""
+    return tuple(
+        _described(number, step, options) if isinstance(step, PayloadStep) else step
+        for number, step in enumerate(steps)
+    )
+
+
+def _described(number: int, step: PayloadStep, options: RunOptions) -> Step:
+    if not options.runs_code or options.fetch is not None:
+        raise ForbiddenError(
+            f"transform.steps[{number}] is {step.kind}, which runs code that the spec names",
+            hint="--run-code lets it, for a spec that is yours",
+        )
+    pool = CodePool(
+        {**step.program(), "number": number},
+        what=step.kind,
+        count=1,
+        timeout_s=step.limits.timeout_s,
+        keeps=False,
+    )
+    with closing(pool):
+        return step.described(pool.describe())

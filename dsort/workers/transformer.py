@@ -1,0 +1,369 @@
+"""The transformer: runs the steps of a job on the records of one input shard.
+
+Each step on payload makes another shard of one: a tar of the results, in a file without a name in
+scratch. From there on it is read as any tar.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import numpy as np
+from typing_extensions import Buffer
+
+from dsort.containers.tar.container import TAR
+from dsort.containers.tar.scan import END_OF_ARCHIVE
+from dsort.data.columns import Bools, Int64s
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords, form_records
+from dsort.data.tally import Tally
+from dsort.errors import InvariantError, TransformError
+from dsort.naming.names import readable
+from dsort.order.table import RecordTable
+from dsort.scratch.directory import Scratch
+from dsort.scratch.logs import LineWriter
+from dsort.transforms.base import Step
+from dsort.transforms.payload import PayloadStep
+from dsort.transforms.steps import apply_steps
+from dsort.user_code.frames import FRAME
+from dsort.user_code.pool import CodePool, Done
+from dsort.workers.conversion import BARE, bared_records
+from dsort.workers.decoded import DecodedFile
+from dsort.workers.source import ShardBytes
+from dsort.workers.tasks import TransformRules
+
+__all__ = ["Transformed", "Transformer"]
+
+FRAME_RECORDS = 256
+FRAME_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transformed:
+    """What steps leave. ``named``: ``members`` with the names that steps gave them, which are in no
+    header yet. ``given``: how many records steps on payload were given, each by itself."""
+
+    members: MemberTable
+    named: MemberTable
+    records: FormedRecords
+    given: int
+
+
+class Transformer:
+    """Runs the steps of a job in one worker."""
+
+    def __init__(self, rules: TransformRules, scratch: Scratch) -> None:
+        self._rules = rules
+        self._scratch = scratch
+        self._pools: dict[int, CodePool] = {}
+
+    def close(self) -> None:
+        """End all processes."""
+        while self._pools:
+            self._pools.popitem()[1].close()
+
+    def run(
+        self,
+        steps: Sequence[Step],
+        shard: ShardBytes,
+        members: MemberTable,
+        records: FormedRecords,
+        tally: Tally,
+        rejects: LineWriter | None,
+    ) -> Transformed:
+        """What ``steps`` leave of the records of ``shard``, which becomes another one where a step
+        is on payload; it is bare then. ``rejects`` gets a line for each record that is lost.
+        ``TransformError`` where ``on_error`` says so, or a step cannot be done."""
+        named, given = members, 0
+        left_out: dict[str, int] = {}
+        for number, step in enumerate(steps):
+            table = RecordTable(shard.name, named, records, shard.content)
+            if not isinstance(step, PayloadStep):
+                table, counts = apply_steps([step], table)
+                named, records = table.members, table.records
+                for kind, count in counts.items():
+                    left_out[kind] = left_out.get(kind, 0) + count
+                continue
+            if shard.container is not BARE:
+                named, records = bared_records(shard, named, records)
+                table = RecordTable(shard.name, named, records, shard.content)
+            given += len(table)
+            members, records = self._run_step(number, step, shard, table, tally, rejects)
+            named = members
+        for kind, count in left_out.items():
+            tally.add("left_out_by_steps", count, [f"{kind} in {shard.name}"])
+        return Transformed(members, named, records, given)
+
+    def _run_step(
+        self,
+        number: int,
+        step: PayloadStep,
+        shard: ShardBytes,
+        table: RecordTable,
+        tally: Tally,
+        rejects: LineWriter | None,
+    ) -> tuple[MemberTable, FormedRecords]:
+        """What the step with that ``number`` makes of the records of ``table``, which is bare: the
+        members and records of ``shard``, which has become a tar of them. ``TransformError`` where
+        ``on_error`` says so. ``rejects`` gets a line for each record that is lost."""
+        pool, kind = self._pool(number, step), step.kind
+        failures = _Failures(kind, number, table, self._rules, rejects)
+        results = _Results(DecodedFile(shard.name, self._scratch))
+        try:
+            with closing(pool.run(_frames(shard, table, step.batch_records))) as found:
+                for done in found:
+                    assert isinstance(done.frame, _Frame)
+                    results.add(done)
+                    failures.add(done.frame.start + done.start, done.results.errors)
+                    if failures.ends_shard:
+                        break
+            results.file.append(END_OF_ARCHIVE)
+            stays = failures.stays(len(table))
+            dropped = results.counts_of(len(table)) == 0
+            dropped[failures.rows] = False
+            left_out = int((dropped & stays).sum())
+            tally.add("left_out_by_steps", left_out, [f"{kind} in {shard.name}"] * bool(left_out))
+            failures.tell(tally, stays)
+        except BaseException:
+            results.file.close()
+            raise
+        shard.become(results.file, TAR)
+        return _formed(shard, results, stays)
+
+    def _pool(self, number: int, step: PayloadStep) -> CodePool:
+        pool = self._pools.get(number)
+        if pool is None:
+            processes = step.limits.processes
+            pool = self._pools[number] = CodePool(
+                {**step.program(), "number": number},
+                what=step.kind,
+                count=max(1, processes // self._rules.workers),
+                timeout_s=step.limits.timeout_s,
+                keeps=self._rules.on_error == "keep",
+            )
+        return pool
+
+
+class _Results:
+    """What has come back of one shard, in its order. ``file``: the tar."""
+
+    def __init__(self, file: DecodedFile) -> None:
+        self.file = file
+        self._counts = array("I")
+        self._members = array("I")
+        self._key_bytes = array("I")
+
+    def add(self, done: Done) -> None:
+        found = done.results
+        self._counts.extend(found.counts)
+        self._members.extend(found.members)
+        self._key_bytes.extend(found.key_bytes)
+        if found.tar:
+            self.file.append(found.tar)
+
+    def counts_of(self, records: int) -> Int64s:
+        """How many records each of the first ``records`` became; 0 for those without results."""
+        counts = np.zeros(records, np.int64)
+        counts[: len(self._counts)] = self._counts
+        return counts
+
+    @property
+    def members(self) -> Int64s:
+        """How many members each result has."""
+        return np.array(self._members, np.int64)
+
+    @property
+    def key_bytes(self) -> Int64s:
+        """How long the key of each result is."""
+        return np.array(self._key_bytes, np.int64)
+
+    @property
+    def of_record(self) -> Int64s:
+        """The record that each result was made of."""
+        counts = np.array(self._counts, np.int64)
+        return np.repeat(np.arange(len(counts)), counts)
+
+
+class _Failures:
+    """The records that failed, and what that means for the others of their shard."""
+
+    def __init__(
+        self,
+        kind: str,
+        number: int,
+        table: RecordTable,
+        rules: TransformRules,
+        rejects: LineWriter | None,
+    ) -> None:
+        self._kind = kind
+        self._number = number
+        self._table = table
+        self._rules = rules
+        self._rejects = rejects
+        self._reasons: dict[int, str] = {}
+
+    @property
+    def rows(self) -> list[int]:
+        """The records that failed."""
+        return list(self._reasons)
+
+    @property
+    def ends_shard(self) -> bool:
+        """Whether no further record of the shard is to be taken."""
+        return bool(self._reasons) and self._rules.on_error in ("stop", "skip_shard")
+
+    def add(self, first: int, errors: Mapping[int, str]) -> None:
+        """Records that failed, by their place behind record ``first``. ``TransformError``."""
+        for place, reason in sorted(errors.items()):
+            if self.ends_shard:
+                return
+            row = first + place
+            if self._rules.on_error == "fail":
+                raise TransformError(
+                    f"{self._kind}: record {self._name(row)} of shard {self._table.shard} failed: "
+                    f"{reason}",
+                    hint="on_error: skip or keep lets the job go on, and counts such records",
+                )
+            self._reasons[row] = reason
+
+    def stays(self, records: int) -> Bools:
+        """Which records may leave results: those that are not lost with one that failed."""
+        stays = np.ones(records, np.bool_)
+        if self.ends_shard:
+            (row,) = self._reasons
+            stays[0 if self._rules.on_error == "skip_shard" else row :] = False
+        return stays
+
+    def tell(self, tally: Tally, stays: Bools) -> None:
+        """Count and name what failed, and what was lost with it."""
+        shard = self._table.shard
+        for row, reason in self._reasons.items():
+            tally.add("failed_records", 1, [f"{shard}: {self._name(row)} ({self._kind}: {reason})"])
+        lost = [row for row in np.flatnonzero(~stays).tolist() if row not in self._reasons]
+        names = [f"{shard}: {self._name(row)}" for row in lost]
+        tally.add("lost_with_failed", len(lost), names)
+        if self._rejects is None:
+            return
+        for row, reason in self._reasons.items():
+            self._rejects.write([self._line(row, reason)])
+        with_whom = ", ".join(map(self._name, self._reasons))
+        for row in lost:
+            self._rejects.write([self._line(row, f"left out with {with_whom}")])
+
+    def _name(self, row: int) -> str:
+        return readable(self._table.keys[row])
+
+    def _line(self, row: int, reason: str) -> bytes:
+        table = self._table
+        line: dict[str, object] = {
+            "key": table.keys[row].decode("utf-8", "surrogateescape"),
+            "shard": table.shard,
+            "step": f"transform.steps[{self._number}].{self._kind}",
+            "error": reason,
+        }
+        if self._rules.rejects == "payload":
+            start, stop = table.records.member_offsets[row : row + 2].tolist()
+            members = {}
+            for member in table.records.member_rows[start:stop].tolist():
+                name = table.members.names[member][int(table.records.key_bytes[member]) + 1 :]
+                data = base64.b64encode(table.content(member)).decode("ascii")
+                members[name.decode("utf-8", "surrogateescape")] = data
+            line["members"] = members
+        return json.dumps(line).encode() + b"\n"
+
+
+class _Frame:
+    """Records ``start:stop`` of a bare table, as one or several messages."""
+
+    def __init__(self, shard: ShardBytes, table: RecordTable, start: int, stop: int) -> None:
+        self.start = start
+        self._stop = stop
+        self._table = table
+        offsets = table.records.member_offsets
+        self._first_member = int(offsets[start])
+        self._rows = table.records.member_rows[offsets[start] : offsets[stop]]
+        self._payloads = _payloads(shard, table.members, self._rows)
+
+    def __len__(self) -> int:
+        return self._stop - self.start
+
+    def message(
+        self, number: int, start: int, stop: int, *, hands_back: bool = False
+    ) -> Sequence[Buffer]:
+        """See :class:`~dsort.user_code.pool.Frame`."""
+        table, records = self._table, self._table.records
+        first, last = self.start + start, self.start + stop
+        offsets = records.member_offsets[first : last + 1]
+        begin, end = (int(offsets[at]) - self._first_member for at in (0, -1))
+        rows = self._rows[begin:end]
+        names = table.members.names.take(rows)
+        blob = names.blob.tobytes()
+        sizes = table.members.payload_bytes[rows]
+        count = stop - start
+        rest = b"".join(
+            (
+                (b"\1" if hands_back else b"\0") * count,
+                np.diff(offsets).astype(np.uint32).tobytes(),
+                np.diff(records.keys.offsets[first : last + 1]).astype(np.uint32).tobytes(),
+                names.lengths.astype(np.uint32).tobytes(),
+                sizes.astype(np.uint64).tobytes(),
+                blob,
+            )
+        )
+        head = FRAME.pack(number, int(sizes.sum()), count, len(rows), len(blob))
+        return [head + rest, *self._payloads[begin:end]]
+
+
+def _payloads(shard: ShardBytes, members: MemberTable, rows: Int64s) -> list[memoryview | bytes]:
+    """The content of ``rows``, as views of the shard where it is in memory."""
+    whole, literals = shard.whole, members.literals
+    starts = members.payload_start[rows].tolist()
+    if whole is None:
+        return [
+            shard.content(members, row) if start >= 0 else literals.get(row, b"")
+            for row, start in zip(rows.tolist(), starts, strict=True)
+        ]
+    sizes = members.payload_bytes[rows].tolist()
+    if min(starts, default=0) >= 0:
+        return [whole[at : at + size] for at, size in zip(starts, sizes, strict=True)]
+    return [
+        whole[at : at + size] if at >= 0 else literals.get(row, b"")
+        for row, at, size in zip(rows.tolist(), starts, sizes, strict=True)
+    ]
+
+
+def _frames(shard: ShardBytes, table: RecordTable, batch: int) -> Iterator[_Frame]:
+    """All records in frames of bounded size, of whole batches but for the last."""
+    at, ends = 0, np.cumsum(table.payload_bytes)
+    while at < len(table):
+        before = int(ends[at - 1]) if at else 0
+        fit = int(np.searchsorted(ends, before + FRAME_BYTES, side="right")) - at
+        size = max(1, min(fit, FRAME_RECORDS) // batch) * batch
+        stop = min(at + size, len(table))
+        yield _Frame(shard, table, at, stop)
+        at = stop
+
+
+def _formed(
+    shard: ShardBytes, results: _Results, stays: Bools
+) -> tuple[MemberTable, FormedRecords]:
+    """The members of a shard that is a tar of ``results``, and its records: those that were made
+    of records where ``stays`` is true."""
+    members, counts = shard.members(), results.members
+    if len(members) != int(counts.sum()):
+        raise InvariantError(
+            f"{len(members)} members came of {shard.name}, and {int(counts.sum())} were counted"
+        )
+    known = replace(
+        members,
+        record_of=np.repeat(np.arange(len(counts)), counts),
+        key_bytes=np.repeat(results.key_bytes, counts),
+    )
+    records = form_records(known, "keep")
+    kept = stays[results.of_record]
+    return known, records if kept.all() else records.keeping(kept)
