@@ -1,0 +1,329 @@
+"""Steps that run a user's Python function: what it makes of records, and what it may do wrong."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from dsort import api
+from dsort.errors import DuplicateError, ForbiddenError, SpecError, TransformError
+from dsort.job.events import JobReport
+from dsort.job.layout import manifest_name, reactions_name, rejects_name
+from dsort.options import RunOptions
+from dsort.spec import parse_spec
+from dsort.storage.network_policy import FetchPolicy
+from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.engine import count_of, record, records_out, refused, run_local, spec_of
+from tests.support.user_functions import WAYS
+
+pytestmark = pytest.mark.usefixtures("workers_here")
+
+FUNCTIONS = "tests.support.user_functions"
+
+
+def with_code(name: str, kind: str = "map", **options: Any) -> dict[str, Any]:
+    """A step that runs a function of the tests."""
+    return {kind: {"python": f"{FUNCTIONS}:{name}", **options}}
+
+
+def with_steps(*steps: dict[str, Any], on_error: str = "fail", **fields: Any) -> dict[str, Any]:
+    transform = {"steps": list(steps), "on_error": on_error}
+    for name in ("max_errors", "rejects"):
+        if name in fields:
+            transform[name] = fields.pop(name)
+    return spec_of(transform=transform, **fields)
+
+
+def shards(root: Path, *keys: str) -> None:
+    """One shard with these records."""
+    members = [member for key in keys for member in record(key, "jpg", "cls")]
+    write_shards(root / "in", {"in-0.tar": Shard(members)})
+
+
+def payloads_out(root: Path) -> dict[str, bytes]:
+    return {
+        member.name: member.payload
+        for data in files_of(root / "out").values()
+        for member in read_shard(data)
+    }
+
+
+def manifest_of(root: Path, report: JobReport) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root / "out" / manifest_name(report.job_id)).read_bytes())
+    return found
+
+
+def rejects_of(root: Path, report: JobReport) -> list[dict[str, Any]]:
+    path = root / "out" / rejects_name(report.job_id)
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def user_processes() -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        if "dsort.user_code.child" in process.cmdline():
+            found.append(process)
+    return found
+
+
+def test_a_function_makes_other_records_and_leaves_some_out(tmp_path: Path) -> None:
+    shards(tmp_path, "a1", "b2", "c3")
+    report = run_local(tmp_path, with_steps(with_code("longer", args={"times": 3}, drop=["cls"])))
+    assert payloads_out(tmp_path) == {
+        "b2.jpg": b"b2.jpg" * 3,
+        "b2.n.txt": b"2",
+        "c3.jpg": b"c3.jpg" * 3,
+        "c3.n.txt": b"2",
+    }
+    assert count_of(report, "left_out_by_steps") == (1, ("map in in-0.tar",))
+    verified = api.verify(
+        (tmp_path / "out" / manifest_name(report.job_id)).read_bytes(),
+        options=RunOptions(root=tmp_path),
+    )
+    assert verified.problems == ()
+    assert "not run again" in verified.warnings[0]
+    assert user_processes() == []
+
+
+def test_the_manifest_says_which_code_ran(tmp_path: Path) -> None:
+    shards(tmp_path, "a")
+    report = run_local(tmp_path, with_steps({"sample": {"fraction": 1}}, with_code("same")))
+    (code,) = manifest_of(tmp_path, report)["code"]
+    assert (code["step"], code["kind"]) == (1, "map")
+    assert len(code["source_sha256"]) == 64
+    assert code["packages"]["numpy"]
+
+
+def test_values_are_decoded_and_encoded_by_extension(tmp_path: Path) -> None:
+    members = [Member("a.jpg", b"12345"), Member("a.info.json", b'{"known": "\xc3\xbc"}')]
+    write_shards(tmp_path / "in", {"in-0.tar": Shard(members)})
+    run_local(tmp_path, with_steps(with_code("scored", decode={"info.json": "json"})))
+    found = payloads_out(tmp_path)
+    assert json.loads(found["a.json"]) == {"length": 5, "known": "ü"}
+    assert found["a.x"] == b"5"
+
+
+def test_one_record_becomes_several(tmp_path: Path) -> None:
+    shards(tmp_path, "a", "d/b")
+    run_local(tmp_path, with_steps(with_code("doubled", "flat_map", keys="{key}/{i:03d}")))
+    assert records_out(tmp_path) == ["a/000.cls", "a/001.jpg", "d/b/000.cls", "d/b/001.jpg"]
+
+
+def test_a_class_is_made_once_and_gets_lists(tmp_path: Path) -> None:
+    shards(tmp_path, *(f"r{n:03d}" for n in range(10)))
+    step = with_code("Counter", args={"word": "hello"}, batch_size=4, drop=["jpg", "cls"])
+    run_local(tmp_path, with_steps(step))
+    assert payloads_out(tmp_path) == {
+        f"r{n:03d}.txt": f"hello r{n:03d}".encode() for n in range(10)
+    }
+
+
+def test_random_numbers_depend_on_seed_step_and_key_alone(tmp_path: Path) -> None:
+    names = [f"r{n}" for n in range(8)]
+    found = []
+    for at, (keys, steps) in enumerate(
+        [
+            (names, [with_code("drawn")]),
+            (names[::-1], [with_code("drawn", concurrency=2)]),
+            (names, [with_code("drawn", seed=1)]),
+            (names, [{"sample": {"fraction": 1}}, with_code("drawn")]),
+        ]
+    ):
+        shards(tmp_path / str(at), *keys)
+        run_local(tmp_path / str(at), with_steps(*steps))
+        found.append(payloads_out(tmp_path / str(at)))
+    assert found[0] == found[1]
+    assert len(set(found[0].values())) == len(names)
+    assert not set(found[0].values()) & (set(found[2].values()) | set(found[3].values()))
+
+
+def test_what_users_print_gets_into_no_record(tmp_path: Path) -> None:
+    shards(tmp_path, "a", "b")
+    run_local(tmp_path, with_steps(with_code("printing")))
+    assert payloads_out(tmp_path)["b.jpg"] == b"b.jpg"
+
+
+def test_records_that_get_one_key_are_duplicates(tmp_path: Path) -> None:
+    shards(tmp_path, "a", "b", "c")
+    report = run_local(tmp_path, with_steps(with_code("to_one_key"), duplicate_keys="rename"))
+    assert records_out(tmp_path)[::2] == ["all.jpg", "all-1.jpg", "all-2.jpg"]
+    assert count_of(report, "duplicate_keys_renamed")[0] == 2
+    spec = with_steps(with_code("to_one_key"), duplicate_keys="abort", output_format="x-%d")
+    with pytest.raises(DuplicateError, match="all"):
+        run_local(tmp_path, spec)
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_a_record_that_goes_wrong_is_left_out_counted_and_named(way: str, tmp_path: Path) -> None:
+    keys = [f"r{n}" for n in range(5)]
+    shards(tmp_path, *keys[:2], "bad", *keys[2:])
+    limits = {"timeout": "1s"} if way == "hangs" else {}
+    step = with_code("broken", args={"how": way}, resources={"memory": "8GiB"}, **limits)
+    report = run_local(tmp_path, with_steps(step, on_error="skip", rejects="payload"))
+    assert [name for name in records_out(tmp_path) if name.endswith("jpg")] == [
+        f"{key}.jpg" for key in keys
+    ]
+    count, (name,) = count_of(report, "failed_records")
+    assert count == 1
+    assert name.startswith("in-0.tar: bad (map: ")
+    (reject,) = rejects_of(tmp_path, report)
+    assert (reject["key"], reject["shard"]) == ("bad", "in-0.tar")
+    assert reject["step"] == "transform.steps[0].map"
+    assert reject["error"] in name
+    assert {ext: b64decode(data) for ext, data in reject["members"].items()} == {
+        "jpg": b"bad.jpg",
+        "cls": b"bad.cls",
+    }
+    assert manifest_of(tmp_path, report)["rejects_file"] == rejects_name(report.job_id)
+    assert "bad" in (tmp_path / "out" / reactions_name(report.job_id)).read_text()
+
+
+@pytest.mark.parametrize(
+    ("on_error", "left", "lost"),
+    [
+        ("keep", ["r0", "bad", "r1"], 0),
+        ("stop", ["r0"], 1),
+        ("skip_shard", [], 2),
+    ],
+)
+@pytest.mark.parametrize("way", ["raises", "is killed"])
+def test_what_becomes_of_a_record_that_failed_and_of_its_shard(
+    way: str, on_error: str, left: list[str], lost: int, tmp_path: Path
+) -> None:
+    shards(tmp_path, "r0", "bad", "r1")
+    write_shards(tmp_path / "in", {"in-1.tar": Shard(record("other", "jpg", "cls"))})
+    spec = with_steps(with_code("broken", args={"how": way}), on_error=on_error, rejects=True)
+    report = run_local(tmp_path, spec)
+    names = [name.removesuffix(".jpg") for name in records_out(tmp_path) if name.endswith(".jpg")]
+    assert names == [*left, "other"]
+    assert payloads_out(tmp_path)["other.cls"] == b"other.cls"
+    assert count_of(report, "failed_records")[0] == 1
+    assert count_of(report, "lost_with_failed")[0] == lost
+    rejected = {each["key"] for each in rejects_of(tmp_path, report)}
+    assert rejected == {"bad"} | ({"r0", "bad", "r1"} - set(left) if lost else set())
+
+
+def test_a_record_that_fails_ends_the_job_and_is_named(tmp_path: Path) -> None:
+    shards(tmp_path, "r0", "bad")
+    words = [
+        "record bad of shard in-0.tar",
+        "ValueError: cannot do bad (user_functions.py:",
+        "skip",
+    ]
+    with refused(tmp_path, TransformError, *words):
+        run_local(tmp_path, with_steps(with_code("broken", args={"how": "raises"})))
+
+
+def test_more_errors_than_allowed_end_the_job(tmp_path: Path) -> None:
+    shards(tmp_path, *(f"r{n}" for n in range(9)), "bad")
+    step = with_code("broken", args={"how": "raises"})
+    with refused(tmp_path, TransformError, "1 of 10 records", "9.9%", "bad"):
+        run_local(tmp_path, with_steps(step, on_error="skip", max_errors="9.9%"))
+    with refused(tmp_path, TransformError, "max_errors is 0"):
+        run_local(tmp_path, with_steps(step, on_error="skip", max_errors=0))
+    for allowed in ("10%", 1):
+        spec = with_steps(step, on_error="skip", max_errors=allowed, overwrite=True)
+        assert run_local(tmp_path, spec).records == 9
+
+
+def test_a_record_at_which_a_process_died_once_is_done_by_another(tmp_path: Path) -> None:
+    shards(tmp_path, "r0", "bad", "r1")
+    step = with_code("DiesOnce", args={"marker": str(tmp_path / "marker")})
+    report = run_local(tmp_path, with_steps(step))
+    assert (tmp_path / "marker").exists()
+    assert report.records == 3
+    assert count_of(report, "failed_records")[0] == 0
+
+
+def test_what_leaks_goes_on_in_another_process(tmp_path: Path) -> None:
+    shards(tmp_path, *(f"r{n:03d}" for n in range(40)))
+    step = with_code("Leaking", resources={"memory": "200MiB"})
+    report = run_local(tmp_path, with_steps(step))
+    assert report.records == 40
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("nowhere.at_all:f", "No module named"),
+        (f"{FUNCTIONS}:nothing", "nothing"),
+        (f"{FUNCTIONS}:WAYS", "cannot be called"),
+        (f"{FUNCTIONS}:Counter", "word"),
+    ],
+)
+def test_code_that_cannot_be_loaded_ends_the_job_before_it_begins(
+    place: str, words: str, tmp_path: Path
+) -> None:
+    shards(tmp_path, "a")
+    spec = with_steps({"map": {"python": place}}, on_error="skip")
+    with refused(tmp_path, TransformError, "map cannot be loaded", words):
+        run_local(tmp_path, spec)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"python": "os.system"}, "names no function"),
+        ({"python": "a:b;c"}, "names no function"),
+        ({"timeout": "soon"}, "no time"),
+        ({"timeout": 0}, "no time"),
+        ({"batch_size": 0}, "at least 1"),
+        ({"concurrency": [3, 1]}, "no pair"),
+        ({"decode": {"jpg": "pickle"}}, "decode"),
+        ({"resources": {"memory": "much"}}, "no size"),
+        ({"resources": {"gpus": 1}}, "gpus"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(with_steps({"map": {"python": "a:b", **options}}))
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("keys", ["{key}", "{key}-{n}", "{i", "{key.x}{i}"])
+def test_keys_of_flat_map_are_a_template_with_a_number(keys: str) -> None:
+    with pytest.raises(SpecError, match="keys"):
+        parse_spec(with_steps({"flat_map": {"python": "a:b", "keys": keys}}))
+
+
+def test_specs_with_code_come_back_from_their_canonical_form() -> None:
+    spec = parse_spec(
+        with_steps(
+            with_code("same", "flat_map", batch_size=3, concurrency=[1, 2], timeout="45s"),
+            on_error="skip",
+            max_errors="0.1%",
+            rejects="payload",
+        )
+    ).spec
+    assert parse_spec(spec.canonical()).spec == spec
+
+
+def test_no_code_is_run_for_others(tmp_path: Path) -> None:
+    shards(tmp_path, "a")
+    spec = with_steps(with_code("same"))
+    for options in ({"runs_code": False}, {"fetch": FetchPolicy()}):
+        with refused(tmp_path, ForbiddenError, "transform.steps[0] is map", "--run-code"):
+            run_local(tmp_path, spec, **options)
+
+
+def test_tables_are_not_made_of_records_that_steps_make(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="makes records"):
+        parse_spec(with_steps(with_code("same"), output_extension=".parquet"))
+
+
+def test_results_do_not_depend_on_processes_or_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for at, (frame, processes) in enumerate([(256, 1), (3, 3), (1, 2)]):
+        monkeypatch.setattr("dsort.workers.transformer.FRAME_RECORDS", frame)
+        shards(tmp_path / str(at), *(f"r{n:02d}" for n in range(20)))
+        spec = with_steps(with_code("upper", concurrency=processes))
+        run_local(tmp_path / str(at), spec)
+        found.append(files_of(tmp_path / str(at) / "out"))
+    assert found[0] == found[1] == found[2]
