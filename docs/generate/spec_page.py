@@ -35,6 +35,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "output_shard_records",
         "output_shard_count",
         "split",
+        "outputs",
+        "split_by",
         "strip_final_newline",
         "member_defaults",
         "output_compression_level",

@@ -6,6 +6,7 @@ records alone that are not settled by then.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Expression"]
 
 _FALSE, _TRUE, _WRONG = 0, 1, 2
+_BOOL: Final = "true or false"
 _RECORDS_AT_ONCE: Final = 4096
 """So many records' members are held at a time."""
 
@@ -48,7 +50,7 @@ class Expression:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Workers compile it anew."""
-        return Expression.of, (self.text,)
+        return _of_any, (self.text,)
 
     @property
     def reads_members(self) -> bool:
@@ -71,6 +73,22 @@ class Expression:
                 row = int(rows[wrong[0]])
                 self._refuse(records, row, run.problems[row], owner)
             found[rows] = truth == _TRUE
+            run.reading.forget()
+        return found
+
+    def values_of(self, records: RecordTable, owner: str) -> list[str | int | float | bool]:
+        """What it is of each of ``records``: a text, a number, true or false. Errors as
+        ``true_of``."""
+        import numpy as np
+
+        run = _Run(self, records)
+        found: list[str | int | float | bool] = []
+        for start in range(0, len(records), _RECORDS_AT_ONCE):
+            rows = np.arange(start, min(start + _RECORDS_AT_ONCE, len(records)))
+            for row, value in zip(rows.tolist(), run.values(self._tree, rows), strict=True):
+                if isinstance(value, EvaluationError):
+                    self._refuse(records, row, str(value), owner)
+                found.append(value)
             run.reading.forget()
         return found
 
@@ -137,27 +155,40 @@ class _Run:
         """One record after the other."""
         import numpy as np
 
+        truth = bytearray(len(rows))
+        for at, value in enumerate(self._computed(node, rows.tolist())):
+            if value is True:
+                truth[at] = _TRUE
+            elif value is not False:
+                wrong = value if isinstance(value, EvaluationError) else not_a(_BOOL, value)
+                truth[at] = _WRONG
+                self.problems.setdefault(int(rows[at]), str(wrong))
+        return np.frombuffer(truth, np.uint8)
+
+    def values(self, node: Node, rows: Int64s) -> Iterator[Any]:
+        """The text, number or truth that ``node`` is of each record, or what is wrong with it."""
+        for value in self._computed(node, rows.tolist()):
+            fine = isinstance(value, (str, int, float, EvaluationError))
+            yield value if fine else not_a("a text, a number, or true or false", value)
+
+    def _computed(self, node: Node, rows: list[int]) -> Iterator[Any]:
+        """The value of ``node`` for each of the records ``rows``, or what is wrong with it."""
         leaves = tuple(dict.fromkeys(each for each in nodes_of(node) if isinstance(each, Leaf)))
         closure = self._expression._closures.get(id(node))
         if closure is None:
             closure = closure_of(node, {leaf: place for place, leaf in enumerate(leaves)})
             self._expression._closures[id(node)] = closure
-        numbers = rows.tolist()
-        columns = [self.reading.values(leaf, numbers) for leaf in leaves]
-        table = zip(*columns, strict=True) if columns else ((),) * len(numbers)
-        truth = bytearray(len(numbers))
-        for at, values in enumerate(table):
+        columns = [self.reading.values(leaf, rows) for leaf in leaves]
+        for values in zip(*columns, strict=True) if columns else ((),) * len(rows):
             try:
-                value = closure(values)  # type: ignore[arg-type]
-                if value is True:
-                    truth[at] = _TRUE
-                elif value is not False:
-                    raise not_a("true or false", value)
+                yield closure(values)  # type: ignore[arg-type]
             except EvaluationError as error:
-                truth[at] = _WRONG
-                self.problems.setdefault(numbers[at], str(error))
-        return np.frombuffer(truth, np.uint8)
+                yield error
 
 
 def _reads_members(node: Node) -> bool:
     return any(isinstance(each, Leaf) and each.is_content for each in nodes_of(node))
+
+
+def _of_any(text: str) -> Expression:
+    return Expression.of(text, wanted="")

@@ -21,6 +21,7 @@ from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import describe, path_of, plain_problems
 from dsort.spec.inputs import Input, InputFormat, Mix
 from dsort.spec.model import Draft, JobSpec, current_job_spec
+from dsort.spec.outputs import Output
 from dsort.spec.parts import Hook, JobConfig
 from dsort.spec.syntax import looks_like_json, parse_json
 from dsort.spec.transform import Transform, step_model
@@ -303,6 +304,7 @@ def _fields() -> dict[str, list[str]]:
         "": [*_names_of(JobSpec), *_CONFIG_FIELDS],
         "input_format": _names_of(InputFormat),
         "inputs": _names_of(Input),
+        "outputs": _names_of(Output),
         "inputs.input_format": _names_of(InputFormat),
         "algorithm": _names_of(algorithm_model()),
         "transform": _names_of(Transform),

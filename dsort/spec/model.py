@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pydantic import ValidationInfo, model_validator
 
@@ -16,9 +16,11 @@ from dsort.errors import SpecError
 from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import rules
 from dsort.spec.algorithms import algorithm_model
+from dsort.spec.outputs import REST
 from dsort.spec.parts import SpecFields
 from dsort.spec.transform import Transform, step_model
 from dsort.transforms.base import Step
+from dsort.transforms.outputs import KEY, Division
 
 __all__ = ["Draft", "JobSpec", "current_job_spec"]
 
@@ -33,6 +35,16 @@ class Draft:
     unusable: frozenset[str] = frozenset()
     warnings: list[str] = field(default_factory=list)
     ais_is_there: bool = False
+
+
+_UNUSED_LEFT_OUT: Final = (
+    "key_field",
+    "strip_final_newline",
+    "member_defaults",
+    "inputs",
+    "mix",
+    "outputs",
+)
 
 
 class JobSpec(SpecFields):
@@ -80,6 +92,32 @@ class JobSpec(SpecFields):
     def makes_records(self) -> bool:
         """Whether some step makes new records of their payload."""
         return self.transform is not None and self.transform.makes_records
+
+    @property
+    def division(self) -> Division | None:
+        """How records are dealt out to several outputs; None for one."""
+        if not self.outputs:
+            return None
+        from dsort.expressions.expression import Expression
+
+        names = tuple(each.name for each in self.outputs)
+        if self.outputs[0].fraction is not None:
+            by = None if self.split_by == KEY else Expression.of(self.split_by, wanted="")
+            fractions = tuple(each.fraction or 0.0 for each in self.outputs)
+            return Division(names, fractions=fractions, by=by)
+        conditions = [
+            None if each.when == REST else Expression.of(each.when or "") for each in self.outputs
+        ]
+        return Division(names, conditions=tuple(conditions))
+
+    @property
+    def places_by(self) -> str:
+        """What decides where records go, but for a key map in a file: the kind of the algorithm,
+        unless outputs are chosen by what records say."""
+        by_content = bool(self.outputs) and (
+            self.outputs[0].fraction is None or self.split_by != KEY
+        )
+        return "outputs" if by_content else self.algorithm.kind
 
     @property
     def container_options(self) -> ContainerOptions:
@@ -145,15 +183,19 @@ class JobSpec(SpecFields):
             del fields["transform"]
         else:
             fields["transform"] = self.transform.canonical()
-        for name in ("key_field", "strip_final_newline", "member_defaults", "inputs", "mix"):
+        for name in _UNUSED_LEFT_OUT:
             if not fields[name]:
                 del fields[name]
+        if self.split_by == KEY:
+            del fields["split_by"]
         if self.inputs:
             del fields["input_bck"], fields["input_format"]
-            fields["inputs"] = [
-                {name: value for name, value in each.items() if value is not None}
-                for each in fields["inputs"]
-            ]
+        for name in ("inputs", "outputs"):
+            if name in fields:
+                fields[name] = [
+                    {part: value for part, value in each.items() if value is not None}
+                    for each in fields[name]
+                ]
         config: dict[str, Any] = fields.pop("Config")
         return fields | config
 

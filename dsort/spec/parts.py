@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
+from dsort.naming.templates import SPLIT_FIELD
 from dsort.spec.algorithms import AnyAlgorithm, Part, algorithm_model
 from dsort.spec.fields import (
     ArchiveExtension,
@@ -30,6 +31,7 @@ from dsort.spec.fields import (
 )
 from dsort.spec.hints import FieldError
 from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Mix, Source
+from dsort.spec.outputs import OUTPUTS_MAX, Output, Target
 from dsort.spec.transform import Transform
 from dsort.storage.ref import BucketRef
 
@@ -223,6 +225,21 @@ class SpecFields(Part):
         "what sidecars call it. Default of sidecars: train.",
         examples=["train"],
     )
+    outputs: tuple[Output, ...] = Field(
+        default=(),
+        strict=False,
+        max_length=OUTPUTS_MAX,
+        description="Several outputs in one job: each record goes to one of them, by a hash or by "
+        "the first condition that is true of it. Each has shards of its own, in the job's order.",
+        examples=[[{"name": "train", "fraction": 0.98}, {"name": "val", "fraction": 0.02}]],
+    )
+    split_by: str = Field(
+        default="key",
+        description="What the fractions of outputs are by: records of which it is the same go to "
+        "one output, also in later jobs with more data. An expression as of the step filter: key, "
+        'shard, ext("json").speaker.',
+        examples=["key", 'ext("json").speaker'],
+    )
     output_extension: ArchiveExtension = Field(
         default_factory=str,
         description="The container of the outputs, as a suffix. Default: that of output_format, "
@@ -410,6 +427,27 @@ class SpecFields(Part):
         if self.mix is not None:
             return True
         return any(each.weight != 1 or each.records is not None for each in self.sources)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What is written: ``outputs``, or else the only one."""
+        ends = (self.output_shard_size, self.output_shard_records, self.output_shard_count)
+        if not self.outputs:
+            return (Target("", "", None if self.has_key_map else self.output_format, *ends),)
+        found = []
+        for number, each in enumerate(self.outputs):
+            own = (each.output_shard_size, each.output_shard_records, each.output_shard_count)
+            says = any(value is not None for value in own)
+            template = each.output_format or self.output_format
+            named = None if template is None else template.replace(SPLIT_FIELD, each.name)
+            found.append(Target(each.name, f"outputs[{number}].", named, *(own if says else ends)))
+        return tuple(found)
+
+    @property
+    def output_templates(self) -> tuple[str, ...]:
+        """The templates of what is written, but for those of a key map."""
+        templates = (target.template for target in self.targets)
+        return tuple(template for template in templates if template is not None)
 
     @property
     def has_key_map(self) -> bool:

@@ -24,6 +24,7 @@ from dsort.order.base import Check, Option
 from dsort.sidecars.kinds import FOR_EXTENSIONS
 from dsort.spec.algorithms import joined, known_options, owners_of
 from dsort.spec.input_rules import INPUT_RULES, input_names, is_read_only, suffix_problem
+from dsort.spec.output_rules import OUTPUT_RULES
 from dsort.spec.parts import SpecFields
 from dsort.storage.registry import object_store_behind
 
@@ -60,7 +61,7 @@ def check(spec: SpecFields, unusable: Collection[str]) -> list[SpecProblem]:
     """Every rule that ``spec`` breaks, leaving out rules about the field paths ``unusable``."""
     return [
         problem
-        for rule in (*_RULES, *_input_rules(), *_algorithm_rules())
+        for rule in (*_RULES, *_place_rules(), *_algorithm_rules())
         if not any(_touches(one, other) for one in rule.fields for other in unusable)
         for problem in rule.problems(spec)
     ]
@@ -219,19 +220,19 @@ def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("output_compression_level", str(error))
 
 
-@_rule("output_format", "ekm", "ekm_file")
+@_rule("output_format", "ekm", "ekm_file", "outputs")
 def _outputs_have_names(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ekm is not None and spec.ekm_file is not None:
         yield SpecProblem("ekm", "there is an ekm_file, too: only one of them can place records")
-    if spec.output_format is None and not spec.has_key_map:
+    if spec.output_format is None and not spec.has_key_map and not spec.outputs:
         yield SpecProblem(
             "output_format", "is required", 'e.g. "shard-%06d" (or an external key map: ekm)'
         )
 
 
-@_rule("output_format", "split")
+@_rule("output_format", "split", "outputs")
 def _split_is_named(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not spec.split and SPLIT_FIELD in (spec.output_format or ""):
+    if not spec.split and not spec.outputs and SPLIT_FIELD in (spec.output_format or ""):
         yield SpecProblem(
             "split", f"is required: output_format has {SPLIT_FIELD}", 'e.g. "split": "train"'
         )
@@ -244,17 +245,19 @@ def _one_size(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem(given[1], f"only one of {joined(given)} can say where shards end")
 
 
-@_rule("output_shard_size", "output_shard_size_is", "output_shard_records", "output_shard_count")
+@_rule("output_shard_size_is", "outputs", *_SIZES)
 def _at_most_some_size(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.output_shard_size_is == "at_most" and not _sizes_given(spec):
+    if spec.output_shard_size_is == "at_most" and not any(t.ends for t in spec.targets):
         yield SpecProblem(
             "output_shard_size_is", "needs output_shard_size", 'as in "output_shard_size": "100MB"'
         )
 
 
-@_rule("output_format", "ekm", "ekm_file", *_SIZES)
+@_rule("output_format", "ekm", "ekm_file", "outputs", *_SIZES)
 def _shards_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
     given = _sizes_given(spec)
+    if spec.outputs:
+        return
     if spec.has_key_map:
         if "output_shard_count" in given:
             yield SpecProblem(
@@ -280,9 +283,10 @@ def _names_count(output_format: str) -> int | None:
 
 
 def _ends_by_size(spec: SpecFields) -> bool:
-    if spec.output_shard_count is not None:
-        return False
-    return spec.output_shard_size is not None or spec.output_shard_records is None
+    return any(
+        target.count is None and (target.size_bytes is not None or target.records is None)
+        for target in spec.targets
+    )
 
 
 def _sizes_given(spec: SpecFields) -> list[str]:
@@ -292,6 +296,8 @@ def _sizes_given(spec: SpecFields) -> list[str]:
 @_rule("output_format", "ekm", "ekm_file", "output_shard_count")
 def _enough_names(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.output_format is None or spec.output_shard_count is None or spec.has_key_map:
+        return
+    if spec.outputs:
         return
     names = _names_count(spec.output_format)
     if names is not None and names < spec.output_shard_count:
@@ -307,7 +313,7 @@ def _outputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
     templates = {f"ekm.{template}": template for template in spec.ekm or ()}
     if spec.ekm_default is not None:
         templates["ekm_default"] = spec.ekm_default
-    if spec.output_format is not None and not spec.has_key_map:
+    if spec.output_format is not None and not spec.has_key_map and not spec.outputs:
         templates["output_format"] = spec.output_format
     for path, template in templates.items():
         problem = suffix_problem(path, template, "output_extension", spec.output_extension)
@@ -328,8 +334,9 @@ def _readers_can_read_the_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
         )
 
 
-def _input_rules() -> Iterator[_Rule]:
-    for fields, problems in INPUT_RULES:
+def _place_rules() -> Iterator[_Rule]:
+    """Those about inputs, and about several outputs."""
+    for fields, problems in (*INPUT_RULES, *OUTPUT_RULES):
         yield _Rule(fields, problems)
 
 
@@ -427,7 +434,9 @@ def derived(spec: SpecFields) -> dict[str, object]:
         input_extension = next(filter(None, suffixes), DEFAULT_EXTENSION)
         values["input_extension"] = input_extension
     if "output_extension" not in given:
-        templates = [spec.output_format] if not spec.has_key_map else [*(spec.ekm or ())]
+        templates = [*(spec.ekm or ())]
+        if not spec.has_key_map:
+            templates = [target.template for target in spec.targets]
         suffixes = (archive_extension(template or "") for template in templates)
         values["output_extension"] = next(filter(None, suffixes), input_extension)
     if spec.split and spec.output_format is not None:

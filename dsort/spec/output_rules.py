@@ -1,0 +1,151 @@
+"""Rules about several outputs of a spec."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import Final
+
+from dsort.containers.registry import is_columnar
+from dsort.errors import SpecProblem
+from dsort.naming.overlap import final_templates, first_conflict
+from dsort.naming.templates import SPLIT_FIELD, parse_template
+from dsort.spec.algorithms import joined
+from dsort.spec.input_rules import suffix_problem
+from dsort.spec.outputs import REST
+from dsort.spec.parts import SpecFields
+
+__all__ = ["OUTPUT_RULES"]
+
+_COUNT_UNSIZED_MAX: Final = 2**31 - 1
+_SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
+
+
+def _outputs_are_alone(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not spec.outputs:
+        if spec.split_by != "key":
+            yield SpecProblem("split_by", "needs outputs that have fractions")
+        return
+    if spec.has_key_map:
+        yield SpecProblem(
+            "outputs",
+            "there is an external key map, too: only one of them can place records",
+            "when: 'key.matches(\"^cat\")' does what a key map does",
+        )
+    if spec.split:
+        yield SpecProblem("split", "does not go with outputs: each has its name")
+    seen: set[str] = set()
+    for number, output in enumerate(spec.outputs):
+        if output.name in seen:
+            yield SpecProblem(f"outputs[{number}].name", f'"{output.name}" is there twice')
+        seen.add(output.name)
+
+
+def _records_are_dealt_out(spec: SpecFields) -> Iterator[SpecProblem]:
+    by_fraction = any(output.fraction is not None for output in spec.outputs)
+    for number, output in enumerate(spec.outputs):
+        path = f"outputs[{number}]"
+        if output.fraction is not None and output.when is not None:
+            yield SpecProblem(path, "has a fraction and a condition", "choose one of them")
+        elif output.fraction is None and output.when is None:
+            hint = "fraction: 0.1, or when: 'size(\"jpg\") < 5000'"
+            yield SpecProblem(path, "has neither a fraction nor a condition", hint)
+        elif output.fraction is None and by_fraction:
+            text = "has a condition, but another output has a fraction"
+            yield SpecProblem(path, text, "all outputs have fractions, or all have conditions")
+        if output.when == REST and number + 1 < len(spec.outputs):
+            text = "takes all that is left: nothing gets to the outputs behind it"
+            yield SpecProblem(f"{path}.when", text, "put it last")
+    fractions = [output.fraction or 0.0 for output in spec.outputs]
+    total = math.fsum(fractions)
+    if by_fraction and abs(total - 1) > 1e-9:
+        hint = "the step sample leaves records out" if total < 1 else ""
+        yield SpecProblem("outputs", f"the fractions add up to {total:.12g}, not to 1", hint)
+    if spec.split_by != "key" and spec.outputs and not by_fraction:
+        yield SpecProblem("split_by", "needs outputs that have fractions")
+
+
+def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not spec.outputs and spec.split_by == "key":
+        return
+    from dsort.expressions.expression import Expression
+    from dsort.expressions.nodes import ExpressionError
+
+    texts = [(f"outputs[{number}].when", each.when) for number, each in enumerate(spec.outputs)]
+    for path, text in [*texts, ("split_by", spec.split_by)]:
+        if text is None or text == REST:
+            continue
+        try:
+            expression = Expression.of(text, wanted="" if path == "split_by" else "bool")
+        except ExpressionError as error:
+            yield SpecProblem(path, str(error), error.hint)
+            continue
+        if expression.reads_members and is_columnar(spec.input_extension):
+            text = "reads members, which rows of tables do not have"
+            yield SpecProblem(path, text, "it may ask for key, shard and ordinal")
+
+
+def _outputs_have_templates(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not spec.outputs:
+        return
+    given = spec.output_format
+    shared = [output for output in spec.outputs if output.output_format is None]
+    if shared and given is None:
+        hint = f'e.g. output_format: "{SPLIT_FIELD}-%06d" for all of them'
+        yield SpecProblem("output_format", f"is required: {shared[0].name} has none", hint)
+    elif len(shared) > 1 and given is not None and SPLIT_FIELD not in given:
+        text = f"is that of {joined([each.name for each in shared])}, so names would be the same"
+        yield SpecProblem("output_format", text, f'write {SPLIT_FIELD}: "{SPLIT_FIELD}/{given}"')
+        return
+    named = [target for target in spec.targets if target.template is not None]
+    for target in named:
+        path = f"{target.path}output_format" if _own(spec, target.name) else "output_format"
+        problem = suffix_problem(
+            path, target.template or "", "output_extension", spec.output_extension
+        )
+        if problem is not None:
+            yield problem
+    for one, other in combinations(named, 2):
+        claims = [
+            [("", each) for each in final_templates(target.template or "", spec.output_extension)]
+            for target in (one, other)
+        ]
+        if first_conflict(*claims):
+            text = f"makes names that the template of {one.name} makes as well"
+            yield SpecProblem(f"{other.path}output_format", text)
+
+
+def _own(spec: SpecFields, name: str) -> bool:
+    return any(each.name == name and each.output_format is not None for each in spec.outputs)
+
+
+def _shards_of_each_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
+    for number, output in enumerate(spec.outputs):
+        path = f"outputs[{number}]"
+        given = [name for name in _SIZES if getattr(output, name) is not None]
+        if len(given) > 1 and "output_shard_count" in given:
+            text = f"only one of {joined(given)} can say where shards end"
+            yield SpecProblem(f"{path}.{given[1]}", text)
+    for target in spec.targets if spec.outputs else ():
+        if target.template is None:
+            continue
+        names = parse_template(target.template).count
+        if not target.ends and (names is None or names > _COUNT_UNSIZED_MAX):
+            hint = f"set it for {target.name} or for all, or give the template an end: {{000..099}}"
+            yield SpecProblem(f"{target.path}output_shard_size", "must be set", hint)
+        if target.count is not None and names is not None and names < target.count:
+            text = f"has {names:,} names, but there are to be {target.count:,} shards"
+            yield SpecProblem(f"{target.path}output_format", text)
+
+
+OUTPUT_RULES: Final[
+    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
+] = (
+    (("outputs", "ekm", "ekm_file", "split", "split_by"), _outputs_are_alone),
+    (("outputs", "split_by"), _records_are_dealt_out),
+    (("outputs", "split_by", "input_extension"), _expressions_are_right),
+    (("outputs", "output_format", "output_extension"), _outputs_have_templates),
+    (("outputs", "output_format", *_SIZES), _shards_of_each_end_somewhere),
+)
+"""(the fields that a rule is about, what finds the problems): see ``rules``."""

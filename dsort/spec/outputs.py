@@ -1,0 +1,88 @@
+"""What a spec says of its outputs where there are several: how records are dealt out to them, and
+what the shards of each are called and when they end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from dsort.spec.algorithms import Part
+from dsort.spec.fields import Count, OutputFormat, SizeBytes, SplitName
+from dsort.spec.hints import FieldError, describe
+
+__all__ = ["OUTPUTS_MAX", "REST", "Output", "Target"]
+
+OUTPUTS_MAX: Final = 100
+REST: Final = "true"
+"""The condition of an output that takes all that is left."""
+
+
+def _condition(value: Any) -> Any:
+    if value is True or value == "rest":
+        return REST
+    if value is not None and not isinstance(value, str):
+        raise FieldError(f"must be an expression, or true, not {describe(value)}")
+    return value
+
+
+Condition = Annotated[
+    str | None,
+    BeforeValidator(_condition),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"const": True}, {"type": "null"}]}),
+]
+
+
+class Output(Part):
+    """One of several outputs: a fraction of the records, or those that a condition is true of."""
+
+    name: SplitName = Field(
+        description="What it is called: {split} of output_format, and in reports.",
+        examples=["train"],
+    )
+    fraction: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        strict=False,
+        description="Of the records, by a hash of what split_by says. All outputs have one, and "
+        "they add up to 1; or all have a condition.",
+        examples=[0.98],
+    )
+    when: Condition = Field(
+        default=None,
+        description="An expression as of the step filter: a record goes to the first output whose "
+        "expression is true of it. true (or rest): all that is left. A record that goes nowhere "
+        "fails the job.",
+        examples=['ext("cls") < 500'],
+    )
+    output_format: OutputFormat | None = Field(
+        default=None, description="As at the top level, which is the default."
+    )
+    output_shard_size: SizeBytes = Field(
+        default=None,
+        description="As at the top level. An output that says nothing of where its shards end has "
+        "what is said there.",
+    )
+    output_shard_records: Count | None = Field(default=None, description="As at the top level.")
+    output_shard_count: Count | None = Field(default=None, description="As at the top level.")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One output of a job. ``name``: "" of the only one. ``path``: of what the spec says of it,
+    with the dot behind it; "" at the top level. ``template``: None where it has none, or a key map
+    says it."""
+
+    name: str
+    path: str
+    template: str | None
+    size_bytes: int | None
+    records: int | None
+    count: int | None
+
+    @property
+    def ends(self) -> bool:
+        """Whether it is said when a shard ends; else by an even share of a bounded template."""
+        return bool(self.size_bytes) or self.records is not None or self.count is not None
