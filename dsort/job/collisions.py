@@ -99,7 +99,8 @@ def refuse_early_collisions(
     taken = source.names_in(target, inputs)
     if not taken:
         return
-    first = names.some(0, 0, NAMES_CHECKED_EARLY_MAX)
+    share = NAMES_CHECKED_EARLY_MAX // len(names.templates)
+    first = [name for group in range(len(names.templates)) for name in names.some(group, 0, share)]
     refuse_collisions(inputs, source, [name for name in first if name in taken], target)
 
 

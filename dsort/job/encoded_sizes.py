@@ -36,7 +36,8 @@ def run_rule(job: Job, stored_bytes: int) -> CutRule:
     codec = job.spec.output_codec
     assert codec is not None, "only what is encoded is measured"
     piece_bytes = codec.encoder(job.spec.output_level).piece_bytes
-    shards = stored_bytes // max(job.spec.output_shard_size or stored_bytes, 1)
+    sizes = [target.size_bytes or stored_bytes for target in job.spec.targets]
+    shards = stored_bytes // max(min(sizes), 1)
     runs = max(RUNS_MAX, RUNS_A_SHARD * shards)
     pieces = max(-(-stored_bytes // (piece_bytes * runs)), 1)
     return CutRule(size_bytes=piece_bytes * pieces, counts_file=True, at_most=True)

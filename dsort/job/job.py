@@ -266,7 +266,7 @@ class Job:
     @property
     def order(self) -> str:
         """What decides where records go (see ``order.mixing_counts.judge_mixing``)."""
-        return "key map" if self.keymap is not None else self.spec.algorithm.kind
+        return "key map" if self.keymap is not None else self.spec.places_by
 
     def begin_attempt(self, attempt: int) -> None:
         """Take the job's lease and open its journal: from here on the job is ours to run, and to

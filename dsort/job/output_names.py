@@ -160,6 +160,7 @@ class OutputNames:
 
     def cut_rule(
         self,
+        group: int = 0,
         *,
         size_bytes: int | None,
         records: int | None,
@@ -179,7 +180,7 @@ class OutputNames:
             )
         if records is not None:
             return CutRule(records=records)
-        names = self.templates[0].count
+        names = self.templates[group].count
         assert names is not None, "an unbounded template has a size (the spec was checked)"
         share = max(-(-bytes_total // names), 1)
         return CutRule(size_bytes=share, shards_max=names, counts_file=counts_file)

@@ -15,6 +15,7 @@ import xxhash
 from dsort.data.copies import CopyRule
 from dsort.data.tally import Tally, parse_tally, tally_rows
 from dsort.errors import InvariantError, SpecError, SpecProblem, StorageError
+from dsort.job.cut_rules import cut_rule
 from dsort.job.duplicates import RENAME_FILE, Dropped, Renamed, rename_duplicates, settle_duplicates
 from dsort.job.encoded_sizes import known_sizes, measured_sizes, run_rule
 from dsort.job.extract import (
@@ -298,19 +299,11 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     if job.spec.measures_encoded:
         encoded = _encoded_sizes(job, ordering, counted_total)
         counted_total = int(encoded.encoded[-1])
-    rule = job.names.cut_rule(
-        size_bytes=job.spec.output_shard_size,
-        records=job.spec.output_shard_records,
-        count=job.spec.output_shard_count,
-        bytes_total=counted_total,
-        records_total=kept,
-        counts_file=counts_file,
-        at_most=job.spec.output_shard_size_is == "at_most",
-    )
+    rule = cut_rule(job, ordered, counted_total, encoded)
     pieces, mixing = retry_after_lost_scratch(ordering, lambda: _cut(job, ordering, rule, encoded))
     schema = agreed_schema(job, extraction)
     container = job.spec.output_container.with_schema(schema)
-    outputs = with_ends(container, merge_pieces(pieces, count=rule.count))
+    outputs = with_ends(container, merge_pieces(pieces, rule=rule))
     if sum(shard.records for shard in outputs) != kept:
         raise InvariantError(f"{kept} records were cut into {len(outputs)} shards that have fewer")
     plan = Plan(
@@ -335,7 +328,9 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
 
 def _warn_of_overhead(job: Job, plan: Plan) -> None:
     """Of small members, headers and padding are most of a shard, which its size does not count."""
-    if job.spec.output_shard_size is None or job.spec.output_shard_size_counts == "file":
+    if job.spec.output_shard_size_counts == "file":
+        return
+    if all(target.size_bytes is None for target in job.spec.targets):
         return
     if plan.records and plan.stored_bytes >= OVERHEAD_WARNED_FROM * plan.payload_bytes:
         job.warn(
@@ -348,15 +343,18 @@ def _warn_of_overhead(job: Job, plan: Plan) -> None:
 
 def _warn_of_large_records(job: Job, plan: Plan, rule: CutRule) -> None:
     """No shard can be as small as asked for that has a record which is larger."""
-    if not rule.at_most or rule.size_bytes is None:
-        return
-    sizes = [s.file_bytes if rule.counts_file else s.payload_bytes for s in plan.shards]
-    names = [name for name, size in zip(plan.names, sizes, strict=True) if size > rule.size_bytes]
+    names, limits = [], set()
+    for name, shard in zip(plan.names, plan.shards, strict=True):
+        own = rule.of_group(shard.group)
+        size = shard.file_bytes if own.counts_file else shard.payload_bytes
+        if own.at_most and own.size_bytes is not None and size > own.size_bytes:
+            names.append(name)
+            limits.add(format_bytes(own.size_bytes))
     if names:
         records = f"{len(names):,} records are" if len(names) > 1 else "1 record is"
         job.warn(
             "output_shard_size",
-            f"{records} larger than output_shard_size, {format_bytes(rule.size_bytes)}, and have "
+            f"{records} larger than output_shard_size, {' or '.join(sorted(limits))}, and have "
             f"an output shard of their own: {first_few(names)}",
         )
 

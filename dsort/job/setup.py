@@ -95,9 +95,10 @@ def _listed_text(location: str, options: RunOptions) -> str:
 def output_names(spec: JobSpec, keymap: KeyMap | None) -> OutputNames:
     """The names of the job's output shards."""
     if keymap is None:
-        count = spec.output_shard_count
-        totals = None if count is None else [count]
-        return OutputNames.of([spec.output_format or ""], spec.output_extension, totals)
+        counts = [target.count for target in spec.targets]
+        totals = None if None in counts else [count or 0 for count in counts]
+        templates = [target.template or "" for target in spec.targets]
+        return OutputNames.of(templates, spec.output_extension, totals)
     try:
         return OutputNames.of(keymap.templates, spec.names_extension)
     except ValueError as error:

@@ -66,7 +66,8 @@ def early_sidecar_names(job: Job) -> list[str]:
     """What sidecars will be called for sure, or nearly: those of the whole result, and those of the
     first shards, as many as the spec says there will be. ``SpecError`` if two have one name."""
     groups = range(len(job.names.templates))
-    count = job.spec.output_shard_count if job.keymap is None else None
+    counts = [target.count for target in job.spec.targets]
+    count = None if None in counts else min(count or 0 for count in counts)
     wanted = min(count or 2, NAMES_CHECKED_EARLY_MAX)
     first = [name for group in groups for name in job.names.some(group, 0, wanted)]
     sidecars = sidecars_of(job.spec, first)

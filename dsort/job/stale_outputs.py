@@ -58,10 +58,13 @@ def look_for_stale(job: Job, plan: Plan | None) -> None:
     """
     if not job.overwrite:
         return
-    count = job.spec.output_shard_count if job.keymap is None else None
-    if plan is None and count is not None:
-        stale = _find(job, set(job.names.some(0, 0, count)), [count])
-    elif plan is not None and count is None:
+    counts = [target.count or 0 for target in job.spec.targets]
+    if plan is None and all(counts):
+        names = set[str]()
+        for group, count in enumerate(counts):
+            names.update(job.names.some(group, 0, count))
+        stale = _find(job, names, counts)
+    elif plan is not None and not all(counts):
         used = [0] * len(job.names.templates)
         for shard in plan.shards:
             used[shard.group] = max(used[shard.group], shard.number + 1)
@@ -81,8 +84,8 @@ def left_of_replaced(bucket: Bucket, manifest: StoredManifest) -> list[str]:
     written = {shard.name for shard in manifest.outputs}
     listed = _of_replaced(bucket, written, job_id=manifest.job_id)
     names: Collection[str] = listed
-    if spec.output_format is not None:
-        names = output_names(spec, None).made(listed, [0])
+    if not spec.has_key_map:
+        names = output_names(spec, None).made(listed, [0] * len(spec.targets))
     read = {
         shard.name.removeprefix(source.shard_name(""))
         for source in spec.sources

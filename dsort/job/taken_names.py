@@ -26,10 +26,17 @@ def refuse_taken_early(job: Job, *, dry: bool) -> None:
     if sidecars and job.outputs_bucket.exists():
         _refuse(job, "sidecars get", sorted(job.outputs_bucket.stat_many(sidecars)), dry=dry)
     existing = existing_names(job)
-    count = job.spec.output_shard_count
-    if count is not None and job.keymap is None:
-        existing = [name for name in existing if (job.names.number_of(0, name) or 0) < count]
+    counts = [target.count for target in job.spec.targets]
+    if all(count is not None for count in counts):
+        existing = [name for name in existing if not _is_behind(job, name, counts)]
     _refuse(job, "the output template makes", existing, dry=dry)
+
+
+def _is_behind(job: Job, name: str, counts: Sequence[int | None]) -> bool:
+    """Whether a template makes ``name`` only for more shards than there will be."""
+    numbers = [(job.names.number_of(group, name), count) for group, count in enumerate(counts)]
+    made = [number >= (count or 0) for number, count in numbers if number is not None]
+    return bool(made) and all(made)
 
 
 def _refuse(job: Job, origin: str, existing: Sequence[str], *, dry: bool) -> None:

@@ -14,6 +14,7 @@ from dsort.job.job import Job
 from dsort.job.layout import scratch_name, staged_prefix
 from dsort.job.memory import (
     MAP_SHARE,
+    PARTITIONS_MAX,
     Movement,
     NotMappableError,
     TooLittleMemoryError,
@@ -33,6 +34,8 @@ from dsort.workers.tasks import ReactionRules, TransformRules, WorkerSetup
 __all__ = ["check_directories", "movement_for", "start_workers"]
 
 WORKERS_PER_ATTEMPT = 1_000_000
+OUTPUT_PARTITIONS_MAX = 1024
+"""So many partitions at most because there are several outputs; each is a file of each worker."""
 TABLE_BYTES = 96 << 20
 """What a worker takes besides, once it has loaded pyarrow and written with it."""
 USER_CODE_BYTES = 64 << 20
@@ -91,7 +94,8 @@ def movement_for(job: Job) -> Movement:
         )
         if job.spec.makes_records and forced == "auto":
             chosen = replace(chosen, reason="steps make records, which go through the disk")
-        return replace(chosen, values_stay=values_stay)
+        partitions = _with_outputs(job.spec, chosen.partitions)
+        return replace(chosen, values_stay=values_stay, partitions=partitions)
     except TooLittleMemoryError as problem:
         hint = (
             "no way to move records takes less: give the job more (--memory-max, ulimit -v), or "
@@ -100,6 +104,18 @@ def movement_for(job: Job) -> Movement:
         raise SpecError([SpecProblem("max_mem_usage", str(problem), hint)]) from None
     except NotMappableError as problem:
         raise SpecError([SpecProblem("", str(problem), "use --move spill")]) from None
+
+
+def _with_outputs(spec: JobSpec, partitions: int) -> int:
+    """How many partitions there are where each of several outputs has its own: as many as one
+    output alone would have, for conditions may send it nearly all, unless that gets out of hand."""
+    division = spec.division
+    if division is None or not spec.algorithm.type.spreads_evenly:
+        return partitions
+    outputs = len(division.names)
+    if division.conditions:
+        partitions = max(min(partitions * outputs, OUTPUT_PARTITIONS_MAX), 2 * partitions)
+    return min(partitions + outputs, PARTITIONS_MAX)
 
 
 def _least_text(wanted: str, least: int) -> str:
@@ -174,6 +190,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         output_level=job.spec.output_level,
         values_stay=movement.values_stay,
         transform=_transform_rules(job, movement.workers),
+        division=job.spec.division,
     )
     job.runtime.start(setup, movement.workers)
 

@@ -90,13 +90,15 @@ def final_templates(text: str, extension: str) -> tuple[str, ...]:
 class HasOutputs(Protocol):
     """A spec, as far as it says what outputs are called."""
 
-    output_format: str | None
     ekm: Mapping[str, Any] | None
     ekm_file: str | None
     ekm_default: str | None
 
     @property
     def names_extension(self) -> str: ...
+
+    @property
+    def output_templates(self) -> Sequence[str]: ...
 
 
 def claims_of(
@@ -115,7 +117,7 @@ def claims_of(
     elif spec.ekm is not None:
         texts = [*spec.ekm, *filter(None, (spec.ekm_default,))]
     else:
-        texts = [spec.output_format] if spec.output_format else []
+        texts = list(spec.output_templates)
     finals = (final_templates(text, spec.names_extension) for text in texts)
     return [[output_uri, each] for each in dict.fromkeys(chain.from_iterable(finals))]
 

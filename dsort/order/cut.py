@@ -71,7 +71,9 @@ class CutRule:
     stays open for what has no payload. ``at_most``: before that would be exceeded (``counts_file``:
     by the whole file); a record that is larger has a shard of its own. ``records``: with that many
     records, the last one of a group with fewer. ``count``: that many shards in all whose record
-    counts differ by at most one (needs ``records_total``; no groups, and nothing else set).
+    counts differ by at most one (needs ``records_total``, and nothing else is set).
+
+    ``of_outputs``: where each of several outputs has a rule of its own, those, by group.
     """
 
     size_bytes: int | None = None
@@ -81,6 +83,11 @@ class CutRule:
     shards_max: int | None = None
     counts_file: bool = False
     at_most: bool = False
+    of_outputs: tuple[CutRule, ...] = ()
+
+    def of_group(self, group: int) -> CutRule:
+        """The rule of the shards of ``group``."""
+        return self.of_outputs[group] if self.of_outputs else self
 
     def records_in(self, number: int) -> int | None:
         """How many records shard ``number`` of a group holds, if the rule says so."""
@@ -189,9 +196,9 @@ def cut_partition(
     for group, start, stop in _group_runs(groups, len(payload_bytes), state.group):
         if group != state.group:
             state = OpenShard(group=group)
-        row = start
+        own, row = rule.of_group(group), start
         while row < stop:
-            until, closes = _close_at(rule, state, running, row, stop)
+            until, closes = _close_at(own, state, running, row, stop)
             if until == row:  # the next record is too large for what is in the shard already
                 state = OpenShard(group=group, number=state.number + 1)
                 continue
@@ -316,11 +323,21 @@ def _advance(state: OpenShard, piece: Piece, closes: bool) -> OpenShard:
     )
 
 
-def merge_pieces(pieces: list[Piece], *, count: int | None = None) -> list[OutputShard]:
-    """The output shards that the pieces (in cut order) make up.
+def merge_pieces(pieces: list[Piece], *, rule: CutRule | None = None) -> list[OutputShard]:
+    """The output shards that the pieces (in cut order) make up. A ``rule`` that says how many there
+    are adds those at the end, or at the end of its group, that got no record."""
+    shards = _merged(pieces)
+    if rule is None:
+        return shards
+    counts = {group: each.count or 0 for group, each in enumerate(rule.of_outputs or (rule,))}
+    for group, count in counts.items():
+        there = sum(shard.group == group for shard in shards)
+        shards += [OutputShard(0, group, number, 0, 0, 0, 0, ()) for number in range(there, count)]
+    shards.sort(key=lambda shard: (shard.group, shard.number))
+    return [replace(shard, ordinal=ordinal) for ordinal, shard in enumerate(shards)]
 
-    ``count`` (of a count rule) adds the shards at the end that got no record.
-    """
+
+def _merged(pieces: list[Piece]) -> list[OutputShard]:
     shards: list[OutputShard] = []
     begin = 0
     for at in range(1, len(pieces) + 1):
@@ -348,6 +365,4 @@ def merge_pieces(pieces: list[Piece], *, count: int | None = None) -> list[Outpu
             )
         )
         begin = at
-    for number in range(len(shards), count or 0):
-        shards.append(OutputShard(number, 0, number, 0, 0, 0, 0, ()))
     return shards

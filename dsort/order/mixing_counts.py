@@ -201,7 +201,8 @@ def judge_mixing(
 ) -> Mixing | None:
     """What the table ``counts``, shape ``(input bins, output bins)``, says; None if it is empty.
 
-    ``order``: the kind of the algorithm, or "key map" where one decides.
+    ``order``: the kind of the algorithm, "key map" where one decides, or
+    "outputs" where what records say decides which output they go to.
     """
     if counts.size == 0:
         return None
@@ -229,6 +230,8 @@ def judge_mixing(
 def _reason(order: str) -> str:
     if order == "key map":
         return "a key map says where each record goes"
+    if order == "outputs":
+        return "what records say decides which output they go to"
     return ALGORITHMS[order].reason if order in ALGORITHMS else ""
 
 

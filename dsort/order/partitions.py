@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.data.columns import Int32s, Int64s
+from dsort.data.columns import Int32s, Int64s, UInt64s
 from dsort.data.index import SortKeys
 from dsort.order.sort import order_rows
 
@@ -35,11 +35,15 @@ class Partitioning:
 
     A record belongs to the partition numbered by how many splitters do not come after it. Without
     splitters its sort key is a hash, and the hashes split evenly by their top bits.
+
+    ``weights``: of several outputs, one after the other in the order: what share of the records
+    each may have, so that it gets about that share of the partitions. They add up to 1.
     """
 
     count: int
     decreasing: bool = False
     splitters: Splitters | None = None
+    weights: tuple[float, ...] = ()
 
     def assign(self, keys: SortKeys, shard: int, ordinal: Int64s) -> Int32s:
         """The partition of each of one shard's records, shape ``(n,)``."""
@@ -47,9 +51,9 @@ class Partitioning:
             return np.zeros(keys.count, np.int32)
         if self.splitters is None:
             assert keys.words is not None, "only hashed keys split evenly"
-            high = keys.words >> np.uint64(32)
-            partitions = ((high * np.uint64(self.count)) >> np.uint64(32)).astype(np.int32)
-            return (self.count - 1 - partitions) if self.decreasing else partitions
+            if self.weights:
+                return self._within_outputs(keys, keys.words >> np.uint64(32))
+            return self._even(keys.words >> np.uint64(32), np.uint64(self.count))
         splitters = self.splitters
         both = SortKeys.concat([splitters.keys, keys])
         position = np.concatenate([splitters.ordinal, ordinal])
@@ -59,6 +63,22 @@ class Partitioning:
         partitions = np.empty(len(merged), np.int32)
         partitions[merged] = np.cumsum(merged < splitters.keys.count)
         return partitions[splitters.keys.count :]
+
+    def _even(self, high: UInt64s, counts: UInt64s | np.uint64) -> Int32s:
+        """The partition of each record among ``counts`` of them, by the top half of its hash."""
+        partitions = ((high * counts) >> np.uint64(32)).astype(np.int32)
+        return (counts.astype(np.int32) - 1 - partitions) if self.decreasing else partitions
+
+    def _within_outputs(self, keys: SortKeys, high: UInt64s) -> Int32s:
+        """The same where each output has partitions of its own."""
+        assert keys.group is not None, "records were dealt out to outputs"
+        left = max(self.count - len(self.weights), 0)
+        counts = np.array([1 + int(left * weight) for weight in self.weights], np.uint64)
+        firsts = np.cumsum(counts) - counts
+        group = np.maximum(keys.group, 0)
+        found = firsts[group].astype(np.int32) + self._even(high, counts[group])
+        partitions: Int32s = np.minimum(found, np.int32(self.count - 1))
+        return partitions
 
 
 def pick_splitters(

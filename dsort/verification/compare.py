@@ -202,17 +202,20 @@ class Comparison:
 
     def _check_places(self, source: Int64s) -> None:
         """Every record is in a shard of its template."""
-        if self.keymap is None or self.inputs.group is None:
+        if self.inputs.group is None:
             return
         rows = np.flatnonzero(source >= 0)
         wrong = rows[self.inputs.group[source[rows]] != self.outputs.group[rows]]
-        templates = self.keymap.templates
+        outputs = [target.name for target in self.spec.targets]
+        if self.keymap is not None:
+            outputs = list(self.keymap.templates)
+        who = "the external key map, as it is now," if self.keymap is not None else "the spec"
         inputs_group = self.inputs.group
 
         def text(row: int) -> str:
             group = int(inputs_group[source[row]])
-            place = templates[group] if group >= 0 else "no template"
-            return f"the external key map, as it is now, gives it {place}"
+            place = outputs[group] if group >= 0 else "no template"
+            return f"{who} gives it {place}"
 
         self._named_outputs().tell(wrong, "misplaced_record", self._output, self.findings, text)
 

@@ -22,6 +22,7 @@ from dsort.keymap.match import KeyMap
 from dsort.order.base import Algorithm
 from dsort.order.duplicates import repeated_hashes
 from dsort.order.sort import stable_argsort
+from dsort.order.table import RecordTable
 from dsort.read import ShardReader
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
@@ -59,7 +60,7 @@ class InputTable:
     key_hash: UInt64s  # of the new key, where a record was renamed
     digests: UInt64s  # shape (n, 2): of the bytes that the record takes in an output shard
     members: Int32s
-    group: Int32s | None  # template by the key map; -1: none
+    group: Int32s | None  # output, or template by the key map; -1: none
     expected: Bools  # False: dropped, as the spec says
 
     def __len__(self) -> int:
@@ -145,6 +146,7 @@ class InputReader:
     ) -> None:
         self._spec = spec
         self._keymap = keymap
+        self._division = spec.division
         self._bucket = bucket
         self._reader = reader
         self._renames: Renames = {}
@@ -198,7 +200,7 @@ class InputReader:
         with self._reader.open(self._bucket, name, self._decoding) as shard:
             formed = self._formed(shard)
             if formed is None:
-                return _NO_RECORDS, None if self._keymap is None else np.zeros(0, np.int32)
+                return _NO_RECORDS, np.zeros(0, np.int32) if self._has_groups else None
             records, members, group = self._with_copies(shard, *formed)
             new_keys = self._renames.get(ordinal, {})
             members, records = with_new_keys(shard, members, records, new_keys)
@@ -245,10 +247,20 @@ class InputReader:
         members, records = self._compared.records(members, records)
         return records, members
 
-    def _groups(self, records: FormedRecords, names: BytesColumn) -> Int32s | None:
+    @property
+    def _has_groups(self) -> bool:
+        """Whether records have templates of their own."""
+        return self._keymap is not None or self._division is not None
+
+    def _groups(
+        self, shard: ShardBytes, records: FormedRecords, members: MemberTable
+    ) -> Int32s | None:
+        if self._division is not None:
+            table = RecordTable(shard.name, members, records, shard.content)
+            return self._division.numbers(table)
         if self._keymap is None:
             return None
-        own = names.take(records.member_rows)
+        own = members.names.take(records.member_rows)
         return self._keymap.lookup(records.keys, own, records.member_offsets).groups
 
     def _table(
@@ -257,7 +269,7 @@ class InputReader:
         counts = [len(key_hash) for key_hash, *_ in parts]
         key_hash = np.concatenate([np.zeros(0, np.uint64), *(part[0] for part in parts)])
         groups = [part[3] for part in parts if part[3] is not None]
-        group = np.concatenate([np.zeros(0, np.int32), *groups]) if self._keymap else None
+        group = np.concatenate([np.zeros(0, np.int32), *groups]) if self._has_groups else None
         return InputTable(
             shards=tuple(shards),
             first_rows=np.cumsum([0, *counts]),
@@ -336,7 +348,7 @@ class InputReader:
         self, shard: ShardBytes, records: FormedRecords, members: MemberTable
     ) -> tuple[FormedRecords, MemberTable, Int32s | None]:
         """(records, members, templates) with each record as often as it comes out."""
-        group = self._groups(records, members.names)
+        group = self._groups(shard, records, members)
         if self._copies is not None:
             counts = self._copies[shard.name]
             before, members, records = copied(shard, members, members, records, counts)

@@ -25,6 +25,7 @@ from dsort.naming.names import readable
 from dsort.naming.patterns import LinearRegex
 from dsort.read import ShardReader
 from dsort.spec.model import JobSpec
+from dsort.spec.outputs import Target
 from dsort.storage.bucket import Bucket
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.inputs import InputTable
@@ -181,30 +182,46 @@ def check_cuts(
     facts: Sequence[ShardFacts], spec: JobSpec, names: OutputNames, findings: Findings
 ) -> None:
     """Every shard closes when the spec says so, and not before."""
-    if spec.output_shard_count is not None:
-        _check_count(facts, spec.output_shard_count, findings)
+    targets = spec.targets
+    if len(targets) == 1:
+        _check_target(facts, targets[0], spec, names.templates[0].count, findings)
+        return
+    for group, target in enumerate(targets):
+        own = [shard for shard in facts if shard.place.group == group]
+        _check_target(own, target, spec, names.templates[group].count, findings)
+
+
+def _check_target(
+    facts: Sequence[ShardFacts],
+    target: Target,
+    spec: JobSpec,
+    names_count: int | None,
+    findings: Findings,
+) -> None:
+    """The same of one output. ``names_count``: how many names its template makes."""
+    if target.count is not None:
+        _check_count(facts, target.count, findings)
         return
     counts = spec.output_shard_size_counts
-    size_bytes, shards_max = spec.output_shard_size or 0, None
-    if (
-        not size_bytes and spec.output_shard_records is None
-    ):  # an even share for each name of the template
-        shards_max = names.templates[0].count or 1
+    size_bytes, shards_max = target.size_bytes or 0, None
+    if not target.ends:  # an even share for each name of the template
+        shards_max = names_count or 1
         size_bytes = max(-(-sum(shard.sized_bytes(counts)[0] for shard in facts) // shards_max), 1)
-    by_count = spec.output_shard_records is not None and not spec.output_shard_size
+    by_count = target.records is not None and not target.size_bytes
+    at_most = spec.output_shard_size_is == "at_most" and bool(target.size_bytes)
     for _, group in groupby(facts, key=lambda shard: shard.place.group):
         shards = list(group)
         for shard, following in zip(shards, [*shards[1:], None], strict=True):
             last = following is None
             if not shard.readable:
                 continue
-            records_max = spec.output_shard_records
+            records_max = target.records
             if spec.measures_encoded and (records_max is None or shard.records < records_max):
                 continue  # it ends by what was measured before it was encoded, about 1 % off
             if records_max is not None and (by_count or shard.records >= records_max):
                 text = _wrong_records(shard, records_max, last=last)
-            elif spec.output_shard_size_is == "at_most":
-                text = _too_large(shard, following, spec)
+            elif at_most:
+                text = _too_large(shard, following, spec, size_bytes)
             else:
                 # Where all payload is shared out, records without any may be left for the last.
                 stays_open = shards_max is not None and shard.place.number == shards_max - 1
@@ -232,8 +249,10 @@ def _wrong_size(
     return ""
 
 
-def _too_large(shard: ShardFacts, following: ShardFacts | None, spec: JobSpec) -> str:
-    size_max, counts = spec.output_shard_size or 0, spec.output_shard_size_counts
+def _too_large(
+    shard: ShardFacts, following: ShardFacts | None, spec: JobSpec, size_max: int
+) -> str:
+    counts = spec.output_shard_size_counts
     if shard.records == 0:
         return "has no record"
     has_bytes = shard.grown_bytes(spec, FirstRecord())

@@ -187,7 +187,8 @@ class Extractor:
             defaults = self._setup.output_container.member_defaults
             named, records, made = with_member_defaults(named, records, defaults)
             tally.add("members_defaulted", len(made), _names(shard.name, named, made))
-        group = self._groups(shard.name, named, records, tally)  # the key map knows no new names
+        table = RecordTable(shard.name, named, records, shard.content)
+        group = self._groups(table, tally)  # neither key map nor outputs know new names
         if task.copies is not None:
             counts = task.copies.counts(records.key_hash)
             _count_copies(shard.name, counts, tally)
@@ -343,14 +344,16 @@ class Extractor:
             return written, records.stored_as(written)
         return with_names_written(shard, members, named, records, in_place=not is_mapped)
 
-    def _groups(
-        self, shard: str, members: MemberTable, records: FormedRecords, tally: Tally
-    ) -> Int32s | None:
-        """The template of each record under the external key map; -1: it is dropped."""
+    def _groups(self, table: RecordTable, tally: Tally) -> Int32s | None:
+        """The output of each record, or its template under the external key map; -1: it is
+        dropped."""
+        if self._setup.division is not None:
+            return self._setup.division.numbers(table)
         keymap = self._setup.keymap
         if keymap is None:
             return None
-        names = members.names.take(records.member_rows)
+        shard, records = table.shard, table.records
+        names = table.members.names.take(records.member_rows)
         match = keymap.lookup(records.keys, names, records.member_offsets)
         unplaced = np.flatnonzero(match.missing | match.ambiguous)
         if len(unplaced) == 0:
@@ -398,8 +401,7 @@ class Extractor:
         )
 
     def _store_index(self, task: ExtractTask, shard: ShardBytes, index: RecordIndex) -> None:
-        splitters = self._store.splitters(task.splitters) if task.splitters else None
-        partitioning = Partitioning(task.partitions, self._setup.algorithm.decreasing, splitters)
+        partitioning = self._partitioning(task)
         if task.partitions == 1:
             partition_offsets = np.array([0, len(index)], np.int64)
             self._write(task, index, partition_offsets, self._move(task, shard, index))
@@ -413,6 +415,14 @@ class Extractor:
         self._write(
             task, index.take(by_partition), partition_offsets.astype(np.int64), spill_starts
         )
+
+    def _partitioning(self, task: ExtractTask) -> Partitioning:
+        """Which partition records of one shard belong to."""
+        splitters = self._store.splitters(task.splitters) if task.splitters else None
+        division = self._setup.division
+        weights = division.weights if division is not None else ()
+        decreasing = self._setup.algorithm.decreasing
+        return Partitioning(task.partitions, decreasing, splitters, weights)
 
     def _write(
         self,

@@ -43,8 +43,16 @@ class Orderer:
     """Plans for one job, in one worker."""
 
     def __init__(
-        self, nodes: ScratchNodes, algorithm: Algorithm, container: Container, *, spill: bool
+        self,
+        nodes: ScratchNodes,
+        algorithm: Algorithm,
+        container: Container,
+        *,
+        spill: bool,
+        has_outputs: bool = False,
     ) -> None:
+        """``has_outputs``: there are several outputs, and it is counted what each gets."""
+        self._has_outputs = has_outputs
         self._scratch_nodes = nodes
         self._container = container  # of the outputs
         self._store = nodes.store
@@ -141,6 +149,7 @@ class Orderer:
             dropped=dropped,
             payload_bytes=int(ordered.payload_bytes.sum()),
             stored_bytes=int(ordered.stored_bytes.sum()),
+            by_output=_sums_by_group(ordered) if self._has_outputs and len(order) else (),
         )
 
     def _partition_rows(self, task: OrderTask) -> PartitionRows:
@@ -181,6 +190,20 @@ class Orderer:
         )
         mixing = count_part(task.mixing, task.state, pieces, rows.shard)
         return CutDone(task.partition, pieces, state, mixing)
+
+
+def _sums_by_group(rows: OrderedRows) -> tuple[tuple[int, int, int], ...]:
+    """(records, payload, stored bytes) of each group, from 0 on."""
+    assert rows.group is not None, "records were dealt out to outputs"
+    begins = np.searchsorted(rows.group, np.arange(int(rows.group.max(initial=-1)) + 2))
+    return tuple(
+        (
+            stop - start,
+            int(rows.payload_bytes[start:stop].sum()),
+            int(rows.stored_bytes[start:stop].sum()),
+        )
+        for start, stop in pairwise(begins.tolist())
+    )
 
 
 def _check_permutation(order: Int64s, count: int) -> None:

@@ -187,8 +187,7 @@ class TableExtractor(Extractor):
         if not check_same(task.name, table.schema, wanted):
             log.add("other_metadata", 1, [task.name])
         plain = plain_schema(task.name, wanted)
-        splitters = self._store.splitters(task.splitters) if task.splitters else None
-        partitioning = Partitioning(task.partitions, self._setup.algorithm.decreasing, splitters)
+        partitioning = self._partitioning(task)
         rows, blocks, first = _Rows(columns=len(plain)), _Blocks(), 0
         found = light_batches(
             task.name, table, plain, self._batch_bytes, kept=self._looked_into(plain)
@@ -212,8 +211,7 @@ class TableExtractor(Extractor):
     ) -> ShardExtracted:
         """Records of another container, as rows."""
         schema = schema_of(self._store.file_bytes(SCHEMA_FILE))
-        splitters = self._store.splitters(task.splitters) if task.splitters else None
-        partitioning = Partitioning(task.partitions, self._setup.algorithm.decreasing, splitters)
+        partitioning = self._partitioning(task)
         rows, blocks = _Rows(columns=len(schema)), _Blocks()
         keys, first, count = records.keys.tolist(), 0, len(records)
         reached = np.cumsum(records.payload_bytes)
@@ -262,7 +260,7 @@ class TableExtractor(Extractor):
         table = _record_table(task.name, light, keys, payload, extension)
         sort = algorithm.keys(table)
         if group is None:
-            group = self._groups(task.name, table.members, table.records, log)
+            group = self._groups(table, log)
         if group is not None:
             sort = SortKeys(sort.count, group, sort.rank, sort.words, sort.text)
         ordinal = first + np.arange(len(keys), dtype=np.int64)

@@ -19,6 +19,7 @@ from dsort.order.mixing_counts import MixingGrid, MixingPart
 from dsort.scratch.logs import CreatedShard
 from dsort.storage.several import BucketPlace
 from dsort.transforms.base import Step
+from dsort.transforms.outputs import Division
 from dsort.workers.decoded import DecodingRules
 
 __all__ = [
@@ -108,6 +109,7 @@ class WorkerSetup:
     output_codec: Codec | None = None
     output_level: int = 0
     values_stay: bool = False  # of tables: long values that lie in an input stay there
+    division: Division | None = None
     transform: TransformRules = field(default_factory=TransformRules)
 
     @property
@@ -212,6 +214,8 @@ class OrderDone:
     dropped: int
     payload_bytes: int
     stored_bytes: int
+    by_output: tuple[tuple[int, int, int], ...] = ()
+    """(records, payload, stored bytes) of each output, where there are several."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,11 @@ class Worker:
             self._extractor = Extractor(setup, number, inputs, buffer, nodes)
             self._creator = Creator(setup, number, inputs, outputs, buffer, nodes)
         self._orderer = Orderer(
-            nodes, setup.algorithm, setup.output_container, spill=setup.movement == "spill"
+            nodes,
+            setup.algorithm,
+            setup.output_container,
+            spill=setup.movement == "spill",
+            has_outputs=setup.division is not None,
         )
         self._sealer = Sealer(
             nodes,

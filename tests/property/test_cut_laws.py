@@ -72,7 +72,7 @@ def cut(
             file_bytes=file_bytes,
         )
         pieces += found
-    return pieces, merge_pieces(pieces, count=rule.count)
+    return pieces, merge_pieces(pieces, rule=rule)
 
 
 HEAD_BYTES, RECORD_BYTES, ENTRY_BYTES, END_BYTES = 8, 4, 46, 22

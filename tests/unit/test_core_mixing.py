@@ -50,7 +50,7 @@ def cut_and_count(
         tally.add(part)
         pieces += found
         state = after
-    return tally, merge_pieces(pieces, count=rule.count)
+    return tally, merge_pieces(pieces, rule=rule)
 
 
 def counted_one_by_one(shard: Int32s, sizes: list[int], input_shards: int) -> Int64s:

@@ -18,7 +18,7 @@ def cut(rule: CutRule, payloads: list[int], groups: list[int] | None = None) -> 
         members=np.ones(len(payloads), np.int32),
         state=OpenShard(),
     )
-    return merge_pieces(pieces, count=rule.count)
+    return merge_pieces(pieces, rule=rule)
 
 
 def records(shards: list[OutputShard]) -> list[int]:

@@ -240,5 +240,7 @@ def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobRepor
 def _mixing(manifest: Mapping[str, Any]) -> Mixing | None:
     mixing, spec = manifest.get("mixing"), manifest["spec"]
     by_key_map = bool(spec.get("ekm") or spec.get("ekm_file"))
-    order = "key map" if by_key_map else spec["algorithm"]["kind"]
+    by_content = any(each.get("when") for each in spec.get("outputs", ())) or spec.get("split_by")
+    order = "outputs" if by_content else spec["algorithm"]["kind"]
+    order = "key map" if by_key_map else order
     return None if mixing is None else mixing_of(mixing, order=order)

@@ -314,8 +314,9 @@ def _is_as_set_up(ref: BucketRef, policy: SpecPolicy) -> bool:
 
 
 def _output_templates(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    if spec.output_format is not None:
-        yield "output_format", spec.output_format
+    for target in spec.targets:
+        if target.template is not None:
+            yield "output_format", target.template
     for template in spec.ekm or ():
         yield "ekm", template
     if spec.ekm_default is not None:
