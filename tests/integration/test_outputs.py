@@ -1,0 +1,284 @@
+"""Jobs with several outputs: which records go where, what each output is called and cut into."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xxhash
+
+from dsort import api
+from dsort.errors import SpecError, TransformError
+from dsort.job.layout import manifest_name
+from dsort.options import RunOptions
+from dsort.spec import parse_spec
+from tests.property.test_step_laws import mix
+from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.engine import plan_local, refused, run_local, spec_of
+
+pytestmark = pytest.mark.usefixtures("workers_here")
+
+HALVES = [{"name": "train", "fraction": 0.75}, {"name": "val", "fraction": 0.25}]
+
+
+def divided(*outputs: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return spec_of(**{"output_format": "{split}-%d", **fields}, outputs=list(outputs))
+
+
+@pytest.fixture
+def data(tmp_path: Path, rng: random.Random) -> Path:
+    """Three shards of 40 records: keys, classes, speakers, images of several sizes."""
+    shards = {}
+    for shard in range(3):
+        members = []
+        for number in range(40):
+            key = f"{shard}/{number:03d}"
+            said = json.dumps({"speaker": f"s{number % 7}"}).encode()
+            members.append(Member(f"{key}.jpg", rng.randbytes(rng.randrange(500))))
+            members.append(Member(f"{key}.cls", b"%d" % (number % 4)))
+            members.append(Member(f"{key}.json", said))
+        shards[f"in-{shard}.tar"] = Shard(tuple(members))
+    write_shards(tmp_path / "in", shards)
+    return tmp_path
+
+
+def all_keys() -> list[str]:
+    return [f"{shard}/{number:03d}" for shard in range(3) for number in range(40)]
+
+
+def keys_of(root: Path, prefix: str) -> list[list[str]]:
+    """The keys in each shard of an output, by number."""
+    found = {
+        name: [m.name[:-4] for m in read_shard(data) if m.name.endswith(".jpg")]
+        for name, data in files_of(root / "out").items()
+        if name.startswith(prefix)
+    }
+    return [found[name] for name in sorted(found, key=lambda each: (len(each), each))]
+
+
+def flat(shards: list[list[str]]) -> list[str]:
+    return list(itertools.chain.from_iterable(shards))
+
+
+def lot_of(text: str) -> float:
+    """Where the hash of ``text`` falls, as a fraction of all, in plain Python."""
+    salt = xxhash.xxh3_64_intdigest(b"", seed=xxhash.xxh3_64_intdigest(b"outputs"))
+    return mix(xxhash.xxh3_64_intdigest(text.encode()) ^ salt) / 2**64
+
+
+def verified(root: Path, job_id: str) -> None:
+    manifest = (root / "out" / manifest_name(job_id)).read_bytes()
+    assert api.verify(manifest, options=RunOptions(root=root)).problems == ()
+
+
+@pytest.mark.parametrize("move", ["map", "spill"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"kind": "none"},
+        {"kind": "shuffle", "seed": 7},
+        {"kind": "alphanumeric", "decreasing": True},
+    ],
+    ids=["none", "shuffle", "alphanumeric"],
+)
+def test_records_go_where_their_hashes_fall(
+    data: Path, algorithm: dict[str, Any], move: str
+) -> None:
+    report = run_local(data, divided(*HALVES, algorithm=algorithm), move=move, workers=2)
+    train, val = keys_of(data, "train"), keys_of(data, "val")
+    wanted = [key for key in all_keys() if lot_of(key) < 0.75]
+    assert sorted(flat(train)) == wanted
+    assert sorted(flat(train) + flat(val)) == all_keys()
+    assert [len(each) for each in train[:-1]] == [5] * (len(train) - 1)
+    assert 0 < len(flat(val)) < 60
+    if algorithm["kind"] == "none":
+        assert flat(train) == wanted
+    if algorithm["kind"] == "alphanumeric":
+        assert flat(train) == wanted[::-1]
+    verified(data, report.job_id)
+
+
+def test_each_output_has_the_order_that_the_job_has(data: Path) -> None:
+    algorithm = {"kind": "shuffle", "seed": 7}
+    run_local(data, divided(*HALVES, algorithm=algorithm))
+    run_local(data, spec_of(output_format="all-%d", algorithm=algorithm))
+    everything = flat(keys_of(data, "all"))
+    for name in ("train", "val"):
+        own = flat(keys_of(data, name))
+        assert own == [key for key in everything if key in set(own)]
+
+
+def test_the_bytes_depend_on_no_workers_and_no_movement(data: Path) -> None:
+    spec = divided(*HALVES, algorithm={"kind": "shuffle", "seed": 7})
+    found = []
+    for options in ({"move": "map", "workers": 1}, {"move": "spill", "workers": 3}):
+        run_local(data, spec, overwrite=True, **options)
+        found.append(files_of(data / "out"))
+    assert found[0] == found[1]
+
+
+def test_a_record_stays_in_its_output_as_the_data_grow(data: Path) -> None:
+    run_local(data, divided(*HALVES))
+    before = {name: {*flat(keys_of(data, name))} for name in ("train", "val")}
+    more = {"in-9.tar": Shard(tuple(Member(f"9/{n:03d}.jpg", b"x") for n in range(50)))}
+    write_shards(data / "in", more)
+    run_local(data, divided(*HALVES), overwrite=True)
+    for name, keys in before.items():
+        assert keys < {*flat(keys_of(data, name))}
+
+
+def test_records_of_which_one_thing_is_the_same_stay_together(data: Path) -> None:
+    spec = divided(*HALVES, split_by='ext("json").speaker')
+    report = run_local(data, spec)
+    train = {int(key[-3:]) % 7 for key in flat(keys_of(data, "train"))}
+    assert train == {number for number in range(7) if lot_of(f"s{number}") < 0.75}
+    assert not train & {int(key[-3:]) % 7 for key in flat(keys_of(data, "val"))}
+    verified(data, report.job_id)
+
+
+@pytest.mark.parametrize("move", ["map", "spill"])
+def test_records_go_to_the_first_output_whose_condition_is_true(data: Path, move: str) -> None:
+    outputs = [
+        {"name": "small", "when": 'size("jpg") < 50'},
+        {"name": "odd", "when": 'ext("cls") % 2 == 1', "output_format": "odd/{n:03d}"},
+        {"name": "rest", "when": True},
+    ]
+    report = run_local(
+        data, divided(*outputs, algorithm={"kind": "shuffle", "seed": 1}), move=move, workers=2
+    )
+    sizes = {
+        member.name[:-4]: len(member.payload)
+        for shard in files_of(data / "in").values()
+        for member in read_shard(shard)
+        if member.name.endswith(".jpg")
+    }
+    small = [key for key in all_keys() if sizes[key] < 50]
+    odd = [key for key in all_keys() if int(key[-3:]) % 2 and key not in small]
+    assert sorted(flat(keys_of(data, "small"))) == small
+    assert sorted(flat(keys_of(data, "odd/"))) == odd
+    assert sorted(flat(keys_of(data, "rest"))) == sorted({*all_keys()} - {*small, *odd})
+    assert report.records == 120
+    verified(data, report.job_id)
+
+
+def test_each_output_ends_its_shards_by_itself(data: Path) -> None:
+    outputs = [
+        {"name": "a", "fraction": 0.5, "output_shard_count": 3},
+        {"name": "b", "fraction": 0.2, "output_shard_size": 2000},
+        {"name": "c", "fraction": 0.2, "output_format": "c-{0..3}"},
+        {"name": "d", "fraction": 0.1},
+    ]
+    spec = divided(*outputs)
+    spec["outputs"][2]["output_shard_records"] = 9
+    report = run_local(data, spec)
+    counts = {name: [len(each) for each in keys_of(data, f"{name}-")] for name in "abcd"}
+    assert len(counts["a"]) == 3
+    assert max(counts["a"]) - min(counts["a"]) <= 1
+    assert len(counts["b"]) > 2
+    assert {*counts["c"][:-1]} == {9}
+    assert {*counts["d"][:-1]} <= {5}
+    assert sum(map(sum, counts.values())) == report.records == 120
+    verified(data, report.job_id)
+
+
+def test_a_bounded_template_shares_out_its_own_output(data: Path) -> None:
+    outputs = [
+        {"name": "a", "fraction": 0.5, "output_format": "a-{0..3}"},
+        {"name": "b", "fraction": 0.5, "output_format": "b-{0..1}"},
+    ]
+    spec = divided(*outputs)
+    del spec["output_shard_records"]
+    report = run_local(data, spec)
+    assert [len(keys_of(data, f"{name}-")) for name in "ab"] == [4, 2]
+    verified(data, report.job_id)
+
+
+def test_an_output_may_get_nothing(data: Path) -> None:
+    outputs = [
+        {"name": "none", "when": 'has("png")', "output_shard_count": 2},
+        {"name": "never", "when": "ordinal < 0"},
+        {"name": "all", "when": "rest"},
+    ]
+    report = run_local(data, divided(*outputs))
+    assert [keys_of(data, name) for name in ("none", "never")] == [[[], []], []]
+    assert len(flat(keys_of(data, "all"))) == 120
+    verified(data, report.job_id)
+
+
+def test_a_plan_says_the_shards_of_all_outputs(data: Path) -> None:
+    plan = plan_local(data, divided(*HALVES))
+    run_local(data, divided(*HALVES))
+    assert [shard.name for shard in plan.shards] == sorted(
+        files_of(data / "out"), key=lambda each: (each[0], len(each), each)
+    )
+
+
+def test_a_record_that_goes_nowhere_ends_the_job(data: Path) -> None:
+    spec = divided({"name": "one", "when": 'ext("cls") == 1'}, {"name": "two", "when": "false"})
+    with refused(data, TransformError, "30 records of shard in-0.tar", "0/000", "when: true"):
+        run_local(data, spec)
+
+
+def test_a_record_of_which_a_condition_cannot_be_said_ends_the_job(data: Path) -> None:
+    spec = divided({"name": "one", "when": 'ext("json").age > 3'}, {"name": "two", "when": True})
+    with refused(data, TransformError, "when of one", "record 0/000", "no field age", "has("):
+        run_local(data, spec)
+
+
+def test_names_of_any_output_that_exist_are_not_replaced(data: Path) -> None:
+    run_local(data, divided(*HALVES))
+    with pytest.raises(Exception, match="output names are taken"):
+        run_local(data, divided(*HALVES))
+    assert run_local(data, divided(*HALVES), overwrite=True).state == "finished"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"outputs": [{"name": "a", "fraction": 0.9}]}, ["add up to 0.9", "sample"]),
+        ({"outputs": [{"name": "a"}]}, ["outputs[0]: has neither"]),
+        ({"outputs": [{"name": "a", "fraction": 1, "when": True}]}, ["a fraction and a condition"]),
+        (
+            {"outputs": [{"name": "a", "when": True}, {"name": "b", "fraction": 1}]},
+            ["outputs[0]: has a condition, but", "outputs[0].when: takes all"],
+        ),
+        (
+            {"outputs": [{"name": "a", "when": "kee == 'x'"}, {"name": "a", "when": 3}]},
+            ["outputs[1].when: must be an expression, or true, not the number 3"],
+        ),
+        (
+            {"outputs": [{"name": "a", "when": "kee == 'x'"}, {"name": "a", "when": "1"}]},
+            ["outputs[0].when: at character 1: there is no kee", "[1].when: is a number", "twice"],
+        ),
+        ({"outputs": HALVES, "output_format": "x-%d"}, ["names would be the same", "{split}"]),
+        ({"outputs": HALVES, "output_format": None}, ["output_format: is required"]),
+        ({"outputs": HALVES, "split": "x"}, ["split: does not go with outputs"]),
+        ({"outputs": HALVES, "split_by": "kee"}, ["split_by: at character 1", "key"]),
+        ({"split_by": "shard"}, ["split_by: needs outputs"]),
+        ({"outputs": HALVES, "ekm": {"a-%d": ["a"]}}, ["there is an external key map, too"]),
+        (
+            {"outputs": HALVES, "output_shard_records": None},
+            ["outputs[0].output_shard_size: must be set", "outputs[1].output_shard_size"],
+        ),
+        (
+            {"outputs": [{**HALVES[0], "output_format": "val-1{0..9}"}, HALVES[1]]},
+            ["outputs[1].output_format: makes names that the template of train makes"],
+        ),
+        (
+            {"outputs": [{**HALVES[0], "output_shard_count": 2, "output_shard_size": 5}]},
+            ["only one of output_shard_size and output_shard_count"],
+        ),
+        ({"outputs": [{**HALVES[0], "fractoin": 2}]}, ['did you mean "fraction"?']),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_read(
+    fields: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(SpecError) as refusal:
+        parse_spec(spec_of(**{"output_format": "{split}-%d", **fields}))
+    said = "\n".join(f"{each} {each.hint}" for each in refusal.value.problems)
+    assert [word for word in words if word not in said] == [], said
