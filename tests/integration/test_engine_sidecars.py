@@ -3,6 +3,7 @@ result."""
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import struct
 import tarfile
@@ -18,15 +19,18 @@ import pytest
 from dsort import api
 from dsort.errors import InputError, NamesTakenError, SpecError
 from dsort.job.events import JobReport, VerifyReport
-from dsort.options import RunOptions
+from dsort.options import RunOptions, open_with_settings
+from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import Member, Shard, tree_of, write_shards
 from tests.support.engine import refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.seaweedfs import S3Server
 from tests.support.store_like import StoreLikeBucket
 
 RECORDS = 7
+_JOB_ID = r"\d{8}-\d{6}-[0-9a-f]{6}"
 KINDS = ["dali", "energon", "huggingface", "sizes"]
 
 
@@ -241,6 +245,46 @@ def test_stores_that_take_bytes_in_order_get_the_same(
     first, second = ({k: v for k, v in each.items() if ".dsort" not in k} for each in found)
     assert first == second
     assert {"d/out-0.idx", "d/sizes.json", ".nv-meta/index.uuid", "README.md"} <= first.keys()
+
+
+def without_ids(files: dict[str, bytes]) -> dict[str, bytes]:
+    """All but what is dsort's own; an index of wids is called, and calls itself, by its job."""
+    return {
+        re.sub(_JOB_ID, "", name): re.sub(_JOB_ID.encode(), b"", data)
+        for name, data in files.items()
+        if not name.startswith(".dsort/")
+    }
+
+
+@pytest.mark.parametrize(
+    ("kinds", "suffix"),
+    [(("wids", *KINDS), ".tar"), (("lhotse", "sizes"), ".tar"), (("lines",), ".jsonl")],
+    ids=["most", "lhotse", "lines"],
+)
+def test_an_object_store_gets_the_same(
+    root: Path, kinds: tuple[str, ...], suffix: str, s3: S3Server
+) -> None:
+    if suffix == ".jsonl":
+        (root / "in" / "in-0.jsonl").write_bytes(b"".join(b'{"n": %d}\n' % n for n in range(20)))
+    settings = Settings(stores=(("s3", StoreSettings(endpoint_url=s3.endpoint_url)),))
+    options = RunOptions(root=root, settings=settings)
+    place = f"s3://{s3.new_bucket_name()}/results"
+    held = open_with_settings(place, root=root, settings=settings)
+    held.create()
+    name = "s-%d" if suffix == ".jsonl" else "d/s-%d"
+    spec = spec_with(*kinds, output_format=name, output_extension=suffix, input_extension=suffix)
+    for bucket in ("out", place):
+        run_local(root, spec | {"output_bck": bucket}, settings=settings)
+    names = [info.name for info in held.list("") if not info.name.startswith(".dsort/")]
+    found = {name: held.read(name) for name in names}
+    here = {name: data for name, (_, data) in tree_of(root / "out").items() if name[-1] != "/"}
+    assert without_ids(found) == without_ids(here)
+    (manifest,) = (each.name for each in held.list(".dsort/") if "manifest" in each.name)
+    assert api.verify(held.read(manifest), options=options).problems == ()
+    name = min(name for name in names if not name.endswith(suffix))
+    held.write(name, held.read(name)[:-1])
+    problems = api.verify(held.read(manifest), options=options).problems
+    assert {(each.kind, each.shard) for each in problems} == {("index", name)}
 
 
 def test_names_of_sidecars_that_are_taken_are_refused_before_anything_is_read(root: Path) -> None:

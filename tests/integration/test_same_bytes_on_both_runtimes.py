@@ -17,6 +17,7 @@ from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
 from tests.support.ray_here import ray_here
+from tests.support.tables import mixed_table, write_table
 
 pytestmark = pytest.mark.ray
 
@@ -105,3 +106,35 @@ def test_ray_gives_the_bytes_that_processes_give(root: Path, ray: Any, name: str
     assert named == also_named
     kept = {path.name for path in (root / there).rglob("*") if path.is_file()}
     assert {name for name in kept if not name.endswith((".tar", ".json", ".jsonl"))} == set()
+
+
+TABLES: dict[str, Mapping[str, Any]] = {
+    "rows": {
+        "input_bck": "tables",
+        "input_extension": ".parquet",
+        "key_field": "id",
+        "row_group_rows": 7,
+        "output_shard_count": 3,
+        "verify": "content",
+        "algorithm": {"kind": "shuffle", "seed": 7},
+    },
+    "rows of members": {"output_extension": ".arrow", "duplicate_keys": "ignore"},
+}
+
+
+@pytest.mark.sample(keep=1)
+@pytest.mark.parametrize("name", TABLES)
+def test_ray_gives_the_tables_that_processes_give(root: Path, ray: Any, name: str) -> None:
+    (root / "tables").mkdir(exist_ok=True)
+    for number in range(3):
+        write_table(root / "tables" / f"t-{number}.parquet", mixed_table(40, seed=number))
+    here, there = f"{name}-local", f"{name}-ray"
+    local = run(root, here, "local", "spill", TABLES[name])
+    on_ray = run(root, there, "ray", "spill", TABLES[name])
+    assert len(outputs(root, here, local)) > 2
+    assert outputs(root, there, on_ray) == outputs(root, here, local)
+    assert tables_in(root / there) == tables_in(root / here)
+
+
+def tables_in(bucket: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in bucket.iterdir() if path.is_file()}

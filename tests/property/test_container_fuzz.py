@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.container_kinds import KINDS, Kind, some_records
 from tests.support.inline_runtime import Moved
-from tests.support.mutants import judge, mutant
+from tests.support.mutants import judge, mutant_of
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def test_a_damaged_shard_is_refused_by_name_or_read_as_others_read_it(
     if kind.raw_suffix == ".bin":
         target = "same"  # nothing else can be made of it
     for number in range(rounds(4, 60)):
-        done, data = mutant(whole, rng)
+        done, data = mutant_of(kind, whole, rng)
         move = Moved("spill", partitions=2, buffer_bytes=2048) if number % 2 else Moved("spill")
         verdict = judge(kind, data, target, move)
         assert verdict.is_fine, (done, verdict)

@@ -35,7 +35,7 @@ from tests.support.mds_writer import mds_shard
 from tests.support.tables import MEDIA
 from tests.support.tfrecords import example_bytes, features_of, frame
 
-__all__ = ["KINDS", "Kind", "Reading", "Rec", "kind_named", "some_records"]
+__all__ = ["KINDS", "Kind", "Reading", "Rec", "decoders", "kind_named", "some_records"]
 
 Reading = list[Hashable]
 """The records of a shard, in order."""
@@ -91,7 +91,7 @@ class Kind:
         inner = self.read
 
         def read(data: bytes) -> Reading:
-            return inner(_decoders()[codec](data))
+            return inner(decoders()[codec](data))
 
         def write(records: Sequence[Rec]) -> bytes:
             return made_elsewhere(codec, self.write(records))
@@ -104,7 +104,8 @@ class Kind:
 # -- codecs ----------------------------------------------------------------------------------------
 
 
-def _decoders() -> dict[str, Callable[[bytes], bytes]]:
+def decoders() -> dict[str, Callable[[bytes], bytes]]:
+    """What decodes a whole file, by the suffix of its codec."""
     return {
         ".gz": gzip.decompress,
         ".bz2": bz2.decompress,

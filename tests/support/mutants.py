@@ -23,11 +23,19 @@ from pathlib import Path
 from typing import Any
 
 from dsort.errors import DsortError, InvariantError, WorkerLostError
-from tests.support.container_kinds import KINDS, Kind, Reading, kind_named, some_records
+from tests.support.container_kinds import (
+    KINDS,
+    Kind,
+    Reading,
+    decoders,
+    kind_named,
+    some_records,
+)
+from tests.support.encoded_files import made_elsewhere
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
 
-__all__ = ["TARGETS", "Verdict", "judge", "mutant"]
+__all__ = ["TARGETS", "Verdict", "judge", "mutant", "mutant_of"]
 
 TIME_MAX_S = 20
 WORDS = [
@@ -114,6 +122,15 @@ def mutant(data: bytes, rng: random.Random) -> tuple[str, bytes]:
         if changed:
             done.append(_damage(changed, rng))
     return ", ".join(done), bytes(changed)
+
+
+def mutant_of(kind: Kind, whole: bytes, rng: random.Random) -> tuple[str, bytes]:
+    """A mutant of a shard of ``kind``. Where a codec is around it, every second one is damaged
+    within: a checksum finds nearly all that is damaged outside."""
+    if not kind.codec or rng.random() < 0.5:
+        return mutant(whole, rng)
+    done, data = mutant(decoders()[kind.codec](whole), rng)
+    return f"within {kind.codec}: {done}", made_elsewhere(kind.codec, data)
 
 
 # -- judgement -------------------------------------------------------------------------------------
@@ -256,7 +273,7 @@ def _try(kind: Kind, given: argparse.Namespace) -> None:
     verdicts: Counter[tuple[str, str]] = Counter()
     shown: set[tuple[str, str]] = set()
     for number in range(given.rounds):
-        done, data = mutant(whole, rng)
+        done, data = mutant_of(kind, whole, rng)
         last = given.keep / "last"
         last.write_bytes(data)
         for target in given.target or TARGETS:
