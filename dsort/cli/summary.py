@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dsort.cli import output
-from dsort.job.events import JobReport, PlanReport, ReactionCount, VerifyReport
+from dsort.job.events import JobReport, OutputCount, PlanReport, ReactionCount, VerifyReport
 from dsort.order.algorithms import is_random
 from dsort.order.mixing import mixing_line
 
@@ -15,6 +15,7 @@ __all__ = [
     "job",
     "job_lines",
     "mixing",
+    "output_lines",
     "plan",
     "plan_lines",
     "planned_shards",
@@ -46,6 +47,7 @@ def job_lines(report: JobReport) -> list[tuple[str, str]]:
         ("shards", f"{report.input_shards:,} in, {report.output_shards:,} out"),
         ("records", records_line(report.records, report.members)),
         ("bytes", bytes_line(report.payload_bytes, report.file_bytes)),
+        *output_lines(report.outputs),
         ("rate", output.rate(report.file_bytes, sum(report.phase_seconds.values()))),
         ("algorithm", output.printable(report.algorithm)),
         ("how", f"{report.move}, {output.count(report.workers, 'worker')}"),
@@ -72,6 +74,7 @@ def plan_lines(report: PlanReport) -> list[tuple[str, str]]:
         ("shards", f"{report.input_shards:,} in, {len(report.shards):,} out"),
         ("records", records_line(report.records, report.members)),
         ("bytes", bytes_line(report.payload_bytes, report.file_bytes)),
+        *output_lines(report.outputs),
         ("algorithm", output.printable(report.algorithm)),
         ("how", f"{report.move}: {report.move_reason}"),
         ("workers", output.number(report.workers)),
@@ -105,6 +108,18 @@ def verification(report: VerifyReport) -> str:
     found = output.table(("WHAT", "SHARD", "RECORD", "DETAILS"), rows)
     hidden = report.problem_count - len(rows)
     return f"{head}\n\n{found}" + (f"\n... and {hidden:,} more" if hidden else "")
+
+
+def output_lines(outputs: Iterable[OutputCount]) -> list[tuple[str, str]]:
+    """What each of several outputs got."""
+    return [
+        (
+            f"→ {each.name}",
+            f"{output.count(each.records, 'record')} in {output.count(each.shards, 'shard')}, "
+            f"{output.size(each.file_bytes)}",
+        )
+        for each in outputs
+    ]
 
 
 def records_line(records: int, members: int) -> str:

@@ -47,8 +47,10 @@ __all__ = [
 ]
 
 
-def outputs_of(plan: Plan, created: Created, *, encoded: bool) -> list[ManifestOutput]:
-    """The output shards as the manifest lists them."""
+def outputs_of(
+    plan: Plan, created: Created, *, encoded: bool, names: Sequence[str] = ()
+) -> list[ManifestOutput]:
+    """The output shards as the manifest lists them. ``names``: of several outputs."""
     return [
         ManifestOutput(
             name=name,
@@ -58,6 +60,7 @@ def outputs_of(plan: Plan, created: Created, *, encoded: bool) -> list[ManifestO
             file_bytes=shard.file_bytes,
             xxh3=created.shards[shard.ordinal].checksum,
             decoded_bytes=shard.container_bytes if encoded else None,
+            output=names[shard.group] if names else None,
         )
         for shard, name in zip(plan.shards, plan.names, strict=True)
     ]
@@ -67,7 +70,8 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
     """Name the shards and write the manifest; returns its name. All or nothing is visible."""
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
     codec = job.spec.output_codec
-    outputs = outputs_of(plan, created, encoded=codec is not None)
+    names = job.spec.output_names
+    outputs = outputs_of(plan, created, encoded=codec is not None, names=names)
     if sum(shard.records for shard in outputs) != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
     bucket, prefix = job.outputs_bucket, staged_prefix(job.job_id)

@@ -119,6 +119,7 @@ def plan_job(job: Job, tally: Tally) -> PlanReport:
         warnings=tuple(job.warnings),
         mixing=job.mixing,
         algorithm=job.spec.algorithm.in_words,
+        outputs=plan.by_output(job.spec.output_names),
     )
 
 
@@ -143,6 +144,7 @@ def planned(plan: PlanReport, output_uri: str) -> JobReport:
         warnings=plan.warnings,
         error=None,
         mixing=plan.mixing,
+        outputs=plan.outputs,
         algorithm=plan.algorithm,
     )
 
@@ -257,4 +259,5 @@ def _report(job: Job, plan: Plan | None, *, state: str, manifest: str | None) ->
         mixing=job.mixing,
         timeline=job.timeline.samples(),
         algorithm=job.spec.algorithm.in_words,
+        outputs=plan.by_output(job.spec.output_names) if plan is not None else (),
     )

@@ -18,6 +18,7 @@ __all__ = [
     "JobReport",
     "JobStarted",
     "JobWarning",
+    "OutputCount",
     "PhaseDone",
     "PlanReport",
     "PlannedShard",
@@ -182,6 +183,17 @@ class ReactionCount:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputCount:
+    """What one of several outputs got."""
+
+    name: str
+    shards: int
+    records: int
+    payload_bytes: int
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobReport:
     """What a job did."""
 
@@ -205,6 +217,7 @@ class JobReport:
     mixing: Mixing | None = None  # None where there was no plan, or no records
     timeline: tuple[Sample, ...] = ()  # of this attempt
     algorithm: str = ""  # in words
+    outputs: tuple[OutputCount, ...] = ()  # empty where there is only one
 
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types."""
@@ -242,6 +255,7 @@ class PlanReport:
     warnings: tuple[str, ...]
     mixing: Mixing | None = None  # None where there are no records
     algorithm: str = ""  # in words
+    outputs: tuple[OutputCount, ...] = ()  # empty where there is only one
 
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types."""

@@ -63,6 +63,7 @@ __all__ = [
     "StoredManifest",
     "manifest_bytes",
     "parse_manifest",
+    "splits_of",
     "wids_index_bytes",
 ]
 
@@ -83,7 +84,8 @@ class ManifestInput:
 @dataclass(frozen=True, slots=True)
 class ManifestOutput:
     """One output shard. ``xxh3``: XXH3 (64 bits) of the file, as ``xxhsum -H3`` prints it.
-    ``decoded_bytes``: how long it is without its codec; None if there is none."""
+    ``decoded_bytes``: how long it is without its codec; None if there is none. ``output``: which of
+    several outputs it is of; None if there is only one."""
 
     name: str
     records: int
@@ -92,6 +94,7 @@ class ManifestOutput:
     file_bytes: int
     xxh3: str
     decoded_bytes: int | None = None
+    output: str | None = None
 
     @property
     def container_bytes(self) -> int:
@@ -161,6 +164,16 @@ def manifest_bytes(
     return json_bytes(content)
 
 
+def splits_of(spec: JobSpec, outputs: Sequence[ManifestOutput]) -> dict[str, list[str]]:
+    """The names of the output shards of each split, as sidecars list them."""
+    if not spec.outputs:
+        return {spec.split: [shard.name for shard in outputs]}
+    return {
+        name: [shard.name for shard in outputs if shard.output == name]
+        for name in spec.output_names
+    }
+
+
 def wids_index_bytes(name: str, outputs: Sequence[ManifestOutput], md5: Sequence[str]) -> bytes:
     """A ``wids-shard-index-v1`` JSON (the index of the ``wids`` package): its ``url`` are relative
     to the index file, its shards sorted by them."""
@@ -202,7 +215,7 @@ def _rows(kind: type, shards: Sequence[object]) -> Rows:
 
 
 _Row = TypeVar("_Row", ManifestInput, ManifestOutput, ManifestSidecar)
-_TYPES: Mapping[str, type] = {"int": int, "str": str, "int | None": int}
+_TYPES: Mapping[str, type] = {"int": int, "str": str, "int | None": int, "str | None": str}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from dsort.errors import InvariantError, SpecError, SpecProblem, StorageError
 from dsort.job.cut_rules import cut_rule
 from dsort.job.duplicates import RENAME_FILE, Dropped, Renamed, rename_duplicates, settle_duplicates
 from dsort.job.encoded_sizes import known_sizes, measured_sizes, run_rule
+from dsort.job.events import OutputCount
 from dsort.job.extract import (
     SPLITTERS_FILE,
     Extraction,
@@ -169,6 +170,17 @@ class Plan:
     payload_bytes: int
     stored_bytes: int
     schema: str = ""  # of all records, where their container has such a thing
+
+    def by_output(self, names: Sequence[str]) -> tuple[OutputCount, ...]:
+        """What each of several outputs gets; empty for one. ``names``: of all."""
+        if len(names) < 2:
+            return ()
+        sums = {name: [0, 0, 0, 0] for name in names}
+        for shard in self.shards:
+            sizes = (1, shard.records, shard.payload_bytes, shard.file_bytes)
+            own = sums[names[shard.group]]
+            own[:] = [total + size for total, size in zip(own, sizes, strict=True)]
+        return tuple(OutputCount(name, *own) for name, own in sums.items())
 
     def digest(self) -> str:
         """The same for two plans of the same output shards."""

@@ -21,7 +21,7 @@ from dsort.errors import ObjectNotFoundError, SpecError, SpecProblem
 from dsort.job.collisions import NAMES_CHECKED_EARLY_MAX
 from dsort.job.job import Job
 from dsort.job.layout import shared_name, sidecars_prefix, staged_prefix
-from dsort.job.manifest import ManifestOutput, ManifestSidecar
+from dsort.job.manifest import ManifestOutput, ManifestSidecar, splits_of
 from dsort.sidecars.dataset import dataset_sidecar, write_energon_database
 from dsort.sidecars.kinds import SidecarName, sidecar_names
 from dsort.sidecars.shard_index import EnergonSample
@@ -180,7 +180,7 @@ def _content(job: Job, name: SidecarName, outputs: Sequence[ManifestOutput]) -> 
     if name.ordinal < 0:
         records = {shard.name: shard.records for shard in outputs}
         checksums = [shard.xxh3 for shard in outputs]
-        return dataset_sidecar(name.name, records, job.spec.split, checksums)
+        return dataset_sidecar(name.name, records, splits_of(job.spec, outputs), checksums)
     return _stored(job, name.ordinal, name.kind)
 
 

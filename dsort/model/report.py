@@ -18,6 +18,7 @@ __all__ = [
     "ManifestView",
     "MixingView",
     "Movement",
+    "OutputCountView",
     "OutputShardView",
     "PhaseView",
     "PlanReportView",
@@ -147,6 +148,8 @@ class PlannedShardView(Model):
 class OutputShardView(Model):
     """An output shard of a manifest."""
 
+    sent_sometimes = frozenset(("output",))
+
     name: str = Field(examples=["shuffled-0000.tar"])
     records: int = Field(examples=[9930])
     members: int = Field(examples=[19860])
@@ -156,6 +159,19 @@ class OutputShardView(Model):
         description="XXH3 (64 bits) of the file, as `xxhsum -H3` prints it.",
         examples=["bdbcecb34a67657a"],
     )
+    output: str | None = Field(
+        default=None, description="Which of several outputs it is of.", examples=["train"]
+    )
+
+
+class OutputCountView(Model):
+    """What one of several outputs got."""
+
+    name: str = Field(examples=["train"])
+    shards: int = Field(examples=[2])
+    records: int = Field(examples=[18620])
+    payload_bytes: int = Field(examples=[1835959910])
+    file_bytes: int = Field(examples=[1874093670])
 
 
 _SECOND_SHARD: Final = {
@@ -230,7 +246,7 @@ class ManifestView(Model):
 class RunReportView(Model):
     """What a job did, or how far one came that failed or was stopped."""
 
-    sent_sometimes = frozenset(("mixing", "timeline", "algorithm"))
+    sent_sometimes = frozenset(("mixing", "timeline", "algorithm", "outputs"))
 
     job_id: str = Field(examples=[EXAMPLE_ID])
     state: Literal["finished", "aborted"] = Field(examples=["finished"])
@@ -254,12 +270,15 @@ class RunReportView(Model):
     mixing: MixingView | None = Field(default=None, examples=[example_of(MixingView)])
     timeline: list[Sample] = Field(default_factory=list, description=TIMELINE, examples=[_TIMELINE])
     algorithm: str = Field(default="", description="In words.")
+    outputs: list[OutputCountView] = Field(
+        default_factory=list, description="What each of several outputs got; empty for one."
+    )
 
 
 class PlanReportView(Model):
     """What a job would do: the report of a dry run."""
 
-    sent_sometimes = frozenset(("mixing", "algorithm"))
+    sent_sometimes = frozenset(("mixing", "algorithm", "outputs"))
 
     job_id: str = Field(examples=["20260131-015500-0b77e1"])
     input_shards: int = Field(examples=[19])
@@ -287,3 +306,6 @@ class PlanReportView(Model):
     warnings: list[str] = Field(examples=[[EXAMPLE_WARNING]])
     mixing: MixingView | None = Field(default=None, examples=[example_of(MixingView)])
     algorithm: str = Field(default="", description="In words.")
+    outputs: list[OutputCountView] = Field(
+        default_factory=list, description="What each of several outputs got; empty for one."
+    )

@@ -36,23 +36,29 @@ CREATE INDEX idx_sample_parts_full ON sample_parts(
 
 
 def dataset_sidecar(
-    name: str, records: Mapping[str, int], split: str, checksums: Iterable[str] = ()
+    name: str,
+    records: Mapping[str, int],
+    splits: Mapping[str, Sequence[str]],
+    checksums: Iterable[str] = (),
 ) -> bytes:
     """The sidecar ``name``, all but the database of Energon. ``records``: of each output shard by
-    name, in output order; ``checksums``: of each. ``split``: what the spec calls it; "" is
-    ``train``."""
-    split = split or DEFAULT_SPLIT
+    name, in output order; ``checksums``: of each. ``splits``: the shards of each split, by what the
+    spec calls it; "" is ``train``."""
+    splits = {split or DEFAULT_SPLIT: own for split, own in splits.items()}
     shards = list(records)
     if name.endswith("sizes.json"):
         directory = common_directory(shards)
         return _json({shard.removeprefix(directory): count for shard, count in records.items()})
     if name == "README.md":
-        return _card(shards, split)
+        return _card(splits)
     if name.endswith(".info.json"):
         return _json({"energon_version": None, "shard_counts": dict(records)})
     if name.endswith("split.yaml"):
-        rows = "".join(f"  - {json.dumps(shard)}\n" for shard in shards)
-        return f"exclude: []\nsplit_parts:\n  {json.dumps(split)}:{_rows(rows)}".encode()
+        parts = ""
+        for split, own in splits.items():
+            rows = "".join(f"  - {json.dumps(shard)}\n" for shard in own)
+            parts += f"  {json.dumps(split)}:{_rows(rows)}"
+        return f"exclude: []\nsplit_parts:\n{parts}".encode()
     if name.endswith("index.uuid"):
         return _identity(shards, checksums)
     return b"__module__: megatron.energon\n__class__: CrudeWebdataset\n"
@@ -74,8 +80,17 @@ def _json(value: object) -> bytes:
     return (json.dumps(value, indent=2) + "\n").encode()
 
 
-def _card(shards: Sequence[str], split: str) -> bytes:
+def _card(splits: Mapping[str, Sequence[str]]) -> bytes:
     """A dataset card by which ``datasets.load_dataset`` finds the shards."""
+    files = "".join(
+        f"  - split: {json.dumps(split)}\n    path:{_rows(_paths(shards))}"
+        for split, shards in splits.items()
+    )
+    return f"---\nconfigs:\n- config_name: default\n  data_files:\n{files}---\n".encode()
+
+
+def _paths(shards: Sequence[str]) -> str:
+    """The rows of a card that name ``shards``."""
     paths = [_escaped(shard) for shard in shards]
     if len(shards) > LISTED_MAX:
         first, last = min(shards), max(shards)
@@ -84,16 +99,7 @@ def _card(shards: Sequence[str], split: str) -> bytes:
         low, high = min(turned), max(turned)
         ends = next((at for at in range(len(low)) if low[at] != high[at : at + 1]), len(low))
         paths = [f"{_escaped(first[:same])}*{_escaped(first[len(first) - ends :])}"]
-    listed = "".join(f"      - {json.dumps(path)}\n" for path in paths)
-    return (
-        "---\n"
-        "configs:\n"
-        "- config_name: default\n"
-        "  data_files:\n"
-        f"  - split: {json.dumps(split)}\n"
-        f"    path:{_rows(listed)}"
-        "---\n"
-    ).encode()
+    return "".join(f"      - {json.dumps(path)}\n" for path in paths)
 
 
 def _escaped(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Final
 
-from dsort.containers.registry import is_columnar
+from dsort.containers.registry import container_of, is_columnar
 from dsort.errors import SpecProblem
 from dsort.naming.overlap import final_templates, first_conflict
 from dsort.naming.templates import SPLIT_FIELD, parse_template
@@ -139,6 +139,25 @@ def _shards_of_each_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(f"{target.path}output_format", text)
 
 
+def _readers_tell_outputs_apart(spec: SpecFields) -> Iterator[SpecProblem]:
+    if len(spec.outputs) < 2:
+        return
+    if "wids" in spec.index:
+        text = "wids does not go with several outputs: its index would list the shards of all"
+        yield SpecProblem("index", text, "energon and huggingface know splits")
+    container = container_of(spec.output_extension)
+    if not container.directory_files(()):
+        return
+    own: dict[str, str] = {}
+    for target in spec.targets:
+        directory = (target.template or "").rpartition("/")[0]
+        other = own.setdefault(directory, target.name)
+        if other != target.name:
+            text = f"{spec.output_extension} shards have an index in their directory, which "
+            hint = f'each in its own: output_format: "{SPLIT_FIELD}/..."'
+            yield SpecProblem("outputs", f"{text}{other} and {target.name} share", hint)
+
+
 OUTPUT_RULES: Final[
     tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
 ] = (
@@ -147,5 +166,6 @@ OUTPUT_RULES: Final[
     (("outputs", "split_by", "input_extension"), _expressions_are_right),
     (("outputs", "output_format", "output_extension"), _outputs_have_templates),
     (("outputs", "output_format", *_SIZES), _shards_of_each_end_somewhere),
+    (("outputs", "output_format", "output_extension", "index"), _readers_tell_outputs_apart),
 )
 """(the fields that a rule is about, what finds the problems): see ``rules``."""

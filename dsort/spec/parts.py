@@ -444,6 +444,11 @@ class SpecFields(Part):
         return tuple(found)
 
     @property
+    def output_names(self) -> tuple[str, ...]:
+        """What several outputs are called; empty for one."""
+        return tuple(each.name for each in self.outputs)
+
+    @property
     def output_templates(self) -> tuple[str, ...]:
         """The templates of what is written, but for those of a key map."""
         templates = (target.template for target in self.targets)

@@ -48,6 +48,7 @@ __all__ = [
     "ShardFacts",
     "check_cuts",
     "check_index",
+    "check_output_names",
     "check_totals",
     "find_strangers",
     "place_outputs",
@@ -125,6 +126,20 @@ def place_outputs(
         places.append(found)
         group, number = found.group, found.number + 1
     return places
+
+
+def check_output_names(
+    outputs: Sequence[ManifestOutput],
+    places: Sequence[Place],
+    names: Sequence[str],
+    findings: Findings,
+) -> None:
+    """The manifest says of each shard which of several outputs, called ``names``, it is of."""
+    for shard, place in zip(outputs, places, strict=True):
+        wanted = names[place.group] if names else None
+        if shard.output != wanted:
+            text = f"the manifest says that it is of {shard.output}, its name is one of {wanted}"
+            findings.problem("manifest", shard.name, "", text)
 
 
 def _place_of(name: str, names: OutputNames, group: int, number: int) -> Place | None:

@@ -14,7 +14,7 @@ import xxhash
 from dsort.data.members import MemberTable
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
 from dsort.job.directory_files import directory_file_names, directory_files
-from dsort.job.manifest import ManifestOutput, ManifestSidecar, StoredManifest
+from dsort.job.manifest import ManifestOutput, ManifestSidecar, StoredManifest, splits_of
 from dsort.sidecars.dataset import dataset_sidecar
 from dsort.sidecars.kinds import SidecarName, sidecar_names
 from dsort.sidecars.shard_index import energon_samples, shard_sidecar
@@ -72,7 +72,8 @@ class SidecarCheck:
             if each.ordinal < 0 and not each.name.endswith(DATABASE):
                 found = self._read(each.name)
                 sums = [shard.xxh3 for shard in self._manifest.outputs]
-                right = dataset_sidecar(each.name, records, self._manifest.spec.split, sums)
+                splits = splits_of(self._manifest.spec, self._manifest.outputs)
+                right = dataset_sidecar(each.name, records, splits, sums)
                 if found is not None and found != right:
                     self._problem(each.name, _WRONG)
         self._check_directory_files()

@@ -64,6 +64,7 @@ from dsort.verification.outputs import (
     OutputTable,
     check_cuts,
     check_index,
+    check_output_names,
     check_totals,
     find_strangers,
     place_outputs,
@@ -147,6 +148,7 @@ class _Verification:
         check_totals(manifest, findings)
         self._check_input_names()
         places = place_outputs(manifest.outputs, self._names, findings)
+        check_output_names(manifest.outputs, places, manifest.spec.output_names, findings)
         self._warn_of_strangers()
         input_reader = InputReader(
             manifest.spec,

@@ -12,6 +12,7 @@ import pytest
 import xxhash
 
 from dsort import api
+from dsort.cli import summary
 from dsort.errors import SpecError, TransformError
 from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
@@ -217,6 +218,37 @@ def test_a_plan_says_the_shards_of_all_outputs(data: Path) -> None:
     )
 
 
+def test_what_each_output_got_is_told(data: Path) -> None:
+    report = run_local(data, divided(*HALVES, index=["huggingface", "energon", "sizes"]))
+    train, val = (flat(keys_of(data, name)) for name in ("train-", "val-"))
+    assert [(each.name, each.records) for each in report.outputs] == [
+        ("train", len(train)),
+        ("val", len(val)),
+    ]
+    assert sum(each.shards for each in report.outputs) == report.output_shards
+    assert sum(each.file_bytes for each in report.outputs) == report.file_bytes
+    manifest = json.loads((data / "out" / manifest_name(report.job_id)).read_bytes())
+    assert all(row["name"].startswith(row["output"]) for row in manifest["outputs"])
+    assert "→ train" in summary.job(report)
+    card = (data / "out" / "README.md").read_text()
+    names = [name for name in files_of(data / "out") if name.startswith("val-")]
+    listed = "".join(f'      - "val-{number}.tar"\n' for number in range(len(names)))
+    assert f'  - split: "val"\n    path:\n{listed}---\n' in card
+    assert '  "val":\n  - "val-0.tar"\n' in (data / "out/.nv-meta/split.yaml").read_text()
+    verified(data, report.job_id)
+    plan = plan_local(data, divided(*HALVES))
+    assert plan.outputs == report.outputs
+
+
+def test_a_manifest_that_calls_a_shard_another_output_is_wrong(data: Path) -> None:
+    report = run_local(data, divided(*HALVES))
+    path = data / "out" / manifest_name(report.job_id)
+    text = path.read_text().replace('"output": "val"', '"output": "train"')
+    assert text != path.read_text()
+    found = api.verify(text.encode(), options=RunOptions(root=data)).problems
+    assert {each.kind for each in found} == {"manifest"}
+
+
 def test_a_record_that_goes_nowhere_ends_the_job(data: Path) -> None:
     spec = divided({"name": "one", "when": 'ext("cls") == 1'}, {"name": "two", "when": "false"})
     with refused(data, TransformError, "30 records of shard in-0.tar", "0/000", "when: true"):
@@ -271,6 +303,11 @@ def test_names_of_any_output_that_exist_are_not_replaced(data: Path) -> None:
         (
             {"outputs": [{**HALVES[0], "output_shard_count": 2, "output_shard_size": 5}]},
             ["only one of output_shard_size and output_shard_count"],
+        ),
+        ({"outputs": HALVES, "index": "wids"}, ["wids does not go with several outputs"]),
+        (
+            {"outputs": HALVES, "output_extension": ".mds", "input_extension": ".mds"},
+            ["index in their directory, which train and val share"],
         ),
         ({"outputs": [{**HALVES[0], "fractoin": 2}]}, ['did you mean "fraction"?']),
     ],

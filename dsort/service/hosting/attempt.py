@@ -17,7 +17,14 @@ from typing import Any
 from dsort import api
 from dsort.data.tally import Tally
 from dsort.errors import InputError, JobConflictError, ObjectNotFoundError
-from dsort.job.events import Event, JobReport, PlanReport, ReactionCount, Sample
+from dsort.job.events import (
+    Event,
+    JobReport,
+    OutputCount,
+    PlanReport,
+    ReactionCount,
+    Sample,
+)
 from dsort.job.journal import discard_run
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import JobHold, last_attempt, read_hold, stop_job
@@ -229,12 +236,23 @@ def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobRepor
             error=None,
             mixing=_mixing(manifest),
             timeline=tuple(Sample(*row) for row in manifest.get("timeline", ())),
+            outputs=_outputs(manifest),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f"the manifest of the job in {output_uri} is damaged: {error}",
             hint="somebody may have edited it; `dsort verify` tells more",
         ) from error
+
+
+def _outputs(manifest: Mapping[str, Any]) -> tuple[OutputCount, ...]:
+    """What each of several outputs got."""
+    sums = {each["name"]: [0, 0, 0, 0] for each in manifest["spec"].get("outputs", ())}
+    for row in manifest["outputs"] if len(sums) > 1 else ():
+        own = sums[row["output"]]
+        sizes = (1, row["records"], row["payload_bytes"], row["file_bytes"])
+        own[:] = [total + size for total, size in zip(own, sizes, strict=True)]
+    return tuple(OutputCount(name, *own) for name, own in sums.items() if len(sums) > 1)
 
 
 def _mixing(manifest: Mapping[str, Any]) -> Mixing | None:

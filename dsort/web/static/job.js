@@ -352,6 +352,12 @@
         row("Priority", job.priority),
         row("Attempt", job.attempt > 1 ? dsort.number(job.attempt) : null),
         row("Host", job.host),
+        (result.outputs || []).map((each) =>
+          row(
+            `Output ${each.name}`,
+            `${dsort.count(each.records, "record")} in ${dsort.count(each.shards, "shard")}`,
+          ),
+        ),
         row("Workers", result.workers),
         row("Algorithm", result.algorithm || (job.spec && job.spec.algorithm && job.spec.algorithm.kind)),
         row("Seed", result.seed && el("code", null, result.seed)),
