@@ -50,6 +50,17 @@ JOBS: dict[str, tuple[str, Mapping[str, Any]]] = {
         },
     ),
     "by key map": ("spill", {"algorithm": {"kind": "md5"}, **KEY_MAP}),
+    "several outputs": (
+        "spill",
+        {
+            "algorithm": {"kind": "shuffle", "seed": 7},
+            "output_format": "{split}-%02d",
+            "outputs": [
+                {"name": "odd", "when": 'ext("cls") % 2 == 1'},
+                {"name": "even", "when": True},
+            ],
+        },
+    ),
     "renamed": (
         "map",
         {"algorithm": {"kind": "alphanumeric"}, "Config": {"duplicate_keys": "rename"}},

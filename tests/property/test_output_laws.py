@@ -1,0 +1,104 @@
+"""Outputs hold what a plain-Python model deals out to them, behind any step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xxhash
+
+from dsort import api
+from dsort.job.layout import manifest_name
+from dsort.options import RunOptions
+from tests.property.test_step_laws import STEPS, Record, drawn, flat, mix, shards_of
+from tests.support.datasets import files_of, read_shard, write_shards
+from tests.support.engine import run_local, spec_of
+
+pytestmark = pytest.mark.usefixtures("workers_here")
+
+Choice = Callable[[Record], str]
+
+
+def lot_of(text: str) -> float:
+    """Where the hash of ``text`` falls, as a fraction of all hashes."""
+    salt = xxhash.xxh3_64_intdigest(b"", seed=xxhash.xxh3_64_intdigest(b"outputs"))
+    return mix(xxhash.xxh3_64_intdigest(text.encode()) ^ salt) / 2**64
+
+
+def first_of(fractions: list[tuple[str, float]], lot: float) -> str:
+    reached = 0.0
+    for name, fraction in fractions:
+        reached += fraction
+        if lot < reached:
+            return name
+    return fractions[-1][0]
+
+
+PARTS = [("train", 0.6), ("val", 0.3), ("test", 0.1)]
+BY_FRACTION = [{"name": name, "fraction": fraction} for name, fraction in PARTS]
+OUTPUTS: dict[str, tuple[dict[str, Any], Choice]] = {
+    "by key": ({"outputs": BY_FRACTION}, lambda record: first_of(PARTS, lot_of(record[1]))),
+    "by shard": (
+        {"outputs": BY_FRACTION, "split_by": "shard"},
+        lambda record: first_of(PARTS, lot_of(record[0])),
+    ),
+    "by a number": (
+        {"outputs": BY_FRACTION, "split_by": "size() % 7"},
+        lambda record: first_of(PARTS, lot_of(str(sum(map(len, record[2].values())) % 7))),
+    ),
+    "by condition": (
+        {
+            "outputs": [
+                {"name": "class", "when": 'has("cls")'},
+                {"name": "deep", "when": 'key.contains("/") && size() > 1000'},
+                {"name": "rest", "when": True},
+            ]
+        },
+        lambda record: (
+            "class"
+            if "cls" in record[2]
+            else "deep"
+            if "/" in record[1] and sum(map(len, record[2].values())) > 1000
+            else "rest"
+        ),
+    ),
+}
+
+
+def held(root: Path, name: str) -> list[tuple[str, bytes]]:
+    """The members of one output, in order."""
+    shards = {each: data for each, data in files_of(root / "out").items() if each.startswith(name)}
+    return [
+        (member.name, member.payload)
+        for each in sorted(shards, key=lambda each: (len(each), each))
+        for member in read_shard(shards[each])
+    ]
+
+
+@pytest.mark.sample(keep=16)
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_each_output_holds_what_the_model_deals_out(
+    name: str, step: str, tmp_path: Path, rng: random.Random
+) -> None:
+    records = drawn(rng)
+    write_shards(tmp_path / "in", shards_of(records))
+    fields, choice = OUTPUTS[name]
+    left = STEPS[step][1](records)
+    spec = spec_of(
+        transform={"steps": [STEPS[step][0]]},
+        duplicate_keys="ignore",
+        output_format="{split}-%d",
+        **fields,
+    )
+    report = run_local(tmp_path, spec, move=rng.choice(["map", "spill"]))
+    for each in fields["outputs"]:
+        own = [record for record in left if choice(record) == each["name"]]
+        assert held(tmp_path, each["name"]) == flat(own)
+    assert report.records == len(left)
+    manifest = tmp_path / "out" / manifest_name(report.job_id)
+    verified = api.verify(manifest.read_bytes(), options=RunOptions(root=tmp_path))
+    assert verified.problems == ()
