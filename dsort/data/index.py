@@ -157,6 +157,9 @@ class RecordIndex:
     segments: Segments | None  # None: its payload is in the spill by now
     content_hash: UInt64s | None = None  # XXH3 of the stored bytes, where the spec asks for it
     entries: BytesColumn | None = None  # packed, where the container's end lists members
+    same: UInt64s | None = None
+    """XXH3-128 of what records are compared by, shape ``(n, 2)``, where equal ones are to be left
+    out; zeros: there is nothing to compare it by."""
 
     def __len__(self) -> int:
         return len(self.ordinal)
@@ -183,4 +186,5 @@ class RecordIndex:
             segments=None if self.segments is None else self.segments.take(rows),
             content_hash=None if self.content_hash is None else self.content_hash[rows],
             entries=None if self.entries is None else self.entries.take(rows),
+            same=None if self.same is None else self.same[rows],
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,28 +30,45 @@ HASH_BYTES = 40
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """What is to be left out: so many records, named in the shared file ``file`` ("" if none).
-    ``found``: (part, node) of the parts of the search that found any, left out or not."""
+    ``found``: (search, part, node) of the parts of searches that found any, left out or not.
+    ``positions``: what is in that file: shards, ordinals, and which of its like each record is."""
 
     count: int = 0
     file: str = ""
     tally: Tally = field(default_factory=Tally)
-    found: tuple[tuple[int, str], ...] = ()
+    found: tuple[tuple[str, int, str], ...] = ()
+    positions: tuple[Int64s, Int64s, Int64s] | None = None
 
 
 def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
-    """What ``duplicate_keys`` drops; ``DuplicateError`` where it says to abort."""
+    """What ``deduplicate`` and then ``duplicate_keys`` leave out; ``DuplicateError`` where the
+    latter says to abort."""
+    wanted = job.spec.deduplicate
+    if wanted is None:
+        return _settle_keys(job, extraction, Dropped())
+    search = _BY_CONTENT if wanted.by == "content" else _BY_KEY
+    search = replace(search, keep_last=wanted.keep == "last", want_rows=True)
+    search = replace(search, recorded="" if job.journal is None else "deduplicated")
+    found = _find_duplicates(job, extraction, search)
+    same = _left_out(job, search, "deduplicated", found, Dropped())
+    return same if wanted.by == "key" else _settle_keys(job, extraction, same)
+
+
+def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
+    """``before``, and what ``duplicate_keys`` drops of the rest."""
     reaction = job.spec.config.duplicate_keys
     indexed = "wids" in job.spec.index or "energon" in job.spec.index
     if reaction == "rename":  # they were settled before the payload moved
-        return Dropped()
+        return before
     if reaction == "ignore" and not indexed:
-        return Dropped()
+        return before
     kind = "duplicate_keys_dropped" if reaction == "drop" else "duplicate_keys"
     recorded = "" if reaction == "abort" or job.journal is None else kind
-    found = _find_duplicates(job, extraction, want_rows=reaction == "drop", recorded=recorded)
+    search = replace(_BY_KEY, want_rows=reaction == "drop", recorded=recorded, without=before.file)
+    found = _find_duplicates(job, extraction, search)
     count = sum(part.count for part in found)
     if count == 0:
-        return Dropped()
+        return before
     samples = _samples(job, found)
     if reaction == "abort":
         raise DuplicateError(
@@ -65,15 +82,34 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
             "wrong",
             hint="duplicate_keys: rename or drop settles them; or leave out index: wids",
         )
+    return _left_out(job, search, kind, found, before)
+
+
+def _left_out(
+    job: Job, search: _Search, kind: str, found: Sequence[DuplicatesDone], before: Dropped
+) -> Dropped:
+    """``before``, and what was ``found`` after it: counted as ``kind``, and left out if the search
+    wrote where it is."""
+    count = sum(part.count for part in found)
+    if not count:
+        return before
     tally = Tally()
-    tally.add(kind, count, samples)
-    parts = tuple((part.part, part.node) for part in found if part.count)
-    if reaction != "drop":
-        return Dropped(tally=tally, found=parts)
-    rows = _positions(job, found)
-    order = np.lexsort((rows.ordinal, rows.shard))
-    _share(job, DROP_FILE, rows.shard[order], rows.ordinal[order], rows.nth[order], None)
-    return Dropped(count, DROP_FILE, tally, parts)
+    tally.merge(before.tally)
+    tally.add(kind, count, _samples(job, found))
+    parts = (*before.found, *((search.name, p.part, p.node) for p in found if p.count))
+    if not search.want_rows:
+        return replace(before, tally=tally, found=parts)
+    rows = _positions(job, search.name, found)
+    shard, ordinal, nth = rows.shard, rows.ordinal, rows.nth
+    if before.positions is not None:
+        shard = np.concatenate([before.positions[0], shard])
+        ordinal = np.concatenate([before.positions[1], ordinal])
+        nth = np.concatenate([before.positions[2], nth])
+    order = np.lexsort((ordinal, shard))
+    positions = shard[order], ordinal[order], nth[order]
+    name = f"{search.name}-{DROP_FILE}"
+    _share(job, name, *positions, None)
+    return Dropped(before.count + count, name, tally, parts, positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +122,11 @@ class Renamed:
 
 def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
     """Choose new keys for all duplicates."""
-    found = _find_duplicates(job, survey, want_rows=True)
+    found = _find_duplicates(job, survey, replace(_BY_KEY, want_rows=True))
     count = sum(part.count for part in found)
     if count == 0:
         return Renamed()
-    rows = _positions(job, found)
+    rows = _positions(job, _BY_KEY.name, found)
     order = np.lexsort((rows.ordinal, rows.shard))
     taken = [
         job.runtime.ask(node, DistinctKeyHashes(survey.stage, shards))
@@ -109,12 +145,28 @@ def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
     return Renamed(RENAME_FILE, tally)
 
 
-def _find_duplicates(
-    job: Job, extraction: Extraction, *, want_rows: bool, recorded: str = ""
-) -> list[DuplicatesDone]:
-    """Search by ranges of the key hash, each small enough for one worker's memory."""
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One search for records that are the same. ``name``: of what it writes; ``recorded``: the kind
+    under which names are logged, "" if they are not; ``without``: the file of what is left out
+    already, or ""."""
+
+    name: str
+    by_content: bool = False
+    keep_last: bool = False
+    want_rows: bool = False
+    recorded: str = ""
+    without: str = ""
+
+
+_BY_KEY = _Search("duplicates")
+_BY_CONTENT = _Search("same", by_content=True)
+
+
+def _find_duplicates(job: Job, extraction: Extraction, search: _Search) -> list[DuplicatesDone]:
+    """Search by ranges of a hash, each small enough for one worker's memory."""
     records = sum(facts.records for facts in extraction.done.values())
-    if not records or _keys_are_positions(job, extraction):
+    if not records or (not search.by_content and _keys_are_positions(job, extraction)):
         return []
     parts = _parts(job, records * HASH_BYTES)
     bounds = [part * (1 << 64) // parts for part in range(parts)] + [0]
@@ -125,8 +177,12 @@ def _find_duplicates(
             bounds[part + 1],
             extraction.locations,
             extraction.stage,
-            want_rows,
-            recorded,
+            search.want_rows,
+            search.recorded,
+            search.name,
+            search.by_content,
+            search.keep_last,
+            search.without,
         )
         for part in range(parts)
     )
@@ -163,10 +219,10 @@ def _samples(job: Job, found: Iterable[DuplicatesDone]) -> list[str]:
     return [f"{job.inputs[shard].name}: {readable(key)}" for shard, _, key in rows[:SAMPLES_MAX]]
 
 
-def _positions(job: Job, found: Iterable[DuplicatesDone]) -> Positions:
+def _positions(job: Job, name: str, found: Iterable[DuplicatesDone]) -> Positions:
     """Where the duplicates are that the parts of the search found."""
     parts: list[Positions] = [
-        job.runtime.ask(part.node, PositionsOf(f"duplicates-{part.part}.col"))
+        job.runtime.ask(part.node, PositionsOf(f"{name}-{part.part}.col"))
         for part in found
         if part.count
     ]

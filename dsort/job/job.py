@@ -146,7 +146,7 @@ class JobState:
 
 RETAINED_BYTES_MAX = 4 << 30
 QUIET_KINDS = frozenset(
-    {"stray_members_kept", "left_out_by_steps", "left_out_by_mix", "copied_by_mix"}
+    {"stray_members_kept", "left_out_by_steps", "left_out_by_mix", "copied_by_mix", "deduplicated"}
 )
 """Counted in the manifest, but nothing that a user has to be warned of."""
 

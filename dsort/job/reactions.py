@@ -26,16 +26,20 @@ Place = tuple[str, str, int]
 
 
 def store_reactions(
-    job: Job, extraction: Extraction, duplicates: Sequence[tuple[int, str]]
+    job: Job, extraction: Extraction, duplicates: Sequence[tuple[str, int, str]]
 ) -> None:
-    """Store both files, if there is anything to say. ``duplicates``: (part, node) of those parts of
-    the search for duplicate keys that found some. Nothing in a dry run."""
+    """Store both files, if there is anything to say. ``duplicates``: (search, part, node) of
+    those parts of searches for duplicates that found some. Nothing in a dry run."""
     if job.journal is None:
         return
     shards = {shard: facts.node for shard, facts in extraction.done.items()}
     places = [
         *_places(job, "index", sorted(shards.items())),
-        *_places(job, "duplicates", sorted(duplicates)),
+        *(
+            place
+            for search in dict.fromkeys(search for search, _, _ in duplicates)
+            for place in _places(job, search, sorted(_parts(duplicates, search)))
+        ),
     ]
     counts = {kind: count for kind, count, _ in job.resolved["tally"]}
     own = list(_own_lines(job.resolved.get("named", {}), counts))
@@ -63,6 +67,10 @@ def _store(
             held.sync()
     bucket.publish(token, name, overwrite=True, receipt=receipt)
     return name
+
+
+def _parts(duplicates: Sequence[tuple[str, int, str]], search: str) -> list[tuple[int, str]]:
+    return [(part, node) for name, part, node in duplicates if name == search]
 
 
 def _places(job: Job, stage: str, nodes: Sequence[tuple[int, str]]) -> Iterator[Place]:

@@ -188,6 +188,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         decoding=DecodingRules(job.spec.max_expansion, job.spec.input_codec),
         output_codec=job.spec.output_codec,
         output_level=job.spec.output_level,
+        compared=job.spec.compared_extensions,
         values_stay=movement.values_stay,
         transform=_transform_rules(job, movement.workers),
         division=job.spec.division,

@@ -15,7 +15,7 @@ from dsort.data.hashes import hash_keys
 from dsort.data.records import STRAY_SALT
 from dsort.order.sort import stable_argsort
 
-__all__ = ["Duplicates", "find_duplicates", "new_keys", "repeated_hashes"]
+__all__ = ["Duplicates", "find_duplicates", "new_keys", "repeated_hashes", "words_as_bytes"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,9 +40,19 @@ def repeated_hashes(key_hash: UInt64s) -> UInt64s:
     return np.unique(twice)
 
 
-def find_duplicates(keys: BytesColumn, key_hash: UInt64s) -> Duplicates:
-    """The records, in input order, whose key an earlier one has. Exact: hashes that collide are
-    told apart by their keys."""
+def words_as_bytes(words: UInt64s) -> BytesColumn:
+    """Each word as its 8 bytes, for ``find_duplicates``."""
+    ends = np.arange(0, 8 * len(words) + 1, 8, dtype=np.int64)
+    return BytesColumn(ends, np.ascontiguousarray(words).view(np.uint8))
+
+
+def find_duplicates(keys: BytesColumn, key_hash: UInt64s, *, keep_last: bool = False) -> Duplicates:
+    """The records, in input order, whose key an earlier one has (``keep_last``: a later one).
+    Exact: hashes that collide are told apart by their keys."""
+    if keep_last:
+        back = np.arange(len(key_hash))[::-1]
+        found = find_duplicates(keys.take(back), key_hash[back])
+        return Duplicates((len(key_hash) - 1 - found.rows)[::-1], found.nth[::-1])
     order = stable_argsort(key_hash)
     hashes = key_hash[order]
     same_hash = np.flatnonzero(hashes[1:] == hashes[:-1])

@@ -188,6 +188,7 @@ class IndexStore:
                 **_segment_columns(segments, index.stored_bytes),
                 "content_hash": index.content_hash,
                 "entries": index.entries,
+                **_same_columns(index.same),
             },
         )
 
@@ -232,6 +233,19 @@ class IndexStore:
         stop = int(np.searchsorted(hashes, np.uint64(high))) if high else len(hashes)
         rows = ordered.array("key_row", start, stop).astype(np.int64)
         return hashes[start:stop], file.array("ordinal")[rows], rows
+
+    def same_hashes(
+        self, stage: str, shard: int, low: int = 0, high: int = 0
+    ) -> tuple[UInt64s, UInt64s, Int64s, Int64s]:
+        """(first half of what they are compared by, second half, ordinal, row) of a shard's records
+        with ``low <= first half < high``, as ``key_hashes``; those alone that can be compared."""
+        file = self.columns(f"{stage}-{shard}.col")
+        hashes = file.array("same_hash")
+        start = int(np.searchsorted(hashes, np.uint64(low)))
+        stop = int(np.searchsorted(hashes, np.uint64(high))) if high else len(hashes)
+        rows = file.array("same_row", start, stop).astype(np.int64)
+        more = file.array("same_more", start, stop)
+        return hashes[start:stop], more, file.array("ordinal")[rows], rows
 
     def keys(self, stage: str, shard: int, rows: NDArray[np.integer]) -> BytesColumn:
         """The record keys of some rows of a shard's file."""
@@ -450,6 +464,19 @@ def _hash_columns(key_hash: UInt64s) -> dict[str, Column | None]:
     file, a slice of it."""
     by_hash = np.argsort(key_hash).astype(np.int32)
     return {"key_hash": key_hash[by_hash], "key_row": by_hash}
+
+
+def _same_columns(same: UInt64s | None) -> dict[str, Column | None]:
+    """What records are compared by, as the hashes of keys are stored."""
+    if same is None:
+        return {}
+    rows = np.flatnonzero(same.any(axis=1))
+    rows = rows[np.argsort(same[rows, 0], kind="stable")]
+    return {
+        "same_hash": np.ascontiguousarray(same[rows, 0]),
+        "same_more": np.ascontiguousarray(same[rows, 1]),
+        "same_row": rows.astype(np.int32),
+    }
 
 
 def _keys(file: ColumnFile, start: int, stop: int) -> BytesColumn:

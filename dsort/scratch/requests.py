@@ -33,6 +33,7 @@ __all__ = [
     "PartitionRowsOf",
     "Positions",
     "PositionsOf",
+    "SameHashes",
     "Sample",
     "Sampled",
     "StoredBytesOf",
@@ -57,12 +58,14 @@ class PartitionRowsOf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyRows:
-    """Columns, a row a record: hash of its key, shard, ordinal, and row in the shard's index."""
+    """Columns, a row a record: hash of its key, shard, ordinal, and row in the shard's index.
+    ``more``: 64 bits of the hash more, where records are compared by their content."""
 
     key_hash: UInt64s
     shard: Int64s
     ordinal: Int64s
     row: Int64s
+    more: UInt64s | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,29 @@ class KeyHashes:
             np.concatenate([none, *shard]),
             np.concatenate([none, *ordinal]),
             np.concatenate([none, *row]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SameHashes:
+    """The same by what records are compared by (``RecordIndex.same``), its first half as the hash;
+    those alone that can be compared."""
+
+    stage: str
+    shards: Int64s
+    low: int
+    high: int
+
+    def answer(self, store: IndexStore) -> KeyRows:
+        none, no_hash = np.zeros(0, np.int64), np.zeros(0, np.uint64)
+        shards = self.shards.tolist()
+        found = [store.same_hashes(self.stage, shard, self.low, self.high) for shard in shards]
+        return KeyRows(
+            key_hash=np.concatenate([no_hash, *(each[0] for each in found)]),
+            shard=np.repeat(self.shards, [len(each[0]) for each in found]),
+            ordinal=np.concatenate([none, *(each[2] for each in found)]),
+            row=np.concatenate([none, *(each[3] for each in found)]),
+            more=np.concatenate([no_hash, *(each[1] for each in found)]),
         )
 
 

@@ -22,7 +22,7 @@ from dsort.spec.hints import describe, path_of, plain_problems
 from dsort.spec.inputs import Input, InputFormat, Mix
 from dsort.spec.model import Draft, JobSpec, current_job_spec
 from dsort.spec.outputs import Output
-from dsort.spec.parts import Hook, JobConfig
+from dsort.spec.parts import Deduplicate, Hook, JobConfig
 from dsort.spec.syntax import looks_like_json, parse_json
 from dsort.spec.transform import Transform, step_model
 
@@ -313,6 +313,7 @@ def _fields() -> dict[str, list[str]]:
         "on_success": _names_of(Hook),
         "on_failure": _names_of(Hook),
         "mix": _names_of(Mix),
+        "deduplicate": _names_of(Deduplicate),
     }
 
 

@@ -44,6 +44,7 @@ _UNUSED_LEFT_OUT: Final = (
     "inputs",
     "mix",
     "outputs",
+    "deduplicate",
 )
 
 
@@ -82,6 +83,13 @@ class JobSpec(SpecFields):
     def input_uri(self) -> str:
         """Where it reads, in words: the bucket's URI, or those of several."""
         return ", ".join(dict.fromkeys(source.bucket.uri for source in self.sources))
+
+    @property
+    def compared_extensions(self) -> tuple[str, ...] | None:
+        """The members by whose content records are compared; none: all of them. None: records are
+        not compared by content."""
+        wanted = self.deduplicate
+        return wanted.extensions if wanted is not None and wanted.by == "content" else None
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -35,7 +35,7 @@ from dsort.spec.outputs import OUTPUTS_MAX, Output, Target
 from dsort.spec.transform import Transform
 from dsort.storage.ref import BucketRef
 
-__all__ = ["Hook", "JobConfig", "Reaction", "SpecFields"]
+__all__ = ["Deduplicate", "Hook", "JobConfig", "Reaction", "SpecFields"]
 
 Reaction = Literal["ignore", "warn", "abort"]
 
@@ -146,6 +146,26 @@ class Hook(Part):
     def called(self) -> dict[str, str]:
         """What is to be called, in JSON types: ``{"webhook": ..., "command": ...}``."""
         return self.model_dump(exclude_none=True)
+
+
+class Deduplicate(Part):
+    """Of records that are the same, one stays. Found exactly, and out of core."""
+
+    by: Literal["key", "content"] = Field(
+        default="key",
+        description="What makes two records the same. content: the bytes of the members named, by "
+        "XXH3 of 128 bits, whatever their keys.",
+    )
+    extensions: tuple[Extension, ...] = Field(
+        default=(),
+        strict=False,
+        description="With content: the members that are compared; a record that has none of them "
+        "stays. Default: all members.",
+        examples=[["jpg", "png"]],
+    )
+    keep: Literal["first", "last"] = Field(
+        default="first", description="Which one stays, in the order of the inputs."
+    )
 
 
 class SpecFields(Part):
@@ -312,6 +332,11 @@ class SpecFields(Part):
     transform: Transform | None = Field(
         default=None,
         description="What happens to records after they are read and before they are ordered.",
+    )
+    deduplicate: Deduplicate | None = Field(
+        default=None,
+        description="Which records are left out because there is another one that is the same.",
+        examples=[{"by": "content", "extensions": ["jpg"]}],
     )
     ekm_file: KeyMapLocation | None = Field(
         default=None,

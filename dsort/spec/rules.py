@@ -181,6 +181,33 @@ def _samples_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
         )
 
 
+@_rule(
+    "deduplicate", "inputs", "mix", "input_extension", "output_extension", "Config.duplicate_keys"
+)
+def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
+    wanted, reaction = spec.deduplicate, spec.config.duplicate_keys
+    if wanted is None:
+        return
+    if spec.weighs_inputs:
+        text = "does not go with weights of inputs: copies would count as equal"
+        yield SpecProblem("deduplicate", text, "leave out what is equal in a job before this one")
+    if wanted.by == "key":
+        if wanted.extensions:
+            yield SpecProblem("deduplicate.extensions", "go with by: content")
+        if "duplicate_keys" in spec.config.model_fields_set:
+            text = "does not go with deduplicate by key, which leaves none"
+            yield SpecProblem("duplicate_keys", text, "leave one of them out")
+        return
+    for name in ("input_extension", "output_extension"):
+        if is_columnar(getattr(spec, name)):
+            text = f"by content is not supported for {getattr(spec, name)} shards yet"
+            yield SpecProblem("deduplicate.by", text)
+            return
+    if reaction == "rename":
+        text = "rename does not go with deduplicate by content: keys are chosen before it"
+        yield SpecProblem("duplicate_keys", text, "use drop, warn or abort")
+
+
 @_rule("output_extension", "row_group_rows", "row_group_bytes", "output_compression")
 def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
     has_columns = is_columnar(spec.output_extension)

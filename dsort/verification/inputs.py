@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import xxhash
 
 from dsort.containers.base import refusal
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
@@ -42,7 +43,7 @@ from dsort.workers.headers import with_new_names
 from dsort.workers.source import ShardBytes
 from dsort.workers.unsafe_members import find_unsafe, with_safe_names
 
-__all__ = ["InputReader", "InputTable", "later_duplicates"]
+__all__ = ["InputReader", "InputTable", "contents_of", "later_duplicates", "others_of"]
 
 Renames = dict[int, dict[int, bytes]]
 """Input ordinal → record ordinal → the record's new key."""
@@ -154,6 +155,7 @@ class InputReader:
         self._steps = steps
         self._decoding = DecodingRules(max_expansion or spec.max_expansion, spec.input_codec)
         self._copies: dict[str, Int64s] | None = None
+        self._contents: dict[int, UInt64s] = {}
 
     @property
     def passes(self) -> int:
@@ -202,6 +204,9 @@ class InputReader:
             if formed is None:
                 return _NO_RECORDS, np.zeros(0, np.int32) if self._has_groups else None
             records, members, group = self._with_copies(shard, *formed)
+            extensions = self._spec.compared_extensions
+            if extensions is not None:
+                self._contents[ordinal] = contents_of(shard, records, members, extensions)
             new_keys = self._renames.get(ordinal, {})
             members, records = with_new_keys(shard, members, records, new_keys)
             digests = self._compared.digests(shard, members, records.key_bytes)
@@ -286,6 +291,13 @@ class InputReader:
         expected = np.ones(len(key_hash), np.bool_)
         if group is not None and config.ekm_missing_key != "abort":
             expected &= group >= 0
+        wanted = self._spec.deduplicate
+        if wanted is not None:
+            same = key_hash
+            if wanted.by == "content":
+                parts = [self._contents[at] for at in sorted(self._contents)]
+                same = np.concatenate([np.zeros(0, np.uint64), *parts])
+            expected[others_of(same, expected, keep_last=wanted.keep == "last")] = False
         if config.duplicate_keys == "drop":
             placed = np.flatnonzero(expected)
             expected[placed[later_duplicates(key_hash[placed])[0]]] = False
@@ -366,6 +378,35 @@ def _tell_unreadable(
         findings.problem("corrupt_shard", shard, "", text)
     else:
         findings.problem("incomplete_shard", shard, "", f"input: {error.message}")
+
+
+def contents_of(
+    shard: ShardBytes, records: FormedRecords, members: MemberTable, extensions: Sequence[str]
+) -> UInt64s:
+    """A number for what each record has in the members with ``extensions`` (none: in all), the same
+    for records that have the same there; 0: it has none of them."""
+    found = []
+    for record in range(len(records)):
+        own = {}
+        for row in records.member_rows[
+            records.member_offsets[record] : records.member_offsets[record + 1]
+        ].tolist():
+            name = members.names[row][int(records.key_bytes[row]) :].removeprefix(b".")
+            own[name] = shard.content(members, row)
+        named = {each.encode("utf-8", "surrogateescape") for each in extensions}
+        parts = sorted(item for item in own.items() if not named or item[0] in named)
+        text = b"".join(b"%d,%d,%b%b" % (len(n), len(data), n, data) for n, data in parts)
+        found.append(xxhash.xxh3_64_intdigest(text) if parts else 0)
+    return np.array(found, np.uint64)
+
+
+def others_of(same: UInt64s, counting: Bools, *, keep_last: bool) -> Int64s:
+    """The rows, of those that count, whose number in ``same`` another one has that stays; 0 is
+    nobody's like."""
+    rows = np.flatnonzero(counting & (same != 0))
+    if keep_last:
+        rows = rows[::-1]
+    return rows[later_duplicates(same[rows])[0]]
 
 
 def later_duplicates(key_hash: UInt64s) -> tuple[Int64s, Int64s]:

@@ -44,6 +44,7 @@ from dsort.workers.conversion import (
 from dsort.workers.copies import copied
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
 from dsort.workers.headers import with_names_written, with_new_names
+from dsort.workers.same_content import digests_of
 from dsort.workers.source import (
     PayloadBuffer,
     ShardBytes,
@@ -398,7 +399,12 @@ class Extractor:
             segments=segments,
             content_hash=_content_hash(shard, segments) if self._setup.verify_content else None,
             entries=records.entries(members),
+            same=self._compared(shard, table),
         )
+
+    def _compared(self, shard: ShardBytes, table: RecordTable) -> UInt64s | None:
+        extensions = self._setup.compared
+        return None if extensions is None else digests_of(shard, table, extensions)
 
     def _store_index(self, task: ExtractTask, shard: ShardBytes, index: RecordIndex) -> None:
         partitioning = self._partitioning(task)

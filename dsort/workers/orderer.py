@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from dsort.containers.base import Container
-from dsort.data.columns import BytesColumn, Int32s, Int64s
+from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s
 from dsort.data.entries import entries_bytes
 from dsort.data.index import Segments, SortKeys
 from dsort.data.tally import SAMPLES_MAX
@@ -19,13 +19,20 @@ from dsort.errors import InvariantError
 from dsort.naming.names import readable
 from dsort.order.base import Algorithm
 from dsort.order.cut import cut_partition
-from dsort.order.duplicates import find_duplicates, repeated_hashes
+from dsort.order.duplicates import find_duplicates, repeated_hashes, words_as_bytes
 from dsort.order.mixing_counts import count_part
 from dsort.order.sort import order_rows
 from dsort.scratch.index import OrderedRows, PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
-from dsort.scratch.requests import KeyHashes, KeyRows, KeysOf, OrderedRowsOf, PartitionRowsOf
+from dsort.scratch.requests import (
+    KeyHashes,
+    KeyRows,
+    KeysOf,
+    OrderedRowsOf,
+    PartitionRowsOf,
+    SameHashes,
+)
 from dsort.workers.source import read_inputs
 from dsort.workers.tasks import (
     CutDone,
@@ -60,10 +67,11 @@ class Orderer:
         self._spill = spill
 
     def duplicates(self, task: DuplicatesTask) -> DuplicatesDone:
-        """Find the records of one range of key hashes whose key an earlier record has."""
+        """Find the records of one range of hashes that are the same as an earlier record."""
         locations = self._scratch_nodes.locations(task.locations)
+        request = SameHashes if task.by_content else KeyHashes
         asks = (
-            (node, KeyHashes(task.stage, shards, task.low, task.high))
+            (node, request(task.stage, shards, task.low, task.high))
             for node, shards in locations.by_node()
         )
         parts: list[KeyRows] = list(self._scratch_nodes.ask_all(asks))
@@ -76,14 +84,20 @@ class Orderer:
         shards = np.concatenate([part.shard for part in parts])[chosen]
         ordinals = np.concatenate([part.ordinal for part in parts])[chosen]
         rows = np.concatenate([part.row for part in parts])[chosen]
-        by_position = np.lexsort((ordinals, shards))
+        key_hash, by_position = key_hash[chosen], np.lexsort((ordinals, shards))
+        if task.drop:
+            by_position = by_position[self._counting(task.drop, shards, ordinals)[by_position]]
         shards, ordinals = shards[by_position], ordinals[by_position]
-        rows, key_hash = rows[by_position], key_hash[chosen][by_position]
+        rows, key_hash = rows[by_position], key_hash[by_position]
         keys = self._keys(locations, task.stage, shards, rows)
-        found = find_duplicates(keys, key_hash)
+        compared = keys
+        if task.by_content:
+            halves = [part.more for part in parts if part.more is not None]
+            compared = words_as_bytes(np.concatenate(halves)[chosen][by_position])
+        found = find_duplicates(compared, key_hash, keep_last=task.keep_last)
         if task.want_rows:
             self._store.write_positions(
-                f"duplicates-{task.part}.col",
+                f"{task.name}-{task.part}.col",
                 shards[found.rows],
                 ordinals[found.rows],
                 found.nth,
@@ -100,7 +114,7 @@ class Orderer:
 
     def _tell(self, task: DuplicatesTask, shards: Int64s, keys: BytesColumn, rows: Int64s) -> None:
         names = [shard.name for shard in read_inputs(self._store)]
-        writer = LineWriter(self._store.scratch, lines_file("duplicates", task.part))
+        writer = LineWriter(self._store.scratch, lines_file(task.name, task.part))
         writer.write(
             reaction_line(
                 task.reaction,
@@ -161,6 +175,17 @@ class Orderer:
         parts = [part for answer in self._scratch_nodes.ask_all(asks) for part in answer]
         parts.sort(key=lambda part: part[0])
         return PartitionRows(tuple(shard for shard, _ in parts), tuple(rows for _, rows in parts))
+
+    def _counting(self, drop: str, shards: Int64s, ordinals: Int64s) -> Bools:
+        """Which records are not among the positions in the file ``drop``."""
+        positions = self._store.positions(drop)
+        low, ordinal = positions.array("shard"), positions.array("ordinal")
+        counting = np.ones(len(shards), np.bool_)
+        for shard in np.unique(shards).tolist():
+            start, stop = np.searchsorted(low, [shard, shard + 1]).tolist()
+            mine = np.flatnonzero(shards == shard)
+            counting[mine] = ~np.isin(ordinals[mine], ordinal[start:stop])
+        return counting
 
     def _kept(self, drop: str, columns: _Columns) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Which rows are not among the positions to drop."""

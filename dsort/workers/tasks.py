@@ -108,6 +108,7 @@ class WorkerSetup:
     decoding: DecodingRules = field(default_factory=DecodingRules)
     output_codec: Codec | None = None
     output_level: int = 0
+    compared: tuple[str, ...] | None = None  # extensions, by whose content records are compared
     values_stay: bool = False  # of tables: long values that lie in an input stay there
     division: Division | None = None
     transform: TransformRules = field(default_factory=TransformRules)
@@ -171,8 +172,11 @@ class DuplicatesTask:
     """Find duplicate keys among the hashes ``low <= hash < high`` (high 0: no upper end).
 
     ``locations``: the shared file that says which node has each shard's index. ``want_rows``: write
-    the positions of the later records to scratch, as ``duplicates-<part>``. ``reaction``: the kind
-    under which their names are logged as well; "": they are not.
+    the positions of the later records to scratch, as ``<name>-<part>``. ``reaction``: the kind
+    under which their names are logged as well; "": they are not. ``by_content``: records with the
+    same content, and not the same key, are duplicates. ``keep_last``: those before the last one
+    are found, and not those behind the first. ``drop``: the column file of positions that do not
+    count, or "".
     """
 
     part: int
@@ -182,6 +186,10 @@ class DuplicatesTask:
     stage: str
     want_rows: bool
     reaction: str = ""
+    name: str = "duplicates"
+    by_content: bool = False
+    keep_last: bool = False
+    drop: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,3 +135,41 @@ def test_all_problems_of_all_inputs_are_said_at_once() -> None:
         *problems
     }
     assert problems["inputs[1].input_format.tmplate"].hint == 'did you mean "template"?'
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "words"),
+    [
+        ({"deduplicate": {"by": "size"}}, "deduplicate.by", ""),
+        ({"deduplicate": {"extensions": ["jpg"]}}, "deduplicate.extensions", "by: content"),
+        ({"deduplicate": {"by": "content", "extensions": [".jpg"]}}, None, "begins with a dot"),
+        ({"deduplicate": {}, "duplicate_keys": "drop"}, "duplicate_keys", "leaves none"),
+        (
+            {"deduplicate": {"by": "content"}, "duplicate_keys": "rename"},
+            "duplicate_keys",
+            "chosen before it",
+        ),
+        (
+            {"deduplicate": {"by": "content"}, "input_extension": ".parquet"},
+            "deduplicate.by",
+            "not supported for .parquet",
+        ),
+        (
+            several({**TWO[0], "repeat": 2}, deduplicate={"by": "content"}),
+            "deduplicate",
+            "copies would count",
+        ),
+    ],
+)
+def test_what_is_wrong_with_deduplicate(
+    fields: dict[str, Any], path: str | None, words: str
+) -> None:
+    problems = problems_of(fields if "output_format" in fields else small(**fields))
+    assert words in problems[path or "deduplicate.extensions[0]"].message
+
+
+def test_deduplicate_means_the_same_when_it_is_written_out() -> None:
+    spec = parse_spec(small(deduplicate={"by": "content", "extensions": ["jpg"]})).spec
+    assert parse_spec(spec.canonical()).spec == spec
+    assert spec.compared_extensions == ("jpg",)
+    assert parse_spec(small(deduplicate={})).spec.compared_extensions is None

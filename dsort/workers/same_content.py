@@ -1,0 +1,50 @@
+"""By what records are compared whose content may be the same: digests of their members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import xxhash
+
+from dsort.data.columns import UInt64s
+from dsort.order.table import RecordTable
+from dsort.workers.source import ShardBytes
+
+__all__ = ["digests_of"]
+
+_HALF = (1 << 64) - 1
+
+
+def digests_of(shard: ShardBytes, table: RecordTable, extensions: Sequence[str]) -> UInt64s:
+    """XXH3-128 of the members of each record that have one of ``extensions`` (none: of all), with
+    these extensions, in their order; shape ``(n, 2)``. Zeros of a record that has none of them."""
+    digests = np.zeros((len(table), 2), np.uint64)
+    names, records = table.members.names, table.records
+    offsets, rows = records.member_offsets.tolist(), records.member_rows.tolist()
+    key_bytes = records.key_bytes
+    wanted = [b"." + each.encode("utf-8", "surrogateescape") for each in extensions]
+    for record in range(len(table)):
+        own = {
+            names[row][int(key_bytes[row]) :]: row
+            for row in rows[offsets[record] : offsets[record + 1]]
+        }
+        chosen = [each for each in wanted if each in own] if wanted else sorted(own)
+        if not chosen:
+            continue
+        state = xxhash.xxh3_128()
+        for extension in chosen:
+            row = own[extension]
+            size_bytes = int(table.members.payload_bytes[row])
+            state.update(b"%d %d " % (len(extension), size_bytes) + extension)
+            for piece in _payload(shard, table, row):
+                state.update(piece)
+        value = state.intdigest()
+        digests[record] = value & _HALF, value >> 64
+    return digests
+
+
+def _payload(shard: ShardBytes, table: RecordTable, row: int) -> Iterable[memoryview | bytes]:
+    if table.members.payload_start[row] < 0:
+        return [table.members.literals.get(row, b"")]
+    return shard.payload(table.members, row)
