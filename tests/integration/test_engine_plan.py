@@ -81,6 +81,7 @@ def huge_shard(path: Path, headers: bytes) -> None:
         file.write(member(b"small.jpg", b"small") + END)
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.usefixtures("worker_processes")
 @pytest.mark.parametrize("move", ["map", "spill"])
 @pytest.mark.parametrize("form", ["base-256", "pax"])

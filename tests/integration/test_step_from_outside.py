@@ -42,6 +42,7 @@ def problems_of(transform: Any) -> list[SpecProblem]:
     return list(refused.value.problems)
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(
     ("steps", "kept"),
     [

@@ -22,6 +22,8 @@ __all__ = ["NODES", "Nodes", "SharedCluster", "end_shared_cluster", "shared_clus
 
 NODES = 3
 OBJECT_STORE_BYTES = 80 << 20
+UNUSED = {"include_log_monitor": False}
+"""What a node does without, for it takes half a second of CPU to start."""
 ZONES = "abc"
 HEALTH = {
     "health_check_initial_delay_ms": 0,
@@ -72,6 +74,7 @@ class Nodes:
                 self._by_zone[zone] = self._cluster.add_node(
                     wait=False,
                     num_cpus=1,
+                    **UNUSED,
                     object_store_memory=OBJECT_STORE_BYTES,
                     temp_dir=self._directory,
                     labels={"zone": zone},
@@ -179,6 +182,8 @@ def _nodes_here() -> Iterator[Nodes]:
             initialize_head=True,
             head_node_args={
                 "num_cpus": 0,
+                "no_monitor": True,
+                **UNUSED,
                 "object_store_memory": OBJECT_STORE_BYTES,
                 "include_dashboard": False,
                 "temp_dir": directory,

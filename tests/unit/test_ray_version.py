@@ -47,6 +47,7 @@ def test_what_is_checked_is_what_is_required() -> None:
     assert str(required["ray"].specifier) == f">={least}"
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("options", [["--ray"], ["--ray-address", "127.0.0.1:1"]], ids=str)
 def test_nothing_is_started_or_joined_before(tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "images").mkdir()
