@@ -34,7 +34,7 @@ def _described(number: int, step: PayloadStep, options: RunOptions) -> Step:
         {**step.program(), "number": number},
         what=step.kind,
         count=1,
-        timeout_s=step.limits.timeout_s,
+        timeout_s=step.patience_s,
         keeps=False,
     )
     with closing(pool):

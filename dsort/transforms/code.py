@@ -102,15 +102,11 @@ class Map(PayloadStep):
             "args": self.args,
             "decode": self.decode,
             "drop": list(self.drop),
-            "timeout": self.limits.timeout_s,
             "seed": self.seed,
+            **self.limits.options(),
         }
         if self.batch_size is not None:
             found["batch_size"] = self.batch_size
-        if self.limits.processes:
-            found["concurrency"] = self.limits.processes
-        if self.limits.memory_bytes:
-            found["resources"] = {"memory": str(self.limits.memory_bytes)}
         if self.keys is not None:
             found["keys"] = self.keys
         return found

@@ -49,6 +49,15 @@ class Limits:
     processes: int = 0
     memory_bytes: int = 0
 
+    def options(self) -> dict[str, Any]:
+        """As a spec gives them, without what is not limited."""
+        found: dict[str, Any] = {"timeout": self.timeout_s}
+        if self.processes:
+            found["concurrency"] = self.processes
+        if self.memory_bytes:
+            found["resources"] = {"memory": str(self.memory_bytes)}
+        return found
+
 
 class PayloadStep(Step):
     """A step whose records go through a process of user code."""
@@ -61,6 +70,11 @@ class PayloadStep(Step):
     limits: Limits
     known: str
     """What is known of the user's code (JSON), once it has been loaded; "" before."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long a process may be at one call."""
+        return self.limits.timeout_s
 
     @property
     def batch_records(self) -> int:

@@ -10,6 +10,7 @@ from dsort.transforms.code import FlatMap, Map
 from dsort.transforms.fields import Fields
 from dsort.transforms.filter import Filter
 from dsort.transforms.key_lists import DropKeys, KeepKeys
+from dsort.transforms.programs import Exec, Http
 from dsort.transforms.rekey import Rekey
 from dsort.transforms.require import Require
 from dsort.transforms.sample import Sample
@@ -23,7 +24,19 @@ __all__ = ["STEPS", "apply_steps", "left_records", "register"]
 
 STEPS: Final[dict[str, type[Step]]] = {
     step.kind: step
-    for step in (Filter, KeepKeys, DropKeys, Sample, Require, Fields, Rekey, Map, FlatMap)
+    for step in (
+        Filter,
+        KeepKeys,
+        DropKeys,
+        Sample,
+        Require,
+        Fields,
+        Rekey,
+        Map,
+        FlatMap,
+        Exec,
+        Http,
+    )
 }
 """In the order in which messages list them."""
 

@@ -61,7 +61,7 @@ def main() -> None:
 def _serve(source: int, sink: int, page: mmap.mmap) -> None:
     program = read_json(source)
     sys.path.extend(place for place in program["path"] if place not in sys.path)
-    if program["memory_bytes"]:
+    if program["memory_bytes"] and program["kind"] == "function":  # else it is the program's
         resource.setrlimit(resource.RLIMIT_AS, (program["memory_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
@@ -86,9 +86,19 @@ def _serve(source: int, sink: int, page: mmap.mmap) -> None:
 
 
 def _runner_of(program: Mapping[str, Any]) -> Runner:
-    from dsort.user_code.functions import FunctionRunner
+    match program["kind"]:  # each loads what it needs, and no more
+        case "files" | "tar":
+            from dsort.user_code.programs import FilesRunner, TarRunner
 
-    return FunctionRunner(program)
+            return (FilesRunner if program["kind"] == "files" else TarRunner)(program)
+        case "push":
+            from dsort.user_code.requests import PushRunner
+
+            return PushRunner(program)
+        case _:
+            from dsort.user_code.functions import FunctionRunner
+
+            return FunctionRunner(program)
 
 
 def _do_frame(

@@ -7,9 +7,11 @@ import fcntl
 import json
 import mmap
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -96,7 +98,9 @@ class CodeProcess:
         self.is_over = False
         self._said = b""
         self._to_send: deque[memoryview] = deque()
-        data = json.dumps({**program, "path": [str(Path.cwd())]}).encode()
+        self._directory = tempfile.mkdtemp(prefix="dsort-step-")
+        own_values = {"path": [str(Path.cwd())], "directory": self._directory}
+        data = json.dumps({**program, **own_values}).encode()
         self.send([len(data).to_bytes(8, "little"), data])
         self._head: list[int] = []
         self._wanted = bytearray(ANSWER.size)
@@ -230,6 +234,7 @@ class CodeProcess:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._page.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
         self._to_send.clear()
 
 

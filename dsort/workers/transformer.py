@@ -143,7 +143,7 @@ class Transformer:
                 {**step.program(), "number": number},
                 what=step.kind,
                 count=max(1, processes // self._rules.workers),
-                timeout_s=step.limits.timeout_s,
+                timeout_s=step.patience_s,
                 keeps=self._rules.on_error == "keep",
             )
         return pool
