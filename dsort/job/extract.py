@@ -18,6 +18,7 @@ from dsort.order.partitions import pick_splitters
 from dsort.scratch.index import splitters_bytes
 from dsort.scratch.nodes import ShardLocations
 from dsort.scratch.requests import Indexed, Sample, Sampled
+from dsort.transforms.positions import InputPositions
 from dsort.workers.tasks import ExtractTask, ScratchLost, ShardExtracted, Task, TaskDone
 
 __all__ = [
@@ -75,6 +76,8 @@ def answers(
 @dataclass(slots=True, eq=False)
 class Extraction:
     """One pass over the inputs. ``stage`` names its files: ``survey`` or ``index``.
+    ``count`` has none: it counts what comes to the first step that asks for ``positions`` which are
+    not known yet.
 
     ``done``: what is known of each shard that is extracted; ``locations``: the shared file
     that says which node has it, "" as long as not all are.
@@ -87,6 +90,7 @@ class Extraction:
     splitters: str = ""
     renames: str = ""
     copies: Sequence[CopyRule] | None = None
+    positions: InputPositions | None = None
     done: dict[int, ShardExtracted] = field(default_factory=dict)
     locations: str = ""
     _scratch_nodes: list[str] = field(default_factory=list)
@@ -148,6 +152,7 @@ class Extraction:
     def _task(self, ordinal: int) -> Task:
         shard = self.job.inputs[ordinal]
         xxh3, written_by = self.job.input_checksums.get(ordinal, ("", ""))
+        positions = self.positions
         return ExtractTask(
             shard=ordinal,
             name=shard.name,
@@ -161,6 +166,8 @@ class Extraction:
             xxh3=xxh3 if self.stage == "index" else "",
             written_by=written_by,
             copies=self.copies[ordinal] if self.copies is not None else None,
+            firsts=() if positions is None else positions.firsts(ordinal),
+            counts=() if positions is None else positions.counts(ordinal),
         )
 
     def _take(self, facts: ShardExtracted, *, again: bool = False) -> None:

@@ -24,6 +24,7 @@ from dsort.spec.inputs import Source
 from dsort.spec.model import JobSpec
 from dsort.storage.several import parted
 from dsort.storage.small_objects import parse_json
+from dsort.transforms.positions import InputPositions
 
 __all__ = [
     "MIX_FILE",
@@ -104,12 +105,12 @@ def bytes_to_move(job: Job, total_bytes: int) -> int:
     return int(total_bytes * weighed / there)
 
 
-def choose_copies(job: Job) -> list[CopyRule] | None:
+def choose_copies(job: Job, positions: InputPositions | None) -> list[CopyRule] | None:
     """The rule for each input shard; None where all records come out once."""
     if not job.spec.weighs_inputs:
         return None
     if counts_records(job.spec):
-        copies = _kept(job) or _counted(job)
+        copies = _kept(job) or _counted(job, positions)
     else:
         copies = {source.name: _of_weight(source) for source in job.spec.sources}
     seed = mix_seed(job.spec)
@@ -131,9 +132,9 @@ def _of_weight(source: Source) -> Copies:
     return Copies(least, ceil((source.weight - least) * _LOTS))
 
 
-def _counted(job: Job) -> dict[str, Copies]:
+def _counted(job: Job, positions: InputPositions | None) -> dict[str, Copies]:
     """Look through the inputs, and choose."""
-    survey = Extraction(job, "lots")
+    survey = Extraction(job, "lots", positions=positions)
 
     def choose() -> dict[str, Copies]:
         shards: dict[str, list[int]] = {source.name: [] for source in job.spec.sources}

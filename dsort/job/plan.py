@@ -29,6 +29,7 @@ from dsort.job.extract import (
 from dsort.job.job import Job
 from dsort.job.mix import choose_copies
 from dsort.job.output_names import TemplateExhaustedError
+from dsort.job.positions import count_positions, readings_left
 from dsort.job.reactions import store_reactions
 from dsort.job.schemas import agreed_schema, with_ends
 from dsort.naming.names import first_few
@@ -45,6 +46,7 @@ from dsort.scratch.index import check_renames, check_splitters
 from dsort.scratch.spill import RemoveSpill
 from dsort.sizes import format_bytes
 from dsort.storage.small_objects import parse_json
+from dsort.transforms.positions import InputPositions
 from dsort.workers.tasks import (
     CutDone,
     CutTask,
@@ -202,11 +204,13 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     hashed = job.spec.algorithm.type.spreads_evenly and job.keymap is None
     even = hashed or job.movement.partitions == 1
     splitters = rename_file = ""
-    copies = choose_copies(job)
-    if job.spec.config.duplicate_keys == "rename" or (spill and not even):
-        splitters, rename_file = _survey(job, copies, even=even)
-    else:
-        _expect(job, passes=1)
+    surveyed = job.spec.config.duplicate_keys == "rename" or (spill and not even)
+    counted = readings_left(job)
+    _expect(job, passes=1 + counted + surveyed)
+    positions = count_positions(job)
+    copies = choose_copies(job, positions)
+    if surveyed:
+        splitters, rename_file = _survey(job, copies, positions, even=even, counted=counted)
     extraction = Extraction(
         job,
         "index",
@@ -215,6 +219,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
         splitters=splitters,
         renames=rename_file,
         copies=copies,
+        positions=positions,
     )
     extraction.keep(known)
     retry_after_lost_scratch(extraction, lambda: None)
@@ -224,7 +229,14 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     return extraction
 
 
-def _survey(job: Job, copies: Sequence[CopyRule] | None, *, even: bool) -> tuple[str, str]:
+def _survey(
+    job: Job,
+    copies: Sequence[CopyRule] | None,
+    positions: InputPositions | None,
+    *,
+    even: bool,
+    counted: int,
+) -> tuple[str, str]:
     """(file of splitters, file of new keys), each "" where there is nothing to part or rename.
 
     A later attempt goes on with what was found here, for its spill is parted by that.
@@ -238,11 +250,10 @@ def _survey(job: Job, copies: Sequence[CopyRule] | None, *, even: bool) -> tuple
             _check_shared(job, shared)
             for name, data in shared.items():
                 job.runtime.share(name, data or b"")
-            _expect(job, passes=1)
+            _expect(job, passes=1 + counted)
             job.note(tally)
             return splitters, renames
-    _expect(job, passes=2)
-    survey = Extraction(job, "survey", copies=copies)
+    survey = Extraction(job, "survey", copies=copies, positions=positions)
     renamed, splitters = Renamed(), ""
     if job.spec.config.duplicate_keys == "rename":
         renamed = retry_after_lost_scratch(survey, lambda: rename_duplicates(job, survey))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,13 +19,17 @@ __all__ = ["RecordTable"]
 class RecordTable:
     """The records of the shard ``shard``. ``read``: the content of a member, by table and row.
     ``input``: what the spec calls the input that the shard is of; "" if it has one without a
-    name."""
+    name. ``first``: the number of the first record among those of all shards, in input order and
+    from 0 on, as far as the steps before left them; for steps that ask for it. ``report``: counts
+    what is worth it, by kind, with names."""
 
     shard: str
     members: MemberTable
     records: FormedRecords
     read: Callable[[MemberTable, int], bytes]
     input: str = ""
+    first: int = 0
+    report: Callable[[str, int, Iterable[str]], None] = lambda kind, count, names: None
 
     def __len__(self) -> int:
         return len(self.records)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
@@ -12,7 +12,7 @@ from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject, StagedObject
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 
-__all__ = ["BucketPlace", "SeveralBuckets", "bucket_named", "parted"]
+__all__ = ["BucketPlace", "SeveralBuckets", "bucket_named", "input_of", "parted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,11 @@ def parted(name: str) -> tuple[str, str]:
     """(the input, the object in its bucket) of a name among several inputs."""
     at, _, inside = name.partition("/")
     return at, inside
+
+
+def input_of(name: str, inputs: Iterable[str]) -> str:
+    """Which of the ``inputs`` the shard ``name`` is of; "" where there is one, without a name."""
+    return parted(name)[0] if any(inputs) else ""
 
 
 def bucket_named(bucket: Bucket, name: str) -> Bucket:

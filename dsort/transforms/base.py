@@ -59,6 +59,17 @@ class Step(ABC):
         the job begins, and its ``digest`` covers what was read."""
         return self
 
+    @property
+    def needs_positions(self) -> bool:
+        """Whether it looks at ``RecordTable.first``. Then what comes to it is counted in all shards
+        before any is extracted, which takes a reading of the inputs of its own."""
+        return False
+
+    def count_left(self, first: int, count: int) -> int | None:
+        """How many it leaves of ``count`` records, of which the first has the number ``first``;
+        None where that depends on the records. Spares a reading where another step needs it."""
+        return None
+
     @abstractmethod
     def apply(self, records: RecordTable) -> RecordTable:
         """What the step leaves of the records of one shard, in their order: see the methods of

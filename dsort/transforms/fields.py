@@ -67,6 +67,10 @@ class Fields(Step):
         keep = {} if self.keep is None else {"keep": list(self.keep)}
         return {**keep, "drop": list(self.drop), "rename": dict(self.rename)}
 
+    def count_left(self, first: int, count: int) -> int | None:
+        """All, where members are but renamed."""
+        return count if self.keep is None and not self.drop else None
+
     def apply(self, records: RecordTable) -> RecordTable:
         """What is left of ``records``. ``TransformError`` where two members would have one name."""
         if not len(records):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import MinLen
@@ -19,21 +20,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Rekey"]
 
-PLACES = ("key", "base", "dir", "shard", "n")
-_PLACE = re.compile(r"\{([^{}:]*)(?::(0?\d{1,2})d)?\}|\{\{|\}\}")
+PLACES = ("key", "base", "dir", "shard", "input", "n", "shard_n", "xxh3")
+NUMBERS = ("n", "shard_n")
+_PLACE = re.compile(r"\{([^{}:]*)(?::(0?\d{1,2})d)?\}|\{\{|\}\}|%(0?\d{1,2})?d")
 
 
 @dataclass(frozen=True, slots=True)
 class Rekey(Step):
     """Keys by ``template``: text with ``{key}`` (the key it has), ``{dir}`` and ``{base}`` (what is
-    before and after its last slash), ``{shard}`` (the input shard without suffix) and ``{n}``,
-    ``{n:06d}`` (the number of the record in its shard, from 0 on)."""
+    before and after its last slash), ``{shard}`` (the input shard without suffix), ``{input}`` (the
+    name of the input), ``{n}``, ``{n:06d}``, ``%06d`` (the number of the record in input order,
+    from 0 on), ``{shard_n}`` (in its shard) and ``{xxh3}`` (of its content, in 32 hexadecimal
+    digits)."""
 
     template: str
 
     kind: ClassVar[str] = "rekey"
     summary: ClassVar[str] = (
-        "Give each record a new key, by a template: {key}, {dir}, {base}, {shard}, {n:06d}."
+        "Give each record a new key, by a template: {key}, {dir}, {base}, {shard}, {input}, "
+        "{n:06d} or %06d, {shard_n:06d}, {xxh3}."
     )
     options_type: ClassVar[Any] = Annotated[str, MinLen(1)]
 
@@ -48,27 +53,74 @@ class Rekey(Step):
         """The template."""
         return self.template
 
+    @property
+    def needs_positions(self) -> bool:
+        """Where keys are numbers of all records."""
+        return any(place == "n" for _, place, _ in _pieces(self.template))
+
+    def count_left(self, first: int, count: int) -> int:
+        """All."""
+        return count
+
     def apply(self, records: RecordTable) -> RecordTable:
         """``records`` with their new keys."""
         import numpy as np
 
         from dsort.data.row_bytes import decimals, side_by_side
 
-        shard = records.shard.removesuffix(archive_extension(records.shard) or "")
         directory, base = _split(records.keys)
         columns = {"key": records.keys, "dir": directory, "base": base}
         numbers = np.arange(len(records), dtype=np.int64)
+        pieces = _pieces(self.template)
+        places = [place for _, place, _ in pieces]
+        if "xxh3" in places:
+            columns["xxh3"] = _content_hashes(records)
         parts: list[BytesColumn | bytes] = []
-        for text, place, width in _pieces(self.template):
+        for text, place, width in pieces:
             if place == "shard":
-                parts.append(shard.encode("utf-8", "surrogateescape"))
-            elif place == "n":
-                parts.append(decimals(numbers, width))
+                parts.append(_shard_name(records, apart="input" in places))
+            elif place == "input":
+                parts.append(_input_name(records))
+            elif place in NUMBERS:
+                parts.append(decimals(numbers + (records.first if place == "n" else 0), width))
             else:
                 parts.append(columns[place] if place else text)
         new_keys = side_by_side(parts, len(records))
         _check(records, new_keys)
         return records.with_keys(new_keys)
+
+
+def _shard_name(records: RecordTable, *, apart: bool) -> bytes:
+    """The shard without its suffix; ``apart``: and without its input, which is named as well."""
+    name = records.shard.removesuffix(archive_extension(records.shard) or "")
+    if apart:
+        name = name.removeprefix(f"{records.input}/")
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _input_name(records: RecordTable) -> bytes:
+    if not records.input:
+        raise TransformError(
+            "rekey: {input} is the name of an input, and this job has one without a name",
+            hint="name them: inputs: [{name: web, input_bck: ...}]; or leave {input} out",
+        )
+    return records.input.encode()
+
+
+def _content_hashes(records: RecordTable) -> BytesColumn:
+    """XXH3 (128 bits) of the members of each record, one after the other, in hexadecimal digits."""
+    import xxhash
+
+    from dsort.data.columns import BytesColumn
+
+    offsets, rows = records.records.member_offsets.tolist(), records.records.member_rows.tolist()
+    found = []
+    for first, stop in pairwise(offsets):
+        state = xxhash.xxh3_128()
+        for row in rows[first:stop]:
+            state.update(records.content(row))
+        found.append(state.hexdigest().encode())
+    return BytesColumn.of(found)
 
 
 def _split(keys: BytesColumn) -> tuple[BytesColumn, BytesColumn]:
@@ -104,8 +156,8 @@ def _pieces(template: str) -> list[tuple[bytes, str, int]]:
         if match[0] in ("{{", "}}"):
             found.append((match[0][:1].encode(), "", 0))
             continue
-        place, width = match[1], match[2]
-        if place not in PLACES or (width and place != "n"):
+        place, width = ("n", match[3]) if match[0][0] == "%" else (match[1], match[2])
+        if place not in PLACES or (width and place not in NUMBERS):
             known = ", ".join(f"{{{name}}}" for name in PLACES)
             raise OptionError(f"has {match[0]}, which means nothing here", f"there are {known}")
         found.append((b"", place, int(width or 0)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from dsort.transforms.base import Step
@@ -14,13 +15,12 @@ from dsort.transforms.programs import Exec, Http
 from dsort.transforms.rekey import Rekey
 from dsort.transforms.require import Require
 from dsort.transforms.sample import Sample
+from dsort.transforms.slice import Slice
 
 if TYPE_CHECKING:
-    from dsort.data.members import MemberTable
-    from dsort.data.records import FormedRecords
     from dsort.order.table import RecordTable
 
-__all__ = ["STEPS", "apply_steps", "left_records", "register"]
+__all__ = ["STEPS", "Applied", "apply_steps", "register"]
 
 STEPS: Final[dict[str, type[Step]]] = {
     step.kind: step
@@ -29,6 +29,7 @@ STEPS: Final[dict[str, type[Step]]] = {
         KeepKeys,
         DropKeys,
         Sample,
+        Slice,
         Require,
         Fields,
         Rekey,
@@ -48,25 +49,31 @@ def register(step: type[Step]) -> None:
         raise ValueError(f"there is a step {step.kind!r} already")
 
 
-def apply_steps(steps: Sequence[Step], records: RecordTable) -> tuple[RecordTable, dict[str, int]]:
-    """(what all ``steps`` leave of the records of one shard, how many each kind left out)."""
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What steps did to the ``records`` of one shard: how many each kind ``left_out``, and how many
+    came to each step that asks for positions (``counts``)."""
+
+    records: RecordTable
+    left_out: Mapping[str, int]
+    counts: tuple[int, ...]
+
+
+def apply_steps(
+    steps: Sequence[Step], records: RecordTable, firsts: Sequence[int] | None = None
+) -> Applied:
+    """What all ``steps`` leave of the records of one shard. ``firsts``: the number of the first
+    record that comes to each step that asks for positions. Where they end, steps do."""
     left_out: dict[str, int] = {}
+    counts: list[int] = []
     for step in steps:
         before = len(records)
+        if step.needs_positions:
+            counts.append(before)
+            if firsts is None or len(firsts) < len(counts):
+                break
+            records = replace(records, first=firsts[len(counts) - 1])
         records = step.apply(records)
         if len(records) < before:
             left_out[step.kind] = left_out.get(step.kind, 0) + before - len(records)
-    return records, left_out
-
-
-def left_records(
-    steps: Sequence[Step],
-    shard: str,
-    members: MemberTable,
-    records: FormedRecords,
-    read: Callable[[MemberTable, int], bytes],
-) -> RecordTable:
-    """What all ``steps`` leave of the ``records`` of ``shard``. ``read``: see ``RecordTable``."""
-    from dsort.order.table import RecordTable
-
-    return apply_steps(steps, RecordTable(shard, members, records, read))[0]
+    return Applied(records, left_out, tuple(counts))

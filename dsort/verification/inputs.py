@@ -27,8 +27,9 @@ from dsort.order.table import RecordTable
 from dsort.read import ShardReader
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
+from dsort.storage.several import input_of
 from dsort.transforms.base import Step
-from dsort.transforms.steps import left_records
+from dsort.transforms.steps import apply_steps
 from dsort.verification.copies import copies_asked_for
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.read import (
@@ -153,6 +154,8 @@ class InputReader:
         self._renames: Renames = {}
         self._compared = ComparedBytes.of(spec)
         self._steps = steps
+        self._reached = (0,) * sum(step.needs_positions for step in steps)
+        self._firsts: dict[int, tuple[int, ...]] = {}
         self._decoding = DecodingRules(max_expansion or spec.max_expansion, spec.input_codec)
         self._copies: dict[str, Int64s] | None = None
         self._contents: dict[int, UInt64s] = {}
@@ -200,7 +203,7 @@ class InputReader:
         ``ShardEndError`` if it does not end as the spec wants it.
         """
         with self._reader.open(self._bucket, name, self._decoding) as shard:
-            formed = self._formed(shard)
+            formed = self._formed(ordinal, shard)
             if formed is None:
                 return _NO_RECORDS, np.zeros(0, np.int32) if self._has_groups else None
             records, members, group = self._with_copies(shard, *formed)
@@ -223,7 +226,7 @@ class InputReader:
         )
         return found, group
 
-    def _formed(self, shard: ShardBytes) -> tuple[FormedRecords, MemberTable] | None:
+    def _formed(self, ordinal: int, shard: ShardBytes) -> tuple[FormedRecords, MemberTable] | None:
         """(records, members) of an opened shard; None if it is corrupt and to be skipped.
         ``ShardEndError``: it may not be whole, and the spec says to abort."""
         try:
@@ -246,11 +249,28 @@ class InputReader:
             members = with_safe_names(shard, members, find_unsafe(shard, members))
         records = form_records(members, config.stray_members)
         if self._steps:
-            left = left_records(self._steps, shard.name, members, records, shard.content)
+            left = self._transformed(ordinal, shard, members, records)
             records = left.records
             members = with_new_names(shard, members, left.members, records.member_rows)
         members, records = self._compared.records(members, records)
         return records, members
+
+    def _transformed(
+        self, ordinal: int, shard: ShardBytes, members: MemberTable, records: FormedRecords
+    ) -> RecordTable:
+        """What the steps of the job leave. The first time, shards come in their order: so it is
+        known which numbers their records have."""
+        named = (source.name for source in self._spec.sources)
+        table = RecordTable(
+            shard.name, members, records, shard.content, input=input_of(shard.name, named)
+        )
+        firsts = self._firsts.get(ordinal, self._reached)
+        applied = apply_steps(self._steps, table, firsts)
+        if ordinal not in self._firsts:
+            self._firsts[ordinal] = firsts
+            pairs = zip(firsts, applied.counts, strict=True)
+            self._reached = tuple(first + count for first, count in pairs)
+        return applied.records
 
     @property
     def _has_groups(self) -> bool:
@@ -310,7 +330,7 @@ class InputReader:
         numbers that are taken are passed over. In input order."""
         keys, hashes, shards, ordinals = [], [], [], []
         for ordinal, shard in enumerate(inputs):
-            found = self._placed_keys(shard.name)
+            found = self._placed_keys(ordinal, shard.name)
             progress.advance(shards=1, records=len(found[0]), bytes_done=0)
             keys.append(found[0])
             hashes.append(found[1])
@@ -326,21 +346,23 @@ class InputReader:
         for at, record, key in zip(shard_of.tolist(), ordinal_of.tolist(), new, strict=True):
             self._renames.setdefault(at, {})[record] = key
 
-    def _placed_keys(self, name: str) -> tuple[BytesColumn, UInt64s, Int64s]:
+    def _placed_keys(self, ordinal: int, name: str) -> tuple[BytesColumn, UInt64s, Int64s]:
         """(keys, their hashes, ordinals) of a shard's records that the key map does not drop."""
         with self._reader.open(self._bucket, name, self._decoding) as shard:
-            formed = self._formed_or_none(shard)
+            formed = self._formed_or_none(ordinal, shard)
             if formed is None:
                 return _NO_RECORDS.keys, _NO_RECORDS.key_hash, np.zeros(0, np.int64)
             records, _, group = self._with_copies(shard, *formed)
         rows = np.arange(len(records)) if group is None else np.flatnonzero(group >= 0)
         return records.keys.take(rows), records.key_hash[rows], rows
 
-    def _formed_or_none(self, shard: ShardBytes) -> tuple[FormedRecords, MemberTable] | None:
+    def _formed_or_none(
+        self, ordinal: int, shard: ShardBytes
+    ) -> tuple[FormedRecords, MemberTable] | None:
         """``_formed``; None as well where that fails: it is met again, and reported, when the bytes
         are compared."""
         try:
-            return self._formed(shard)
+            return self._formed(ordinal, shard)
         except (CorruptShardError, ShardEndError):
             return None
 
@@ -349,9 +371,9 @@ class InputReader:
     def _choose_copies(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
         """How often each record of each shard comes out, as the spec says."""
         hashes: dict[str, UInt64s] = {}
-        for each in inputs:
+        for ordinal, each in enumerate(inputs):
             with self._reader.open(self._bucket, each.name, self._decoding) as shard:
-                formed = self._formed_or_none(shard)
+                formed = self._formed_or_none(ordinal, shard)
             hashes[each.name] = _NO_RECORDS.key_hash if formed is None else formed[0].key_hash
             progress.advance(shards=1, records=len(hashes[each.name]), bytes_done=0)
         self._copies = copies_asked_for(self._spec, hashes)

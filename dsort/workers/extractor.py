@@ -33,6 +33,7 @@ from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import Bucket
+from dsort.storage.several import input_of
 from dsort.workers.conversion import (
     BARE,
     bare_members,
@@ -54,7 +55,7 @@ from dsort.workers.source import (
     slices_of,
 )
 from dsort.workers.tasks import ExtractTask, ShardExtracted, WorkerSetup
-from dsort.workers.transformer import Transformer
+from dsort.workers.transformer import Transformed, Transformer
 from dsort.workers.unsafe_members import find_unsafe, shown_changes, with_safe_names
 
 __all__ = ["Extractor"]
@@ -183,7 +184,10 @@ class Extractor:
         self._react(shard.name, members, records, tally)
         named, given = members, 0
         if self._setup.steps:
-            members, named, records, given = self._transformed(task, shard, members, records, tally)
+            left = self._transformed(task, shard, members, records, tally)
+            if task.stage == "count":
+                return self._counted(task, left.counts[-1])
+            members, named, records, given = left.members, left.named, left.records, left.given
         if shard.container is BARE and self._setup.output_container.member_defaults:
             defaults = self._setup.output_container.member_defaults
             named, records, made = with_member_defaults(named, records, defaults)
@@ -309,21 +313,45 @@ class Extractor:
         members: MemberTable,
         records: FormedRecords,
         tally: Tally,
-    ) -> tuple[MemberTable, MemberTable, FormedRecords, int]:
-        """What the steps of the job leave: (members, the same with names that steps changed and
-        that are in no header yet, records, how many records steps on payload were given)."""
+    ) -> Transformed:
+        """What the steps of the job leave."""
         rejects = None
         if self._setup.transform.rejects and task.stage == "index":
             rejects = LineWriter(self._store.scratch, lines_file("rejects", task.shard))
-        left = self._transformer.run(self._setup.steps, shard, members, records, tally, rejects)
+        left = self._transformer.run(
+            self._setup.steps,
+            shard,
+            members,
+            records,
+            tally,
+            rejects,
+            input_name=input_of(shard.name, (place.name for place in self._setup.inputs)),
+            firsts=task.firsts,
+        )
         if rejects is not None:
             rejects.close()
-        members, named, records = left.members, left.named, left.records
+        if task.stage != "count" and left.counts != task.counts:
+            raise InvariantError(
+                f"{left.counts} records of {shard.name} came to the steps that ask for their "
+                f"numbers, {task.counts} were counted"
+            )
         if self._setup.makes_records and self._setup.output_container != shard.container:
-            members, records = bared_records(shard, named, records)
-            members = named = self._stripped(shard, members, tally)
+            members, records = bared_records(shard, left.named, left.records)
+            members = self._stripped(shard, members, tally)
             records = records.stored_as(members)
-        return members, named, records, left.given
+            left = replace(left, members=members, named=members, records=records)
+        return left
+
+    def _counted(self, task: ExtractTask, count: int) -> ShardExtracted:
+        return ShardExtracted(
+            shard=task.shard,
+            worker=self._worker,
+            node=self._node,
+            records=count,
+            members=0,
+            payload_bytes=0,
+            stored_bytes=0,
+        )
 
     def _written(
         self,

@@ -132,7 +132,9 @@ class ExtractTask:
     ``renames``: a column file with the new keys of this job's records, or "" (see
     ``scratch.index``).
     ``xxh3``: of the shard, as the job ``written_by`` has it in its manifest; "" if it is not to be
-    checked.
+    checked. ``firsts``, ``counts``: for each step that asks for positions, the number of the first
+    record that comes to it and how many do. At the stage ``count`` some of these are missing:
+    nothing is written, and the answer says how many records come to the next one.
     """
 
     shard: int  # ordinal of the input
@@ -147,6 +149,8 @@ class ExtractTask:
     xxh3: str = ""
     written_by: str = ""
     copies: CopyRule | None = None  # None: each record comes out once
+    firsts: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

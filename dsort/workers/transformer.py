@@ -46,12 +46,14 @@ FRAME_BYTES = 1 << 20
 @dataclass(frozen=True, slots=True, eq=False)
 class Transformed:
     """What steps leave. ``named``: ``members`` with the names that steps gave them, which are in no
-    header yet. ``given``: how many records steps on payload were given, each by itself."""
+    header yet. ``given``: how many records steps on payload were given, each by itself.
+    ``counts``: how many came to each step that asks for positions."""
 
     members: MemberTable
     named: MemberTable
     records: FormedRecords
     given: int
+    counts: tuple[int, ...] = ()
 
 
 class Transformer:
@@ -75,18 +77,27 @@ class Transformer:
         records: FormedRecords,
         tally: Tally,
         rejects: LineWriter | None,
+        *,
+        input_name: str = "",
+        firsts: Sequence[int] = (),
     ) -> Transformed:
         """What ``steps`` leave of the records of ``shard``, which becomes another one where a step
-        is on payload; it is bare then. ``rejects`` gets a line for each record that is lost.
-        ``TransformError`` where ``on_error`` says so, or a step cannot be done."""
+        is on payload; it is bare then. ``firsts``: as for ``apply_steps``. ``rejects`` gets a line
+        for each record that is lost. ``TransformError`` where ``on_error`` says so, or a step cannot be done."""
         named, given = members, 0
+        counts: list[int] = []
         left_out: dict[str, int] = {}
         for number, step in enumerate(steps):
-            table = RecordTable(shard.name, named, records, shard.content)
+            table = RecordTable(
+                shard.name, named, records, shard.content, input=input_name, report=tally.add
+            )
             if not isinstance(step, PayloadStep):
-                table, counts = apply_steps([step], table)
-                named, records = table.members, table.records
-                for kind, count in counts.items():
+                applied = apply_steps([step], table, firsts[len(counts) :])
+                counts += applied.counts
+                if len(counts) > len(firsts):
+                    break  # that is what was asked
+                named, records = applied.records.members, applied.records.records
+                for kind, count in applied.left_out.items():
                     left_out[kind] = left_out.get(kind, 0) + count
                 continue
             if shard.container is not BARE:
@@ -97,7 +108,7 @@ class Transformer:
             named = members
         for kind, count in left_out.items():
             tally.add("left_out_by_steps", count, [f"{kind} in {shard.name}"])
-        return Transformed(members, named, records, given)
+        return Transformed(members, named, records, given, tuple(counts))
 
     def _run_step(
         self,

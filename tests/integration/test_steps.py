@@ -6,15 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xxhash
 
+from dsort import api
 from dsort.data.columns import BytesColumn
 from dsort.data.hashes import hash_keys
 from dsort.data.key_set import KeySet, lines_of
 from dsort.errors import SpecError, TransformError
-from dsort.options import open_with_settings
+from dsort.job.layout import manifest_name
+from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec import parse_spec
 from dsort.storage.network_policy import FetchPolicy
+from dsort.transforms.positions import InputPositions, readings_needed
+from dsort.transforms.rekey import Rekey
+from dsort.transforms.sample import Sample
+from dsort.transforms.slice import Slice
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import count_of, record, records_out, refused, run_local, spec_of
 from tests.support.seaweedfs import S3Server
@@ -99,6 +106,7 @@ def test_lines_of_nothing_are_none() -> None:
         ),
         ({"rekey": "{key}.x"}, ["new key a.x", "record a", "has a dot"]),
         ({"rekey": "x/"}, ["has no name behind its last slash"]),
+        ({"rekey": "{input}/{key}"}, ["{input} is the name of an input"]),
         ({"rekey": "../{key}"}, ["leads out of the directory"]),
         ({"rekey": "/{key}"}, ["leads out of the directory"]),
     ],
@@ -128,6 +136,12 @@ def test_what_a_step_cannot_do_names_the_record(
         ({"require": {"members": []}}, "require: names no member"),
         ({"require": {"members": ["jpg;.png"]}}, "require: '.png' begins with a dot"),
         ({"rekey": "{kye}"}, "rekey: has {kye}, which means nothing here"),
+        ({"rekey": "{base:3d}"}, "rekey: has {base:3d}, which means nothing here"),
+        ({"slice": "10"}, "slice: '10' is no slice"),
+        ({"slice": "-1:"}, "slice: '-1:' is no slice"),
+        ({"slice": "0:1:0"}, "slice: has a step of 0"),
+        ({"slice": "0:1__0"}, "slice: '1__0' is no number"),
+        ({"slice": f":{'9' * 19}"}, "is too large"),
         ({"rekey": "{key"}, "rekey: has a brace without its partner"),
     ],
 )
@@ -135,3 +149,76 @@ def test_a_mistake_in_a_step_is_told_with_the_spec(step: dict[str, Any], words: 
     with pytest.raises(SpecError) as refused:
         parse_spec(with_steps(step))
     assert f"transform.steps[0].{words}" in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "alphanumeric"])
+@pytest.mark.parametrize("move", ["map", "spill"])
+def test_numbers_count_what_the_steps_before_left_over_all_shards(
+    kind: str, move: Any, tmp_path: Path
+) -> None:
+    keys = [[f"{shard}{number}" for number in range(shard * 7)] for shard in range(4)]
+    shards = {
+        f"in-{shard}.tar": Shard([m for key in own for m in record(key, "x")])
+        for shard, own in enumerate(keys)
+    }
+    write_shards(tmp_path / "in", shards)
+    dropped = {"11", "20", "35"}
+    spec = with_steps(
+        {"drop_keys": {"keys": sorted(dropped)}},
+        {"slice": "3:30:2"},
+        {"drop_keys": {"keys": ["15"]}},
+        {"rekey": "%04d-{base}"},
+        algorithm={"kind": kind},
+        duplicate_keys="rename",
+    )
+    report = run_local(tmp_path, spec, move=move)
+    left = [key for own in keys for key in own if key not in dropped][3:30:2]
+    wanted = [f"{n:04d}-{key}.x" for n, key in enumerate(key for key in left if key != "15")]
+    assert sorted(records_out(tmp_path)) == sorted(wanted)
+    manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
+    assert api.verify(manifest, options=RunOptions(root=tmp_path)).problems == ()
+
+
+def test_keys_name_the_input_that_a_record_is_of(tmp_path: Path) -> None:
+    for name in ("web", "books"):
+        write_shards(tmp_path / name, {"s-0.tar": Shard(list(record(name[0], "x")))})
+    inputs = [{"name": name, "input_bck": name} for name in ("web", "books")]
+    spec = with_steps({"rekey": "{input}-{shard}-{n}-{key}"}, inputs=inputs)
+    for field in ("input_bck", "input_format"):
+        spec.pop(field, None)
+    run_local(tmp_path, spec)
+    assert sorted(records_out(tmp_path)) == ["books-s-0-1-b.x", "web-s-0-0-w.x"]
+
+
+def test_equal_records_get_equal_keys_by_their_content(tmp_path: Path) -> None:
+    members = [Member(f"{key}.x", b"same" if key in "ab" else b"other") for key in "abc"]
+    write_shards(tmp_path / "in", {"in-0.tar": Shard(members)})
+    report = run_local(tmp_path, with_steps({"rekey": "{xxh3}"}, duplicate_keys="drop"))
+    hashes = {xxhash.xxh3_128_hexdigest(data) for data in (b"same", b"other")}
+    assert {*records_out(tmp_path)} == {f"{each}.x" for each in hashes}
+    assert count_of(report, "duplicate_keys_dropped")[0] == 1
+
+
+def test_what_was_counted_is_enough_to_go_on() -> None:
+    steps = [Slice.of("2:8"), Rekey.of("%d"), Sample.of({"fraction": 0.5}), Rekey.of("%d")]
+    assert readings_needed(steps) == 2
+    positions = InputPositions(steps)
+    positions.add([3, 0, 9])
+    assert [positions.firsts(shard) for shard in range(3)] == [(0, 0), (3, 1), (3, 1)]
+    assert [positions.counts(shard) for shard in range(3)] == [(3, 1), (0, 0), (9, 5)]
+    positions.add([1, 0, 2])
+    assert positions.is_complete
+    again = InputPositions.of(steps, positions.rows())
+    assert [again.firsts(shard) for shard in range(3)] == [(0, 0, 0), (3, 1, 1), (3, 1, 1)]
+    with pytest.raises(ValueError, match="other steps"):
+        InputPositions.of(steps[:1], positions.rows())
+
+
+@pytest.mark.parametrize("text", ["0:", "3:9", "2:30:4", ":5:3", "1::2", "9:3"])
+def test_a_slice_leaves_as_many_as_it_says(text: str) -> None:
+    step = Slice.of(text)
+    bounds = [int(part) if part else None for part in text.split(":")]
+    wanted = set(range(100)[slice(*bounds)])
+    for first in range(12):
+        for count in range(7):
+            assert step.count_left(first, count) == len(wanted & {*range(first, first + count)})

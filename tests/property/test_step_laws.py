@@ -75,6 +75,10 @@ def but(dropped: str, members: Members) -> Members:
     return {name: data for name, data in members.items() if name != dropped}
 
 
+def content_hash(members: Members) -> str:
+    return xxhash.xxh3_128_hexdigest(b"".join(members.values()))
+
+
 def rekeyed(name_of: Callable[[str, str, int], str]) -> Model:
     def changed(records: list[Record]) -> list[Record]:
         found = []
@@ -129,11 +133,32 @@ STEPS: dict[str, tuple[dict[str, Any], Model]] = {
         ],
     ),
     "rekey": (
-        {"rekey": "{shard}/{n:04d}-{base}"},
+        {"rekey": "{shard}/{shard_n:04d}-{base}"},
         rekeyed(lambda shard, key, n: f"{shard}/{n:04d}-{key.rpartition('/')[2]}"),
     ),
+    "slice": (
+        {"slice": "3:25:2"},
+        lambda records: records[3:25:2],
+    ),
+    "slice to the end": (
+        {"slice": "7:"},
+        lambda records: records[7:],
+    ),
+    "number": (
+        {"rekey": "%03d"},
+        lambda records: [
+            (shard, f"{number:03d}", members) for number, (shard, _, members) in enumerate(records)
+        ],
+    ),
+    "number and hash": (
+        {"rekey": "{n}/{xxh3}"},
+        lambda records: [
+            (shard, f"{number}/{content_hash(members)}", members)
+            for number, (shard, _, members) in enumerate(records)
+        ],
+    ),
     "rekey in braces": (
-        {"rekey": "{{{n}}}{dir}/{base}"},
+        {"rekey": "{{{shard_n}}}{dir}/{base}"},
         rekeyed(
             lambda shard, key, n: f"{{{n}}}{'/'.join(key.split('/')[:-1])}/{key.split('/')[-1]}"
         ),

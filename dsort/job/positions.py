@@ -1,0 +1,59 @@
+"""Counting what comes to the steps that ask for numbers of records in input order.
+
+Each shard is read for that before any is extracted, as only what the shards before it hold says
+which number its first record has. Several steps need several readings only where what comes to the
+second depends on what the first one left, record by record.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dsort.errors import StorageError
+from dsort.job.extract import Extraction, retry_after_lost_scratch
+from dsort.job.job import Job
+from dsort.storage.small_objects import parse_json
+from dsort.transforms.positions import InputPositions, readings_needed
+
+__all__ = ["count_positions", "readings_left"]
+
+POSITIONS_FILE = "positions.json"
+
+
+def readings_left(job: Job) -> int:
+    """How often all inputs are read to count, as far as no earlier attempt has done it."""
+    needed = readings_needed(job.steps)
+    return needed if needed and job.retained(POSITIONS_FILE) is None else 0
+
+
+def count_positions(job: Job) -> InputPositions | None:
+    """What comes to each step that asks for positions; None if none does."""
+    if not readings_needed(job.steps):
+        return None
+    kept = job.retained(POSITIONS_FILE)
+    if kept is not None:
+        return _parsed(job, kept)
+    positions = InputPositions(job.steps)
+    while not positions.is_complete:
+        count = Extraction(job, "count", positions=positions)
+        retry_after_lost_scratch(count, lambda: None)
+        positions.add([count.done[shard].records for shard in range(len(job.inputs))])
+    job.retain(POSITIONS_FILE, json.dumps(positions.rows()).encode())
+    return positions
+
+
+def _parsed(job: Job, data: bytes) -> InputPositions:
+    """Others may have written it."""
+    what = f"{POSITIONS_FILE} of job {job.job_id}"
+    rows: Any = parse_json(data, what)
+    try:
+        for counts in rows:
+            if len(counts) != len(job.inputs):
+                raise ValueError("it is about other shards")
+            if not all(type(count) is int and 0 <= count < 1 << 53 for count in counts):
+                raise ValueError("it has a count that is none")
+        return InputPositions.of(job.steps, rows)
+    except (TypeError, ValueError) as error:
+        hint = "the job cannot be resumed; start it again"
+        raise StorageError(f"{what} is damaged: {error}", hint=hint) from None
