@@ -47,7 +47,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "remove_stale",
         "index",
     ),
-    "Steps": ("transform", "deduplicate"),
+    "Steps": ("require", "transform", "deduplicate"),
     "Order": ("algorithm",),
     "External key map": ("ekm", "ekm_file", "ekm_file_sep", "ekm_default", "compatibility"),
     "Reactions": (

@@ -169,6 +169,9 @@ WARNING_TEXTS = {
     "{names}",
     "corrupt_shards": "{count} corrupt shards were left out: {names}",
     "stray_members_dropped": "{count} stray members were dropped: {names}",
+    "missing_members": "{count} records lack a member that require names: {names}",
+    "missing_members_excluded": "{count} records lack a member that require names, and were left "
+    "out: {names}",
     "non_adjacent_records": "{count} pieces of records were not adjacent and were brought "
     "together, in {names}",
     "incomplete_shards": "{count} shards may not be whole; what could be read was taken: {names}",

@@ -21,6 +21,7 @@ from dsort.spec.parts import SpecFields
 from dsort.spec.transform import Transform, step_model
 from dsort.transforms.base import Step
 from dsort.transforms.outputs import KEY, Division
+from dsort.transforms.require import Require
 
 __all__ = ["Draft", "JobSpec", "current_job_spec"]
 
@@ -94,7 +95,8 @@ class JobSpec(SpecFields):
     @property
     def steps(self) -> tuple[Step, ...]:
         """What happens to records between reading and ordering them."""
-        return self.transform.build() if self.transform is not None else ()
+        required = () if self.require is None else (Require.of(self.require),)
+        return (*required, *(self.transform.build() if self.transform is not None else ()))
 
     @property
     def makes_records(self) -> bool:
@@ -187,6 +189,10 @@ class JobSpec(SpecFields):
             name: fields["algorithm"][name] for name in self.algorithm.canonical()
         }
         # What a spec does not use is no part of it: such fields came later than the first specs.
+        if self.require is None:
+            del fields["require"]
+        else:
+            fields["require"] = Require.of(self.require).options
         if self.transform is None:
             del fields["transform"]
         else:

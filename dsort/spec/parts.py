@@ -34,6 +34,7 @@ from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Mix, Source
 from dsort.spec.outputs import OUTPUTS_MAX, Output, Target
 from dsort.spec.transform import Transform
 from dsort.storage.ref import BucketRef
+from dsort.transforms.require import RequireOptions
 
 __all__ = ["Deduplicate", "Hook", "JobConfig", "Reaction", "SpecFields"]
 
@@ -328,6 +329,12 @@ class SpecFields(Part):
     algorithm: AnyAlgorithm = Field(
         default_factory=lambda: algorithm_model().model_validate({}),
         description="How records are ordered.",
+    )
+    require: RequireOptions | None = Field(
+        default=None,
+        description="Which members records must have, before all steps of transform: their "
+        "extensions, and what becomes of a record that lacks one.",
+        examples=[{"extensions": ["jpg;png;jpeg", "cls"], "on_missing": "exclude"}],
     )
     transform: Transform | None = Field(
         default=None,

@@ -20,13 +20,14 @@ from dsort.errors import SpecProblem
 from dsort.naming.names import archive_extension, codec_extension
 from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.order.algorithms import ALGORITHMS
-from dsort.order.base import Check, Option
+from dsort.order.base import Check, Option, OptionError
 from dsort.sidecars.kinds import FOR_EXTENSIONS
 from dsort.spec.algorithms import joined, known_options, owners_of
 from dsort.spec.input_rules import INPUT_RULES, input_names, is_read_only, suffix_problem
 from dsort.spec.output_rules import OUTPUT_RULES
 from dsort.spec.parts import SpecFields
 from dsort.storage.registry import object_store_behind
+from dsort.transforms.require import Require
 
 __all__ = ["check", "derived", "without_effect"]
 
@@ -415,6 +416,18 @@ def _misplaced_option(name: str, option: Option, spec: SpecFields) -> Iterator[S
 # --- external key map ----------------------------------------------------------------------------
 
 
+@_rule("require")
+def _extensions_are_required(spec: SpecFields) -> Iterator[SpecProblem]:
+    try:
+        _required(spec)
+    except OptionError as error:
+        yield SpecProblem("require", str(error), error.hint)
+
+
+def _required(spec: SpecFields) -> Require | None:
+    return None if spec.require is None else Require.of(spec.require)
+
+
 @_rule("ekm")
 def _key_map_is_clear(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ekm is None:
@@ -466,6 +479,11 @@ def derived(spec: SpecFields) -> dict[str, object]:
             templates = [target.template for target in spec.targets]
         suffixes = (archive_extension(template or "") for template in templates)
         values["output_extension"] = next(filter(None, suffixes), input_extension)
+    try:
+        if required := _required(spec):
+            values["require"] = required.options  # specs that mean the same are equal
+    except OptionError:
+        pass  # a rule says so
     if spec.split and spec.output_format is not None:
         values["output_format"] = spec.output_format.replace(SPLIT_FIELD, spec.split)
     if "max_mem_usage" not in given:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired
 
+from annotated_types import MinLen
 from typing_extensions import TypedDict
 
 from dsort.errors import TransformError
 from dsort.naming.names import readable
-from dsort.order.base import OptionError
 from dsort.transforms.base import Step
 from dsort.transforms.fields import check_extension
 
 if TYPE_CHECKING:
+    from dsort.data.columns import Bools
     from dsort.order.table import RecordTable
 
-__all__ = ["Require"]
+__all__ = ["Require", "RequireOptions"]
 
 
 class RequireOptions(TypedDict):
@@ -24,54 +25,66 @@ class RequireOptions(TypedDict):
 
     __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}  # type: ignore[misc]
 
-    members: list[str]
-    """Extensions that a record must have: `[jpg, cls]`. `jpg;png`: one of them at least."""
-    lacking: NotRequired[Literal["drop", "abort"]]
-    """What becomes of a record without one. drop (default): it is left out, and counted. abort: it
-    ends the job."""
+    extensions: Annotated[list[str], MinLen(1)]
+    """Extensions of the members that a record must have: `[jpg, cls]`. `jpg;png;jpeg`: one of these
+    at least."""
+    on_missing: NotRequired[Literal["exclude", "abort", "warn", "ignore"]]
+    """What becomes of a record without one. exclude (default): it is left out, counted and named.
+    abort: it ends the job. warn: it stays, counted and named. ignore: it stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Require(Step):
-    """``members``: extensions, or several of which one will do."""
+    """``extensions``: each of them, or several of which one will do."""
 
-    members: tuple[tuple[str, ...], ...]
-    lacking: Literal["drop", "abort"] = "drop"
+    extensions: tuple[tuple[str, ...], ...]
+    on_missing: Literal["exclude", "abort", "warn", "ignore"] = "exclude"
 
     kind: ClassVar[str] = "require"
-    summary: ClassVar[str] = "Keep the records that have certain members, by extension."
+    summary: ClassVar[str] = "Say which members records must have, by extension."
     options_type: ClassVar[Any] = RequireOptions
 
     @classmethod
     def of(cls, options: RequireOptions) -> Require:
         """The step with these options."""
-        if not options["members"]:
-            raise OptionError("names no member", "e.g. members: [jpg, cls]")
-        members = tuple(tuple(each.split(";")) for each in options["members"])
-        for extension in (name for each in members for name in each):
+        extensions = tuple(tuple(each.split(";")) for each in options["extensions"])
+        for extension in (name for each in extensions for name in each):
             check_extension(extension)
-        return cls(members, options.get("lacking", "drop"))
+        return cls(extensions, options.get("on_missing", "exclude"))
 
     @property
     def options(self) -> dict[str, Any]:
         """All of them."""
-        return {"members": [";".join(each) for each in self.members], "lacking": self.lacking}
+        extensions = [";".join(each) for each in self.extensions]
+        return {"extensions": extensions, "on_missing": self.on_missing}
+
+    def count_left(self, first: int, count: int) -> int | None:
+        """All, where none is left out."""
+        return None if self.on_missing == "exclude" else count
 
     def apply(self, records: RecordTable) -> RecordTable:
         """What is left of ``records``. ``TransformError`` names the first that lacks a member."""
         import numpy as np
 
-        whole = np.ones(len(records), np.bool_)
-        for alternatives in self.members:
-            has = np.zeros(len(records), np.bool_)
+        if self.on_missing == "ignore":
+            return records
+        has = np.zeros((len(self.extensions), len(records)), np.bool_)
+        for row, alternatives in enumerate(self.extensions):
             for extension in alternatives:
-                has[records.record_of[records.members_with(f".{extension}")]] = True
-            if self.lacking == "abort" and not has.all():
-                key = readable(records.keys[int(np.argmin(has))])
-                raise TransformError(
-                    f"require: record {key} of shard {records.shard} has no member "
-                    f"{' or '.join(f'.{each}' for each in alternatives)}",
-                    hint="lacking: drop leaves such records out",
-                )
-            whole &= has
-        return records.keeping(whole)
+                has[row, records.record_of[records.members_with(f".{extension}")]] = True
+        whole: Bools = np.logical_and.reduce(has, axis=0)
+        lacking = np.flatnonzero(~whole)
+
+        def shown(record: int) -> str:
+            missing = self.extensions[int(np.argmin(has[:, record]))]
+            text = " or ".join(f".{each}" for each in missing)
+            return f"{readable(records.keys[record])} of shard {records.shard} has no member {text}"
+
+        if len(lacking) and self.on_missing == "abort":
+            raise TransformError(
+                f"require: record {shown(int(lacking[0]))}",
+                hint="on_missing: exclude leaves such records out",
+            )
+        kind = "missing_members" if self.on_missing == "warn" else "missing_members_excluded"
+        records.report(kind, len(lacking), map(shown, lacking.tolist()))
+        return records if self.on_missing == "warn" else records.keeping(whole)

@@ -83,7 +83,8 @@ class Transformer:
     ) -> Transformed:
         """What ``steps`` leave of the records of ``shard``, which becomes another one where a step
         is on payload; it is bare then. ``firsts``: as for ``apply_steps``. ``rejects`` gets a line
-        for each record that is lost. ``TransformError`` where ``on_error`` says so, or a step cannot be done."""
+        for each record that is lost. ``TransformError`` where ``on_error`` says so, or a step
+        cannot be done."""
         named, given = members, 0
         counts: list[int] = []
         left_out: dict[str, int] = {}

@@ -119,7 +119,7 @@ STEPS: dict[str, tuple[dict[str, Any], Model]] = {
         ),
     ),
     "require": (
-        {"require": {"members": ["jpg;seg.png", "cls"]}},
+        {"require": {"extensions": ["jpg;seg.png", "cls"]}},
         lambda records: [
             each for each in records if {"jpg", "seg.png"} & {*each[2]} and "cls" in each[2]
         ],
