@@ -428,6 +428,20 @@ def _required(spec: SpecFields) -> Require | None:
     return None if spec.require is None else Require.of(spec.require)
 
 
+@_rule("transform")
+def _numbers_are_known_before_payload_is_changed(spec: SpecFields) -> Iterator[SpecProblem]:
+    behind = ""
+    for number, step in enumerate(spec.transform.build() if spec.transform is not None else ()):
+        if step.needs == "payload":
+            behind = step.kind
+        elif behind and step.needs_positions:
+            yield SpecProblem(
+                f"transform.steps[{number}]",
+                f"{step.kind} counts records over all shards, which are not known behind {behind}",
+                f"put it before {behind}; {{shard_n}} counts in a shard",
+            )
+
+
 @_rule("ekm")
 def _key_map_is_clear(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ekm is None:

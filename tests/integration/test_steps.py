@@ -214,6 +214,13 @@ def test_members_are_required_before_the_steps(tmp_path: Path) -> None:
         parse_spec(spec_of(require={"extensions": [".x"]}))
 
 
+@pytest.mark.parametrize("step", [{"slice": "0:3"}, {"rekey": "%d"}])
+def test_records_are_not_numbered_behind_steps_on_payload(step: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=r"transform\.steps\[1\]: \w+ counts records over all"):
+        parse_spec(with_steps({"map": {"python": "json:loads"}}, step))
+    parse_spec(with_steps(step, {"map": {"python": "json:loads"}}))
+
+
 def test_keys_name_the_input_that_a_record_is_of(tmp_path: Path) -> None:
     for name in ("web", "books"):
         write_shards(tmp_path / name, {"s-0.tar": Shard(list(record(name[0], "x")))})
