@@ -205,12 +205,12 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     even = hashed or job.movement.partitions == 1
     splitters = rename_file = ""
     surveyed = job.spec.config.duplicate_keys == "rename" or (spill and not even)
-    counted = readings_left(job)
-    _expect(job, passes=1 + counted + surveyed)
+    _expect(job, passes=1 + readings_left(job) + surveyed)
     positions = count_positions(job)
     copies = choose_copies(job, positions)
+    _expect(job, passes=1 + surveyed)
     if surveyed:
-        splitters, rename_file = _survey(job, copies, positions, even=even, counted=counted)
+        splitters, rename_file = _survey(job, copies, positions, even=even)
     extraction = Extraction(
         job,
         "index",
@@ -235,7 +235,6 @@ def _survey(
     positions: InputPositions | None,
     *,
     even: bool,
-    counted: int,
 ) -> tuple[str, str]:
     """(file of splitters, file of new keys), each "" where there is nothing to part or rename.
 
@@ -250,7 +249,7 @@ def _survey(
             _check_shared(job, shared)
             for name, data in shared.items():
                 job.runtime.share(name, data or b"")
-            _expect(job, passes=1 + counted)
+            _expect(job, passes=1)
             job.note(tally)
             return splitters, renames
     survey = Extraction(job, "survey", copies=copies, positions=positions)

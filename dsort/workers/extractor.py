@@ -21,14 +21,12 @@ from dsort.errors import (
     InvariantError,
     KeyMapError,
     ShardEndError,
-    StorageError,
     StrayMemberError,
     UnsafeNameError,
 )
 from dsort.naming.names import readable
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
-from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.spill import SpillWriter
@@ -45,6 +43,7 @@ from dsort.workers.conversion import (
 from dsort.workers.copies import copied
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
 from dsort.workers.headers import with_names_written, with_new_names
+from dsort.workers.renamed_keys import rename_records
 from dsort.workers.same_content import digests_of
 from dsort.workers.source import (
     PayloadBuffer,
@@ -201,7 +200,7 @@ class Extractor:
             group = None if group is None else np.repeat(group, counts)
         if task.renames:
             changes: list[str] = []
-            named, records = _rename_records(self._store, task, named, records, changes)
+            named, records = rename_records(self._store, task, named, records, changes)
             tally.write_names("duplicate_keys_renamed", changes, len(changes))
         # The headers of copies are bytes of their record, which must not be written over.
         may_overwrite = task.copies is None
@@ -582,32 +581,3 @@ def _count_copies(shard: str, counts: Int64s, tally: Tally) -> None:
 def _no_members() -> MemberTable:
     none = np.zeros(0, np.int64)
     return MemberTable(BytesColumn.of([]), np.zeros(0, np.uint8), none, none, none, none)
-
-
-def _rename_records(
-    store: IndexStore,
-    task: ExtractTask,
-    members: MemberTable,
-    records: FormedRecords,
-    changes: list[str],
-) -> tuple[MemberTable, FormedRecords]:
-    """The member table with the new names, and the same records with their new keys. ``changes``
-    gets a text for each of these."""
-    positions = store.positions(task.renames)
-    start, stop = np.searchsorted(positions.array("shard"), [task.shard, task.shard + 1]).tolist()
-    if start == stop:
-        return members, records
-    names = members.names.tolist()
-    key_bytes = records.key_bytes.tolist()
-    ordinals = positions.array("ordinal", start, stop).tolist()
-    if max(ordinals) >= len(records.member_offsets) - 1:
-        raise StorageError(f"{task.renames} has new keys for records that {task.name} has not")
-    new_keys = positions.bytes_column("keys", start, stop).tolist()
-    keys_of = dict(zip(ordinals, new_keys, strict=True))
-    for ordinal, new_key in keys_of.items():
-        changes.append(f"{task.name}: {readable(records.keys[ordinal])} → {readable(new_key)}")
-        first, last = records.member_offsets[ordinal : ordinal + 2].tolist()
-        for row in records.member_rows[first:last].tolist():
-            names[row] = new_key + names[row][key_bytes[row] :]
-    named = replace(members, names=BytesColumn.of(names))
-    return named, records.with_keys(keys_of, named)
