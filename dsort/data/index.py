@@ -86,17 +86,22 @@ class Segments:
     literals: UInt8s
     names: NewNames | None = None
 
+    def are_single(self) -> bool:
+        """Whether each record is one segment, of the same number."""
+        count = len(self.offsets) - 1
+        return len(self.start) == count and bool((self.offsets == np.arange(count + 1)).all())
+
     def take(self, rows: Rows) -> Segments:
         """The segments of ``rows`` in that order."""
+        names = None if self.names is None else self.names.take(rows)
+        if self.are_single():
+            offsets = np.arange(len(rows) + 1, dtype=np.int64)
+            return Segments(offsets, self.start[rows], self.length[rows], self.literals, names)
         counts = np.diff(self.offsets)[rows]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(counts, out=offsets[1:])
         first = self.offsets[:-1][rows]
-        if len(counts) and int(counts.max()) == 1 == int(counts.min()):
-            picked: Rows = first
-        else:
-            picked = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], counts)
-        names = None if self.names is None else self.names.take(rows)
+        picked = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], counts)
         return Segments(offsets, self.start[picked], self.length[picked], self.literals, names)
 
     def run(self, start: int, stop: int) -> Segments:

@@ -118,9 +118,12 @@ def _shared_prefix_bytes(text: BytesColumn) -> int:
 def stable_argsort(words: UInt64s) -> Int64s:
     """A stable argsort of unsigned words.
 
-    NumPy's unstable sort is about three times as fast on distinct 64-bit words as its stable one
-    (0.67 s against 1.83 s for 10 M), so rows that tie are put right afterwards; small ranges take
-    the 16-bit radix sort, which is stable by itself.
+    Row numbers are put behind as many high bits of the words as there is room for, and sorted with
+    them: NumPy sorts words in a third of the time that it takes to sort their row numbers (14 ns
+    against 48), and rows that tie are in order by themselves. Where words differ in lower bits
+    alone, they are sorted whole, unstably, and rows that tie are put right afterwards: that is
+    about three times as fast on distinct words as NumPy's stable sort (0.67 s against 1.83 s for
+    10 M). Small ranges take the 16-bit radix sort.
     """
     if len(words) < 2:
         return np.arange(len(words), dtype=np.int64)
@@ -130,6 +133,9 @@ def stable_argsort(words: UInt64s) -> Int64s:
     if high - low < 1 << 16:
         small = (words - np.uint64(low)).astype(np.uint16)
         return np.argsort(small, kind="stable").astype(np.int64, copy=False)
+    quick = _order_by_high_bits(words, low, high)
+    if quick is not None:
+        return quick
     order = np.argsort(words, kind="quicksort").astype(np.int64, copy=False)
     ordered = words[order]
     tied = np.flatnonzero(ordered[1:] == ordered[:-1])
@@ -138,6 +144,25 @@ def stable_argsort(words: UInt64s) -> Int64s:
     if len(tied) > len(words) // 8:
         return np.argsort(words, kind="stable").astype(np.int64, copy=False)
     return _tied_rows_in_input_order(order, tied)
+
+
+def _order_by_high_bits(words: UInt64s, low: int, high: int) -> Int64s | None:
+    """A stable argsort of words from ``low`` to ``high``; None if lower bits than there is room for
+    would have to be compared, too."""
+    row_bits = (len(words) - 1).bit_length()
+    dropped_bits = max((high - low).bit_length() + row_bits - 64, 0)
+    numbered = words - np.uint64(low)
+    numbered >>= np.uint64(dropped_bits)
+    numbered <<= np.uint64(row_bits)
+    numbered |= np.arange(len(words), dtype=np.uint64)
+    numbered.sort()
+    numbered &= np.uint64((1 << row_bits) - 1)
+    order = numbered.view(np.int64)
+    if dropped_bits:
+        ordered = words[order]
+        if bool((ordered[1:] < ordered[:-1]).any()):
+            return None
+    return order
 
 
 def _tied_rows_in_input_order(order: Int64s, tied: NDArray[np.intp]) -> Int64s:

@@ -231,6 +231,15 @@ def test_the_sort_is_stable_on_many_rows_with_a_few_ties(seed: int, ties: int) -
     assert stable_argsort(values).tolist() == np.argsort(values, kind="stable").tolist()
 
 
+@settings(max_examples=examples(10))
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 8, 30]))
+def test_the_sort_tells_words_apart_by_their_lowest_bits(seed: int, bits: int) -> None:
+    rng = np.random.default_rng(seed)
+    near = rng.integers(0, 2**bits, 3000, np.uint64)
+    values = rng.choice(np.array([0, 2**63, 2**64 - 2**30], np.uint64), 3000) + near
+    assert stable_argsort(values).tolist() == np.argsort(values, kind="stable").tolist()
+
+
 # --- partitions -----------------------------------------------------------------------------------
 
 
