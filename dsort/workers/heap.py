@@ -16,7 +16,6 @@ __all__ = ["Heap"]
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 HEAP_BLOCK_BYTES_MAX: Final = 32 << 20
 """The most that glibc takes: larger blocks come from the kernel each time."""
-KEPT_SHARE: Final = 2
 KEPT_BYTES_MAX: Final = 256 << 20
 
 
@@ -24,14 +23,14 @@ class Heap:
     """This process's heap, which a worker has to itself."""
 
     def __init__(self, buffer_bytes: int) -> None:
-        """Keep up to half as much as the payload buffer, ``buffer_bytes``, while a phase lasts."""
+        """Keep up to as much as the payload buffer, ``buffer_bytes``, while a phase lasts."""
         libc = ctypes.CDLL(None)
         self._trim = getattr(libc, "malloc_trim", None)
         self._phase = ""
         set_option = getattr(libc, "mallopt", None)
         if set_option is not None:
             set_option(_MMAP_THRESHOLD, HEAP_BLOCK_BYTES_MAX)
-            set_option(_TRIM_THRESHOLD, min(buffer_bytes // KEPT_SHARE, KEPT_BYTES_MAX))
+            set_option(_TRIM_THRESHOLD, min(buffer_bytes, KEPT_BYTES_MAX))
 
     def enter(self, phase: str) -> None:
         """Work of ``phase`` begins: give back what an earlier one left."""
