@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # the registry is read with every spec, and need not load numpy for that
-    from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s
+    from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt32s
     from dsort.data.entries import PlacedEntries
     from dsort.data.members import MemberTable, ScanNotes
     from dsort.data.records import FormedRecords
@@ -103,6 +103,12 @@ class Payloads(Protocol):
 
     def each(self, rows: Int64s) -> Iterator[Iterable[memoryview | bytes]]:
         """:meth:`pieces` of each of ``rows``, in their order; each valid until the next."""
+
+    def checksums(
+        self, rows: Int64s, update: Callable[[memoryview | bytes, int], int], begun: UInt32s
+    ) -> UInt32s:
+        """The checksum of each of ``rows``, shape ``(n,)``, which goes on from that in ``begun``.
+        ``update``: the checksum behind some bytes, from that before them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ __all__ = [
     "Int32s",
     "Int64s",
     "UInt8s",
+    "UInt32s",
     "UInt64s",
     "cut_rows",
     "equal_ranges",
@@ -24,6 +25,7 @@ Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
 UInt64s = NDArray[np.uint64]
 UInt8s = NDArray[np.uint8]
+UInt32s = NDArray[np.uint32]
 Bools = NDArray[np.bool_]
 
 _LONG_BYTES = 48

@@ -3,14 +3,14 @@ are written one by one. One shard is in memory at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
 from dsort.containers.base import Container, ContainerOptions
-from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.columns import BytesColumn, Int64s, UInt32s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import form_records
@@ -40,6 +40,12 @@ class _Payloads:
     def each(self, rows: Int64s) -> Iterator[Iterable[memoryview | bytes]]:
         for row in rows.tolist():
             yield (self.payloads[row],)
+
+    def checksums(
+        self, rows: Int64s, update: Callable[[memoryview | bytes, int], int], begun: UInt32s
+    ) -> UInt32s:
+        found = map(update, map(self.payloads.__getitem__, rows.tolist()), begun.tolist())
+        return np.fromiter(found, np.uint32, len(rows))
 
 
 def packed_pieces(

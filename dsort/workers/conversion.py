@@ -6,13 +6,13 @@ becomes literals and tails (see ``MemberTable``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dsort.containers.base import Container, Scanner
-from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.columns import BytesColumn, Int64s, UInt32s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords
@@ -83,6 +83,22 @@ class ShardPayloads:
         stops = starts + self._members.payload_bytes[rows]
         for row, start, stop in zip(rows.tolist(), starts.tolist(), stops.tolist(), strict=True):
             yield (whole[start:stop] if start >= 0 else literals.get(row, b""),)
+
+    def checksums(
+        self, rows: Int64s, update: Callable[[memoryview | bytes, int], int], begun: UInt32s
+    ) -> UInt32s:
+        """The checksum of each of ``rows``, from that in ``begun`` on: 0.3 µs a row, and ``update``
+        itself, where the shard is in memory."""
+        whole, starts = self._shard.whole, self._members.payload_start[rows]
+        if whole is not None and bool((starts >= 0).all()):
+            stops = (starts + self._members.payload_bytes[rows]).tolist()
+            payloads = map(whole.__getitem__, map(slice, starts.tolist(), stops))
+            return np.fromiter(map(update, payloads, begun.tolist()), np.uint32, len(rows))
+        found = begun.tolist()
+        for place, pieces in enumerate(self.each(rows)):
+            for piece in pieces:
+                found[place] = update(piece, found[place])
+        return np.array(found, np.uint32)
 
 
 def bare_members(shard: ShardBytes, members: MemberTable, stray_members: str) -> MemberTable:

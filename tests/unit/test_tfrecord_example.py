@@ -18,6 +18,7 @@ from dsort.containers.tar.container import TAR
 from dsort.containers.tfrecord import example
 from dsort.containers.tfrecord.container import TFRECORD
 from dsort.containers.tfrecord.example import ExampleBytes, Feature, NoExampleError
+from dsort.data.columns import UInt32s
 from dsort.data.members import MemberTable, bare_table
 from dsort.data.records import form_records
 from dsort.errors import ConversionError
@@ -183,4 +184,7 @@ class NoPayloads:
         raise AssertionError(row)
 
     def each(self, rows: object) -> Iterator[Iterator[bytes]]:
+        raise AssertionError(rows)
+
+    def checksums(self, rows: object, update: object, begun: object) -> UInt32s:
         raise AssertionError(rows)

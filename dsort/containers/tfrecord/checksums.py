@@ -14,11 +14,9 @@ import numpy as np
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
-from dsort.data.columns import Int64s
+from dsort.data.columns import Int64s, UInt32s
 
 __all__ = ["crc32c", "frame_head", "length_checksums", "masked", "masked_all"]
-
-UInt32s = NDArray[np.uint32]
 
 _MASK: Final = 0xA282EAD8
 _LENGTH, _SUM = struct.Struct("<Q"), struct.Struct("<I")

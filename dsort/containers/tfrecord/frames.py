@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.containers.base import Payloads
-from dsort.containers.tfrecord.checksums import UInt32s, crc32c, length_checksums, masked_all
+from dsort.containers.tfrecord.checksums import crc32c, length_checksums, masked_all
 from dsort.containers.tfrecord.encoding import bytes_features, int_feature, varints
-from dsort.data.columns import Bools, BytesColumn, Int64s
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt32s
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import RowBytes, column_of, distinct_rows, side_by_side, spread
@@ -125,26 +125,25 @@ def _checksums(
     literals: BytesColumn, first: Int64s, payloads: Payloads, rows: Int64s, in_shard: Bools
 ) -> UInt32s:
     """For each member, the checksum of its record up to its end; ``in_shard``: whether its payload
-    is no literal. Without the heads of frames, which ``literals`` begin with at ``first``."""
+    is no literal. Without the heads of frames, which ``literals`` begin with at ``first``.
+
+    First of the first members of all records, then of the second ones, and so on."""
     begins = literals.offsets[:-1].copy()
     begins[first] += HEAD_BYTES
-    goes_on = np.ones(len(rows), np.bool_)
-    goes_on[first] = False
-    each = payloads.each(rows[in_shard])
-    view = literals.blob.data
-    checksum, found = 0, []
-    for begin, stop, more, has_range in zip(
-        begins.tolist(),
-        literals.offsets[1:].tolist(),
-        goes_on.tolist(),
-        in_shard.tolist(),
-        strict=True,
-    ):
-        checksum = crc32c(view[begin:stop], checksum if more else 0)
-        for piece in next(each) if has_range else ():
-            checksum = crc32c(piece, checksum)
-        found.append(checksum)
-    return np.array(found, np.uint32)
+    stops, blob = literals.offsets[1:], literals.blob.tobytes()
+    counts = np.diff(first, append=len(rows))
+    found = np.zeros(len(rows) + 1, np.uint32)  # and 0, which is before the first
+    own, before = first, np.full(len(first), len(rows))
+    while len(own):
+        slices = map(slice, begins[own].tolist(), stops[own].tolist())
+        sums = map(crc32c, map(blob.__getitem__, slices), found[before].tolist())
+        found[own] = np.fromiter(sums, np.uint32, len(own))
+        ranges = own[in_shard[own]]
+        found[ranges] = payloads.checksums(rows[ranges], crc32c, found[ranges])
+        goes_on = counts > 1
+        before, counts = own[goes_on], counts[goes_on] - 1
+        own = before + 1
+    return found[:-1]
 
 
 def _check_lengths(lengths: Int64s, records: FormedRecords) -> None:

@@ -94,12 +94,7 @@ class Zip(Container):
         check_keys_in_names(members, records, ".zip")
         rows = records.member_rows
         names = members.names.take(rows)
-        checksums = np.empty(len(rows), np.uint32)
-        for place, pieces in enumerate(payloads.each(rows)):
-            checksum = 0
-            for piece in pieces:
-                checksum = isal_zlib.crc32(piece, checksum)
-            checksums[place] = checksum
+        checksums = payloads.checksums(rows, isal_zlib.crc32, np.zeros(len(rows), np.uint32))
         try:
             headers, entries = new_members(names, members.payload_bytes[rows], checksums)
         except UnfitNameError as error:
