@@ -15,6 +15,7 @@ from typing import overload
 import numpy as np
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s
+from dsort.data.row_bytes import side_by_side
 
 __all__ = ["PlacedEntries", "PlacedEntry", "entries_bytes", "packed_entries", "placed_entries"]
 
@@ -78,6 +79,9 @@ def packed_entries(
     heads = np.empty(len(rows), _HEAD)
     heads["at"] = before - np.repeat(before[offsets[:-1]], counts)
     heads["length"] = own.lengths
+    if len(counts) and len(rows) == len(counts) and bool((counts == 1).all()) and own.width:
+        begun = np.arange(len(rows) + 1, dtype=np.int64) * _HEAD.itemsize
+        return side_by_side([BytesColumn(begun, heads.view(np.uint8)), own], len(rows))
     head_blob, entry_blob = heads.tobytes(), own.blob.tobytes()
     head_ends = (offsets * _HEAD.itemsize).tolist()
     entry_ends = own.offsets[offsets].tolist()

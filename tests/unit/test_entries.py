@@ -22,6 +22,15 @@ def test_entries_come_out_in_the_order_of_the_records_with_their_members_places(
     assert list(placed) == [(1000, b"bb"), (1020, b"a"), (1030, b""), (1060, b"dddd")]
 
 
+def test_entries_of_one_length_of_records_of_one_member_are_packed_alike() -> None:
+    entries = BytesColumn.of([b"aa", b"bb", b"cc"])
+    rows, offsets = np.array([2, 0, 1]), np.arange(4)
+    packed = packed_entries(entries, np.array([10, 20, 30]), rows, offsets)
+    one = np.ones(3, np.int32)
+    placed = placed_entries(packed, one, np.array([30, 10, 20]), 100)
+    assert list(placed) == [(100, b"cc"), (130, b"aa"), (140, b"bb")]
+
+
 def test_placed_entries_of_several_pieces_are_read_as_one_sequence() -> None:
     parts = [PlacedEntries.of([(0, b"a"), (5, b"b")]), PlacedEntries.of([]), PlacedEntries.of([])]
     parts.append(PlacedEntries.of([(9, b"c")]))

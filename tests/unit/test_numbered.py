@@ -27,6 +27,15 @@ def test_hashes_are_those_of_the_library_whatever_the_length(length: int) -> Non
     assert hash_column(ended).tolist() == [xxhash.xxh3_64_intdigest(t) for t in ended.tolist()]
 
 
+@pytest.mark.parametrize("length", range(1, 81))
+def test_hashes_of_rows_of_one_length_are_those_of_the_library(length: int) -> None:
+    data = np.random.default_rng(length).integers(0, 256, 9000 * length, np.uint8)
+    column = BytesColumn(np.arange(9001, dtype=np.int64) * length, data)
+    found = hash_column(column)
+    for row in (0, 1, 8191, 8192, 8999):
+        assert int(found[row]) == xxhash.xxh3_64_intdigest(column[row])
+
+
 def test_more_rows_than_are_hashed_at_once_have_their_own_hashes() -> None:
     numbers = np.arange(40_000)[::-1] * 24_999
     found = numbered_hashes(b"train-00017-", numbers)
