@@ -10,7 +10,12 @@ import pytest
 from tfrecord.tools.tfrecord2idx import create_index
 
 from dsort.containers.base import ContainerOptions
-from dsort.containers.tfrecord.checksums import length_checksums
+from dsort.containers.tfrecord.checksums import (
+    ROW_BYTES_MAX,
+    crc32c,
+    length_checksums,
+    row_checksums,
+)
 from dsort.containers.tfrecord.container import TFRECORD
 from dsort.containers.tfrecord.scan import KEYED_BYTES_MAX
 from dsort.data.members import MemberTable
@@ -84,6 +89,16 @@ def test_a_length_with_its_checksum_that_leads_out_of_the_shard_is_refused() -> 
         TFRECORD.scan("s", data)
     with pytest.raises(CorruptShardError, match="the length of a record"):
         TFRECORD.scan("s", huge + head[8:] + bytes(100))
+
+
+@pytest.mark.parametrize("width", [0, 1, 2, 59, ROW_BYTES_MAX])
+def test_the_checksums_of_rows_of_a_table_are_those_of_each(width: int) -> None:
+    random = np.random.default_rng(width)
+    rows = np.tile(random.integers(0, 256, width, np.uint8), (50, 1))
+    rows[:, :20] = random.integers(0, 256, (50, min(width, 20)), np.uint8)
+    rows[7:, -1:] = 3
+    for table in (rows, rows[:1], rows[:0]):
+        assert row_checksums(table).tolist() == [crc32c(row.tobytes()) for row in table]
 
 
 def test_the_checksums_of_many_lengths_are_those_of_each() -> None:

@@ -16,9 +16,19 @@ from numpy.typing import NDArray
 
 from dsort.data.columns import Int64s, UInt32s
 
-__all__ = ["crc32c", "frame_head", "length_checksums", "masked", "masked_all"]
+__all__ = [
+    "ROW_BYTES_MAX",
+    "crc32c",
+    "frame_head",
+    "length_checksums",
+    "masked",
+    "masked_all",
+    "row_checksums",
+]
 
 _MASK: Final = 0xA282EAD8
+ROW_BYTES_MAX: Final = 512
+"""Longer rows are not taken by columns: there is a table for each column."""
 _LENGTH, _SUM = struct.Struct("<Q"), struct.Struct("<I")
 
 
@@ -63,3 +73,28 @@ def _tables() -> NDArray[np.uint32]:
         for place in range(8)
     ]
     return np.array(rows, np.uint32)
+
+
+def row_checksums(rows: NDArray[np.uint8]) -> UInt32s:
+    """The CRC-32C of each row of a table, shape ``(n,)``, where rows have at most
+    ``ROW_BYTES_MAX`` bytes and most columns are the same in all of them: 2 ns for each that is not,
+    where a call for a row takes 250. The first row's checksum, and what each other byte changes."""
+    count, width = rows.shape
+    found = np.full(count, crc32c(rows[0].tobytes()) if count else 0, np.uint32)
+    if count > 1:
+        differing = rows ^ rows[0]
+        for place in np.flatnonzero(differing.any(axis=0)).tolist():
+            found ^= _changes(width - 1 - place)[differing[:, place]]
+    return found
+
+
+@cache
+def _changes(behind: int) -> UInt32s:
+    """How a checksum changes with the bits of a byte that has so many bytes ``behind`` it, shape
+    (256,)."""
+    if behind == 0:
+        zero = crc32c(bytes(1))
+        return np.array([crc32c(bytes([bits])) ^ zero for bits in range(256)], np.uint32)
+    nearer = _changes(behind - 1)
+    changes: UInt32s = (nearer >> np.uint32(8)) ^ _changes(0)[nearer & np.uint32(0xFF)]
+    return changes

@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.containers.base import Payloads
-from dsort.containers.tfrecord.checksums import crc32c, length_checksums, masked_all
+from dsort.containers.tfrecord.checksums import (
+    ROW_BYTES_MAX,
+    crc32c,
+    length_checksums,
+    masked_all,
+    row_checksums,
+)
 from dsort.containers.tfrecord.encoding import bytes_features, int_feature, varints
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt32s
 from dsort.data.members import MemberTable
@@ -135,9 +141,13 @@ def _checksums(
     found = np.zeros(len(rows) + 1, np.uint32)  # and 0, which is before the first
     own, before = first, np.full(len(first), len(rows))
     while len(own):
-        slices = map(slice, begins[own].tolist(), stops[own].tolist())
-        sums = map(crc32c, map(blob.__getitem__, slices), found[before].tolist())
-        found[own] = np.fromiter(sums, np.uint32, len(own))
+        width = literals.width
+        if own is first and len(own) == len(rows) and width and width <= ROW_BYTES_MAX:
+            found[own] = row_checksums(literals.blob.reshape(-1, width)[:, HEAD_BYTES:])
+        else:
+            slices = map(slice, begins[own].tolist(), stops[own].tolist())
+            sums = map(crc32c, map(blob.__getitem__, slices), found[before].tolist())
+            found[own] = np.fromiter(sums, np.uint32, len(own))
         ranges = own[in_shard[own]]
         found[ranges] = payloads.checksums(rows[ranges], crc32c, found[ranges])
         goes_on = counts > 1
