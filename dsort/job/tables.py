@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dsort.containers.columnar.columns import ColumnKinds, schema_of_kinds
@@ -12,6 +13,7 @@ from dsort.data.records import FormedRecords, form_records
 from dsort.errors import CorruptShardError
 from dsort.job.job import Job
 from dsort.storage.bucket import ReadObject
+from dsort.transforms.base import Step
 from dsort.workers.conversion import bare_members
 from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import InputShard, PayloadBuffer, ShardBytes
@@ -95,19 +97,27 @@ def _learn_from(job: Job, shard: InputShard, kinds: ColumnKinds) -> None:
         try:
             members = bare_members(opened, opened.members(), spec.config.stray_members)
             records = form_records(members, spec.config.stray_members)
-            _learn(opened, members, records, kinds)
+            _learn(opened, members, records, job.steps, kinds)
         finally:
             opened.close()
 
 
 def _learn(
-    shard: ShardBytes, members: MemberTable, records: FormedRecords, kinds: ColumnKinds
+    shard: ShardBytes,
+    members: MemberTable,
+    records: FormedRecords,
+    steps: Sequence[Step],
+    kinds: ColumnKinds,
 ) -> None:
     for row in records.member_rows.tolist():
         extension = members.names[row][int(records.key_bytes[row]) :]
         if not extension.startswith(b".") or len(extension) < 2:
             continue  # whoever makes a row of it says that there is no column
-        name = extension[1:].decode("utf-8", "replace")
+        name: str | None = extension[1:].decode("utf-8", "replace")
+        for step in steps:
+            name = None if name is None else step.extension_left(name)
+        if name is None:
+            continue  # steps leave no such member
         needed = kinds.needs_content(name) and members.payload_bytes[row] <= WINDOW_BYTES
         kinds.add(name, shard.content(members, row) if needed else None)
 

@@ -70,6 +70,11 @@ class Step(ABC):
         None where that depends on the records. Spares a reading where another step needs it."""
         return None
 
+    def extension_left(self, extension: str) -> str | None:
+        """What it makes of the extension (without its dot) of a member that it leaves; None if it
+        leaves none such. So it is known which columns rows have that are made of members."""
+        return extension
+
     @abstractmethod
     def apply(self, records: RecordTable) -> RecordTable:
         """What the step leaves of the records of one shard, in their order: see the methods of

@@ -67,6 +67,12 @@ class Fields(Step):
         keep = {} if self.keep is None else {"keep": list(self.keep)}
         return {**keep, "drop": list(self.drop), "rename": dict(self.rename)}
 
+    def extension_left(self, extension: str) -> str | None:
+        """Its new name, or its own."""
+        if extension in self.drop or (self.keep is not None and extension not in self.keep):
+            return None
+        return dict(self.rename).get(extension, extension)
+
     def count_left(self, first: int, count: int) -> int | None:
         """All, where members are but renamed."""
         return count if self.keep is None and not self.drop else None

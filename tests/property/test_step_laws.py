@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import xxhash
 
@@ -271,3 +272,63 @@ def test_a_smaller_sample_is_part_of_a_larger_one(tmp_path: Path) -> None:
         kept.append({member.name for member in read_shard(data)})
     assert kept[0] < kept[1]
     assert [len(each) / 2000 for each in kept] == pytest.approx([0.1, 0.5], abs=0.05)
+
+
+def full(rng: random.Random) -> list[Record]:
+    """The records of three shards, of which each has every extension somewhere."""
+    records: list[Record] = []
+    for shard in ("in-0.tar", "in-1.tar", "in.2.tar"):
+        for number, key in enumerate(rng.sample(KEYS, 9)):
+            names = EXTENSIONS if not number else rng.sample(EXTENSIONS, rng.randrange(1, 4))
+            members = {name: b"\xff" + rng.randbytes(rng.randrange(900)) for name in names}
+            records.append((shard, key, members))
+    return records
+
+
+def rows_in(path: Path) -> list[tuple[str, Members]]:
+    found = []
+    for row in pq.read_table(path).to_pylist():
+        key = row.pop("__key__")
+        cells = {
+            name: each["bytes"] if isinstance(each, dict) else each for name, each in row.items()
+        }
+        found.append((key, {name: each for name, each in cells.items() if each is not None}))
+    return found
+
+
+ACROSS = ("keep", "half by record", "slice", "require", "fields", "rename", "rekey", "number")
+
+
+@pytest.mark.sample(keep=4)
+@pytest.mark.parametrize("name", ACROSS)
+def test_steps_leave_the_same_where_members_become_rows_and_rows_members(
+    name: str, tmp_path: Path, rng: random.Random
+) -> None:
+    records = full(rng)
+    write_shards(tmp_path / "in", shards_of(records))
+    step, model = STEPS[name]
+    steps = {"steps": [step]}
+    spec = spec_of(transform=steps, duplicate_keys="ignore", output_extension=".parquet")
+    run_local(tmp_path, spec)
+    paths = sorted((tmp_path / "out").glob("*.parquet"), key=lambda each: (len(each.name), each))
+    found = [row for path in paths for row in rows_in(path)]
+    assert found == [(key, members) for _, key, members in model(records)]
+
+    plain = spec_of(output_extension=".parquet", duplicate_keys="ignore", output_bck="rows")
+    run_local(tmp_path, plain | {"output_shard_records": 1000})
+    (table,) = (tmp_path / "rows").glob("*.parquet")
+    table.rename(table.with_name("in.parquet"))
+    back = spec_of(
+        input_bck="rows",
+        output_bck="back",
+        input_format={"objnames": ["in.parquet"]},
+        input_extension=".parquet",
+        output_extension=".tar",
+        duplicate_keys="ignore",
+        transform=steps,
+    )
+    run_local(tmp_path, back)
+    paths = sorted((tmp_path / "back").glob("*.tar"), key=lambda each: (len(each.name), each))
+    members = [pair for path in paths for pair in in_tar(path)]
+    wanted = model([("in.parquet", key, each) for _, key, each in records])
+    assert sorted(members) == sorted((n.replace("in.parquet", "in"), d) for n, d in flat(wanted))
