@@ -43,6 +43,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "output_compression",
         "row_group_rows",
         "row_group_bytes",
+        "lineage",
         "overwrite",
         "remove_stale",
         "index",

@@ -87,6 +87,7 @@ _VERBS: Final = (
     _Verb("ls", "ls:ls", "List a bucket: names and sizes."),
     _Verb("inspect", "inspect:inspect_shard", "Show what is in a shard, and what is odd about it."),
     _Verb("cat", "cat:cat", "Write the bytes of a shard, a record or a member."),
+    _Verb("where", "where:where", "Show where a record comes from, and where it is."),
     _Verb("gen-shards", "gen_shards:gen_shards", "Write test shards."),
     _Verb("serve", "serve:serve", "Run the job service."),
     _Verb("wait", "wait:wait", "Wait for jobs of a service."),

@@ -16,7 +16,7 @@ from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s
 from dsort.data.new_names import NewNames
 from dsort.data.numbered import NumberedColumn
 
-__all__ = ["RecordIndex", "Segments", "SortKeys"]
+__all__ = ["Origins", "RecordIndex", "Segments", "SortKeys"]
 
 Rows = NDArray[np.integer]
 
@@ -141,6 +141,32 @@ class Segments:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Origins:
+    """Which record each row was in its input shard, for the lineage: columns of shape ``(n,)``.
+
+    ``start``: offset in the shard, without its codec, in bytes; -1: it is in no one place of it.
+    ``size_bytes``: from there to the end of its last member.
+    """
+
+    keys: BytesColumn
+    start: Int64s
+    size_bytes: Int64s
+
+    def take(self, rows: Rows) -> Origins:
+        """Those of ``rows`` in that order."""
+        return Origins(self.keys.take(rows), self.start[rows], self.size_bytes[rows])
+
+    @staticmethod
+    def concat(parts: Sequence[Origins]) -> Origins:
+        """The rows of all parts."""
+        return Origins(
+            BytesColumn.concat([part.keys for part in parts]),
+            np.concatenate([np.zeros(0, np.int64), *(part.start for part in parts)]),
+            np.concatenate([np.zeros(0, np.int64), *(part.size_bytes for part in parts)]),
+        )
+
+
 def _taken(column: Int32s, rows: Rows) -> Int32s:
     """The numbers of ``rows``; of a column that is one number, there is nothing to take."""
     if column.strides == (0,) and len(column):
@@ -165,6 +191,7 @@ class RecordIndex:
     same: UInt64s | None = None
     """XXH3-128 of what records are compared by, shape ``(n, 2)``, where equal ones are to be left
     out; zeros: there is nothing to compare it by."""
+    origins: Origins | None = None  # where the spec asks for the lineage
 
     def __len__(self) -> int:
         return len(self.ordinal)
@@ -192,4 +219,5 @@ class RecordIndex:
             content_hash=None if self.content_hash is None else self.content_hash[rows],
             entries=None if self.entries is None else self.entries.take(rows),
             same=None if self.same is None else self.same[rows],
+            origins=None if self.origins is None else self.origins.take(rows),
         )

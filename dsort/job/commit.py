@@ -20,11 +20,13 @@ from dsort.job.job import Job
 from dsort.job.journal_entries import Committing
 from dsort.job.layout import (
     index_name,
+    lineage_names,
     manifest_name,
     reactions_name,
     rejects_name,
     staged_prefix,
 )
+from dsort.job.lineage import stage_lineage
 from dsort.job.manifest import (
     ManifestInput,
     ManifestOutput,
@@ -95,11 +97,15 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
         data = wids_index_bytes(job.job_id, outputs, hashes)
         # Its name is the job's own: only an earlier attempt can have given it already.
         named.append(_stage(bucket, f"{prefix}index", index, data, replaces=True))
+    lineage = stage_lineage(job, plan)
+    if lineage is not None:
+        named.append(_Named(lineage.token, lineage.name, lineage.receipt, replaces=True))
     keep_sealed(job, created, md5)
     job.record(Committing())
     job.flush()
     manifest = manifest_name(job.job_id)
-    content = _manifest(job, outputs, index, [each.listed for each in sidecars])
+    beside = [each.listed for each in sidecars]
+    content = _manifest(job, outputs, index, beside, lineage.name if lineage else None)
     last = _stage(bucket, f"{prefix}manifest", manifest, content, replaces=False)
     if job.lease is not None:
         job.lease.check()
@@ -156,7 +162,8 @@ def _publish(job: Job, named: list[_Named], last: _Named) -> None:
 def names_stored(job: Job) -> list[str]:
     """All names that something is stored under, or was to be."""
     own = (index_name, reactions_name, rejects_name, manifest_name)
-    return [*_numbered_names(job), *(name(job.job_id) for name in own)]
+    beside = (*(name(job.job_id) for name in own), *lineage_names(job.job_id))
+    return [*_numbered_names(job), *beside]
 
 
 def _numbered_names(job: Job) -> list[str]:
@@ -185,6 +192,8 @@ def rollback(job: Job) -> PutBack:
     each_at_once(bucket, new, bucket.delete)
     if "wids" in job.spec.index:
         bucket.delete(index_name(job.job_id))
+    for name in lineage_names(job.job_id):
+        bucket.delete(name)
     return done
 
 
@@ -203,6 +212,7 @@ def _manifest(
     outputs: list[ManifestOutput],
     index: str | None,
     sidecars: Sequence[ManifestSidecar],
+    lineage: str | None,
 ) -> bytes:
     movement, codec = job.movement, job.spec.output_codec
     return manifest_bytes(
@@ -233,6 +243,7 @@ def _manifest(
         reactions=[asdict(reaction) for reaction in job.reactions()],
         index=index,
         sidecars=sidecars,
+        lineage=lineage,
         reactions_file=job.reactions_file,
         rejects_file=job.rejects_file,
         code=[

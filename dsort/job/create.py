@@ -16,6 +16,7 @@ from dsort.order.cut import OutputShard
 from dsort.scratch.logs import CreatedShard
 from dsort.sidecars.kinds import SHARD_KINDS
 from dsort.storage.small_objects import parse_json
+from dsort.workers.lineage import LINEAGE
 from dsort.workers.tasks import (
     CreateDone,
     CreateTask,
@@ -113,7 +114,10 @@ def _create_tasks(
             want_md5=on_the_way and "wids" in job.spec.index,
             check_content=on_the_way and job.spec.verify == "content",
             schema=plan.schema,
-            sidecars=tuple(kind for kind in SHARD_KINDS if kind in job.spec.index),
+            sidecars=(
+                *(kind for kind in SHARD_KINDS if kind in job.spec.index),
+                *((LINEAGE,) if job.spec.lineage else ()),
+            ),
             sidecars_prefix=sidecars_prefix(job.job_id),
         )
 

@@ -21,7 +21,14 @@ from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, 
 from dsort.job.directory_files import directory_file_names
 from dsort.job.journal import JobDirectory, discard_run, list_job_directories, read_journal
 from dsort.job.journal_entries import JournalState
-from dsort.job.layout import index_name, job_directory, job_of, reactions_name, writes_prefix
+from dsort.job.layout import (
+    index_name,
+    job_directory,
+    job_of,
+    lineage_names,
+    reactions_name,
+    writes_prefix,
+)
 from dsort.job.lease import JobHold, Lease, last_attempt, read_hold
 from dsort.job.replacement import put_back
 from dsort.job.sidecars import noted_sidecars
@@ -166,7 +173,8 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine) -> None:
                 raise JobConflictError(f"there is the result of a job in {directory.job_id}")
             if not directory.has_manifest:
                 _remove_named(bucket, directory)
-                bucket.delete(reactions_name(job_id))
+                for name in (reactions_name(job_id), *lineage_names(job_id)):
+                    bucket.delete(name)
         lease.check()
         discard_run(bucket, job_id, lease=lease)
         if not kept:

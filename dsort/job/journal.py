@@ -19,6 +19,7 @@ from dsort.job.layout import (
     job_directory,
     job_of,
     journal_prefix,
+    lineage_names,
     manifest_name,
     reactions_name,
     report_name,
@@ -178,7 +179,7 @@ def _directory(job_id: str, objects: Iterable[ObjectInfo]) -> JobDirectory:
     kept_names = {manifest_name(job_id), report_name(job_id)}
     names = {each.name for each in objects}
     if manifest_name(job_id) in names:
-        kept_names.add(reactions_name(job_id))
+        kept_names |= {reactions_name(job_id), *lineage_names(job_id)}
     run = [each for each in objects if each.name not in kept_names]
     inside = {each.name.removeprefix(job_directory(job_id)) for each in run}
     parts = frozenset(name.partition("/")[0] for name in inside)

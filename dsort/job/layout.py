@@ -7,6 +7,7 @@
     .dsort/<job id>/
         manifest.json             the commit; stays
         reactions.jsonl           all names that a reaction dropped, kept or renamed; stays
+        lineage.parquet, .jsonl   where each record comes from and is now, if asked for; stays
         report.json               of an aborted job, in place of a manifest; stays
         lease.json                who runs the job, and until when
         attempts/0001, ...        the claim of each attempt
@@ -46,6 +47,8 @@ __all__ = [
     "job_of",
     "journal_prefix",
     "lease_name",
+    "lineage_name",
+    "lineage_names",
     "manifest_name",
     "reactions_name",
     "rejects_name",
@@ -117,6 +120,16 @@ def reactions_name(job_id: str) -> str:
 def rejects_name(job_id: str) -> str:
     """The records at which steps failed, if the spec wants them kept."""
     return f"{job_directory(job_id)}rejects.jsonl"
+
+
+def lineage_name(job_id: str, kind: str) -> str:
+    """The lineage of a job; ``kind``: ``parquet`` or ``jsonl``."""
+    return f"{job_directory(job_id)}lineage.{kind}"
+
+
+def lineage_names(job_id: str) -> tuple[str, ...]:
+    """All names that the lineage of a job can have."""
+    return tuple(lineage_name(job_id, kind) for kind in ("parquet", "jsonl"))
 
 
 def index_name(job_id: str) -> str:

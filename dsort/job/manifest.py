@@ -19,6 +19,8 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
 ``move``           how payload moved, and why
 ``phase_seconds``  seconds of each phase up to the manifest
 ``reactions``      kind, count and samples of all that was dropped, kept, renamed or odd
+``lineage``        name of the file that says where each record comes from (``job.lineage``);
+                   null if the spec did not ask for it
 ``reactions_file`` name of the object with all names of these reactions, one a line; null if there
                    are none, absent in manifests of the first releases
 ``rejects_file``   name of the object with the records at which steps failed; null if there is
@@ -131,6 +133,7 @@ def manifest_bytes(
     mixing: Mapping[str, object] | None = None,
     codec: Mapping[str, object] | None = None,
     sidecars: Sequence[ManifestSidecar] = (),
+    lineage: str | None = None,
 ) -> bytes:
     """The manifest as it is stored."""
     content = {
@@ -156,6 +159,7 @@ def manifest_bytes(
         "code": list(code),
         "index": index,
         "sidecars": _rows(ManifestSidecar, sidecars),
+        "lineage": lineage,
         "mixing": mixing if mixing is None else _mixing(mixing),
         "timeline": Rows(timeline),
         "inputs": _rows(ManifestInput, inputs),
@@ -229,6 +233,7 @@ class StoredManifest:
     totals: Mapping[str, Any]
     index: str | None
     sidecars: tuple[ManifestSidecar, ...] = ()
+    lineage: str | None = None
 
     @property
     def stored_names(self) -> list[str]:
@@ -267,6 +272,7 @@ def parse_manifest(data: bytes) -> StoredManifest:
         sidecars=_stored_rows(content, "sidecars", ManifestSidecar)
         if "sidecars" in content
         else (),
+        lineage=_field(content, "lineage", str) if content.get("lineage") is not None else None,
     )
 
 

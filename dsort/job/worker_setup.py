@@ -192,6 +192,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         values_stay=movement.values_stay,
         transform=_transform_rules(job, movement.workers),
         division=job.spec.division,
+        wants_lineage=job.spec.lineage is not None,
     )
     job.runtime.start(setup, movement.workers)
 

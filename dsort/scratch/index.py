@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
-from dsort.data.index import RecordIndex, Segments, SortKeys
+from dsort.data.index import Origins, RecordIndex, Segments, SortKeys
 from dsort.data.new_names import NewNames
 from dsort.data.numbered import NumberedColumn, hash_column
 from dsort.errors import StorageError
@@ -28,6 +28,7 @@ from dsort.scratch.directory import Scratch
 
 __all__ = [
     "IndexStore",
+    "LineageRows",
     "OrderedRows",
     "PartitionRows",
     "ShardRows",
@@ -63,6 +64,7 @@ class ShardRows:
     spill_start: int  # spill: where in it the partition's rows of this shard begin
     entries: BytesColumn | None = None  # packed (see ``data.entries``)
     blocks: TableBlocks | None = None  # of rows of tables: where they are in the spill
+    origins: Origins | None = None
 
     def __len__(self) -> int:
         return len(self.ordinal)
@@ -96,6 +98,7 @@ class OrderedRows:
     block_bytes: Int64s
     entries: BytesColumn | None = None  # packed (see ``data.entries``)
     block_rows: Int64s | None = None  # of tables: how many rows each block has; segments count rows
+    origins: Origins | None = None  # read back by ``IndexStore.lineage_rows`` alone
 
     def run(self, start: int, stop: int) -> OrderedRows:
         """Rows ``start:stop``."""
@@ -117,6 +120,16 @@ class OrderedRows:
             entries=None if self.entries is None else self.entries.run(start, stop),
             block_rows=self.block_rows,
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LineageRows:
+    """Records in output order: of which input shard, how long in the output, and the rest."""
+
+    shard: Int32s
+    stored_bytes: Int64s
+    content_hash: UInt64s
+    origins: Origins
 
 
 class IndexStore:
@@ -189,6 +202,8 @@ class IndexStore:
                 "content_hash": index.content_hash,
                 "entries": index.entries,
                 **_same_columns(index.same),
+                "origin_start": None if index.origins is None else index.origins.start,
+                "origin_bytes": None if index.origins is None else index.origins.size_bytes,
             },
         )
 
@@ -211,6 +226,7 @@ class IndexStore:
             else 0,
             entries=_optional_bytes(file, "entries", start, stop),
             blocks=_blocks(file, partition) if "block_offsets" in file else None,
+            origins=_origins(file, start, stop) if "origin_start" in file else None,
         )
 
     def partition_rows(self, stage: str, shards: Sequence[int], partition: int) -> PartitionRows:
@@ -299,6 +315,9 @@ class IndexStore:
                 "block_bytes": rows.block_bytes,
                 "block_rows": rows.block_rows,
                 "entries": rows.entries,
+                "keys": None if rows.origins is None else rows.origins.keys,
+                "origin_start": None if rows.origins is None else rows.origins.start,
+                "origin_bytes": None if rows.origins is None else rows.origins.size_bytes,
             },
         )
 
@@ -328,6 +347,16 @@ class IndexStore:
     def stored_bytes(self, partition: int, start: int, stop: int) -> Int64s:
         """Of rows ``start:stop`` of one partition in output order."""
         return self.columns(f"ordered-{partition}.col").array("stored_bytes", start, stop)
+
+    def lineage_rows(self, partition: int, start: int, stop: int) -> LineageRows:
+        """Rows ``start:stop`` of one partition in output order, for the lineage."""
+        file = self.columns(f"ordered-{partition}.col")
+        return LineageRows(
+            shard=file.array("shard", start, stop),
+            stored_bytes=file.array("stored_bytes", start, stop),
+            content_hash=file.array("content_hash", start, stop),
+            origins=_origins(file, start, stop),
+        )
 
     # -- positions and splitters -------------------------------------------------------------
 
@@ -420,6 +449,14 @@ def _optional(file: ColumnFile, name: str, start: int, stop: int) -> NDArray[Any
 
 def _optional_bytes(file: ColumnFile, name: str, start: int, stop: int) -> BytesColumn | None:
     return file.bytes_column(name, start, stop) if f"{name}.offsets" in file else None
+
+
+def _origins(file: ColumnFile, start: int, stop: int) -> Origins:
+    return Origins(
+        _keys(file, start, stop),
+        file.array("origin_start", start, stop),
+        file.array("origin_bytes", start, stop),
+    )
 
 
 def _blocks(file: ColumnFile, partition: int) -> TableBlocks:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.copies import lots_of
 from dsort.data.index import SortKeys
-from dsort.scratch.index import IndexStore, OrderedRows, ShardRows
+from dsort.scratch.index import IndexStore, LineageRows, OrderedRows, ShardRows
 from dsort.scratch.logs import CreatedShard, read_created_logs
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "KeyRows",
     "KeysOf",
     "LineFiles",
+    "LineageOf",
     "LinesOf",
     "LotCounts",
     "LotTies",
@@ -249,6 +250,18 @@ class OrderedRowsOf:
 
     def answer(self, store: IndexStore) -> OrderedRows:
         return store.ordered(self.partition, self.start, None if self.stop < 0 else self.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class LineageOf:
+    """Where rows ``start:stop`` of a partition, in output order, come from."""
+
+    partition: int
+    start: int
+    stop: int
+
+    def answer(self, store: IndexStore) -> LineageRows:
+        return store.lineage_rows(self.partition, self.start, self.stop)
 
 
 @dataclass(frozen=True, slots=True)

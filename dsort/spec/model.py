@@ -46,6 +46,7 @@ _UNUSED_LEFT_OUT: Final = (
     "mix",
     "outputs",
     "deduplicate",
+    "lineage",
 )
 
 

@@ -409,6 +409,12 @@ class SpecFields(Part):
         "shard.",
         examples=["wids", ["dali", "sizes"]],
     )
+    lineage: Literal["parquet", "jsonl"] | None = Field(
+        default=None,
+        description="Keep a file in the job's directory that says of each record which bytes of "
+        "which input shard it was and which bytes of which output shard it is. `dsort where` reads "
+        "it. parquet: for large results.",
+    )
     overwrite: bool = Field(
         default=False,
         description="Replace objects that have an output's name. False: refuse to start if there "

@@ -26,6 +26,7 @@ from dsort.sidecars.shard_index import lines_sidecar
 from dsort.storage.bucket import Bucket
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered
+from dsort.workers.lineage import LINEAGE, write_lineage
 from dsort.workers.member_watch import MemberWatch
 from dsort.workers.renaming import renamed_slices
 from dsort.workers.shard_writer import (
@@ -120,7 +121,7 @@ class Creator:
                         container,
                         encoder=self._encoders.encoder() if self._encoders else None,
                         watch=MemberWatch(container, piece.name, piece.shard_bytes)
-                        if {*task.sidecars} - {LINES}
+                        if {*task.sidecars} - {LINES, LINEAGE}
                         else None,
                     )
                     if container.has_head:
@@ -185,11 +186,13 @@ class Creator:
         if LINES in task.sidecars:
             place = staged_sidecar(task.sidecars_prefix, piece.ordinal, LINES)
             self._outputs.write(place, lines_sidecar(self._record_sizes(task, piece.ordinal)))
+        if LINEAGE in task.sidecars:
+            write_lineage(self._outputs, self._scratch_nodes, task, piece.ordinal)
         if out.watch is not None:
             write_sidecars(
                 self._outputs,
                 task.sidecars_prefix,
-                [kind for kind in task.sidecars if kind != LINES],
+                [kind for kind in task.sidecars if kind not in (LINES, LINEAGE)],
                 ordinal=piece.ordinal,
                 shard=piece.name,
                 members=out.watch.members(),

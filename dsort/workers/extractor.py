@@ -10,7 +10,7 @@ import xxhash
 
 from dsort.containers.base import Container, oddities_in, refusal
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
-from dsort.data.index import RecordIndex, Segments
+from dsort.data.index import Origins, RecordIndex, Segments
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.numbered import NumberedColumn
 from dsort.data.records import FormedRecords, form_records
@@ -43,6 +43,7 @@ from dsort.workers.conversion import (
 from dsort.workers.copies import copied
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
 from dsort.workers.headers import with_names_written, with_new_names
+from dsort.workers.lineage import origins_of
 from dsort.workers.renamed_keys import rename_records
 from dsort.workers.same_content import digests_of
 from dsort.workers.source import (
@@ -173,7 +174,7 @@ class Extractor:
         if refused:
             raise ShardEndError(f"shard {shard.name} {refused[0]}", hint=refused[1])
         _note_oddities(shard.container, shard.name, members, tally)
-        policy = reactions.stray_members
+        policy, read = reactions.stray_members, members
         if self._setup.converts or self._setup.makes_records:
             members = bare_members(shard, members, policy)
         if shard.container is BARE and not self._setup.makes_records:
@@ -193,11 +194,14 @@ class Extractor:
             tally.add("members_defaulted", len(made), _names(shard.name, named, made))
         table = RecordTable(shard.name, named, records, shard.content)
         group = self._groups(table, tally)  # neither key map nor outputs know new names
+        origins = origins_of(read, records, self._setup) if self._setup.wants_lineage else None
         if task.copies is not None:
             counts = task.copies.counts(records.key_hash)
             _count_copies(shard.name, counts, tally)
             members, named, records = copied(shard, members, named, records, counts)
             group = None if group is None else np.repeat(group, counts)
+            if origins is not None:
+                origins = origins.take(np.repeat(np.arange(len(counts)), counts))
         if task.renames:
             changes: list[str] = []
             named, records = rename_records(self._store, task, named, records, changes)
@@ -205,7 +209,7 @@ class Extractor:
         # The headers of copies are bytes of their record, which must not be written over.
         may_overwrite = task.copies is None
         members, records = self._written(shard, members, named, records, may_overwrite)
-        done = self._store_records(task, shard, members, records, group, tally)
+        done = self._store_records(task, shard, members, records, group, tally, origins)
         return replace(done, transformed=given)
 
     def _store_records(
@@ -216,12 +220,16 @@ class Extractor:
         records: FormedRecords,
         group: Int32s | None,
         tally: ReactionLog,
+        origins: Origins | None = None,
     ) -> ShardExtracted:
         """Write the index, and move the payload, of what is settled. ``group``: as ``_groups``."""
         table = RecordTable(shard.name, members, records, shard.content)
         if shard.container is BARE:
             members, records = packed_records(shard, members, records, self._setup.output_container)
-        index = self._index(shard, members, records, table, group)
+        index = replace(
+            self._index(shard, members, records, table, group),
+            origins=None if origins is None else replace(origins, keys=records.keys),
+        )
         if group is not None and (group < 0).any():
             index = index.take(np.flatnonzero(group >= 0))
         counted = tally.close()  # first: where there is an index, there are its names
@@ -365,7 +373,7 @@ class Extractor:
         if named is members:
             return members, records
         is_mapped = self._setup.movement == "map"
-        must_be_read = self._setup.verify_content if is_mapped else shard.whole is None
+        must_be_read = self._setup.hashes_content if is_mapped else shard.whole is None
         if must_be_read or not may_overwrite:
             # The hash of a record is taken here; of a shard in windows, each is read anew.
             written = with_new_names(shard, members, named, records.member_rows)
@@ -424,7 +432,7 @@ class Extractor:
             payload_bytes=records.payload_bytes,
             stored_bytes=records.stored_bytes,
             segments=segments,
-            content_hash=_content_hash(shard, segments) if self._setup.verify_content else None,
+            content_hash=_content_hash(shard, segments) if self._setup.hashes_content else None,
             entries=records.entries(members),
             same=self._compared(shard, table),
         )

@@ -13,7 +13,7 @@ import numpy as np
 from dsort.containers.base import Container
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s
 from dsort.data.entries import entries_bytes
-from dsort.data.index import Segments, SortKeys
+from dsort.data.index import Origins, Segments, SortKeys
 from dsort.data.tally import SAMPLES_MAX
 from dsort.errors import InvariantError
 from dsort.naming.names import readable
@@ -267,6 +267,8 @@ class _Columns:
         self._content_hash = np.concatenate(hashes) if hashes else None
         entries = [part.entries for part in parts if part.entries is not None]
         self._entries = BytesColumn.concat(entries) if entries else None
+        origins = [part.origins for part in parts if part.origins is not None]
+        self._origins = Origins.concat(origins) if origins else None
 
     def runs(self) -> list[tuple[int, int, int]]:
         """(first row, row after the last, shard) of each shard's rows."""
@@ -313,6 +315,7 @@ class _Columns:
             block_start=np.array([part.spill_start for part in parts], np.int64),
             block_bytes=np.array([int(part.stored_bytes.sum()) for part in parts], np.int64),
             entries=None if self._entries is None else self._entries.take(order),
+            origins=None if self._origins is None else self._origins.take(order),
         )
 
     def _ordered_tables(self, order: Int64s) -> OrderedRows:
@@ -342,4 +345,5 @@ class _Columns:
             block_start=np.concatenate([blocks.start for _, blocks in found]),
             block_bytes=np.concatenate([blocks.size_bytes for _, blocks in found]),
             block_rows=np.concatenate([blocks.rows for _, blocks in found]),
+            origins=None if self._origins is None else self._origins.take(order),
         )

@@ -28,6 +28,7 @@ from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket
+from dsort.workers.lineage import LINEAGE, write_lineage
 from dsort.workers.shard_writer import FinishedShard, StagedFile, Writeback
 from dsort.workers.source import MappedInputs
 from dsort.workers.table_check import RowCheck
@@ -111,6 +112,8 @@ class TableCreator:
                         payload = self._payload(task, piece.partition, schema, out.away)
                     out.write_rows(payload, piece)
                 if piece.last:
+                    if LINEAGE in task.sidecars:
+                        write_lineage(self._outputs, self._scratch_nodes, task, piece.ordinal)
                     finished.append(FinishedShard(out.ordinal, out.file, out.finish(), self._log))
                     finished[-1].receipt.add_done_callback(finished[-1].record)
                     out = None

@@ -8,7 +8,7 @@ are; a row's place is its number among the rows of the partition.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -29,7 +29,7 @@ from dsort.containers.columnar.schema import (
 from dsort.containers.columnar.values import LightRows
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.hashes import hash_keys
-from dsort.data.index import RecordIndex, Segments, SortKeys
+from dsort.data.index import Origins, RecordIndex, Segments, SortKeys
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import CorruptShardError, InputError
@@ -208,6 +208,7 @@ class TableExtractor(Extractor):
         records: FormedRecords,
         group: Int32s | None,
         tally: ReactionLog,
+        origins: Origins | None = None,
     ) -> ShardExtracted:
         """Records of another container, as rows."""
         schema = schema_of(self._store.file_bytes(SCHEMA_FILE))
@@ -227,7 +228,9 @@ class TableExtractor(Extractor):
             if task.spill:
                 self._spill_rows(batches, partition, made.schema, blocks)
             first = stop
-        return self._put_down(task, rows, blocks, tally)
+        if origins is not None and group is not None:
+            origins = origins.take(np.flatnonzero(group >= 0))
+        return self._put_down(task, rows, blocks, tally, origins)
 
     def _looked_into(self, plain: Any) -> Collection[str]:
         """The columns whose values are wanted, and not only moved."""
@@ -277,7 +280,7 @@ class TableExtractor(Extractor):
         rows.partition.append(partition[partition >= 0])
         rows.ordinal.append(ordinal)
         rows.payload_bytes.append(payload)
-        if self._setup.verify_content:
+        if self._setup.hashes_content:
             hashes = np.concatenate([row_hashes(batch) for batch in light])
             rows.content_hash.append(hashes if group is None else hashes[group >= 0])
         return partition
@@ -305,10 +308,20 @@ class TableExtractor(Extractor):
         return self._spill
 
     def _put_down(
-        self, task: ExtractTask, rows: _Rows, blocks: _Blocks, log: ReactionLog
+        self,
+        task: ExtractTask,
+        rows: _Rows,
+        blocks: _Blocks,
+        log: ReactionLog,
+        origins: Origins | None = None,
     ) -> ShardExtracted:
-        """Write the index, and say what was found."""
+        """Write the index, and say what was found. ``origins``: of records of another container."""
         index, partition = rows.index()
+        if self._setup.wants_lineage:
+            if origins is None:  # a row is in no one place: its values are in as many columns
+                nowhere = np.full(len(index), -1, np.int64)
+                origins = Origins(index.keys, nowhere, index.payload_bytes)
+            index = replace(index, origins=replace(origins, keys=index.keys))
         counted = log.close()  # first: where there is an index, there are its names
         by_partition = np.argsort(partition, kind="stable")
         every = np.arange(task.partitions + 1)

@@ -112,11 +112,17 @@ class WorkerSetup:
     values_stay: bool = False  # of tables: long values that lie in an input stay there
     division: Division | None = None
     transform: TransformRules = field(default_factory=TransformRules)
+    wants_lineage: bool = False
 
     @property
     def makes_records(self) -> bool:
         """Whether some step makes new records, and so does with headers what a conversion does."""
         return any(step.needs == "payload" for step in self.steps)
+
+    @property
+    def hashes_content(self) -> bool:
+        """Whether the index has the XXH3 of each record as it is stored."""
+        return self.verify_content or self.wants_lineage
 
     @property
     def converts(self) -> bool:

@@ -51,7 +51,8 @@ BEFORE_ITS_MANIFEST = [
 FEWER = [BEFORE_ITS_MANIFEST[at] for at in (0, 2, 3, 7, 12)]
 AFTER_IT = [
     PointFault("publish:end", about="manifest"),
-    PointFault("discard", 4, about="/staged/"),  # before: names of reactions, index, manifest
+    # Before it: names of reactions, index, lineage, manifest.
+    PointFault("discard", 5, about="/staged/"),
     PointFault("discard", about="/replaced/"),
     PointFault("discard", about="/journal/"),
 ]

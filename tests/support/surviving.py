@@ -100,7 +100,13 @@ CASES = {
     "key map": Case("spill", {**KEY_MAP, "Config": {"ekm_missing_key": "ignore"}}),
     "replacing": Case(
         "map",
-        {**SHUFFLE, "overwrite": True, "index": "wids", "duplicate_keys": "drop"},
+        {
+            **SHUFFLE,
+            "overwrite": True,
+            "index": "wids",
+            "duplicate_keys": "drop",
+            "lineage": "parquet",
+        },
         {"out-0.tar": b"an old shard", "out-3.tar": b"another"},
     ),
 }
@@ -132,12 +138,14 @@ def start_arguments(case: Case, *more: str) -> list[str]:
 @dataclass(frozen=True)
 class Facts:
     """What is the same whenever a job is done. ``manifest``: what its manifest says; ``names``: its
-    file of all that reactions were about ("" if there is none)."""
+    file of all that reactions were about ("" if there is none); ``lineage``: that file, b"" if
+    there is none."""
 
     shards: Mapping[str, bytes]
     index: Mapping[str, Any]
     manifest: Mapping[str, Any]
     names: str
+    lineage: bytes
 
 
 def facts_of(bucket: Path) -> Facts:
@@ -150,7 +158,8 @@ def facts_of(bucket: Path) -> Facts:
     names = manifest["reactions_file"]
     lines = (bucket / names).read_text() if names else ""
     shards = files_of(bucket, "**/*.tar*") | files_of(bucket, "**/*.parquet")
-    return Facts(shards, {**index, "name": ""}, same, lines)
+    lineage = (bucket / manifest["lineage"]).read_bytes() if manifest["lineage"] else b""
+    return Facts(shards, {**index, "name": ""}, same, lines, lineage)
 
 
 @cache
@@ -181,6 +190,7 @@ def assert_whole(bucket: Path, expected: Facts, *, report: bool = False) -> None
     job = f".dsort/{job_in(bucket)}"
     index = {f"{job_in(bucket)}-index.json"} if len(expected.index) > 1 else set()
     names = {f"{job}/reactions.jsonl"} if expected.names else set()
+    names |= {f"{job}/lineage.parquet"} if expected.lineage else set()
     allowed = {".dsort/", f"{job}/", f"{job}/manifest.json", *expected.shards, *index, *names}
     assert set(tree_of(bucket)) == allowed | ({f"{job}/report.json"} if report else set())
 

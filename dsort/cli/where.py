@@ -1,0 +1,73 @@
+"""``dsort where``: where a record of a result comes from, and where it is now."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from dsort.cli import options, output
+from dsort.cli.find import find_job
+from dsort.errors import InputError
+
+__all__ = ["where"]
+
+
+def where(
+    job: options.JobOrManifest,
+    keys: Annotated[
+        list[str], typer.Argument(metavar="KEY...", help="Keys of records.", show_default=False)
+    ],
+    bucket: options.JobBucket = None,
+    root: options.Root = None,
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Show which bytes of which shard a record was, and which it is now.
+
+    The job needs a lineage: lineage: parquet in its spec.
+
+    \b
+    Examples:
+      dsort where shuffled 000017
+      dsort where s3://bucket/shuffled 000017 000042 --json
+    """
+    from dsort.job.lineage import find_in_lineage
+    from dsort.job.manifest import parse_manifest
+
+    found = find_job(job, bucket=bucket, root=root, finished=True)
+    if not found.finished:
+        raise InputError(f"job {found.job_id} has no result")
+    lineage = parse_manifest(found.read()).lineage
+    if lineage is None:
+        raise InputError(
+            f"job {found.job_id} kept no lineage",
+            hint="lineage: parquet in the spec of a job has it say where its records come from",
+        )
+    rows = list(find_in_lineage(found.bucket, lineage, keys))
+    known = {row["key"] for row in rows}
+    missing = [key for key in keys if key not in known]
+    if as_json:
+        output.write_json({"job_id": found.job_id, "records": rows, "missing": missing})
+        raise typer.Exit(InputError.exit_code if missing else 0)
+    if rows:
+        output.write("\n\n".join(_shown(row) for row in rows))
+    if missing:
+        text = ", ".join(map(output.printable, missing))
+        raise InputError(f"the result of job {found.job_id} has no record {text}")
+
+
+def _shown(row: dict[str, Any]) -> str:
+    return output.fields(
+        [
+            ("key", output.printable(row["key"])),
+            ("was in", _place(row["input_shard"], row["input_offset"], row["input_bytes"])),
+            ("is in", _place(row["output_shard"], row["output_offset"], row["output_bytes"])),
+            ("xxh3", output.printable(row["xxh3"])),
+        ]
+    )
+
+
+def _place(shard: str, start: int | None, size_bytes: int) -> str:
+    where = "" if start is None else f" from byte {start:,} on"
+    return f"{output.printable(shard)}, {size_bytes:,} bytes{where}"

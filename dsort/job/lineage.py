@@ -1,0 +1,312 @@
+"""The lineage of a job: which record of which input shard became which record of the result.
+
+One file in the job's directory, a row for each record in output order. Workers store the rows of
+each output shard when they write it; they are put together here for the commit.
+
+=============  ====================================================================================
+key            of the record in the output
+input_shard    its name
+input_offset   where the record begins in it, without its codec, in bytes; null: in no one place
+input_bytes    from there to the end of its last member
+output_shard   its name
+output_offset  where the record begins in it, without its codec; null: its columns are apart
+output_bytes   what the record takes in it, headers and padding included
+xxh3           XXH3 (64 bits) of these bytes, as 16 hexadecimal digits; of rows of tables: of their
+               values
+=============  ====================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from dsort.data.columns import BytesColumn, Int64s
+from dsort.errors import StorageError
+from dsort.job.job import Job
+from dsort.job.layout import lineage_name, sidecars_prefix, staged_prefix
+from dsort.naming.names import readable
+from dsort.storage.bucket import Bucket
+from dsort.storage.small_objects import parse_json, read_small
+from dsort.workers.lineage import LINEAGE, lineage_of
+from dsort.workers.sidecars import staged_sidecar
+
+if TYPE_CHECKING:
+    from dsort.job.plan import Plan
+
+__all__ = ["StagedLineage", "find_in_lineage", "stage_lineage"]
+
+STORED_BYTES_MAX: Final = 4 << 30
+READ_BYTES: Final = 8 << 20
+ROWS_A_GROUP: Final = 1 << 18
+GROUP_ROWS_MAX: Final = 1 << 26
+GROUP_BYTES_MAX: Final = 4 << 30
+LINE_BYTES_MAX: Final = 1 << 20
+
+
+class StagedLineage(NamedTuple):
+    """A lineage that waits for its name. ``token``, ``receipt``: see ``Bucket.stage``."""
+
+    token: str
+    name: str
+    receipt: str
+
+
+class _Rows(NamedTuple):
+    """Rows of one output shard; ``start``: where each begins in it, -1: unknown."""
+
+    keys: BytesColumn
+    input_shard: np.ndarray[Any, Any]
+    input_offset: Int64s
+    input_bytes: Int64s
+    output_shard: str
+    output_offset: Int64s
+    output_bytes: Int64s
+    xxh3: np.ndarray[Any, Any]
+
+
+def stage_lineage(job: Job, plan: Plan) -> StagedLineage | None:
+    """Stage the lineage of a job whose output shards are all written; None if the spec does not ask
+    for it."""
+    kind = job.spec.lineage
+    if kind is None:
+        return None
+    name, token = lineage_name(job.job_id, kind), f"{staged_prefix(job.job_id)}lineage"
+    with tempfile.TemporaryDirectory(prefix="dsort-lineage-") as directory:
+        path = Path(directory) / "lineage"
+        with path.open("wb") as file:
+            write = _write_parquet if kind == "parquet" else _write_lines
+            write(file, _rows(job, plan), [shard.name for shard in job.inputs])
+        bucket, size_bytes = job.outputs_bucket, path.stat().st_size
+        bucket.discard(token, names=[name])  # an earlier attempt's may be longer
+        with (
+            path.open("rb") as file,
+            bucket.stage(token, name=name, size_bytes=size_bytes) as held,
+        ):
+            at = 0
+            for piece in iter(lambda: file.read(READ_BYTES), b""):
+                held.write_at(at, [piece])
+                at += len(piece)
+            receipt = held.finish()
+            if not bucket.seals_on_finish:
+                held.sync()
+    return StagedLineage(token, name, receipt)
+
+
+_COLUMNS: Final[Mapping[str, type]] = {
+    "key": str,
+    "input_shard": str,
+    "input_offset": int,
+    "input_bytes": int,
+    "output_shard": str,
+    "output_offset": int,
+    "output_bytes": int,
+    "xxh3": str,
+}
+
+
+def find_in_lineage(bucket: Bucket, name: str, keys: Collection[str]) -> Iterator[dict[str, Any]]:
+    """The rows of the lineage ``name`` whose key is one of ``keys``. ``StorageError`` if it is
+    none: somebody else may have written it."""
+    with _local_file(bucket, name) as path:
+        find = _find_in_parquet if name.endswith(".parquet") else _find_in_lines
+        for row in find(path, frozenset(keys), f"{name} in {bucket.uri}"):
+            known = {column: row.get(column) for column in _COLUMNS}
+            for column, kind in _COLUMNS.items():
+                is_there = known[column] is not None or not column.endswith("_offset")
+                if is_there and type(known[column]) is not kind:
+                    raise _damaged(f"{name} in {bucket.uri}", f"{column} is {known[column]!r:.40}")
+            yield known
+
+
+@contextmanager
+def _local_file(bucket: Bucket, name: str) -> Iterator[Path]:
+    path = bucket.local_path(name)
+    if path is not None:
+        yield path
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="dsort-lineage-") as directory,
+        bucket.open(name) as opened,
+    ):
+        path, size_bytes = Path(directory) / "lineage", opened.info.size_bytes
+        with path.open("wb") as file:
+            for at in range(0, size_bytes, READ_BYTES):
+                piece = bytearray(min(READ_BYTES, size_bytes - at))
+                opened.read_into(memoryview(piece), at)
+                file.write(piece)
+        yield path
+
+
+def _find_in_parquet(path: Path, keys: frozenset[str], what: str) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            wanted = pa.array(sorted(keys), pa.string())
+            for number in range(file.num_row_groups):
+                group = file.metadata.row_group(number)
+                if group.total_byte_size > GROUP_BYTES_MAX or group.num_rows > GROUP_ROWS_MAX:
+                    raise _damaged(
+                        what, f"row group {number} says that it is {group.num_rows} long"
+                    )
+                found = file.read_row_group(number, columns=["key"])["key"]
+                is_wanted = pc.is_in(found, value_set=wanted)
+                if pc.any(is_wanted).as_py():
+                    yield from file.read_row_group(number).filter(is_wanted).to_pylist()
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise _damaged(what, str(error)) from None
+
+
+def _find_in_lines(path: Path, keys: frozenset[str], what: str) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as file:
+        for line in iter(lambda: file.readline(LINE_BYTES_MAX), b""):
+            row = parse_json(line, what)
+            if not isinstance(row, dict):
+                raise _damaged(what, "a line is no object")
+            if row.get("key") in keys:
+                yield row
+
+
+def _damaged(what: str, reason: str) -> StorageError:
+    return StorageError(f"{what} is damaged: {reason}", hint="dsort did not write it so")
+
+
+def _rows(job: Job, plan: Plan) -> Iterator[_Rows]:
+    is_table = job.spec.output_container.is_columnar
+    for shard, name in zip(plan.shards, plan.names, strict=True):
+        job.stop.raise_if_requested()
+        place = staged_sidecar(sidecars_prefix(job.job_id), shard.ordinal, LINEAGE)
+        data = read_small(job.outputs_bucket, place, bytes_max=STORED_BYTES_MAX)
+        rows = lineage_of(data, f"the lineage of output shard {shard.ordinal}")
+        ends = np.cumsum(rows.stored_bytes) + shard.head_bytes
+        yield _Rows(
+            keys=rows.origins.keys,
+            input_shard=rows.shard,
+            input_offset=rows.origins.start,
+            input_bytes=rows.origins.size_bytes,
+            output_shard=name,
+            output_offset=np.full(len(ends), -1) if is_table else ends - rows.stored_bytes,
+            output_bytes=rows.stored_bytes,
+            xxh3=rows.content_hash,
+        )
+
+
+def _write_parquet(file: IO[bytes], shards: Iterator[_Rows], inputs: Sequence[str]) -> None:
+    import pyarrow as pa  # few jobs need it
+    import pyarrow.parquet as pq
+
+    inputs_read = [_text(name) for name in inputs]
+    names = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema(
+        {
+            "key": pa.string(),
+            "input_shard": names,
+            "input_offset": pa.int64(),
+            "input_bytes": pa.int64(),
+            "output_shard": names,
+            "output_offset": pa.int64(),
+            "output_bytes": pa.int64(),
+            "xxh3": pa.string(),
+        }
+    )
+
+    def named(numbers: np.ndarray[Any, Any], known: Sequence[str]) -> Any:
+        used, places = np.unique(numbers, return_inverse=True)
+        texts = pa.array([known[number] for number in used.tolist()], pa.string())
+        return pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32)), texts)
+
+    def offsets(values: Int64s) -> Any:
+        return pa.array(values, mask=values < 0)
+
+    with pq.ParquetWriter(file, schema, compression="zstd", write_statistics=True) as writer:
+        for group in _groups(shards):
+            outputs = [each.output_shard for each in group]
+            counts = [len(each.output_bytes) for each in group]
+            keys = BytesColumn.concat([each.keys for each in group])
+            columns = [
+                _strings(keys),
+                named(np.concatenate([each.input_shard for each in group]), inputs_read),
+                offsets(np.concatenate([each.input_offset for each in group])),
+                pa.array(np.concatenate([each.input_bytes for each in group])),
+                named(np.repeat(np.arange(len(group)), counts), list(map(_text, outputs))),
+                offsets(np.concatenate([each.output_offset for each in group])),
+                pa.array(np.concatenate([each.output_bytes for each in group])),
+                _hex(np.concatenate([each.xxh3 for each in group])),
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+
+def _groups(shards: Iterator[_Rows]) -> Iterator[list[_Rows]]:
+    """Some shards at a time, for a row group: about ``ROWS_A_GROUP`` rows."""
+    group: list[_Rows] = []
+    for each in shards:
+        group.append(each)
+        if sum(len(one.output_bytes) for one in group) >= ROWS_A_GROUP:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _strings(keys: BytesColumn) -> Any:
+    """A column of text. Keys that are not UTF-8 are shown as messages show them."""
+    import pyarrow as pa
+
+    offsets, blob = pa.py_buffer(keys.offsets), pa.py_buffer(keys.blob)
+    column = pa.LargeStringArray.from_buffers(len(keys), offsets, blob)
+    try:
+        column.validate(full=True)
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([readable(key) for key in keys.tolist()], pa.string())
+
+
+def _hex(hashes: np.ndarray[Any, Any]) -> Any:
+    """16 hexadecimal digits each."""
+    import pyarrow as pa
+
+    digits = np.frombuffer(hashes.astype(">u8").tobytes().hex().encode(), np.uint8)
+    ends = np.arange(len(hashes) + 1, dtype=np.int32) * 16
+    return pa.StringArray.from_buffers(len(hashes), pa.py_buffer(ends), pa.py_buffer(digits))
+
+
+def _write_lines(file: IO[bytes], shards: Iterator[_Rows], inputs: Sequence[str]) -> None:
+    inputs_read = [_text(name) for name in inputs]
+    for each in shards:
+        output = _text(each.output_shard)
+        rows = zip(
+            each.keys.tolist(),
+            each.input_shard.tolist(),
+            each.input_offset.tolist(),
+            each.input_bytes.tolist(),
+            each.output_offset.tolist(),
+            each.output_bytes.tolist(),
+            each.xxh3.tolist(),
+            strict=True,
+        )
+        for key, shard, start, size_bytes, at, stored_bytes, digest in rows:
+            row = {
+                "key": readable(key),
+                "input_shard": inputs_read[shard],
+                "input_offset": None if start < 0 else start,
+                "input_bytes": size_bytes,
+                "output_shard": output,
+                "output_offset": None if at < 0 else at,
+                "output_bytes": stored_bytes,
+                "xxh3": f"{digest:016x}",
+            }
+            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+
+def _text(name: str) -> str:
+    """A shard's name as messages show it: it may be no UTF-8."""
+    return readable(name.encode("utf-8", "surrogateescape"))
