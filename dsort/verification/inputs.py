@@ -260,10 +260,7 @@ class InputReader:
     ) -> RecordTable:
         """What the steps of the job leave. The first time, shards come in their order: so it is
         known which numbers their records have."""
-        named = (source.name for source in self._spec.sources)
-        table = RecordTable(
-            shard.name, members, records, shard.content, input=input_of(shard.name, named)
-        )
+        table = self._records_of(shard, members, records)
         firsts = self._firsts.get(ordinal, self._reached)
         applied = apply_steps(self._steps, table, firsts)
         if ordinal not in self._firsts:
@@ -271,6 +268,12 @@ class InputReader:
             pairs = zip(firsts, applied.counts, strict=True)
             self._reached = tuple(first + count for first, count in pairs)
         return applied.records
+
+    def _records_of(
+        self, shard: ShardBytes, members: MemberTable, records: FormedRecords
+    ) -> RecordTable:
+        named = input_of(shard.name, (source.name for source in self._spec.sources))
+        return RecordTable(shard.name, members, records, shard.content, input=named)
 
     @property
     def _has_groups(self) -> bool:
@@ -281,7 +284,7 @@ class InputReader:
         self, shard: ShardBytes, records: FormedRecords, members: MemberTable
     ) -> Int32s | None:
         if self._division is not None:
-            table = RecordTable(shard.name, members, records, shard.content)
+            table = self._records_of(shard, members, records)
             return self._division.numbers(table)
         if self._keymap is None:
             return None

@@ -192,7 +192,7 @@ class Extractor:
             defaults = self._setup.output_container.member_defaults
             named, records, made = with_member_defaults(named, records, defaults)
             tally.add("members_defaulted", len(made), _names(shard.name, named, made))
-        table = RecordTable(shard.name, named, records, shard.content)
+        table = RecordTable(shard.name, named, records, shard.content, input=self._input_of(shard))
         group = self._groups(table, tally)  # neither key map nor outputs know new names
         origins = origins_of(read, records, self._setup) if self._setup.wants_lineage else None
         if task.copies is not None:
@@ -332,7 +332,7 @@ class Extractor:
             records,
             tally,
             rejects,
-            input_name=input_of(shard.name, (place.name for place in self._setup.inputs)),
+            input_name=self._input_of(shard),
             firsts=task.firsts,
         )
         if rejects is not None:
@@ -379,6 +379,9 @@ class Extractor:
             written = with_new_names(shard, members, named, records.member_rows)
             return written, records.stored_as(written)
         return with_names_written(shard, members, named, records, in_place=not is_mapped)
+
+    def _input_of(self, shard: ShardBytes) -> str:
+        return input_of(shard.name, (place.name for place in self._setup.inputs))
 
     def _groups(self, table: RecordTable, tally: Tally) -> Int32s | None:
         """The output of each record, or its template under the external key map; -1: it is

@@ -61,6 +61,18 @@ JOBS: dict[str, tuple[str, Mapping[str, Any]]] = {
             ],
         },
     ),
+    "mixed": (
+        "spill",
+        {
+            "inputs": [
+                {"name": "web", "input_bck": "in", "input_format": {"template": "in-{0..3}"}},
+                {"name": "code", "input_bck": "in", "input_format": {"template": "in-{4..5}"}},
+            ],
+            "mix": {"stop": "all_exhausted"},
+            "algorithm": {"kind": "shuffle", "seed": 7},
+        },
+    ),
+    "unique": ("spill", {"algorithm": {"kind": "md5"}, "deduplicate": {"by": "key"}}),
     "renamed": (
         "map",
         {"algorithm": {"kind": "alphanumeric"}, "Config": {"duplicate_keys": "rename"}},
@@ -81,6 +93,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(root: Path, bucket: str, runtime: str, move: str, spec: Mapping[str, Any]) -> JobReport:
     whole = {"input_bck": "in", "output_bck": bucket, "output_format": "out-%03d", **spec}
+    if "inputs" in spec:
+        del whole["input_bck"]
     if "ekm" in spec:
         del whole["output_format"]
     if "output_shard_count" not in spec:

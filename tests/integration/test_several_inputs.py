@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dsort import api
-from dsort.errors import MissingShardError, SpecError
+from dsort.errors import MissingShardError, SpecError, TransformError
 from dsort.job.layout import manifest_name
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
@@ -189,3 +189,39 @@ def test_a_shard_that_an_earlier_job_wrote_is_known_as_such(root: Path) -> None:
     made.write_bytes(whole)
     run_local(root, several("web", "made"))
     assert keys_in(whole) == ["x.jpg", "y.jpg"]
+
+
+def test_steps_and_outputs_know_the_input(root: Path) -> None:
+    steps = {
+        "steps": [{"filter": 'input != "web" || key != "00"'}, {"rekey": "{input}/{shard}/{key}"}]
+    }
+    spec = several("web", "code", transform=steps, output_format="{split}-%d")
+    outputs = [{"name": "web", "when": 'input == "web"'}, {"name": "rest", "when": True}]
+    report = run_local(root, {**spec, "outputs": outputs, "output_shard_records": 100})
+    found = files_of(root / "out")
+    names = [f"{number}/{number}{key}.txt" for number in range(2) for key in range(6)]
+    assert keys_in(found["rest-0.tar"]) == [f"code/s-{name}" for name in names]
+    assert keys_in(found["web-0.tar"]) == [f"web/s-{name}" for name in names[1:]]
+    assert verified(root, report.job_id) == []
+
+
+def test_copies_go_where_their_record_goes(root: Path) -> None:
+    spec = several("web", output_format="{split}-%d", output_shard_records=100)
+    spec["inputs"][0]["repeat"] = 3
+    outputs = [{"name": "train", "fraction": 0.5}, {"name": "val", "fraction": 0.5}]
+    report = run_local(root, {**spec, "outputs": outputs})
+    train, val = (
+        {name.partition("~")[0].partition(".")[0] for name in keys_in(data)}
+        for _, data in sorted(files_of(root / "out").items())
+    )
+    assert train
+    assert val
+    assert train.isdisjoint(val)
+    assert report.records == 36
+    assert verified(root, report.job_id) == []
+
+
+def test_an_input_without_a_name_is_no_part_of_a_key(root: Path) -> None:
+    spec = spec_of(input_bck="web", transform={"steps": [{"rekey": "{input}/{key}"}]})
+    with pytest.raises(TransformError, match="has one without a name"):
+        run_local(root, spec)
