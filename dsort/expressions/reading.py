@@ -30,6 +30,7 @@ class Reading:
     def __init__(self, records: RecordTable, leaves: Sequence[Leaf]) -> None:
         self._records = records
         self._columns: dict[Leaf, list[Any]] = {}
+        self._found: dict[tuple[str, ...], Int64s] = {}  # see ``_member_rows``
         self._rows: dict[Leaf, tuple[list[int], list[int]]] = {}
         self._read: dict[Leaf, dict[int, Any]] = {leaf: {} for leaf in leaves if leaf.is_content}
 
@@ -98,9 +99,13 @@ class Reading:
         """The member table's row of the first of ``extensions`` that each record has, or -1."""
         import numpy as np
 
+        known = self._found.get(extensions)
+        if known is not None:
+            return known
         found = self._records.rows_with(f".{extensions[0]}")
         for extension in extensions[1:]:
             found = np.where(found >= 0, found, self._records.rows_with(f".{extension}"))
+        self._found[extensions] = found
         return found
 
     # -- members ----------------------------------------------------------------------------------
