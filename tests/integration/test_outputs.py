@@ -198,6 +198,17 @@ def test_a_bounded_template_shares_out_its_own_output(data: Path) -> None:
     verified(data, report.job_id)
 
 
+def test_an_output_may_be_an_input(data: Path) -> None:
+    write_shards(data / "more", {"in-0.tar": Shard((Member("a.jpg", b"a"), Member("b.jpg", b"b")))})
+    outputs = [{"name": "new", "when": 'input == "more"'}, {"name": "old", "when": True}]
+    spec = divided(*outputs, transform={"steps": [{"filter": 'input == "in" || key != "b"'}]})
+    del spec["input_bck"]
+    spec["inputs"] = [{"name": name, "input_bck": name} for name in ("in", "more")]
+    report = run_local(data, spec)
+    assert (keys_of(data, "new"), len(flat(keys_of(data, "old")))) == ([["a"]], 120)
+    verified(data, report.job_id)
+
+
 def test_an_output_may_get_nothing(data: Path) -> None:
     outputs = [
         {"name": "none", "when": 'has("png")', "output_shard_count": 2},
