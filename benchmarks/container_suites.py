@@ -25,7 +25,7 @@ from benchmarks.memory import LimitedSampler, MemoryLimit, NotPermittedError, Tr
 from benchmarks.results import Run, Skip
 from benchmarks.settings import Measured, Settings
 
-__all__ = ["codecs", "containers", "tables", "tables_limited"]
+__all__ = ["Entry", "codecs", "compare", "containers", "tables", "tables_limited"]
 
 SUFFIXES = (".zip", ".tfrecord", ".mds")
 CODECS = (".tgz", ".tar.zst", ".tar.lz4")
@@ -74,7 +74,7 @@ def containers(bench: Bench, settings: Settings) -> Measured:
                     polars("lines"),
                 )
             ]
-        _add(measured, _compare(bench, settings, "containers", kind, entries))
+        _add(measured, compare(bench, settings, "containers", kind, entries))
     _add(measured, _starts(bench, settings, "containers", measured, ".tar", ""))
     return measured
 
@@ -91,7 +91,7 @@ def codecs(bench: Bench, settings: Settings) -> Measured:
         ]
         if suffix == ".tgz":
             entries.append(Entry(webdataset_on(suffix), "half", suffix, is_rival=True))
-        _add(measured, _compare(bench, settings, "codecs", suffix.strip("."), entries))
+        _add(measured, compare(bench, settings, "codecs", suffix.strip("."), entries))
     return measured
 
 
@@ -106,7 +106,7 @@ def tables(bench: Bench, settings: Settings) -> Measured:
             Entry(duckdb("rows"), kind, ".parquet", is_rival=True),
             Entry(polars("rows"), kind, ".parquet", is_rival=True),
         ]
-        _add(measured, _compare(bench, settings, "tables", kind, entries))
+        _add(measured, compare(bench, settings, "tables", kind, entries))
     _add(measured, _starts(bench, settings, "tables", measured, ".parquet", TABLE_KEY))
     return measured
 
@@ -128,7 +128,7 @@ def tables_limited(bench: Bench, settings: Settings) -> Measured:
             Entry(polars("rows", is_streaming=True), kind, ".parquet", is_rival=True),
         ]
         try:
-            found = _compare(impatient, limited, "tables-limited", kind, entries, limit_bytes)
+            found = compare(impatient, limited, "tables-limited", kind, entries, limit_bytes)
         except NotPermittedError as error:
             found = Measured([], [Skip("tables-limited", kind, str(error))])
         _add(measured, found)
@@ -145,7 +145,7 @@ def _starts(
     small = replace(
         settings, only=(), total_bytes=START_BYTES, shards=START_SHARDS, rounds=START_ROUNDS
     )
-    return _compare(bench, small, f"{suite}-start", "start", [entry])
+    return compare(bench, small, f"{suite}-start", "start", [entry])
 
 
 def _add(measured: Measured, more: Measured) -> None:
@@ -153,7 +153,7 @@ def _add(measured: Measured, more: Measured) -> None:
     measured.skips.extend(more.skips)
 
 
-def _compare(
+def compare(
     bench: Bench,
     settings: Settings,
     suite: str,

@@ -17,6 +17,7 @@ from benchmarks.memory import LimitedSampler, MemoryLimit, NotPermittedError, Tr
 from benchmarks.process import run_tree
 from benchmarks.results import Run, Skip
 from benchmarks.settings import Measured, Settings, data_of
+from benchmarks.step_suites import steps
 from benchmarks.store_suites import control, nodes, s3, s3_flat
 
 __all__ = ["SUITES", "warm_entries"]
@@ -237,4 +238,5 @@ SUITES: dict[str, Callable[[Bench, Settings], Measured]] = {
     "tables": tables,
     "tables-limited": tables_limited,
     "short-lines": short_lines,
+    "steps": steps,
 }

@@ -7,6 +7,7 @@ from statistics import median
 
 from benchmarks.container_targets import container_targets
 from benchmarks.results import Run, Target, cpu_per_gib, good_runs, growth_of, ratio_of
+from benchmarks.step_suites import step_targets
 
 __all__ = ["targets_of"]
 
@@ -43,6 +44,7 @@ def targets_of(runs: Sequence[Run]) -> list[Target]:
         *_cluster_targets(runs),
         *_service_targets(runs),
         *container_targets(runs),
+        *step_targets(list(runs)),
     ]
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,6 +21,8 @@ from benchmarks.contenders import Task
 from benchmarks.data import Data
 from benchmarks.measure import Bench
 from benchmarks.results import Run
+from benchmarks.settings import Measured
+from benchmarks.step_suites import step_targets, steps
 from dsort.spec.load import parse_spec
 
 TOTAL_BYTES = 400_000
@@ -124,6 +129,33 @@ def run_of(row: str, rate: float, cpu_seconds: float, **details: object) -> Run:
         cpu_seconds=cpu_seconds,
         details=details,
     )
+
+
+def test_steps_are_compared_with_the_plain_shuffle_of_their_round() -> None:
+    seconds = {"plain": (2.0, 4.0), "rename": (2.2, 4.0), "number": (9.0, 9.0)}
+    runs = [
+        replace(run_of(f"steps/100k-map/{name}", 1, each), round=number)
+        for name, both in seconds.items()
+        for number, each in enumerate(both)
+    ]
+    found = {each.text: each.reached for each in step_targets(runs)}
+    assert found["100k-map: CPU, rename / plain"] == pytest.approx(1.05)
+    assert found["100k-map: CPU, rekey / plain"] is None
+    assert not [name for name in found if "number" in name]
+
+
+def test_every_step_is_measured_on_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[str] = []
+
+    def compared(bench: Bench, settings: object, suite: str, profile: str, entries: Any) -> Any:
+        rows.extend(f"{suite}/{profile}/{each.contender.name}" for each in entries)
+        return Measured([], [])
+
+    monkeypatch.setattr("benchmarks.step_suites.compare", compared)
+    settings = SimpleNamespace(shards=2)
+    steps(Bench(1, 60, ("cp",)), settings)  # type: ignore[arg-type]
+    assert {target.row for target in step_targets([])} <= {*rows}
+    assert "steps/3k-files-spill/plain" in rows
 
 
 def test_targets_are_of_the_rows_that_they_name() -> None:

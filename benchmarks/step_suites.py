@@ -1,0 +1,79 @@
+"""What steps that look at names alone cost beside the plain shuffle of the same tars in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Any, Final
+
+from benchmarks.container_suites import Entry, compare
+from benchmarks.contenders import Contender, dsort_account, dsort_command
+from benchmarks.measure import Bench
+from benchmarks.results import Run, Target, good_runs
+from benchmarks.settings import Measured, Settings
+
+__all__ = ["KINDS", "STEPS", "step_targets", "steps"]
+
+KINDS: Final = ("100k", "3k-files")
+STEPS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "sample": {"sample": {"fraction": 1.0}},
+    "require": {"require": {"extensions": ["png;jpg"]}},
+    "rename": {"fields": {"rename": {"jpg": "image.jpg"}}},
+    "rekey": {"rekey": "{shard}/{key}"},
+}
+"""All records stay, so that outputs weigh what those of the plain shuffle do. Steps that ask for
+numbers over all shards take another reading of the inputs, and are no part of the target."""
+NUMBERING: Final[Mapping[str, Mapping[str, Any]]] = {
+    "slice": {"slice": "0:"},
+    "number": {"rekey": "%09d"},
+}
+PLAIN: Final = "plain"
+COST_MAX: Final = 1.05
+
+
+def steps(bench: Bench, settings: Settings) -> Measured:
+    """In memory, mapped and spilled: one step each, and none."""
+    measured = Measured([], [])
+    for move in ("map", "spill"):
+        for kind in KINDS:
+            entries = [Entry(_shuffle(PLAIN, settings.shards, move, None), kind, ".tar")]
+            for name, step in {**STEPS, **NUMBERING}.items():
+                entries.append(Entry(_shuffle(name, settings.shards, move, step), kind, ".tar"))
+            found = compare(bench, settings, "steps", f"{kind}-{move}", entries)
+            measured.runs.extend(found.runs)
+            measured.skips.extend(found.skips)
+    return measured
+
+
+def _shuffle(name: str, shards: int, move: str, step: Mapping[str, Any] | None) -> Contender:
+    fields = {
+        "output_shard_size": None,
+        "output_shard_count": shards,
+        "transform": None if step is None else {"steps": [step]},
+    }
+    return Contender(name, dsort_command(move, fields), dsort_account)
+
+
+def step_targets(runs: list[Run]) -> list[Target]:
+    """CPU with a step over that without, round by round; whole commands."""
+    found = []
+    for kind in KINDS:
+        for move in ("map", "spill"):
+            profile = f"{kind}-{move}"
+            for name in STEPS:
+                text, row = f"{profile}: CPU, {name} / plain", f"steps/{profile}/{name}"
+                ratio = _cpu_ratio(runs, profile, name)
+                found.append(Target(text, "x", COST_MAX, False, ratio, row=row))
+    return found
+
+
+def _cpu_ratio(runs: list[Run], profile: str, name: str) -> float | None:
+    plain = _cpu_by_round(runs, profile, PLAIN)
+    ours = _cpu_by_round(runs, profile, name)
+    ratios = [ours[number] / plain[number] for number in ours if plain.get(number)]
+    return median(ratios) if ratios else None
+
+
+def _cpu_by_round(runs: list[Run], profile: str, name: str) -> dict[int, float]:
+    found = good_runs(runs, "steps", name)
+    return {run.round: run.cpu_seconds for run in found if run.profile == profile}
