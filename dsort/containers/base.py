@@ -214,6 +214,11 @@ class Container(ABC):
         """The same container, reading and writing as ``options`` say."""
         return self
 
+    def within(self, decoded_max: float) -> Container:
+        """The same container, whose ``scanner`` refuses a shard that takes more than so many bytes
+        once it is decoded. Asked of shards that are decoded while they are scanned."""
+        return self
+
     def with_codec(self, suffix: str) -> Container:
         """The same container, for shards that are compressed: ``suffix`` is one of
         ``index_codecs``. It equals what it is made of, for its records are the same."""

@@ -292,6 +292,7 @@ def _check_count(facts: Sequence[ShardFacts], wanted: int, findings: Findings) -
             findings.problem("cut", shard.name, "", text)
 
 
+ROW_BYTES = 64
 _NOTHING = (np.zeros(0, np.uint64), np.zeros((0, 2), np.uint64), np.zeros(0, np.bool_))
 
 
@@ -384,10 +385,11 @@ class OutputReader:
 
     def _decoding(self, listed: ManifestOutput) -> DecodingRules:
         """An output may decode to what its manifest says, however much that is, if nobody says
-        another bound."""
+        another bound. Rows take some bytes more in memory than their values."""
         if self._max_expansion is not None:
             return DecodingRules(self._max_expansion)
-        expansion = listed.container_bytes / max(listed.file_bytes, 1)
+        rows_bytes = 2 * listed.payload_bytes + ROW_BYTES * listed.records
+        expansion = max(listed.container_bytes, rows_bytes) / max(listed.file_bytes, 1)
         return DecodingRules(max(expansion, EXPANSION_MAX_DEFAULT))
 
     def records(self, name: str) -> ShardRecords:

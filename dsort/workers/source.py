@@ -134,9 +134,11 @@ class ShardBytes:
             self._decode()
         elif self.codec is None and self.size_bytes:
             refuse_misnamed(self.name, self.container, self.at, self.size_bytes)
+        limit = self.decoding.max_expansion * self.size_bytes + EXPANSION_FLOOR_BYTES
+        container = self.container.within(limit)
         if self.whole is not None:
-            return self.container.scan(self.name, self.whole)
-        scanner = self.container.scanner(self.name, self.size_bytes)
+            return container.scan(self.name, self.whole)
+        scanner = container.scanner(self.name, self.size_bytes)
         while not scanner.done:
             offset, needed = scanner.next_offset, scanner.window_bytes_min
             size = min(max(self._window_bytes, needed), self.size_bytes - offset)

@@ -182,7 +182,8 @@ class TableExtractor(Extractor):
         self, task: ExtractTask, source: ReadObject, log: ReactionLog
     ) -> tuple[_Rows, _Blocks]:
         """Read all rows, and spill them if the task says so."""
-        table = open_table(task.name, ShardSource.of(source, self._buffer))
+        limit = self._setup.decoding.max_expansion * task.size_bytes + EXPANSION_FLOOR_BYTES
+        table = open_table(task.name, ShardSource.of(source, self._buffer), inflated_max=limit)
         wanted = schema_of(self._store.file_bytes(SCHEMA_FILE))
         if not check_same(task.name, table.schema, wanted):
             log.add("other_metadata", 1, [task.name])

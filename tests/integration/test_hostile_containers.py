@@ -19,6 +19,8 @@ import pytest
 from dsort.containers.mds.container import MDS
 from dsort.containers.objects.container import CBOR, MSGPACK, Objects
 from dsort.errors import CorruptShardError, DsortError, InputError
+from dsort.shard_contents import inspect_object
+from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import END, Member, Shard, read_shard
 from tests.support.encoded_files import SUFFIXES as CODECS
 from tests.support.encoded_files import made_elsewhere
@@ -91,6 +93,16 @@ def test_a_bomb_is_refused_by_name(suffix: str, tmp_path: Path) -> None:
     spec = job_over(tmp_path, suffix, data, ".txt" if suffix == ".jsonl.gz" else output)
     with refused(tmp_path, CorruptShardError, f"s-0{suffix}", "max_expansion"):
         run_inline(spec, tmp_path, Moved("spill", buffer_bytes=1 << 20))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".arrows"])
+def test_a_table_that_is_a_bomb_is_not_looked_into_either(suffix: str, tmp_path: Path) -> None:
+    spec = job_over(tmp_path, suffix, BOMBS[suffix](), ".tar")
+    with refused(tmp_path, CorruptShardError, f"s-0{suffix}", "max_expansion"):
+        run_inline(spec, tmp_path, Moved("spill"))
+    with pytest.raises(CorruptShardError, match=r"take .* MiB, more than") as caught:
+        inspect_object(LocalBucket(tmp_path / "in"), f"s-0{suffix}")
+    assert "max_expansion" in caught.value.hint
 
 
 @pytest.mark.parametrize(

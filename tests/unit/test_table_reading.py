@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,20 +11,25 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dsort.containers.columnar.cells import MemorySource, cells_of_shard, row_keys
-from dsort.containers.columnar.reader import open_table, plain_batches
+from dsort.containers.columnar.reader import light_batches, open_table, plain_batches
 from dsort.containers.columnar.schema import plain_schema, row_bytes
+from dsort.containers.columnar.thrift import I32, read_struct
+from dsort.containers.columnar.thrift import written as written_struct
 from dsort.errors import CorruptShardError, InputError
-from tests.support.tables import SUFFIXES, mixed_table, write_table
+from tests.support.tables import SUFFIXES, long_table, mixed_table, write_plain, write_table
 
 MUTATIONS = 120
 
 
-def batches_of(data: bytes, bytes_max: int = 300) -> Iterator[Any]:
+def batches_of(
+    data: bytes, bytes_max: int = 300, *, inflated_max: float = 1 << 30
+) -> Iterator[Any]:
     """All that a job reads of a shard."""
-    table = open_table("s", MemorySource(memoryview(data)))
+    table = open_table("s", MemorySource(memoryview(data)), inflated_max=inflated_max)
     yield from plain_batches("s", table, plain_schema("s", table.schema), bytes_max)
 
 
@@ -156,3 +162,73 @@ def test_two_arrow_files_one_behind_the_other_are_refused(tmp_path: Path) -> Non
     assert sum(batch.num_rows for batch in batches_of(data)) == 50
     with pytest.raises(CorruptShardError, match="another Arrow file follows"):
         list(batches_of(data + data))
+
+
+ZEROS = pa.table({"zeros": [bytes(24 << 20)]})
+ONE_WORD = pa.table({"word": pa.DictionaryArray.from_arrays([0, 0], ["x" * (24 << 20)])})
+RANDOM = pa.table({"id": pa.array([f"{at * at:x}" for at in range(500)])})
+
+
+def written_small(suffix: str, table: pa.Table, codec: str) -> bytes:
+    """A shard of one row group, or batch, whose values are compressed."""
+    file = io.BytesIO()
+    if suffix == ".parquet":
+        pq.write_table(table, file, compression=codec, use_dictionary=table is ONE_WORD)
+        return file.getvalue()
+    opened = pa.ipc.new_file if suffix == ".arrow" else pa.ipc.new_stream
+    with opened(file, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_table(table)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_page_or_buffer_that_takes_too_much_is_refused_before_it_is_inflated(
+    suffix: str, codec: str
+) -> None:
+    for table in (ZEROS, ONE_WORD):
+        data = written_small(suffix, table, codec)
+        pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+        pa.set_memory_pool(pool)
+        try:
+            with pytest.raises(CorruptShardError, match=r"shard s .* take .* MiB") as refused:
+                list(batches_of(data, inflated_max=1 << 20))
+            assert "max_expansion" in refused.value.hint
+            assert (pool.max_memory() or 0) < 1 << 20
+        finally:
+            pa.set_memory_pool(before)
+        with contextlib.suppress(InputError):  # the job would refuse nested dictionaries
+            rows = sum(batch.num_rows for batch in batches_of(data, 1 << 22, inflated_max=1 << 28))
+            assert rows == len(table)
+
+
+def test_a_codec_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    """pyarrow 26 ends the process where it is asked for the name of such a codec."""
+    write_plain(tmp_path / "a.parquet", long_table(20, seed=1))
+    data = (tmp_path / "a.parquet").read_bytes()
+    size = int.from_bytes(data[-8:-4], "little")
+    footer, _ = read_struct(memoryview(data[-8 - size : -8]), 0)
+    for chunk in footer[4][1][1][0][1][1][1]:
+        chunk[3][1][4] = (I32, 99)
+    end = written_struct(footer)
+    data = data[: -8 - size] + end + len(end).to_bytes(4, "little") + b"PAR1"
+    for read in (plain_batches, light_batches):
+        table = open_table("s", MemorySource(memoryview(data)), inflated_max=1 << 30)
+        with pytest.raises(CorruptShardError):
+            list(read("s", table, plain_schema("s", table.schema), 1 << 20))
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_is_said_of_pages_and_buffers_may_be_anything(
+    suffix: str, codec: str, rng: random.Random
+) -> None:
+    whole = written_small(suffix, RANDOM, codec)
+    assert sum(batch.num_rows for batch in batches_of(whole)) == 500
+    for _ in range(MUTATIONS):
+        data = bytearray(whole)
+        for at in rng.sample(range(len(data)), rng.choice([1, 2, 8])):
+            data[at] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+        with contextlib.suppress(CorruptShardError, InputError):
+            for batch in batches_of(bytes(data)):
+                assert batch.num_rows

@@ -8,12 +8,14 @@ nested values are JSON. A null is no member; a row of nulls alone is one empty m
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from dsort.containers.columnar.reader import open_table, plain_batches
+from dsort.containers.columnar.declared import refuse_larger
+from dsort.containers.columnar.reader import TableShard, open_table, plain_batches
 from dsort.containers.columnar.schema import (
     bytes_column,
     is_media,
@@ -29,6 +31,8 @@ from dsort.naming.names import position_key, shortened
 __all__ = ["KEY_COLUMN", "MemorySource", "cell_contents", "cells_of_shard", "row_keys"]
 
 BATCH_BYTES = 8 << 20
+ROW_BYTES_MIN = 16
+"""What a row counts at least: of nulls there may be any number in a few bytes."""
 POSITION_DIGITS = 9
 KEY_COLUMN = "__key__"
 """Where conversions keep the keys of records."""
@@ -150,8 +154,22 @@ def _json_value(value: object) -> object:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def cells_of_shard(shard: str, data: memoryview, key_field: str) -> MemberTable:
-    """The cells of all rows of a shard, as a bare table: each is its own literal."""
+def _refuse_larger_rows(shard: str, table: TableShard, decoded_max: float) -> None:
+    """``CorruptShardError`` if the rows take more than ``decoded_max`` bytes. Before cells are made
+    of them, which takes a hundred times as long as to decode them."""
+    if math.isinf(decoded_max):
+        return
+    decoded_bytes = 0
+    for batch in table.batches(BATCH_BYTES):
+        decoded_bytes += max(batch.nbytes, ROW_BYTES_MIN * batch.num_rows)
+        refuse_larger(shard, "its rows", decoded_bytes, decoded_max)
+
+
+def cells_of_shard(
+    shard: str, data: memoryview, key_field: str, decoded_max: float = math.inf
+) -> MemberTable:
+    """The cells of all rows of a shard, as a bare table: each is its own literal.
+    ``CorruptShardError`` also if they take more than ``decoded_max`` bytes."""
     names: list[bytes] = []
     key_bytes: list[int] = []
     record_of: list[int] = []
@@ -159,7 +177,8 @@ def cells_of_shard(shard: str, data: memoryview, key_field: str) -> MemberTable:
     sizes_of_rows = [np.zeros(0, np.int64)]
     if not len(data):
         raise CorruptShardError(shard, 0, "it has no bytes")
-    table = open_table(shard, MemorySource(data))
+    table = open_table(shard, MemorySource(data), inflated_max=decoded_max)
+    _refuse_larger_rows(shard, table, decoded_max)
     plain, first = plain_schema(shard, table.schema), 0
     extensions = [b"." + name.encode() for name in plain.names if name != KEY_COLUMN]
     if b"." in extensions:

@@ -7,6 +7,7 @@ Hugging Face: a column ``jpg`` of the row ``a`` is the member ``a.jpg``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ class Columnar(Container):
 
     suffixes: tuple[str, ...] = (".parquet",)
     options: ContainerOptions = field(default_factory=ContainerOptions)
+    decoded_max: float = field(default=math.inf, compare=False)
 
     is_columnar = True
     packs_others = True
@@ -44,6 +46,10 @@ class Columnar(Container):
         """See :class:`Container`."""
         return replace(self, options=options)
 
+    def within(self, decoded_max: float) -> Columnar:
+        """See :class:`Container`."""
+        return replace(self, decoded_max=decoded_max)
+
     @property
     def numbers_records(self) -> bool:
         """See :class:`Container`."""
@@ -51,7 +57,7 @@ class Columnar(Container):
 
     def scanner(self, shard: str, size_bytes: int) -> Scanner:
         """Reads a shard whole: its cells become members."""
-        return CellScanner(shard, size_bytes, self.options.key_field)
+        return CellScanner(shard, size_bytes, self.options.key_field, self.decoded_max)
 
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
         """Cells are bare as they come."""
@@ -81,6 +87,7 @@ class CellScanner:
     shard: str
     size_bytes: int
     key_field: str
+    decoded_max: float
     next_offset: int = 0
     done: bool = False
     _table: MemberTable | None = None
@@ -95,7 +102,7 @@ class CellScanner:
         from dsort.containers.columnar.cells import cells_of_shard
 
         view = memoryview(window).cast("B")  # type: ignore[arg-type]
-        self._table = cells_of_shard(self.shard, view, self.key_field)
+        self._table = cells_of_shard(self.shard, view, self.key_field, self.decoded_max)
         self.done = True
 
     def finish(self) -> MemberTable:

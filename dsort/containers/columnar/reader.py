@@ -7,11 +7,19 @@ are stored.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dsort.containers.columnar.declared import (
+    codecs_of,
+    file_messages,
+    inflated_buffers,
+    inflated_pages,
+    refuse_larger,
+)
 from dsort.containers.columnar.placed_rows import PlacedLeaf, with_placed
 from dsort.containers.columnar.plain_pages import PlacedValues, placed_values
 from dsort.containers.columnar.schema import decoded
@@ -80,8 +88,12 @@ def arrow_errors(shard: str) -> Iterator[None]:
         raise CorruptShardError(shard, 0, lines[0][:300]) from None
 
 
-def open_table(shard: str, source: Source) -> TableShard:
-    """Open a shard by its first bytes. ``CorruptShardError`` if it is no columnar shard."""
+def open_table(shard: str, source: Source, *, inflated_max: float = math.inf) -> TableShard:
+    """Open a shard by its first bytes. ``CorruptShardError`` if it is no columnar shard.
+
+    ``inflated_max``: how many bytes the pages or buffers that are inflated together may have. They
+    are asked before that, where the shard is in memory or mapped; else each page takes 2 GiB at
+    most, as its format says, and each buffer what it says."""
     head = source.read(0, min(len(ARROW_MAGIC), source.size_bytes))
     kind: type[_Parquet | _ArrowFile | _ArrowStream] = _ArrowStream
     if head[:4] == PARQUET_MAGIC:
@@ -91,7 +103,7 @@ def open_table(shard: str, source: Source) -> TableShard:
     elif head[:4] != STREAM_MARK:
         raise CorruptShardError(shard, 0, "it is neither Parquet nor Arrow IPC")
     with arrow_errors(shard):
-        opened = kind(shard, source)
+        opened = kind(shard, source, inflated_max)
         _ = str(opened.schema), opened.schema.names  # names that are no UTF-8 are refused here
     return opened
 
@@ -168,10 +180,12 @@ def _arrow_file(source: Source) -> Any:
 class _Parquet:
     """A Parquet file, row group by row group."""
 
-    def __init__(self, shard: str, source: Source) -> None:
+    def __init__(self, shard: str, source: Source, inflated_max: float) -> None:
         import pyarrow.parquet as pq
 
         self._shard = shard
+        self._inflated_max = inflated_max
+        self._codecs: list[list[int]] | None = None
         self._whole = source.whole()
         in_memory = self._whole is not None
         self._file = pq.ParquetFile(
@@ -292,13 +306,17 @@ class _Parquet:
             metadata = self._file.metadata.row_group(group)
             chunk, rows = metadata.column(column), metadata.num_rows
             size_bytes = chunk.total_compressed_size
-            is_stored = chunk.compression == "UNCOMPRESSED" and not chunk.has_dictionary_page
+            if self._codecs is None:
+                self._codecs = codecs_of(self._whole)
+            codec = self._codecs[group][column : column + 1] if group < len(self._codecs) else []
+            is_stored = codec == [0] and not chunk.has_dictionary_page
             if not is_stored or not 0 < rows * LONG_BYTES <= size_bytes:
                 return None
             start = chunk.data_page_offset
         return placed_values(self._whole, start, start + size_bytes, rows, level_max)
 
     def _batches_of(self, run: _Run, columns: list[str] | None) -> Iterator[Any]:
+        self._check_pages(run)
         with arrow_errors(self._shard):
             some = run.rows_at_once
             found = self._file.iter_batches(
@@ -319,6 +337,16 @@ class _Parquet:
             many = f"s {groups[0]} to {groups[-1]} have" if len(groups) > 1 else f" {groups[0]} has"
             text = f"row group{many} {seen} rows, the footer says {run.rows}"
             raise CorruptShardError(self._shard, 0, text)
+
+    def _check_pages(self, run: _Run) -> None:
+        """``CorruptShardError`` if the pages of a row group take too much, inflated."""
+        if self._whole is None or math.isinf(self._inflated_max):
+            return
+        for number in run.groups:
+            with arrow_errors(self._shard):
+                size_bytes = inflated_pages(self._whole, self._file.metadata.row_group(number))
+            what = f"the pages of row group {number}"
+            refuse_larger(self._shard, what, size_bytes, self._inflated_max)
 
     def _runs(self, bytes_max: int) -> Iterator[_Run]:
         """Row groups that are read at once, which costs 0.2 ms whatever their size."""
@@ -364,10 +392,11 @@ class _Arrow:
 
     schema: Any
 
-    def __init__(self, shard: str, source: Source) -> None:
+    def __init__(self, shard: str, source: Source, inflated_max: float) -> None:
         self._shard = shard
         self._size_bytes = source.size_bytes
         self._source = source
+        self._inflated_max = inflated_max
 
     def memory_bytes(self) -> int:
         return self._size_bytes
@@ -375,7 +404,20 @@ class _Arrow:
     def _stored(self) -> Iterator[Any]:
         raise NotImplementedError
 
+    def _messages(self, whole: memoryview) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def _check_buffers(self) -> None:
+        """``CorruptShardError`` if the buffers of a message take too much, inflated."""
+        whole = self._source.whole()
+        if whole is None or math.isinf(self._inflated_max):
+            return
+        for size_bytes in inflated_buffers(self._messages(whole)):
+            refuse_larger(self._shard, "the buffers of a batch", size_bytes, self._inflated_max)
+
     def batches(self, bytes_max: int) -> Iterator[Any]:
+        with arrow_errors(self._shard):
+            self._check_buffers()
         stored = self._stored()
         while True:
             with arrow_errors(self._shard):
@@ -391,10 +433,10 @@ class _Arrow:
 
 
 class _ArrowFile(_Arrow):
-    def __init__(self, shard: str, source: Source) -> None:
+    def __init__(self, shard: str, source: Source, inflated_max: float) -> None:
         import pyarrow as pa
 
-        super().__init__(shard, source)
+        super().__init__(shard, source, inflated_max)
         self._reader = pa.ipc.open_file(_arrow_file(source))
         self.schema = self._reader.schema
         self._refuse_second(source)
@@ -418,6 +460,9 @@ class _ArrowFile(_Arrow):
         if between >= ARROW_PADDING_BYTES:
             raise ValueError("another Arrow file follows it: put its rows into one file")
 
+    def _messages(self, whole: memoryview) -> Iterator[Any]:
+        return file_messages(whole)
+
     def _stored(self) -> Iterator[Any]:
         for at in range(self._reader.num_record_batches):
             yield self._reader.get_batch(at)
@@ -426,11 +471,16 @@ class _ArrowFile(_Arrow):
 class _ArrowStream(_Arrow):
     """A stream; the end-of-stream mark is there, or the shard may have been cut off."""
 
-    def __init__(self, shard: str, source: Source) -> None:
+    def __init__(self, shard: str, source: Source, inflated_max: float) -> None:
         import pyarrow as pa
 
-        super().__init__(shard, source)
+        super().__init__(shard, source, inflated_max)
         self.schema = pa.ipc.open_stream(_arrow_file(source)).schema
+
+    def _messages(self, whole: memoryview) -> Iterator[Any]:
+        import pyarrow as pa
+
+        return iter(pa.ipc.MessageReader.open_stream(pa.py_buffer(whole)))
 
     def _stored(self) -> Iterator[Any]:
         import pyarrow as pa

@@ -1,0 +1,189 @@
+"""What shards say of the length of their parts once they are inflated: pages of Parquet, buffers of
+Arrow IPC. pyarrow takes as much memory as is said before it inflates, so it is looked at first.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from dsort.containers.columnar.thrift import read_struct
+from dsort.errors import CorruptShardError
+from dsort.sizes import format_bytes
+
+__all__ = ["codecs_of", "file_messages", "inflated_buffers", "inflated_pages", "refuse_larger"]
+
+HEADER_BYTES_MAX = 1 << 20
+_GROUPS, _GROUP_COLUMNS, _CHUNK_METADATA, _CODEC = 4, 1, 3, 4  # fields of a footer
+_UNCOMPRESSED, _COMPRESSED = 2, 3  # fields of a page header, by number
+_DATA_PAGES = (5, 8)  # headers of data pages: the first field of each counts the values
+_RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # kinds of a message
+_DICTIONARY_DATA, _BUFFERS, _COMPRESSION = 1, 2, 3
+_FOOTER_DICTIONARIES, _FOOTER_BATCHES = 2, 3
+_BLOCK_BYTES, _BUFFER_BYTES, _LENGTH_BYTES = 24, 16, 8
+_FILE_END_BYTES = 10
+
+
+def refuse_larger(shard: str, what: str, size_bytes: int, bytes_max: float) -> None:
+    """``CorruptShardError`` if ``what`` of a shard has more than ``bytes_max`` bytes."""
+    if size_bytes > bytes_max:
+        raise CorruptShardError(
+            shard,
+            0,
+            f"{what} take {format_bytes(size_bytes)}, more than {format_bytes(int(bytes_max))}",
+            hint="a bomb does; if this is data, set a larger max_expansion",
+        )
+
+
+def inflated_pages(shard: memoryview, group: Any) -> int:
+    """How long the longest page of each column of a row group is once it is inflated, in all: so
+    much is in memory at once. ``group``: its metadata. ``ValueError`` for pages that are none."""
+    total = 0
+    for number in range(group.num_columns):
+        chunk = group.column(number)  # its codec is not asked for: see ``codecs_of``
+        start, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
+        if dictionary is not None and 0 < dictionary < start:
+            start = dictionary
+        stop = min(start + chunk.total_compressed_size, len(shard))
+        total += max(_pages(shard, start, stop, chunk.num_values), default=0)
+    return total
+
+
+def codecs_of(shard: memoryview) -> list[list[int]]:
+    """The codec of each column of each row group, as its footer numbers it (0: none). pyarrow ends
+    the process where it is asked for one that it does not know. ``ValueError`` for a footer that is
+    none."""
+    size = int.from_bytes(shard[-8:-4], "little")
+    if size + 8 > len(shard):
+        raise ValueError("the footer is longer than its shard")
+    footer, _ = read_struct(shard[len(shard) - 8 - size : len(shard) - 8], 0)
+    try:
+        return [
+            [chunk[_CHUNK_METADATA][1][_CODEC][1] for chunk in group[_GROUP_COLUMNS][1][1]]
+            for group in footer[_GROUPS][1][1]
+        ]
+    except (KeyError, TypeError, IndexError):
+        raise ValueError("the footer says no codecs") from None
+
+
+def _pages(shard: memoryview, at: int, stop: int, values: int) -> Iterator[int]:
+    """The inflated length of each page in bytes ``at:stop``, until ``values`` values are read."""
+    if at < 0:
+        raise ValueError("a column begins before its shard")
+    while at < stop and values > 0:
+        header, body = read_struct(shard[: min(stop, at + HEADER_BYTES_MAX)], at)
+        sizes = [header.get(number, (0, -1))[1] for number in (_UNCOMPRESSED, _COMPRESSED)]
+        if not all(isinstance(size, int) and size >= 0 for size in sizes):
+            raise ValueError("a page has no length")
+        yield sizes[0]
+        at = body + sizes[1]
+        for number in _DATA_PAGES:
+            if number in header and isinstance(header[number][1], dict):
+                count = header[number][1].get(1, (0, 0))[1]
+                values -= count if isinstance(count, int) else 0
+
+
+def inflated_buffers(messages: Iterable[Any]) -> Iterator[int]:
+    """How long the buffers of each message of Arrow IPC are once they are inflated, in all; none
+    for a message that is not compressed. ``ValueError`` for a message that is none."""
+    for message in messages:
+        try:
+            found = _inflated(memoryview(message.metadata), message.body)
+        except (struct.error, IndexError):
+            raise ValueError("the metadata of a message is cut off") from None
+        if found is not None:
+            yield found
+
+
+def _inflated(metadata: memoryview, body: Any) -> int | None:
+    root = _offset(metadata, 0)
+    kind, header = _field(metadata, root, 1), _table(metadata, root, 2)
+    if not kind or header is None or metadata[kind] not in (_RECORD_BATCH, _DICTIONARY_BATCH):
+        return None
+    batch: int | None = header
+    if metadata[kind] == _DICTIONARY_BATCH:
+        batch = _table(metadata, header, _DICTIONARY_DATA)
+    if batch is None or not _field(metadata, batch, _COMPRESSION):
+        return None
+    data = memoryview(body) if body is not None else memoryview(b"")
+    total = 0
+    for at in _vector(metadata, batch, _BUFFERS, _BUFFER_BYTES):
+        start, length = struct.unpack_from("<qq", metadata, at)
+        if length >= _LENGTH_BYTES:
+            if start < 0:
+                raise IndexError
+            total += max(struct.unpack_from("<q", data, start)[0], 0)  # -1: it is stored as it is
+    return total
+
+
+def file_messages(shard: memoryview) -> Iterator[Any]:
+    """The messages that the footer of an Arrow file names. ``ValueError`` for a footer that is
+    none."""
+    import pyarrow as pa
+
+    (size,) = struct.unpack_from("<i", shard, len(shard) - _FILE_END_BYTES)
+    first = len(shard) - _FILE_END_BYTES - size
+    if size < 0 or first < 0:
+        raise ValueError("the footer is longer than its shard")
+    footer = shard[first : len(shard) - _FILE_END_BYTES]
+    try:
+        root = _offset(footer, 0)
+        places = [
+            struct.unpack_from("<qiiq", footer, at)
+            for number in (_FOOTER_DICTIONARIES, _FOOTER_BATCHES)
+            for at in _vector(footer, root, number, _BLOCK_BYTES)
+        ]
+    except (struct.error, IndexError):
+        raise ValueError("the footer is cut off") from None
+    for start, head_bytes, _, body_bytes in places:
+        if start < 0 or head_bytes < 0 or body_bytes < 0:
+            raise ValueError("a message lies before its shard")
+        place = pa.py_buffer(shard[start : start + head_bytes + body_bytes])
+        try:
+            yield pa.ipc.read_message(place)
+        except EOFError:
+            raise ValueError("a message is empty") from None
+
+
+# -- flatbuffers: tables of fields by number, at offsets from where they are named -----------------
+
+
+def _offset(data: memoryview, at: int) -> int:
+    """Where the offset at ``at`` leads."""
+    found = at + int(struct.unpack_from("<I", data, at)[0])
+    if found >= len(data):
+        raise IndexError
+    return found
+
+
+def _field(data: memoryview, table: int, number: int) -> int:
+    """Where a field of a table is; 0 if it is not there."""
+    fields = table - int(struct.unpack_from("<i", data, table)[0])
+    if fields < 0:
+        raise IndexError
+    place = 4 + 2 * number
+    if place + 2 > struct.unpack_from("<H", data, fields)[0]:
+        return 0
+    own = int(struct.unpack_from("<H", data, fields + place)[0])
+    if own and table + own >= len(data):
+        raise IndexError
+    return table + own if own else 0
+
+
+def _table(data: memoryview, table: int, number: int) -> int | None:
+    at = _field(data, table, number)
+    return _offset(data, at) if at else None
+
+
+def _vector(data: memoryview, table: int, number: int, item_bytes: int) -> Iterator[int]:
+    """Where each item of a vector of structs is."""
+    at = _field(data, table, number)
+    if not at:
+        return
+    first = _offset(data, at)
+    count = int(struct.unpack_from("<I", data, first)[0])
+    if count * item_bytes > len(data) - first:
+        raise IndexError
+    for item in range(count):
+        yield first + 4 + item * item_bytes
