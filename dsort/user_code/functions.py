@@ -44,7 +44,9 @@ def load_object(place: str) -> Any:
             raise ImportError(f"{path} is no Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules[FILE_MODULE] = module
+        before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing beside a spec
         spec.loader.exec_module(module)
+        sys.dont_write_bytecode = before
     else:
         module = importlib.import_module(where)
     found: Any = module
@@ -144,8 +146,7 @@ class FunctionRunner(Runner):
         return [self._results(*pair) for pair in zip(samples, results, strict=True)]
 
     def _decoded(self, sample: Sample) -> dict[str, Any]:
-        given: dict[str, Any] = {KEY: sample.key}
-        given.update(sample.members)
+        given: dict[str, Any] = {KEY: sample.key, **sample.members}
         for extension, decode in self._decode.items():
             if extension in sample.members:
                 given[extension] = decode(sample.members[extension])
@@ -183,12 +184,14 @@ class FunctionRunner(Runner):
             key = own_key
         members = {}
         for extension, value in result.items():
-            if extension in OWN or extension in self._drop:
-                continue
             # A stray has no extension; nobody else may have none.
-            if extension not in self._known and extension not in sample.members:
+            if extension not in sample.members and extension not in self._known:
+                if extension in OWN:
+                    continue
                 check_extension(extension)
                 self._known.add(extension)
+            if extension in self._drop:
+                continue
             members[extension] = value if type(value) is bytes else encoded(extension, value)
         return [Sample(key, members)] if members else []
 

@@ -18,22 +18,23 @@ def _made(name: str, size: int) -> bytes:
 
 
 _MODEL = _made("", 0)
-_BEFORE_SIZE, _AFTER_SIZE, _REST = _MODEL[100:124], _MODEL[136:148], _MODEL[156:]
+_BEFORE_SIZE, _AFTER_SIZE, _REST = _MODEL[100:124], _MODEL[135:148], b"\0 " + _MODEL[156:]
 # The checksum counts its own field as blanks, and every octal digit is its ASCII code.
-_SUM = sum(_BEFORE_SIZE) + sum(_AFTER_SIZE) + sum(_REST) + 8 * 0x20
+_SUM = sum(_BEFORE_SIZE) + sum(_AFTER_SIZE) + sum(_MODEL[156:]) + 8 * 0x20
 
 
 def tar_header(name: bytes, size: int) -> bytes:
     """The header of a file ``name`` of ``size`` bytes; several blocks for long and other names."""
     if len(name) > _NAME_BYTES_MAX or size > _SIZE_MAX or not name.isascii() or name[-1:] == b"/":
         return _made(name.decode("utf-8", "surrogateescape"), size)
-    octal = b"%011o\0" % size
-    return b"%b%b%b%b%06o\0 %b" % (
+    octal = b"%011o" % size
+    checksum = _SUM + sum(name) + sum(octal)
+    return b"%b%b%b%b%06o%b" % (
         name.ljust(_NAME_BYTES_MAX, b"\0"),
         _BEFORE_SIZE,
         octal,
         _AFTER_SIZE,
-        _SUM + sum(name) + sum(octal),
+        checksum,
         _REST,
     )
 
