@@ -96,6 +96,23 @@ def test_what_is_older_than_the_newest_few_goes_with_all_that_was_its_own(
     }
 
 
+def test_each_of_several_inputs_stays(known: KnownResults, opener: Opener, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    night(known, opener, 0, "a", "d/b", "e")
+    (tmp_path / "by-link").symlink_to(out)
+    buckets = [("one", "by-link"), ("two", "out/d")]
+    inputs = [{"name": name, "input_bck": bucket} for name, bucket in buckets]
+    for number in (1, 2):
+        reading = make_result(number, retain=2, input_bck=None, inputs=inputs, names=[f"n{number}"])
+        publish(reading, opener(reading.output_bck), {f"n{number}": OUT}, inputs=["one/a", "two/b"])
+        known.rows.append(reading)
+    assert retain(known.rows[-1], known, opener) == [
+        "a, d/b of the result of job job-0 stay: they are inputs of a result that is kept"
+    ]
+    assert files(out) >= {"a", "d/b"}
+    assert "e" not in files(out)
+
+
 def test_inputs_stay_by_whatever_way_they_are_reached(
     known: KnownResults, opener: Opener, tmp_path: Path
 ) -> None:

@@ -127,3 +127,17 @@ def test_a_record_of_several_members_is_copied_whole(tmp_path: Path) -> None:
     run_local(tmp_path, of_one(repeat=2))
     names = ["a.jpg", "a.cls", "a.seg.png"]
     assert records_out(tmp_path) == [*names, *(name.replace("a.", "a~1.", 1) for name in names)]
+
+
+@pytest.mark.parametrize("move", ["auto", "spill"])
+def test_what_a_function_makes_is_weighed_and_compared(tmp_path: Path, move: str) -> None:
+    write_shards(tmp_path / "in", {"s.tar": shard_of("a1", "b22", "c3", "d4")})
+    code = {"map": {"python": "tests.support.user_functions:longer", "drop": ["jpg"]}}
+    steps = {"steps": [code]}
+    report = run_local(tmp_path, of_one(records=6, transform=steps), move=move)
+    assert report.records == 6
+    names = {name.partition("~")[0].partition(".")[0] for name in records_out(tmp_path)}
+    assert names == {"b22", "c3", "d4"}
+    assert [*problems(tmp_path, report.job_id)] == []
+    spec = spec_of(transform=steps, deduplicate={"by": "content"}, output_format="one-%d")
+    assert run_local(tmp_path, spec, move=move).records == 1
