@@ -106,7 +106,7 @@ def _resolve_again(job: Job) -> None:
         )
     if job.resolved["steps"] != _steps_digest(job):
         raise ChangedInputError(
-            "a list of keys that transform.steps names changed since the job began",
+            "the code or a list of keys that transform.steps names changed since the job began",
             hint="put it back, or start the job again",
         )
     _compare_with_manifests(job, Tally())  # what it says was noted by the first attempt

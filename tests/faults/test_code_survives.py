@@ -1,0 +1,77 @@
+"""A job whose steps run code, whose coordinator dies: what is extracted is not done again, and code
+that has changed is refused."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import psutil
+
+from tests.support.coordinators import Coordinators
+from tests.support.datasets import small_dataset, write_shards
+from tests.support.engine import run_local, spec_of
+from tests.support.fault_points import PointFault, arm, struck
+from tests.support.surviving import job_in
+
+CODE = """
+import pathlib
+
+def noted(sample):
+    with pathlib.Path(__file__).with_name("done.txt").open("a") as file:
+        file.write(sample["__key__"] + "\\n")
+    return {**sample, "n.txt": str(len(sample))}
+"""
+
+
+def test_a_resumed_job_runs_code_only_if_asked_and_as_it_was(
+    begun: Coordinators, tmp_path: Path
+) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    for root in (there, here):
+        write_shards(root / "in", small_dataset("web", shards=3, records=4))
+        (root / "code.py").write_text(CODE)
+    spec = {
+        root: spec_of(
+            transform={"steps": [{"map": {"python": f"{root}/code.py:noted"}}]},
+            algorithm={"kind": "shuffle", "seed": 3},
+            duplicate_keys="ignore",
+        )
+        for root in (there, here)
+    }
+    run_local(there, spec[there])
+    points = arm(here / "points", PointFault("create:end", 2, "kill parent"))
+    arguments = ["start", "-f", json.dumps(spec[here]), "--workers", "1"]
+    ended = begun.run(here, *arguments, points=points, flush_s=0.0)
+    assert ended.code == -signal.SIGKILL, ended.err
+    assert struck(points) == ["create:end"]
+    job_id = job_in(here / "out")
+    ended = begun.run(here, "resume", job_id, "--bucket", "out")
+    assert "--run-code" in ended.err
+    done = (here / "done.txt").read_text()
+    ended = begun.run(here, "resume", job_id, "--bucket", "out", "--run-code")
+    assert ended.code == 0, ended.err
+    assert (here / "done.txt").read_text() == done
+    assert sorted(done.split()) == sorted((there / "done.txt").read_text().split())
+    made, expected = (
+        {path.name: path.read_bytes() for path in (root / "out").glob("*.tar")}
+        for root in (here, there)
+    )
+    assert made == expected
+    (here / "points" / "again").mkdir()
+    points = arm(here / "points" / "again", PointFault("create:end", 1, "kill parent"))
+    again = json.dumps({**spec[here], "output_bck": "other"})
+    begun.run(here, "start", "-f", again, "--workers", "1", points=points, flush_s=0.0)
+    (here / "code.py").write_text(CODE + "# changed\n")
+    job_id = job_in(here / "other")
+    ended = begun.run(here, "resume", job_id, "--bucket", "other", "--run-code")
+    assert "changed since the job began" in ended.err
+    assert [p for p in psutil.process_iter() if "dsort.user_code.child" in _words(p)] == []
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline() if str(process.pid) else []
+    except psutil.Error:
+        return []
