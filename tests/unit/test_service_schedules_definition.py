@@ -234,3 +234,23 @@ def test_each_of_several_inputs_may_have_placeholders() -> None:
     assert [each["input_bck"] for each in shared] == ["in", {"name": "s3://old"}]
     named = [{**inputs[0], "name": "{{date}}"}]
     assert "spec.inputs[0].name" in wrong(spec={**several, "inputs": named})
+
+
+def test_each_of_several_outputs_may_have_placeholders() -> None:
+    outputs = [
+        {"name": "train", "fraction": 0.9},
+        {"name": "val", "fraction": 0.1, "output_format": "{{date}}/val-%d"},
+    ]
+    several = spec(output_format="{{date}}/{split}-%d", outputs=outputs)
+    made = render(several, VALUES)
+    assert made["output_format"] == "2026-11-20/{split}-%d"
+    assert made["outputs"][1]["output_format"] == "2026-11-20/val-%d"
+    named = [{"name": "{{date}}", "fraction": 1.0}]
+    assert "spec.outputs[0].name" in wrong(spec={**several, "outputs": named})
+
+
+def test_outputs_with_names_of_their_own_share_no_directory() -> None:
+    alike = {"output_format": "a/{split}-%d", "outputs": [{"name": "x", "fraction": 1.0}]}
+    assert pointer_name(definition(spec=spec(**alike))) == "a/latest.json"
+    alike["outputs"] = [{"name": "x", "fraction": 1.0, "output_format": "b/%d"}]
+    assert pointer_name(definition(spec=spec(**alike))) == "latest.json"

@@ -145,7 +145,7 @@ SAMPLE: Final = RunValues(date="2026-01-31", run_id="20260131T020000Z", epoch=0)
 _SAMPLE_S: Final = 1_769_824_800.0
 _RUNS_COMPARED: Final = 10
 HOOKS: Final = ("on_success", "on_failure")
-_NAMES: Final = ("output_bck", "output_format", "ekm", "ekm_default")
+_NAMES: Final = ("output_bck", "output_format", "outputs", "ekm", "ekm_default")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ __all__ = [
     "pointer_name",
     "render",
     "shared_part",
+    "shared_template",
     "with_shared_buckets",
 ]
 
@@ -111,8 +112,9 @@ def _filled(text: str, texts: Mapping[str, str]) -> str:
 
 
 def _own(steps: Steps) -> Steps:
-    """``steps`` without those to one of several inputs, whose fields are those of the top level."""
-    return steps[2:] if steps[0] == "inputs" and len(steps) > 2 else steps
+    """``steps`` without those to one of several inputs or outputs, whose fields are those of the
+    top level."""
+    return steps[2:] if steps[0] in ("inputs", "outputs") and len(steps) > 2 else steps
 
 
 def _allowed(steps: Steps) -> bool:
@@ -176,7 +178,7 @@ def pointer_name(definition: ScheduleDefinition) -> str | None:
     written = fields.get("output_bck") or fields.get("input_bck")
     prefix = ""
     if _shared_bucket(written, "output_bck") == written:  # else all names are under a placeholder
-        prefix = names_prefix(fields.get("output_format"))
+        prefix = names_prefix(shared_template(fields))
     return f"{prefix}/{POINTER_NAME}" if prefix else POINTER_NAME
 
 
@@ -237,6 +239,14 @@ def _shared_name(text: str, field: str) -> str:
             ]
         )
     return f"{scheme}{separator}{shared}"
+
+
+def shared_template(fields: Mapping[str, Any]) -> Any:
+    """The template that all output shards of a spec have; None if there are several."""
+    outputs = fields.get("outputs")
+    each = outputs if isinstance(outputs, (list, tuple)) else ()
+    own = any(isinstance(one, Mapping) and one.get("output_format") for one in each)
+    return None if own else fields.get("output_format")
 
 
 def names_prefix(template: Any) -> str:

@@ -474,7 +474,7 @@ def move_pointer(
 
 def pointer_content(result: Result, manifest: ObjectInfo, output_uri: str) -> bytes:
     """The pointer that names ``result``, whose ``manifest`` is in the bucket ``output_uri``."""
-    template = result.spec.get("output_format")
+    template = None if result.spec.get("outputs") else result.spec.get("output_format")
     committed = datetime.fromtimestamp(manifest.mtime_ns / 1e9, UTC)
     run = result.after_commit
     content = {
