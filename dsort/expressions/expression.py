@@ -57,6 +57,11 @@ class Expression:
         """Whether the content of members is asked for, and not only the index."""
         return any(leaf.is_content for leaf in self._leaves)
 
+    @property
+    def asks(self) -> frozenset[str]:
+        """What of a record it asks for: ``key``, ``shard``, ``size``, ..."""
+        return frozenset(leaf.kind for leaf in self._leaves)
+
     def true_of(self, records: RecordTable, owner: str) -> Bools:
         """Which of ``records`` it is true of, shape ``(n,)``. ``TransformError`` names the first
         record for which it cannot be computed. ``owner``: what it belongs to."""

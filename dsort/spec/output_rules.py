@@ -81,9 +81,10 @@ def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
         except ExpressionError as error:
             yield SpecProblem(path, str(error), error.hint)
             continue
-        if expression.reads_members and is_columnar(spec.input_extension):
-            text = "reads members, which rows of tables do not have"
-            yield SpecProblem(path, text, "it may ask for key, shard and ordinal")
+        are_rows = is_columnar(spec.input_extension) and is_columnar(spec.output_extension)
+        if are_rows and not expression.asks <= {"key", "shard"}:
+            text = "asks for more than key and shard, which is not supported from tables to tables"
+            yield SpecProblem(path, text)
 
 
 def _outputs_have_templates(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -163,7 +164,7 @@ OUTPUT_RULES: Final[
 ] = (
     (("outputs", "ekm", "ekm_file", "split", "split_by"), _outputs_are_alone),
     (("outputs", "split_by"), _records_are_dealt_out),
-    (("outputs", "split_by", "input_extension"), _expressions_are_right),
+    (("outputs", "split_by", "input_extension", "output_extension"), _expressions_are_right),
     (("outputs", "output_format", "output_extension"), _outputs_have_templates),
     (("outputs", "output_format", *_SIZES), _shards_of_each_end_somewhere),
     (("outputs", "output_format", "output_extension", "index"), _readers_tell_outputs_apart),

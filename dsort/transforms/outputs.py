@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dsort.errors import TransformError
@@ -35,12 +34,6 @@ class Division:
     fractions: tuple[float, ...] = ()
     conditions: tuple[Expression | None, ...] = ()
     by: Expression | None = None
-
-    @property
-    def reads_members(self) -> bool:
-        """Whether the content of members is asked for."""
-        asked = [self.by, *self.conditions]
-        return any(each.reads_members for each in asked if each is not None)
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -95,6 +88,8 @@ class Division:
 def _borders(fractions: Sequence[float]) -> list[int]:
     """Where the hashes of the next output begin, for all but the first: exact, so that it is one
     number on every machine."""
+    from fractions import Fraction  # loads decimals, which specs do without
+
     exact = [Fraction(str(each)) for each in fractions]
     total, reached, borders = sum(exact), Fraction(0), []
     for each in exact[:-1]:

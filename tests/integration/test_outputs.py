@@ -71,8 +71,8 @@ def lot_of(text: str) -> float:
     return mix(xxhash.xxh3_64_intdigest(text.encode()) ^ salt) / 2**64
 
 
-def verified(root: Path, job_id: str) -> None:
-    manifest = (root / "out" / manifest_name(job_id)).read_bytes()
+def verified(root: Path, job_id: str, bucket: str = "out") -> None:
+    manifest = (root / bucket / manifest_name(job_id)).read_bytes()
     assert api.verify(manifest, options=RunOptions(root=root)).problems == ()
 
 
@@ -196,6 +196,26 @@ def test_a_bounded_template_shares_out_its_own_output(data: Path) -> None:
     report = run_local(data, spec)
     assert [len(keys_of(data, f"{name}-")) for name in "ab"] == [4, 2]
     verified(data, report.job_id)
+
+
+@pytest.mark.parametrize("extension", [".zip", ".tar.gz", ".parquet"])
+def test_outputs_may_be_of_any_container(data: Path, extension: str) -> None:
+    spec = divided(*HALVES, output_extension=extension, output_bck="made")
+    report = run_local(data, spec)
+    wanted = sum(lot_of(key) < 0.75 for key in all_keys())
+    assert [each.records for each in report.outputs] == [wanted, 120 - wanted]
+    verified(data, report.job_id, "made")
+    if extension == ".parquet":
+        again = divided(*HALVES, input_extension=".parquet", input_bck="made")
+        report = run_local(data, again)
+        assert [each.records for each in report.outputs] == [wanted, 120 - wanted]
+        verified(data, report.job_id)
+
+
+def test_from_tables_to_tables_only_keys_and_shards_are_asked_for() -> None:
+    outputs = [{"name": "a", "when": "ordinal < 2"}, {"name": "b", "when": True}]
+    with pytest.raises(SpecError, match=r"outputs\[0\]\.when: asks for more than key and shard"):
+        parse_spec(divided(*outputs, input_extension=".parquet", output_extension=".parquet"))
 
 
 def test_an_output_may_be_an_input(data: Path) -> None:
