@@ -229,6 +229,58 @@ def test_an_output_may_be_an_input(data: Path) -> None:
     verified(data, report.job_id)
 
 
+@pytest.mark.parametrize("reaction", ["drop", "rename", "ignore"])
+def test_records_of_one_key_go_to_one_output(data: Path, reaction: str) -> None:
+    shards = {
+        f"more-{shard}.tar": (data / "in" / f"in-{shard}.tar").read_bytes() for shard in (0, 1)
+    }
+    write_shards(data / "in", shards)
+    algorithm = {"kind": "shuffle", "seed": 5}
+    spec = divided(*HALVES, duplicate_keys=reaction, algorithm=algorithm)
+    report = run_local(data, spec, move="spill", workers=2)
+    train, val = flat(keys_of(data, "train")), flat(keys_of(data, "val"))
+    assert len(train) + len(val) == (120 if reaction == "drop" else 200)
+    assert all(lot_of(key.partition("-")[0]) < 0.75 for key in train)
+    assert not any(lot_of(key.partition("-")[0]) < 0.75 for key in val)
+    verified(data, report.job_id)
+
+
+def test_copies_of_a_record_go_where_it_goes(data: Path) -> None:
+    spec = divided(*HALVES, duplicate_keys="ignore")
+    del spec["input_bck"]
+    spec["inputs"] = [{"name": "in", "input_bck": "in", "weight": 2}]
+    report = run_local(data, spec)
+    train = flat(keys_of(data, "train"))
+    wanted = sum(lot_of(key) < 0.75 for key in all_keys())
+    assert len(train) == 2 * wanted
+    assert all(lot_of(key.partition("~")[0]) < 0.75 for key in train)
+    assert report.records == 240
+    verified(data, report.job_id)
+
+
+@pytest.mark.parametrize("by", ["key", "size"])
+def test_outputs_deal_out_what_steps_on_payload_have_made(data: Path, by: str) -> None:
+    steps = [
+        {"map": {"python": "tests.support.user_functions:longer", "drop": ["json"]}},
+        {"filter": 'ext("n.txt") == "3" && ext("cls") % 11 == 0'},  # classes twice: 0 is 00
+    ]
+    outputs = [{"name": "large", "when": 'size("jpg") > 500'}, {"name": "rest", "when": True}]
+    spec = divided(*(HALVES if by == "key" else outputs), transform={"steps": steps})
+    report = run_local(data, spec, workers=1)
+    held = [
+        (name[:4], member.name, len(member.payload))
+        for name, shard in files_of(data / "out").items()
+        for member in read_shard(shard)
+        if member.name.endswith(".jpg")
+    ]
+    assert len(held) == report.records == 120
+    if by == "key":
+        assert all((lot_of(key[:-4]) < 0.75) == (name == "trai") for name, key, _ in held)
+    else:
+        assert all((size > 500) == (name == "larg") for name, _, size in held)
+    verified(data, report.job_id)
+
+
 def test_an_output_may_get_nothing(data: Path) -> None:
     outputs = [
         {"name": "none", "when": 'has("png")', "output_shard_count": 2},
