@@ -114,6 +114,7 @@ def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]
     "input_extension",
     "output_extension",
     "output_shard_size_counts",
+    "require",
     "transform",
     "Config.duplicate_keys",
 )
@@ -121,8 +122,8 @@ def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
     if not is_columnar(spec.output_extension):
         return
     what = f"{spec.output_extension} shards"
-    if spec.transform is not None and is_columnar(spec.input_extension):
-        yield SpecProblem("transform", f"is not supported from tables to {what} yet")
+    if is_columnar(spec.input_extension):
+        yield from _steps_on_rows(spec, what)
     elif spec.transform is not None and spec.transform.makes_records:
         text = f"makes records, which is not supported for {what} yet: their columns are not known"
         yield SpecProblem("transform", text, "write another container, and convert that")
@@ -132,6 +133,17 @@ def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.config.duplicate_keys == "rename":
         text = f"rename is not supported for {what}: keys are values of a column"
         yield SpecProblem("duplicate_keys", text, "use drop, warn or abort")
+
+
+def _steps_on_rows(spec: SpecFields, what: str) -> Iterator[SpecProblem]:
+    """Steps on members have nothing to do there; none is done by halves."""
+    text = f"is not supported from tables to {what} yet"
+    if spec.require is not None:
+        yield SpecProblem("require", text)
+    for number, step in enumerate(spec.transform.build() if spec.transform is not None else ()):
+        if not step.is_for_rows:
+            hint = "keep_keys, drop_keys, sample and slice are"
+            yield SpecProblem(f"transform.steps[{number}]", f"{step.kind} {text}", hint)
 
 
 @_rule("output_extension")

@@ -45,6 +45,9 @@ class Step(ABC):
     """What it looks at. ``index``: keys, names, sizes, the place in the shard, which cost next to
     nothing. ``member``: the content of one small member of each record as well. ``payload``: all
     of it (``transforms.payload``)."""
+    is_for_rows: ClassVar[bool] = False
+    """Whether it can be done on rows that stay rows, where records have no members: it but leaves
+    out records, by their keys, their shard and their numbers."""
     is_safe_from_network: ClassVar[bool] = True
     """Whether a spec that came over the network may have it: it runs no code of the spec's author,
     and opens nothing."""

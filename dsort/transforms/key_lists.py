@@ -42,6 +42,7 @@ class _KeyList(Step):
     found: bytes | None = field(default=None, repr=False)
 
     options_type: ClassVar[Any] = KeyListOptions
+    is_for_rows = True
 
     @classmethod
     def of(cls, options: KeyListOptions) -> Self:

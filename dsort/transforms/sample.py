@@ -43,6 +43,7 @@ class Sample(Step):
         "Keep a fraction of the records, chosen by a hash: the same ones on every run."
     )
     options_type: ClassVar[Any] = SampleOptions
+    is_for_rows = True
 
     @classmethod
     def of(cls, options: SampleOptions) -> Sample:

@@ -35,6 +35,7 @@ class Slice(Step):
         '"0:1000000", "1::2".'
     )
     options_type: ClassVar[Any] = Annotated[str, MinLen(1)]
+    is_for_rows = True
 
     @classmethod
     def of(cls, options: str) -> Slice:

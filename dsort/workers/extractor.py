@@ -337,17 +337,21 @@ class Extractor:
         )
         if rejects is not None:
             rejects.close()
-        if task.stage != "count" and left.counts != task.counts:
-            raise InvariantError(
-                f"{left.counts} records of {shard.name} came to the steps that ask for their "
-                f"numbers, {task.counts} were counted"
-            )
+        if task.stage != "count":
+            self._check_counts(task, left.counts)
         if self._setup.makes_records and self._setup.output_container != shard.container:
             members, records = bared_records(shard, left.named, left.records)
             members = self._stripped(shard, members, tally)
             records = records.stored_as(members)
             left = replace(left, members=members, named=members, records=records)
         return left
+
+    def _check_counts(self, task: ExtractTask, counts: tuple[int, ...]) -> None:
+        if counts != task.counts:
+            raise InvariantError(
+                f"{counts} records of {task.name} came to the steps that ask for their numbers, "
+                f"{task.counts} were counted"
+            )
 
     def _counted(self, task: ExtractTask, count: int) -> ShardExtracted:
         return ShardExtracted(

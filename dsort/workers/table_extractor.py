@@ -7,6 +7,7 @@ are; a row's place is its number among the rows of the partition.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -27,7 +28,7 @@ from dsort.containers.columnar.schema import (
     schema_of,
 )
 from dsort.containers.columnar.values import LightRows
-from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.hashes import hash_keys
 from dsort.data.index import Origins, RecordIndex, Segments, SortKeys
 from dsort.data.members import MemberTable
@@ -41,6 +42,8 @@ from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.spill import SpillWriter
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import ReadObject
+from dsort.transforms.base import Step
+from dsort.transforms.steps import apply_steps
 from dsort.workers.extractor import Extractor
 from dsort.workers.source import PayloadBuffer, ShardBytes, Spool, open_input
 from dsort.workers.tasks import SCHEMA_FILE, ExtractTask, ShardExtracted
@@ -95,6 +98,8 @@ class _Rows:
     payload_bytes: list[Int64s] = field(default_factory=list)
     content_hash: list[UInt64s] = field(default_factory=list)
     columns: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)  # by steps, of each kind
+    counts: tuple[int, ...] = ()  # how many came to each step that asks for positions
 
     def index(self) -> tuple[RecordIndex, Int32s]:
         """The index of all rows, in input order, and the partition of each."""
@@ -174,8 +179,14 @@ class TableExtractor(Extractor):
                     raise
                 rows, blocks = _Rows(), _Blocks()
                 log.add("corrupt_shards", 1, [error.message])
+                rows.counts = (0,) * max(len(task.counts), task.stage == "count")
             if task.spill:
                 source.forget()
+        if task.stage == "count":
+            return self._counted(task, rows.counts[-1])
+        self._check_counts(task, rows.counts)
+        for kind, count in rows.left_out.items():
+            log.add("left_out_by_steps", count, [f"{kind} in {task.name}"])
         return self._put_down(task, rows, blocks, log)
 
     def _read(
@@ -190,12 +201,16 @@ class TableExtractor(Extractor):
         plain = plain_schema(task.name, wanted)
         partitioning = self._partitioning(task)
         rows, blocks, first = _Rows(columns=len(plain)), _Blocks(), 0
+        asking = sum(step.needs_positions for step in self._setup.steps)
+        rows.counts = (0,) * min(len(task.firsts) + (task.stage == "count"), asking)
         found = light_batches(
             task.name, table, plain, self._batch_bytes, kept=self._looked_into(plain)
         )
         found = _bounded(task, found, self._setup.decoding.max_expansion)
         for batches in _gathered_up(found, self._batch_bytes):
-            partition = self._index_rows(task, batches, first, rows, partitioning, log)
+            partition = self._index_rows(
+                task, batches, first, rows, partitioning, log, steps=self._setup.steps
+            )
             if task.spill:
                 self._spill_rows(batches, partition, plain, blocks)
             first += len(partition)
@@ -253,26 +268,34 @@ class TableExtractor(Extractor):
         partitioning: Partitioning,
         log: ReactionLog,
         group: Int32s | None = None,
+        steps: Sequence[Step] = (),
     ) -> Int32s:
         """Put the rows of some batches down in ``rows``; the partition of each, -1 if it is
-        dropped. ``group``: what the key map says of them, where somebody asked it already."""
+        dropped. ``group``: what the key map says of them, where somebody asked it already.
+        ``steps``: those that were not done yet."""
         light = [batch.light for batch in batches]
         keys = _keys_of(task.name, light, self._key_field, first)
         payload = np.concatenate([batch.row_bytes() for batch in batches])
         algorithm = self._setup.algorithm
         extension = getattr(algorithm, "extension", "")
         table = _record_table(task.name, light, keys, payload, extension)
-        sort = algorithm.keys(table)
+        sort, key_hash = algorithm.keys(table), table.key_hash
+        stays = np.ones(len(keys), np.bool_)
+        if steps:
+            table, stays = _left_rows(task, steps, table, rows)
         if group is None:
-            group = self._groups(table, log)
+            found = self._groups(table, log)
+            if found is not None:
+                group = np.full(len(keys), -1, np.int32)
+                group[stays] = found
         if group is not None:
             sort = SortKeys(sort.count, group, sort.rank, sort.words, sort.text)
+            stays &= group >= 0
         ordinal = first + np.arange(len(keys), dtype=np.int64)
-        key_hash = table.key_hash
         partition = partitioning.assign(sort, task.shard, ordinal)
-        if group is not None and (group < 0).any():
-            partition = np.where(group < 0, -1, partition).astype(np.int32)
-            kept = np.flatnonzero(group >= 0)
+        if not stays.all():
+            partition = np.where(stays, partition, -1).astype(np.int32)
+            kept = np.flatnonzero(stays)
             keys, sort, key_hash = keys.take(kept), sort.take(kept), key_hash[kept]
             ordinal, payload = ordinal[kept], payload[kept]
         rows.keys.append(keys)
@@ -283,7 +306,7 @@ class TableExtractor(Extractor):
         rows.payload_bytes.append(payload)
         if self._setup.hashes_content:
             hashes = np.concatenate([row_hashes(batch) for batch in light])
-            rows.content_hash.append(hashes if group is None else hashes[group >= 0])
+            rows.content_hash.append(hashes[stays])
         return partition
 
     def _spill_rows(
@@ -348,6 +371,28 @@ class TableExtractor(Extractor):
             stored_bytes=int(index.stored_bytes.sum()),
             tally=counted,
         )
+
+
+def _left_rows(
+    task: ExtractTask, steps: Sequence[Step], table: RecordTable, rows: _Rows
+) -> tuple[RecordTable, Bools]:
+    """(the rows that ``steps`` leave of some of a shard, which they are), as records of one member
+    each; ``rows``: what is known of those before."""
+    own = np.arange(len(table) + 1, dtype=np.int64)
+    records = replace(table.records, member_offsets=own, member_rows=own[:-1])
+    named = replace(table.members, names=table.keys)
+    pairs = zip(task.firsts, rows.counts, strict=False)
+    applied = apply_steps(
+        steps,
+        RecordTable(table.shard, named, records, table.read, input=table.input),
+        [first + count for first, count in pairs],
+    )
+    rows.counts = tuple(map(sum, zip(rows.counts, applied.counts, strict=True)))
+    rows.left_out.update(applied.left_out)
+    stays = np.zeros(len(table), np.bool_)
+    stays[applied.records.records.member_rows] = True
+    left = table.keeping(stays)
+    return left, stays
 
 
 def _gathered_up(batches: Iterable[LightRows], bytes_max: int) -> Iterator[list[LightRows]]:

@@ -11,13 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import xxhash
 
 from dsort import api
+from dsort.errors import SpecError
 from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
+from dsort.spec import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import run_local, spec_of
 
@@ -332,3 +335,49 @@ def test_steps_leave_the_same_where_members_become_rows_and_rows_members(
     members = [pair for path in paths for pair in in_tar(path)]
     wanted = model([("in.parquet", key, each) for _, key, each in records])
     assert sorted(members) == sorted((n.replace("in.parquet", "in"), d) for n, d in flat(wanted))
+
+
+FOR_ROWS = ("keep", "drop", "half", "half by record", "slice", "slice to the end")
+
+
+@pytest.mark.sample(keep=6)
+@pytest.mark.parametrize(("one", "other"), [*itertools.product(FOR_ROWS, FOR_ROWS)])
+def test_steps_leave_the_same_where_rows_stay_rows(
+    one: str, other: str, tmp_path: Path, rng: random.Random
+) -> None:
+    records: list[Record] = []
+    (tmp_path / "in").mkdir()
+    for shard in ("in-0.parquet", "in-1.parquet"):
+        keys = rng.sample(KEYS, 18)
+        records += [(shard, key, {"x": key.encode()}) for key in keys]
+        cells = [key.encode() for key in keys]
+        pq.write_table(
+            pa.table({"id": keys, "x": cells}), tmp_path / "in" / shard, row_group_size=5
+        )
+    wanted = STEPS[other][1](STEPS[one][1](records))
+    spec = spec_of(
+        input_extension=".parquet",
+        key_field="id",
+        duplicate_keys="ignore",
+        algorithm={"kind": rng.choice(["none", "shuffle"])},
+        transform={"steps": [STEPS[one][0], STEPS[other][0]]},
+    )
+    report = run_local(tmp_path, spec)
+    paths = (tmp_path / "out").glob("*.parquet")
+    found = [row for path in paths for row in pq.read_table(path).to_pylist()]
+    rows = [{"id": key, "x": members["x"]} for _, key, members in wanted]
+    assert sorted(map(repr, found)) == sorted(map(repr, rows))
+    assert report.records == len(wanted)
+    manifest = tmp_path / "out" / manifest_name(report.job_id)
+    verified = api.verify(manifest.read_bytes(), options=RunOptions(root=tmp_path))
+    assert verified.problems == ()
+
+
+@pytest.mark.parametrize("step", [{"rekey": "{key}"}, {"fields": {"keep": ["x"]}}])
+def test_steps_on_members_are_refused_where_rows_stay_rows(step: dict[str, Any]) -> None:
+    spec = spec_of(input_extension=".parquet", transform={"steps": [step]})
+    with pytest.raises(SpecError, match=r"transform\.steps\[0\]: \w+ is not supported from tables"):
+        parse_spec(spec)
+    required = spec_of(input_extension=".parquet", require={"extensions": ["x"]})
+    with pytest.raises(SpecError, match="require: is not supported from tables"):
+        parse_spec(required)
