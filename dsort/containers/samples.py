@@ -104,8 +104,8 @@ def _values_of(members: MemberTable, records: FormedRecords, data_set: str) -> _
         raise ConversionError(
             f"record {readable(records.keys[record])} {what}, unlike record "
             f"{readable(records.keys[0])}: all samples of {data_set} have the same columns",
-            hint="member_defaults gives records a member that they lack; the step require leaves "
-            "such records out, and the step fields drops members that others lack",
+            hint="in a spec, member_defaults gives records a member that they lack; the step "
+            "require leaves such records out, and the step fields drops members that others lack",
         )
     by_name = sorted(range(len(columns)), key=columns.__getitem__)
     rank = np.empty(len(columns), np.int64)
