@@ -14,7 +14,7 @@ from dsort.errors import TransformError
 from dsort.expressions.closures import Closure, closure_of
 from dsort.expressions.columns import bools_of
 from dsort.expressions.names import resolve
-from dsort.expressions.nodes import Leaf, Node, Operation, nodes_of
+from dsort.expressions.nodes import Call, ExpressionError, Leaf, Node, Operation, nodes_of
 from dsort.expressions.parser import parse
 from dsort.expressions.semantics import EvaluationError, not_a
 from dsort.naming.names import readable, shortened
@@ -27,6 +27,8 @@ __all__ = ["Expression"]
 
 _FALSE, _TRUE, _WRONG = 0, 1, 2
 _BOOL: Final = "true or false"
+PATTERNS_MAX: Final = 16
+"""Patterns of an expression: each may take a megabyte once it is compiled."""
 _RECORDS_AT_ONCE: Final = 4096
 """So many records' members are held at a time."""
 
@@ -45,6 +47,10 @@ class Expression:
         """The expression that ``text`` is. ``ExpressionError`` if it is none, or if it cannot be
         of the type ``wanted`` ("" for any)."""
         tree = resolve(parse(text), wanted=wanted)
+        patterns = sum(isinstance(each, Call) and each.name == "matches" for each in nodes_of(tree))
+        if patterns > PATTERNS_MAX:
+            text = f"has {patterns} patterns, more than {PATTERNS_MAX}"
+            raise ExpressionError(text, 'one pattern may have alternatives: "cat|dog"')
         leaves = dict.fromkeys(each for each in nodes_of(tree) if isinstance(each, Leaf))
         return cls(text, tree, tuple(leaves))
 

@@ -184,6 +184,7 @@ def test_what_is_right_of_some_records_is_said_of_each() -> None:
         ("!" * 99 + "true", "deep inside each other"),
         ("true || " * 1000 + "true", "has 8,004 characters"),
         ("\x00", "means nothing here"),
+        (" || ".join(["key.matches('a')"] * 17), "has 17 patterns, more than 16"),
     ],
 )
 def test_a_text_that_is_no_expression_is_refused_with_a_hint(text: str, words: str) -> None:
