@@ -351,6 +351,17 @@ def test_names_of_any_output_that_exist_are_not_replaced(data: Path) -> None:
     assert run_local(data, divided(*HALVES), overwrite=True).state == "finished"
 
 
+def test_what_is_left_of_each_output_of_an_older_result_is_removed(data: Path) -> None:
+    run_local(data, divided(*HALVES))
+    before = files_of(data / "out")
+    spec = divided(*HALVES, output_shard_records=10, remove_stale=True, overwrite=True)
+    report = run_local(data, spec)
+    after = files_of(data / "out")
+    assert len(after) == report.output_shards < len(before)
+    counts = {name: sum(each.startswith(name) for each in after) for name in ("train", "val")}
+    assert counts == {each.name: each.shards for each in report.outputs}
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
