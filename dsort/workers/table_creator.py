@@ -75,6 +75,7 @@ class TableCreator:
         self._outputs = outputs
         self._scratch_nodes = nodes
         self._memory = BlockMemory()
+        self._group: RowGroup | None = None
         self._log = CreatedLog(nodes.store.scratch, worker)
         self._writeback = Writeback()
         self._inputs: MappedInputs | None = None
@@ -104,7 +105,10 @@ class TableCreator:
                         seals_on_finish=self._outputs.seals_on_finish,
                     )
                     check = RowCheck(piece.ordinal) if task.check_content else None
-                    out = _TableShardWriter(file, piece.ordinal, self._container, schema, check)
+                    out = _TableShardWriter(
+                        file, piece.ordinal, self._container, schema, check, self._group
+                    )
+                    self._group = out.group
                 if piece.partition >= 0:
                     if payload is None or payload.partition != piece.partition:
                         if payload is not None:
@@ -121,6 +125,7 @@ class TableCreator:
         finally:
             if out is not None:
                 out.abandon()
+                self._group = None
             if payload is not None:
                 payload.close()
         return CreateDone(
@@ -280,7 +285,9 @@ class _TableShardWriter:
         container: Columnar,
         schema: Any,
         check: RowCheck | None,
+        group: RowGroup | None,
     ) -> None:
+        """``group``: an empty one of an earlier shard, whose memory is used again."""
         self.ordinal = ordinal
         self._check = check
         self.file = file
@@ -290,7 +297,9 @@ class _TableShardWriter:
         self._rows = self._bytes = 0
         self._table = open_writer(container.suffixes[0], schema, container.options, self._write)
         self.away = self._table.away if check is None else ()  # what is checked is whole
-        self._group = RowGroup(self._plain, self.away)
+        if group is None or group.away != self.away:
+            group = RowGroup(self._plain, self.away)
+        self.group = group
 
     def write_rows(self, payload: _SpilledTable, piece: OutputPiece) -> None:
         """The rows of one piece; those of the row group that is open at its end wait."""
@@ -303,7 +312,7 @@ class _TableShardWriter:
         while row < stop:
             until = self._limits.end(running, row - first, stop - first, self._rows, self._bytes)
             closes, until = until <= stop - first, min(until, stop - first)
-            payload.gather(row, first + until, self._group)
+            payload.gather(row, first + until, self.group)
             self._rows += first + until - row
             self._bytes += int(running[until] - running[row - first])
             row = first + until
@@ -312,7 +321,7 @@ class _TableShardWriter:
 
     def _write_group(self) -> None:
         if self._rows:
-            rows = self._group.taken()
+            rows = self.group.taken()
             if self._check is not None:
                 self._check.feed(rows.light)
             self._table.write(rows)

@@ -259,7 +259,7 @@ class RowGroup:
         """``away``: leaves that stay so; all blocks come without them."""
         self._schema = schema
         self._leaves = leaves_of(schema)
-        self._away = tuple(away)
+        self.away = tuple(away)
         self._away_mask = sum(1 << self._leaves.index(leaf) for leaf in away)
         self._slices: list[list[memoryview]] = [[] for _ in away]
         self._arena = Arena()
@@ -275,14 +275,14 @@ class RowGroup:
         light = blocks.light.take(array_of(rows))
         self._parts.append((blocks.mask, light))
         for at, leaf in enumerate(blocks.leaves):
-            if leaf in self._away:
-                self._keep(self._away.index(leaf), light, blocks, at, rows)
+            if leaf in self.away:
+                self._keep(self.away.index(leaf), light, blocks, at, rows)
             else:
                 self._append(self._leaves.index(leaf), blocks.slices(at, rows))
 
     def _keep(self, away: int, light: Any, blocks: RowBlocks, at: int, rows: Int64s) -> None:
         """Put down the slices of a leaf that stays away."""
-        rows = rows[~self._away[away].nulls_in(light)]
+        rows = rows[~self.away[away].nulls_in(light)]
         found = blocks.prefixed(at, rows)
         if found is None:  # they are in memory that is used again
             found = []
@@ -312,15 +312,15 @@ class RowGroup:
 
     def taken(self) -> GroupRows:
         """All rows, valid until the next one is added; none are left."""
-        found = GroupRows(self._batch(), self._away, tuple(self._slices))
+        found = GroupRows(self._batch(), self.away, tuple(self._slices))
         self._parts = []
-        self._slices = [[] for _ in self._away]
+        self._slices = [[] for _ in self.away]
         self._arena.reset()
         return found
 
     def _batch(self) -> Any:
         """All rows but for the leaves that stay away."""
-        wanted = light_schema(self._schema, self._away)
+        wanted = light_schema(self._schema, self.away)
         masks = {mask for mask, _ in self._parts}
         if len(masks) > 1:  # long values came after short ones: rows that came first are whole
             first = self._parts[0][1]
@@ -330,7 +330,7 @@ class RowGroup:
         light = joined([batch for _, batch in self._parts], light_schema(self._schema, leaves))
         values = []
         for leaf in leaves:
-            if leaf not in self._away:
+            if leaf not in self.away:
                 at = self._leaves.index(leaf)
                 values.append((leaf, self._bytes[at][: self._ends[at]].data))
         self._ends = [0] * len(self._leaves)
