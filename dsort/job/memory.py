@@ -24,6 +24,7 @@ from dsort.sizes import format_bytes
 __all__ = [
     "COORDINATOR_BYTES",
     "MAP_SHARE",
+    "PARTITIONS_A_BUFFER",
     "JobMemory",
     "MemoryLimits",
     "Movement",
@@ -45,6 +46,8 @@ BUFFER_BYTES_MAX = 4 << 30
 PARTITIONS_MAX = 4096
 PARTITIONS_A_WORKER = 16
 MAP_PARTITION_BYTES = 256 << 20
+PARTITIONS_A_BUFFER = 2
+"""A partition of few large records varies much in size: half a buffer is planned for it."""
 PARTITION_BYTES_MIN = 1 << 20
 SHORT_PARTITION_BYTES = 32 << 20
 """The most in a partition where records may be short: half a million lines of 66 bytes, whose
@@ -113,6 +116,7 @@ def choose_movement(
     nodes: int = 1,
     upload_bytes: int = 0,
     short_records: bool = False,
+    turns_a_buffer: int = PARTITIONS_A_BUFFER,
     forced: str = "auto",
 ) -> Movement:
     """Choose how payload moves.
@@ -122,6 +126,7 @@ def choose_movement(
     ``memory_bytes`` is what the whole job may use on one node, and ``workers`` are spread over
     ``nodes``. ``upload_bytes``: what each worker needs besides its buffer, for uploads.
     ``short_records``: records may be so short that their columns weigh as much.
+    ``turns_a_buffer``: a partition is planned at one of so many parts of a buffer.
     """
     fits = mappable and not encoded and input_bytes <= memory_bytes * MAP_SHARE
     kind = forced if forced != "auto" else ("map" if fits else "spill")
@@ -143,12 +148,12 @@ def choose_movement(
         reason = f"{size} of inputs do not fit twice in the {memory} that the job may use"
         if encoded:
             reason = f"the inputs are compressed: they are decoded once, to about {size}"
-        # Half a buffer a partition: a partition of few large records varies much in size. And
-        # several for each worker, for a partition that two workers share is read twice.
+        # Several for each worker, for a partition that two workers share is read twice.
         enough = min(workers * PARTITIONS_A_WORKER, input_bytes // PARTITION_BYTES_MIN)
         if short_records:
             enough = max(enough, input_bytes // SHORT_PARTITION_BYTES)
-        partitions = min(max(-(-input_bytes * 2 // buffer_bytes), enough, workers), PARTITIONS_MAX)
+        fit = -(-input_bytes * turns_a_buffer // buffer_bytes)
+        partitions = min(max(fit, enough, workers), PARTITIONS_MAX)
         scratch_bytes = input_bytes + input_bytes // 20
     if forced != "auto":
         reason = f"asked for: {forced}"

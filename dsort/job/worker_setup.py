@@ -14,6 +14,7 @@ from dsort.job.job import Job
 from dsort.job.layout import scratch_name, staged_prefix
 from dsort.job.memory import (
     MAP_SHARE,
+    PARTITIONS_A_BUFFER,
     PARTITIONS_MAX,
     Movement,
     NotMappableError,
@@ -41,6 +42,9 @@ TABLE_BYTES = 96 << 20
 USER_CODE_BYTES = 64 << 20
 """What a worker takes besides, for the process of a step and the frames that go to it and fro. What
 the user's code takes is not known."""
+TABLE_TURNS_A_BUFFER = 4
+"""A partition of rows has to fit in a third of a buffer: where it does not, its blocks are read
+again for each turn over it."""
 SCRATCH_SHARE = 8
 """Scratch that takes no more than one part in so many of the memory stays there until it goes: the
 kernel begins to write it by itself when a tenth of what is free is dirty, or after 30 s."""
@@ -91,6 +95,7 @@ def movement_for(job: Job) -> Movement:
             forced=forced,
             upload_bytes=uploads,
             short_records=job.spec.input_container.has_short_records,
+            turns_a_buffer=TABLE_TURNS_A_BUFFER if is_table else PARTITIONS_A_BUFFER,
         )
         if job.spec.makes_records and forced == "auto":
             chosen = replace(chosen, reason="steps make records, which go through the disk")

@@ -7,6 +7,7 @@ are; a row's place is its number among the rows of the partition.
 
 from __future__ import annotations
 
+import mmap
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -76,6 +77,13 @@ class ShardSource:
     def whole(self) -> memoryview | None:
         """See :class:`~dsort.containers.columnar.reader.Source`."""
         return self._view
+
+    def forget(self, until: int) -> None:
+        """Nobody reads the first ``until`` bytes again: give their pages back. Mapped, they would
+        fill what memory there is, and fight with the pages on their way to the disk."""
+        mapped = None if self._view is None else self._view.obj
+        if isinstance(mapped, mmap.mmap) and until > mmap.PAGESIZE:
+            mapped.madvise(mmap.MADV_DONTNEED, 0, until & -mmap.PAGESIZE)
 
     def read(self, offset: int, length: int) -> bytes:
         """See :class:`~dsort.containers.columnar.reader.Source`."""
@@ -194,7 +202,8 @@ class TableExtractor(Extractor):
     ) -> tuple[_Rows, _Blocks]:
         """Read all rows, and spill them if the task says so."""
         limit = self._setup.decoding.max_expansion * task.size_bytes + EXPANSION_FLOOR_BYTES
-        table = open_table(task.name, ShardSource.of(source, self._buffer), inflated_max=limit)
+        opened = ShardSource.of(source, self._buffer)
+        table = open_table(task.name, opened, inflated_max=limit)
         wanted = schema_of(self._store.file_bytes(SCHEMA_FILE))
         if not check_same(task.name, table.schema, wanted):
             log.add("other_metadata", 1, [task.name])
@@ -213,6 +222,8 @@ class TableExtractor(Extractor):
             )
             if task.spill:
                 self._spill_rows(batches, partition, plain, blocks)
+                if not self._setup.values_stay:
+                    opened.forget(max(batch.end_in_shard for batch in batches))
             first += len(partition)
         return rows, blocks
 
@@ -401,7 +412,7 @@ def _gathered_up(batches: Iterable[LightRows], bytes_max: int) -> Iterator[list[
     waiting: list[LightRows] = []
     size_bytes = 0
     for batch in batches:
-        more = batch.nbytes
+        more = batch.held_bytes
         if waiting and size_bytes + more > bytes_max:
             yield waiting
             waiting, size_bytes = [], 0

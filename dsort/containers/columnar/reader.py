@@ -8,7 +8,7 @@ are stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from dsort.containers.columnar.declared import (
 from dsort.containers.columnar.placed_rows import PlacedLeaf, with_placed
 from dsort.containers.columnar.plain_pages import PlacedValues, placed_values
 from dsort.containers.columnar.schema import decoded
-from dsort.containers.columnar.values import LONG_BYTES, Leaf, LightRows, leaves_of
+from dsort.containers.columnar.values import IN_SHARD_SHARE, LONG_BYTES, Leaf, LightRows, leaves_of
 from dsort.errors import CorruptShardError
 
 __all__ = [
@@ -37,6 +37,8 @@ __all__ = [
 ]
 
 ROWS_A_BATCH_MAX = 1 << 16
+PLACE_BYTES = 64
+"""What a value takes that stays where it is: its place and its length, as they are found."""
 READ_AHEAD_BYTES = 4 << 20
 SECOND_BYTES_MAX = 16 << 20
 """What is read of a column at once, where the shard is not in memory."""
@@ -223,7 +225,7 @@ class _Parquet:
         return sum(max(group.total_byte_size, 0) for group in groups)
 
     def batches(self, bytes_max: int) -> Iterator[Any]:
-        for run in self._runs(bytes_max):
+        for run in self._runs(bytes_max, {}):
             yield from self._batches_of(run, None)
 
     def light_batches(
@@ -231,13 +233,14 @@ class _Parquet:
     ) -> Iterator[LightRows]:
         """See :func:`light_batches`."""
         leaves = self._leaves_in_place(plain, kept)
-        for run in self._runs(bytes_max):
+        for run in self._runs(bytes_max, leaves):
             placed = self._placed(run, leaves, plain)
+            if len(placed) < len(run.stored):
+                for again in self._runs(bytes_max, {}, run.groups):
+                    yield from self._decoded_of(again, plain)
+                continue
             if not placed:
-                for batch in self._batches_of(run, None):
-                    with arrow_errors(self._shard):
-                        found = decoded(batch, plain)
-                    yield LightRows(found)
+                yield from self._decoded_of(run, plain)
                 continue
             away = {leaves[each.leaf] for each in placed}
             schema = self._file.schema
@@ -253,6 +256,12 @@ class _Parquet:
                     rows = with_placed(decoded_columns, some, plain, self._whole)
                 yield rows
                 first = stop
+
+    def _decoded_of(self, run: _Run, plain: Any) -> Iterator[LightRows]:
+        for batch in self._batches_of(run, None):
+            with arrow_errors(self._shard):
+                found = decoded(batch, plain)
+            yield LightRows(found)
 
     def _leaves_in_place(self, plain: Any, kept: Container[str]) -> dict[Leaf, int]:
         """What may be taken from where it lies: leaves of ``plain``, and the numbers of their
@@ -286,7 +295,8 @@ class _Parquet:
     def _placed(self, run: _Run, leaves: Mapping[Leaf, int], plain: Any) -> list[PlacedLeaf]:
         """The leaves whose values in a run of row groups are long, and can stay where they are."""
         found = []
-        for leaf, at in leaves.items():
+        for leaf in run.stored:
+            at = leaves[leaf]
             level_max = self._file.schema.column(at).max_definition_level
             parts = []
             for number in run.groups:
@@ -305,15 +315,20 @@ class _Parquet:
         with arrow_errors(self._shard):
             metadata = self._file.metadata.row_group(group)
             chunk, rows = metadata.column(column), metadata.num_rows
-            size_bytes = chunk.total_compressed_size
-            if self._codecs is None:
-                self._codecs = codecs_of(self._whole)
-            codec = self._codecs[group][column : column + 1] if group < len(self._codecs) else []
-            is_stored = codec == [0] and not chunk.has_dictionary_page
-            if not is_stored or not 0 < rows * LONG_BYTES <= size_bytes:
-                return None
-            start = chunk.data_page_offset
+            size_bytes, start = chunk.total_compressed_size, chunk.data_page_offset
         return placed_values(self._whole, start, start + size_bytes, rows, level_max)
+
+    def _is_stored(self, number: int, column: int) -> bool:
+        """Whether a column of a row group has long values, as they are, as far as the footer
+        says."""
+        assert self._whole is not None
+        if self._codecs is None:
+            self._codecs = codecs_of(self._whole)
+        group = self._file.metadata.row_group(number)
+        chunk = group.column(column)
+        codec = self._codecs[number][column : column + 1] if number < len(self._codecs) else []
+        is_stored = codec == [0] and not chunk.has_dictionary_page
+        return is_stored and 0 < group.num_rows * LONG_BYTES <= chunk.total_compressed_size
 
     def _batches_of(self, run: _Run, columns: list[str] | None) -> Iterator[Any]:
         self._check_pages(run)
@@ -348,30 +363,43 @@ class _Parquet:
             what = f"the pages of row group {number}"
             refuse_larger(self._shard, what, size_bytes, self._inflated_max)
 
-    def _runs(self, bytes_max: int) -> Iterator[_Run]:
-        """Row groups that are read at once, which costs 0.2 ms whatever their size."""
-        metadata, groups = self._file.metadata, list[int]()
+    def _runs(
+        self,
+        bytes_max: int,
+        leaves: Mapping[Leaf, int],
+        numbers: Sequence[int] | None = None,
+    ) -> Iterator[_Run]:
+        """Row groups that are read at once, which costs 0.2 ms whatever their size. ``leaves`` that
+        may stay where they are take no memory but for their places."""
+        groups, stored = list[int](), tuple[Leaf, ...]()
         size_bytes = widest = rows = 0
-        for at in range(metadata.num_row_groups):
+        for at in range(self._file.metadata.num_row_groups) if numbers is None else numbers:
             with arrow_errors(self._shard):
-                group = metadata.row_group(at)
+                group = self._file.metadata.row_group(at)
                 more, count = max(group.total_byte_size, 0), group.num_rows
-            if groups and size_bytes + more > bytes_max:
-                yield _Run(groups, widest, rows, bytes_max)
+                found = tuple(leaf for leaf in leaves if self._is_stored(at, leaves[leaf]))
+                for leaf in found:
+                    chunk_bytes = group.column(leaves[leaf]).total_compressed_size
+                    held = PLACE_BYTES * count + chunk_bytes // IN_SHARD_SHARE
+                    more = max(more - chunk_bytes, 0) + held
+            if groups and (size_bytes + more > bytes_max or found != stored):
+                yield _Run(groups, stored, widest, rows, bytes_max)
                 groups, size_bytes, widest, rows = [], 0, 0, 0
+            stored = found
             groups.append(at)
             size_bytes, rows = size_bytes + more, rows + count
             widest = max(widest, more // max(count, 1), 1)
         if groups:
-            yield _Run(groups, widest, rows, bytes_max)
+            yield _Run(groups, stored, widest, rows, bytes_max)
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
     """Row groups, ``row_bytes`` a row in the widest of them, ``rows`` in all; to be read
-    ``bytes_max`` at a time."""
+    ``bytes_max`` at a time. ``stored``: leaves that may stay where they are."""
 
     groups: list[int]
+    stored: tuple[Leaf, ...]
     row_bytes: int
     rows: int
     bytes_max: int

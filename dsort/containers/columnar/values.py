@@ -24,6 +24,7 @@ from dsort.containers.columnar.schema import (
 from dsort.data.columns import Int64s
 
 __all__ = [
+    "IN_SHARD_SHARE",
     "LONG_BYTES",
     "Leaf",
     "LightRows",
@@ -41,6 +42,9 @@ __all__ = [
 LONG_BYTES = 512
 """Values of so many bytes on average are moved as bytes: a slice costs 0.3 µs."""
 LEAVES_MAX = 64
+IN_SHARD_SHARE = 8
+"""Mapped values take no memory of their own, but they are dealt out in another order than they lie
+in: the page cache has to hold those of one batch. So they count as a part of what they are."""
 LENGTH_BYTES = 8
 """What stands in a light batch in place of a value."""
 
@@ -111,6 +115,23 @@ class LightRows:
     def nbytes(self) -> int:
         """What they take in memory, or would take if they were there."""
         return int(self.light.nbytes) + sum(int(each.lengths.sum()) for each in self.values)
+
+    @property
+    def end_in_shard(self) -> int:
+        """Where the last of the values that lie in their shard ends; 0 if there are none."""
+        ends = [
+            (each.starts + each.lengths).max(initial=0) for each in self.values if each.in_shard
+        ]
+        return int(max(ends, default=0))
+
+    @property
+    def held_bytes(self) -> int:
+        """What they take in memory themselves, and of values in their shard a share."""
+        shares = (
+            int(each.lengths.sum()) // (IN_SHARD_SHARE if each.in_shard else 1)
+            for each in self.values
+        )
+        return int(self.light.nbytes) + sum(shares)
 
     def row_bytes(self) -> Int64s:
         """What :func:`~dsort.containers.columnar.schema.row_bytes` gives for all of each row."""
