@@ -1,4 +1,4 @@
-"""New names in many tar headers at once, as columns: 0.2 µs each, 17 one by one.
+"""New names in many tar headers at once, as columns: 0.3 µs each, 17 one by one.
 
 Nearly all headers are one block, or a pax header of times and such and then that block. A name of
 up to 100 bytes is written over the old one there, and nothing else changes but the checksum. All
