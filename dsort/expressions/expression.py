@@ -68,22 +68,24 @@ class Expression:
         """What of a record it asks for: ``key``, ``shard``, ``size``, ..."""
         return frozenset(leaf.kind for leaf in self._leaves)
 
-    def true_of(self, records: RecordTable, owner: str) -> Bools:
-        """Which of ``records`` it is true of, shape ``(n,)``. ``TransformError`` names the first
-        record for which it cannot be computed. ``owner``: what it belongs to."""
+    def true_of(self, records: RecordTable, owner: str, rows: Int64s | None = None) -> Bools:
+        """Which of the ``rows`` of ``records`` (None: of all) it is true of, shape as theirs.
+        ``TransformError`` names the first record for which it cannot be computed. ``owner``: what
+        it belongs to."""
         import numpy as np
 
+        rows = np.arange(len(records)) if rows is None else rows
         run = _Run(self, records)
-        found = np.zeros(len(records), np.bool_)
-        step = _RECORDS_AT_ONCE if self.reads_members else max(len(records), 1)
-        for start in range(0, len(records), step):
-            rows = np.arange(start, min(start + step, len(records)))
-            truth = run.truth(self._tree, rows)
+        found = np.zeros(len(rows), np.bool_)
+        step = _RECORDS_AT_ONCE if self.reads_members else max(len(rows), 1)
+        for start in range(0, len(rows), step):
+            some = rows[start : start + step]
+            truth = run.truth(self._tree, some)
             wrong = np.flatnonzero(truth == _WRONG)
             if len(wrong):
-                row = int(rows[wrong[0]])
+                row = int(some[wrong[0]])
                 self._refuse(records, row, run.problems[row], owner)
-            found[rows] = truth == _TRUE
+            found[start : start + step] = truth == _TRUE
             run.reading.forget()
         return found
 

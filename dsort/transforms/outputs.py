@@ -72,9 +72,9 @@ class Division:
             if condition is None:
                 numbers[rows] = number
             elif len(rows):
-                left = records if len(rows) == len(records) else records.keeping(numbers < 0)
                 owner = f"outputs: when of {self.names[number]}:"
-                numbers[rows[condition.true_of(left, owner)]] = number
+                # Of the whole table: ``ordinal`` counts the records that went elsewhere, too.
+                numbers[rows[condition.true_of(records, owner, rows)]] = number
         homeless = np.flatnonzero(numbers < 0)
         if len(homeless):
             raise TransformError(

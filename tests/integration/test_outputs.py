@@ -278,6 +278,17 @@ def test_outputs_deal_out_what_steps_on_payload_have_made(data: Path, by: str) -
         assert all((lot_of(key[:-4]) < 0.75) == (name == "trai") for name, key, _ in held)
     else:
         assert all((size > 500) == (name == "larg") for name, _, size in held)
+
+
+def test_conditions_number_the_records_of_a_shard_and_not_what_others_left(data: Path) -> None:
+    outputs = [
+        {"name": "first", "when": "ordinal < 10"},
+        {"name": "second", "when": "ordinal < 20"},
+        {"name": "rest", "when": True},
+    ]
+    report = run_local(data, divided(*outputs))
+    second = [f"{shard}/{number:03d}" for shard in range(3) for number in range(10, 20)]
+    assert flat(keys_of(data, "second")) == second
     verified(data, report.job_id)
 
 
