@@ -227,11 +227,12 @@ class Creator:
         blocks come from other nodes."""
         nodes = dict(task.nodes)
         wanted, spans = [], {}
-        for partition, pieces in groupby(task.pieces, key=lambda piece: piece.partition):
-            if partition >= 0:
-                rows = [(piece.row_start, piece.row_stop) for piece in pieces]
-                wanted.append(partition)
-                spans[partition] = rows[0][0], rows[-1][1]
+        # Shards without records may stand between two of one partition, which is loaded once.
+        stored = [piece for piece in task.pieces if piece.partition >= 0]
+        for partition, pieces in groupby(stored, key=lambda piece: piece.partition):
+            rows = [(piece.row_start, piece.row_stop) for piece in pieces]
+            wanted.append(partition)
+            spans[partition] = rows[0][0], rows[-1][1]
         ahead: _SpilledPayload | None = None
         try:
             for number, partition in enumerate(wanted):

@@ -20,6 +20,7 @@ from dsort.spec import parse_spec
 from tests.property.test_step_laws import mix
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import plan_local, refused, run_local, spec_of
+from tests.support.inline_runtime import Moved, run_inline
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -290,6 +291,24 @@ def test_conditions_number_the_records_of_a_shard_and_not_what_others_left(data:
     second = [f"{shard}/{number:03d}" for shard in range(3) for number in range(10, 20)]
     assert flat(keys_of(data, "second")) == second
     verified(data, report.job_id)
+
+
+@pytest.mark.parametrize("partitions", [2, 3, 5])
+def test_shards_without_records_stand_between_others(tmp_path: Path, partitions: int) -> None:
+    members = [Member(f"{number:02d}.txt", b"%02d" % number) for number in range(40)]
+    write_shards(tmp_path / "in", {"in-0.tar": Shard(tuple(members))})
+    outputs = [
+        {"name": "low", "when": 'key < "03"', "output_shard_count": 1},
+        {"name": "none", "when": "false", "output_shard_count": 2},
+        {"name": "high", "when": True, "output_shard_count": 2},
+    ]
+    moved = Moved(movement="spill", workers=1, partitions=partitions)
+    run_inline(divided(*outputs, output_shard_records=None), tmp_path, moved)
+    found = sorted(files_of(tmp_path / "out").items())
+    read = {name: [member.payload for member in read_shard(data)] for name, data in found}
+    assert flat([read[name] for name in read if name.startswith("none")]) == []
+    order = [name for kind in ("low", "high") for name in read if name.startswith(kind)]
+    assert flat([read[name] for name in order]) == [b"%02d" % number for number in range(40)]
 
 
 def test_an_output_may_get_nothing(data: Path) -> None:
