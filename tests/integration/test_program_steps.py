@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 import tarfile
 import threading
@@ -35,8 +34,12 @@ def python(script: str, **options: Any) -> dict[str, Any]:
     return {"exec": {"command": [sys.executable, "-S", "-c", script], **options}}
 
 
-def left_directories() -> list[Path]:
-    return list(Path(os.environ.get("TMPDIR", "/tmp")).glob("dsort-step-*"))
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of temporary files that no other test has."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    return tmp_path / "tmp"
 
 
 @pytest.fixture
@@ -73,9 +76,9 @@ def test_a_program_is_told_places_and_key_and_no_shell_reads_them(tmp_path: Path
     [
         ("echo no such picture >&2; exit 3", "exit code 3: no such picture"),
         ("kill -9 $$$$", "signal 9"),
-        ("sleep 60", "longer than 1 s"),
-        ("sleep 61 & sleep 62", "longer than 1 s"),
-        ("setsid sleep 63 & sleep 64", "longer than 1 s"),
+        ("sleep 60.0625", "longer than 1 s"),
+        ("sleep 61.0625 & sleep 62.0625", "longer than 1 s"),
+        ("setsid sleep 63.0625 & sleep 64.0625", "longer than 1 s"),
         ("while :; do echo flood >&2; done", "longer than 1 s"),
         ("mkdir $OUT/jpg", "no file"),
         ("ln -s /etc/passwd $OUT/txt", "no file"),
@@ -84,7 +87,7 @@ def test_a_program_is_told_places_and_key_and_no_shell_reads_them(tmp_path: Path
     ],
 )
 def test_a_program_that_goes_wrong_at_a_record_loses_that_alone(
-    script: str, words: str, tmp_path: Path
+    script: str, words: str, tmp_path: Path, temporary: Path
 ) -> None:
     shards(tmp_path, "r0", "bad", "r1")
     step = shell(f'if [ "$KEY" = bad ]; then {script}; fi', timeout="1s")
@@ -93,19 +96,19 @@ def test_a_program_that_goes_wrong_at_a_record_loses_that_alone(
     (reject,) = rejects_of(tmp_path, report)
     assert (reject["key"], words in reject["error"]) == ("bad", True), reject
     assert count_of(report, "failed_records")[0] == 1
-    assert left_directories() == []
+    assert list(temporary.iterdir()) == []
     sleeping = [
         p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [""])[0] == "sleep"
     ]
-    assert [p for p in sleeping if p.info["cmdline"][-1] in ("60", "61", "62", "63", "64")] == []
+    assert [p for p in sleeping if p.info["cmdline"][-1].endswith(".0625")] == []
 
 
 def test_a_program_that_forks_does_not_hold_up_its_record(tmp_path: Path) -> None:
     shards(tmp_path, "a")
-    run_local(tmp_path, with_steps(shell("cp $IN/jpg $OUT/x; setsid sleep 59 & exit 0")))
+    run_local(tmp_path, with_steps(shell("cp $IN/jpg $OUT/x; setsid sleep 59.0625 & exit 0")))
     assert payloads_out(tmp_path)["a.x"] == b"a.jpg"
     assert [
-        p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "59"]
+        p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "59.0625"]
     ] == []
 
 
