@@ -281,7 +281,7 @@ def test_records_that_lack_members_may_be_left_out(tmp_path: Path) -> None:
         Member(name, b"1") for name in ("a.cls", "a.txt", "b.txt", "c.cls", "c.txt", "alone")
     ]
     write_shards(tmp_path / "in", {"a-0.tar": Shard(members), "a-1.tar": Shard(members[:2])})
-    steps = [{"require": {"members": ["cls"]}}]
+    steps = [{"require": {"extensions": ["cls"], "on_missing": "exclude"}}]
     spec = spec_of(**TARS, transform={"steps": steps}, duplicate_keys="ignore")
     report = run_local(tmp_path, spec)
     assert count_of(report, "left_out_by_steps")[0] == 2
