@@ -17,7 +17,7 @@ TITLED = [
     (page, each)
     for page in hand_written()
     for each in blocks(page)
-    if each.title and each.title not in SCHEDULES
+    if each.title and each.tag != "python" and each.title not in SCHEDULES
 ]
 
 
