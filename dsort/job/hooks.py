@@ -27,6 +27,7 @@ from dsort.spec.model import JobSpec
 from dsort.spec.parts import Hook
 from dsort.storage.guarded_http import RefusedConnectionError, web_opener
 from dsort.storage.network_policy import FetchPolicy
+from dsort.user_code.environment import outside_environment
 
 __all__ = [
     "call_command",
@@ -44,7 +45,6 @@ WEBHOOK_S_MAX = 20.0
 COMMAND_S_MAX = 60.0
 ERROR_BYTES_SHOWN = 300
 TEXT_CHARS_MAX = 1000
-SECRET_VARIABLES = ("DSORT_DATABASE_URL", "DSORT_TOKEN")
 
 
 def hooks_of(on_success: Hook | None, on_failure: Hook | None) -> dict[str, dict[str, str]]:
@@ -169,7 +169,7 @@ def call_command(
 ) -> str:
     """Run a command with ``notice`` as JSON on its input, and the gist of it in ``DSORT_*``
     variables. Why that failed; "" if it did not."""
-    environment = {key: value for key, value in os.environ.items() if key not in SECRET_VARIABLES}
+    environment = outside_environment()
     for key in ("event", "job_id", "state", "text", "schedule"):
         environment[f"DSORT_{key.upper()}"] = str(notice.get(key) or "").replace("\0", "")
     try:

@@ -20,6 +20,7 @@ from typing import Any
 
 from typing_extensions import Buffer
 
+from dsort.user_code.environment import outside_environment
 from dsort.user_code.frames import (
     ANSWER,
     BEGUN,
@@ -79,7 +80,7 @@ class CodeProcess:
                 stderr=subprocess.STDOUT,
                 pass_fds=given,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**outside_environment(), "PYTHONPATH": path},
             )
         except BaseException:
             os.close(self._sink)

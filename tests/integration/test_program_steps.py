@@ -60,6 +60,20 @@ def test_a_program_makes_files_of_files(tmp_path: Path) -> None:
     }
 
 
+def test_a_program_does_not_see_the_secrets_of_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSORT_DATABASE_URL", "postgresql://u:very-secret@host/db")
+    monkeypatch.setenv("DSORT_TOKEN", "very-secret")
+    monkeypatch.setenv("OTHERS", "seen")
+    shards(tmp_path, "a")
+    step = {"exec": {"command": ["sh", "-c", 'env > "$OUT/txt"'], "drop": ["jpg", "cls"]}}
+    run_local(tmp_path, with_steps(step))
+    (environment,) = payloads_out(tmp_path).values()
+    assert b"very-secret" not in environment
+    assert b"OTHERS=seen" in environment
+
+
 def test_a_program_is_told_places_and_key_and_no_shell_reads_them(tmp_path: Path) -> None:
     shards(tmp_path, "a; touch b", "c")
     step = {
