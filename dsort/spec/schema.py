@@ -7,6 +7,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from dsort.spec.model import current_job_spec
+from dsort.transforms.steps import STEPS
 
 __all__ = ["schema"]
 
@@ -55,6 +56,7 @@ def schema() -> dict[str, Any]:
     # The model has reactions and limits in Config, as AIStore does; a spec has them at the top.
     config = body["properties"].pop("Config")
     body["properties"] |= {**body["$defs"]["JobConfig"]["properties"], "Config": config}
+    _describe_inherited(body["$defs"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dsort job spec",
@@ -62,3 +64,14 @@ def schema() -> dict[str, Any]:
         "anyOf": [{"required": ["input_bck"]}, {"required": ["inputs"]}],
         "examples": _EXAMPLES,
     }
+
+
+def _describe_inherited(definitions: dict[str, Any]) -> None:
+    """Give the options of steps the descriptions of fields that they inherit: of a TypedDict,
+    pydantic reads the docstrings of its own fields alone."""
+    for step in STEPS.values():
+        for base in getattr(step.options_type, "__orig_bases__", ()):
+            own, inherited = (definitions.get(each.__name__) for each in (step.options_type, base))
+            if own and inherited:
+                for name, field in inherited["properties"].items():
+                    own["properties"][name].setdefault("description", field["description"])

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NotRequired
 
 from annotated_types import Ge
-from pydantic import Field
 from typing_extensions import TypedDict
 
 from dsort.order.base import OptionError
@@ -35,82 +34,31 @@ Decoder = Literal[
 class MapOptions(TypedDict):
     """What a spec gives for ``map``."""
 
-    # Descriptions of fields, not docstrings: those are not inherited.
-
     __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}  # type: ignore[misc]
 
-    python: Annotated[
-        str,
-        Field(
-            description="The function, or class whose objects are "
-            "called: `package.module:name`, or "
-            "`file.py:name`. It gets a sample (a dict: `__key__`, and content by "
-            "extension) and returns one, or None. A parameter `rng` gets a NumPy "
-            "generator that depends on the seed, the step and the key alone."
-        ),
-    ]
-    args: NotRequired[
-        Annotated[
-            dict[str, Any],
-            Field(description="Named arguments: of a class when it is made, else of each call."),
-        ]
-    ]
-    decode: NotRequired[
-        Annotated[
-            dict[str, Decoder],
-            Field(
-                description="What is not to come as bytes: `{jpg: pil}`. Returned "
-                "images, arrays and "
-                "objects are encoded by their extension."
-            ),
-        ]
-    ]
-    drop: NotRequired[
-        Annotated[
-            list[str],
-            Field(description="Extensions that are left out of what it returns."),
-        ]
-    ]
-    batch_size: NotRequired[
-        Annotated[
-            int,
-            Ge(1),
-            Field(
-                description="The function gets a list of so many samples (the last ones "
-                "of a shard: "
-                "fewer), and returns as many results. They must not depend on which samples "
-                "come together."
-            ),
-        ]
-    ]
-    concurrency: NotRequired[
-        Annotated[
-            Concurrency,
-            Field(
-                description="Processes of this step in the whole job at most: a number, "
-                "or [least, most]. "
-                "Default: one for each worker."
-            ),
-        ]
-    ]
-    resources: NotRequired[
-        Annotated[
-            ResourceOptions,
-            Field(description="What each of its processes has."),
-        ]
-    ]
-    timeout: NotRequired[
-        Annotated[
-            float | str,
-            Field(description="For each call: `45s`, `5m` (default)."),
-        ]
-    ]
-    seed: NotRequired[
-        Annotated[
-            str | int,
-            Field(description="Another seed, another `rng`. Default: 0."),
-        ]
-    ]
+    python: str
+    """The function, or class whose objects are called: `package.module:name`, or `file.py:name`.
+    It gets a sample (a dict: `__key__`, and content by extension) and returns one, or None. A
+    parameter `rng` gets a NumPy generator that depends on the seed, the step and the key alone."""
+    args: NotRequired[dict[str, Any]]
+    """Named arguments: of a class when it is made, else of each call."""
+    decode: NotRequired[dict[str, Decoder]]
+    """What is not to come as bytes: `{jpg: pil}`. Returned images, arrays and objects are encoded
+    by their extension."""
+    drop: NotRequired[list[str]]
+    """Extensions that are left out of what it returns."""
+    batch_size: NotRequired[Annotated[int, Ge(1)]]
+    """The function gets a list of so many samples (the last ones of a shard: fewer), and returns as
+    many results. They must not depend on which samples come together."""
+    concurrency: NotRequired[Concurrency]
+    """Processes of this step in the whole job at most: a number, or [least, most]. Default: one for
+    each worker."""
+    resources: NotRequired[ResourceOptions]
+    """What each of its processes has."""
+    timeout: NotRequired[float | str]
+    """For each call: `45s`, `5m` (default)."""
+    seed: NotRequired[str | int]
+    """Another seed, another `rng`. Default: 0."""
 
 
 class FlatMapOptions(MapOptions):
