@@ -22,6 +22,8 @@ __all__ = ["Rekey"]
 
 PLACES = ("key", "base", "dir", "shard", "input", "n", "shard_n", "xxh3")
 NUMBERS = ("n", "shard_n")
+KEY_BYTES_MAX = 4096
+"""Of a new key: as long as paths may be. Templates repeat keys, and steps repeat templates."""
 _PLACE = re.compile(r"\{([^{}:]*)(?::(0?\d{1,2})d)?\}|\{\{|\}\}|%(0?\d{1,2})?d")
 
 
@@ -85,6 +87,7 @@ class Rekey(Step):
                 parts.append(decimals(numbers + (records.first if place == "n" else 0), width))
             else:
                 parts.append(columns[place] if place else text)
+        _check_lengths(records, parts)
         new_keys = side_by_side(parts, len(records))
         _check(records, new_keys)
         return records.with_keys(new_keys)
@@ -170,6 +173,20 @@ def _text(text: str) -> bytes:
     if "\0" in text:
         raise OptionError("has a zero byte in it")
     return text.encode("utf-8", "surrogateescape")
+
+
+def _check_lengths(records: RecordTable, parts: list[BytesColumn | bytes]) -> None:
+    """``TransformError`` for a key that would be too long, before it is made."""
+    import numpy as np
+
+    lengths = np.zeros(len(records), np.int64)
+    for part in parts:
+        lengths += len(part) if isinstance(part, bytes) else part.lengths
+    for row in np.flatnonzero(lengths > KEY_BYTES_MAX)[:1].tolist():
+        raise TransformError(
+            f"rekey: the new key of record {readable(records.keys[row])} of shard {records.shard} "
+            f"would have {int(lengths[row]):,} bytes, more than {KEY_BYTES_MAX:,}"
+        )
 
 
 def _check(records: RecordTable, new_keys: BytesColumn) -> None:

@@ -107,6 +107,7 @@ def test_lines_of_nothing_are_none() -> None:
         ({"rekey": "{key}.x"}, ["new key a.x", "record a", "has a dot"]),
         ({"rekey": "x/"}, ["has no name behind its last slash"]),
         ({"rekey": "{input}/{key}"}, ["{input} is the name of an input"]),
+        ({"rekey": "{key}" * 5000}, ["record a of shard", "5,000 bytes, more than 4,096"]),
         ({"rekey": "../{key}"}, ["leads out of the directory"]),
         ({"rekey": "/{key}"}, ["leads out of the directory"]),
     ],
