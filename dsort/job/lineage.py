@@ -162,7 +162,7 @@ def _find_in_parquet(path: Path, keys: frozenset[str], what: str) -> Iterator[di
                 is_wanted = pc.is_in(found, value_set=wanted)
                 if pc.any(is_wanted).as_py():
                     yield from file.read_row_group(number).filter(is_wanted).to_pylist()
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
         raise _damaged(what, str(error)) from None
 
 

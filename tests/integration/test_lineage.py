@@ -4,10 +4,13 @@ reads it."""
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import xxhash
 
@@ -195,6 +198,15 @@ def test_a_lineage_that_somebody_changed_is_no_traceback(name: str, data: bytes)
     bucket.write(name, data)
     with pytest.raises(StorageError, match="is damaged"):
         list(find_in_lineage(bucket, name, ["a"]))
+
+
+def test_a_lineage_whose_columns_have_no_names_is_no_traceback() -> None:
+    bucket, file = MemoryBucket(), io.BytesIO()
+    pq.write_table(pa.table({"key": ["a"], "input_shard": ["s"]}), file)
+    data = file.getvalue().replace(b"input_shard", b"input_\xa4hard")
+    bucket.write("lineage.parquet", data)
+    with pytest.raises(StorageError, match="is damaged"):
+        list(find_in_lineage(bucket, "lineage.parquet", ["a"]))
 
 
 def test_a_lineage_is_read_from_a_store(tmp_path: Path, s3: S3Server) -> None:
