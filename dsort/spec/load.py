@@ -25,6 +25,7 @@ from dsort.spec.outputs import Output
 from dsort.spec.parts import Deduplicate, Hook, JobConfig
 from dsort.spec.syntax import looks_like_json, parse_json
 from dsort.spec.transform import Transform, step_model
+from dsort.transforms.steps import STEPS
 
 __all__ = ["SPEC_BYTES_MAX", "LoadedSpec", "load_spec", "parse_spec", "read_fields"]
 
@@ -317,11 +318,21 @@ def _fields() -> dict[str, list[str]]:
     }
 
 
+def _options_of_step(kind: str) -> list[str]:
+    """The fields of one kind of step; none, if it has no fields."""
+    options: Any = STEPS[kind].options_type if kind in STEPS else None
+    return [*getattr(options, "__annotations__", ())]
+
+
 def _meant(path: str) -> str | None:
     """The path of the field that the unknown ``path`` most likely means."""
     fields = _fields()
     owner, _, name = path.rpartition(".")
     place = re.sub(r"\[\d+\]", "", owner)  # an item of a list has the fields of all its items
+    steps, _, kind = place.rpartition(".")
+    if steps == "transform.steps":
+        near = closest(name, _options_of_step(kind))
+        return f"{owner}.{near}" if near else None
     for other, names in fields.items():
         if other != place and name in names and name not in fields.get(place, ()):
             return f"{other}.{name}" if other else name
