@@ -103,8 +103,8 @@ def encoded(extension: str, value: Any) -> bytes:
     if module == "numpy" and getattr(value, "shape", None) == () and value.dtype.kind in "iu":
         return str(int(value)).encode()
     raise EncodingError(
-        f"its member .{extension} is a {type(value).__name__}, which cannot be stored so: give "
-        "bytes"
+        f"its member .{extension} is of type {type(value).__name__}, which cannot be stored: "
+        "return bytes"
     )
 
 

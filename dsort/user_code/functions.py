@@ -39,6 +39,8 @@ def load_object(place: str) -> Any:
     where, _, name = place.rpartition(":")
     if where.endswith(".py"):
         path = Path(where).absolute()
+        if not path.is_file():
+            raise ImportError(f"there is no file {path}")
         spec = importlib.util.spec_from_file_location(FILE_MODULE, path)
         if spec is None or spec.loader is None:
             raise ImportError(f"{path} is no Python file")
@@ -51,6 +53,8 @@ def load_object(place: str) -> Any:
         module = importlib.import_module(where)
     found: Any = module
     for part in name.split("."):
+        if not hasattr(found, part):
+            raise AttributeError(f"{where} has no {part}")
         found = getattr(found, part)
     if not callable(found):
         raise TypeError(f"{place} cannot be called: it is a {type(found).__name__}")
@@ -138,7 +142,7 @@ class FunctionRunner(Runner):
             rngs = [self._rng(sample.key) for sample in samples]
             results = self._call(given, rng=rngs, **self._given)
         if isinstance(results, (Mapping, str, bytes)) or not isinstance(results, Iterable):
-            text = f"a batch became a {type(results).__name__}, and no list of samples"
+            text = f"a batch returned no list of samples, but {type(results).__name__}"
             raise BadResultError(text)
         results = list(results)
         if len(results) != len(samples):
@@ -166,7 +170,7 @@ class FunctionRunner(Runner):
         if self._keys is None:
             return self._result(sample, result, sample.key)
         if isinstance(result, (Mapping, str, bytes)) or not isinstance(result, Iterable):
-            raise BadResultError(f"it became a {type(result).__name__}, and no samples")
+            raise BadResultError(f"it returned no samples, but {type(result).__name__}")
         found: list[Sample] = []
         for i, each in enumerate(result):
             if each is not None:
@@ -177,7 +181,7 @@ class FunctionRunner(Runner):
 
     def _result(self, sample: Sample, result: Any, key: str) -> list[Sample]:
         if not isinstance(result, Mapping):
-            raise BadResultError(f"it became a {type(result).__name__}, and no dict")
+            raise BadResultError(f"it returned no dict, but {type(result).__name__}")
         own_key = result.get(KEY, sample.key)
         if own_key is not sample.key and own_key != sample.key:
             check_key(own_key)

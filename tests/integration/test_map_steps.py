@@ -251,7 +251,8 @@ def test_what_leaks_goes_on_in_another_process(tmp_path: Path) -> None:
     ("place", "words"),
     [
         ("nowhere.at_all:f", "No module named"),
-        (f"{FUNCTIONS}:nothing", "nothing"),
+        (f"{FUNCTIONS}:nothing", f"{FUNCTIONS} has no nothing"),
+        ("nowhere.py:f", "there is no file"),
         (f"{FUNCTIONS}:WAYS", "cannot be called"),
         (f"{FUNCTIONS}:Counter", "word"),
     ],
