@@ -54,7 +54,10 @@ def where(
         output.write("\n\n".join(_shown(row) for row in rows))
     if missing:
         text = ", ".join(map(output.printable, missing))
-        raise InputError(f"the result of job {found.job_id} has no record {text}")
+        raise InputError(
+            f"the result of job {found.job_id} has no record {text}",
+            hint="dsort show says what the job left out, and what it renamed",
+        )
 
 
 def _shown(row: dict[str, Any]) -> str:

@@ -161,6 +161,7 @@ def test_where_shows_where_records_were_and_are(cli: CommandLine, tmp_path: Path
     ended = cli("where", "out", "nobody")
     assert (ended.code, ended.out) == (several.code, "")
     assert "has no record nobody" in ended.err
+    assert "hint: dsort show" in ended.err
 
 
 def test_where_says_how_to_have_a_lineage(cli: CommandLine, tmp_path: Path) -> None:
