@@ -87,6 +87,8 @@ class Orderer:
         key_hash, by_position = key_hash[chosen], np.lexsort((ordinals, shards))
         if task.drop:
             by_position = by_position[self._counting(task.drop, shards, ordinals)[by_position]]
+            if not len(by_position):  # an earlier search left all of them out
+                return DuplicatesDone(task.part, self._scratch_nodes.node, 0, ())
         shards, ordinals = shards[by_position], ordinals[by_position]
         rows, key_hash = rows[by_position], key_hash[by_position]
         keys = self._keys(locations, task.stage, shards, rows)

@@ -443,3 +443,16 @@ def test_mistakes_are_told_before_anything_is_read(
         parse_spec(spec_of(**{"output_format": "{split}-%d", **fields}))
     said = "\n".join(f"{each} {each.hint}" for each in refusal.value.problems)
     assert [word for word in words if word not in said] == [], said
+
+
+@pytest.mark.parametrize("reaction", ["warn", "drop", "abort"])
+def test_duplicate_keys_that_are_all_left_out_already_are_no_duplicates(
+    tmp_path: Path, reaction: str
+) -> None:
+    names = {"in-0.tar": "a", "in-1.tar": "b", "in-2.tar": "b"}
+    shards = {name: Shard((Member(f"{key}.jpg", b"same"),)) for name, key in names.items()}
+    write_shards(tmp_path / "in", shards)
+    spec = spec_of(deduplicate={"by": "content"}, duplicate_keys=reaction)
+    report = run_local(tmp_path, spec)
+    assert report.records == 1
+    verified(tmp_path, report.job_id)
