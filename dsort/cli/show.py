@@ -16,9 +16,9 @@ from dsort.cli import options, output, summary
 from dsort.cli.find import FoundJob, find_job
 from dsort.cli.progress_text import progress_text
 from dsort.cli.remote import command_words, connected, found_jobs, is_remote
-from dsort.cli.summary import bytes_line, mixing, reaction_lines, records_line
+from dsort.cli.summary import bytes_line, mixing, output_lines, reaction_lines, records_line
 from dsort.errors import InputError, JobConflictError, NotFoundError, SpecError, StorageError
-from dsort.job.events import JobReport, PlanReport, Progress, ReactionCount
+from dsort.job.events import JobReport, OutputCount, PlanReport, Progress, ReactionCount
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobProgress
@@ -153,6 +153,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
             ("shards", shards),
             ("records", records_line(totals["records"], totals["members"])),
             ("bytes", bytes_line(totals["payload_bytes"], totals["file_bytes"])),
+            *output_lines(_outputs(manifest)),
             ("moved by", str(move.get("way", ""))),
             ("took", ", ".join(f"{name} {output.duration(s)}" for name, s in phases.items())),
             ("index", manifest.get("index") or ""),
@@ -162,6 +163,19 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
             *reaction_lines(_reactions(manifest["reactions"])),
         ]
     )
+
+
+def _outputs(manifest: Mapping[str, Any]) -> list[OutputCount]:
+    """What each of several outputs got."""
+    found = []
+    for name in (each["name"] for each in manifest["spec"].get("outputs") or ()):
+        own = [shard for shard in manifest["outputs"] if shard.get("output") == name]
+        sums = (
+            sum(shard[field] for shard in own)
+            for field in ("records", "payload_bytes", "file_bytes")
+        )
+        found.append(OutputCount(name, len(own), *sums))
+    return found
 
 
 def _in_words(algorithm: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from dsort.spec import parse_spec
 from tests.property.test_step_laws import mix
+from tests.support.commands import CommandLine
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import plan_local, refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
@@ -329,6 +330,14 @@ def test_a_plan_says_the_shards_of_all_outputs(data: Path) -> None:
     assert [shard.name for shard in plan.shards] == sorted(
         files_of(data / "out"), key=lambda each: (each[0], len(each), each)
     )
+
+
+def test_show_says_what_each_output_got(cli: CommandLine, data: Path) -> None:
+    nothing = {"name": "none", "fraction": 0.0001}
+    report = run_local(data, divided(HALVES[0], nothing, {"name": "val", "fraction": 0.2499}))
+    shown = " ".join(cli("show", "out").out.split())
+    for name, words in summary.output_lines(report.outputs):
+        assert f"{name} {words}" in shown
 
 
 def test_what_each_output_got_is_told(data: Path) -> None:
