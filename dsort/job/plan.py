@@ -337,6 +337,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         stored_bytes=sum(shard.stored_bytes for shard in outputs),
         schema=schema,
     )
+    _warn_of_nothing(job, plan)
     _warn_of_overhead(job, plan)
     _warn_of_large_records(job, plan, rule)
     job.mixing = judge_mixing(
@@ -346,6 +347,13 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         order=job.order,
     )
     return plan, ordering
+
+
+def _warn_of_nothing(job: Job, plan: Plan) -> None:
+    """A mistyped member in a step leaves out all records, which nobody asks for."""
+    left_out = sum(each.count for each in job.reactions() if each.kind == "left_out_by_steps")
+    if left_out and not plan.records:
+        job.warn("no_records", f"no record is left: steps left out {left_out:,}")
 
 
 def _warn_of_overhead(job: Job, plan: Plan) -> None:

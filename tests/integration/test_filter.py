@@ -107,6 +107,13 @@ def test_a_record_of_which_it_cannot_be_said_ends_the_job(
         run_local(scored, filtered(text))
 
 
+def test_a_job_warns_if_its_steps_leave_no_record(scored: Path) -> None:
+    report = run_local(scored, filtered('size("jpg") > 1_000_000_000'))
+    left_out = sum(each.count for each in report.reactions)
+    assert (report.records, left_out > 0) == (0, True)
+    assert f"no record is left: steps left out {left_out}" in report.warnings
+
+
 def test_records_may_be_asked_first_what_they_have(scored: Path) -> None:
     text = 'has(ext("json").scor) && ext("json").scor > 0.5 || has("png") && size("png") > 5'
     assert run_local(scored, filtered(text)).records == 0
