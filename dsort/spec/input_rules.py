@@ -178,7 +178,8 @@ def _records_can_be_copied(spec: SpecFields) -> Iterator[SpecProblem]:
         return
     path = "mix" if spec.mix is not None else "inputs"
     if is_columnar(spec.input_extension):
-        yield SpecProblem(path, "records of tables cannot be weighed yet", "leave weights out")
+        text = "rows of tables cannot be copied, nor taken in proportion"
+        yield SpecProblem(path, text, "leave out mix, and weight, repeat and records of inputs")
         return
     container = container_of(spec.input_extension)
     same = container == container_of(spec.output_extension)

@@ -109,7 +109,7 @@ def test_weights_are_exactly_what_is_written() -> None:
         (
             several({**TWO[0], "weight": 2}, input_extension=".parquet"),
             "inputs",
-            "records of tables cannot be weighed",
+            "rows of tables cannot be copied",
         ),
         (
             several({**TWO[0], "weight": 2}, input_extension=".jsonl", key_field="/id"),
