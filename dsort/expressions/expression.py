@@ -109,9 +109,15 @@ class Expression:
         raise TransformError(
             f"{owner} {shortened(self.text)}: record {readable(records.keys[row])} of shard "
             f"{records.shard}: {problem}",
-            hint='has("json") and has(ext("json").score) ask what a record has, as in '
-            '\'has(ext("json").score) && ext("json").score > 0.5\'',
+            hint=_OF_ANOTHER_TYPE if problem.endswith("cannot be compared") else _MISSING,
         )
+
+
+_MISSING = (
+    'has("json") and has(ext("json").score) ask what a record has, as in '
+    '\'has(ext("json").score) && ext("json").score > 0.5\''
+)
+_OF_ANOTHER_TYPE = "double(...), int(...) and string(...) convert; has(...) asks what a record has"
 
 
 class _Run:
