@@ -44,7 +44,7 @@ def where(
             f"job {found.job_id} kept no lineage",
             hint="lineage: parquet in the spec of a job has it say where its records come from",
         )
-    rows = list(find_in_lineage(found.bucket, lineage, keys))
+    rows = list(find_in_lineage(found.bucket, lineage.name, keys))
     known = {row["key"] for row in rows}
     missing = [key for key in keys if key not in known]
     if as_json:

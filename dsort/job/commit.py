@@ -99,13 +99,13 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
         named.append(_stage(bucket, f"{prefix}index", index, data, replaces=True))
     lineage = stage_lineage(job, plan)
     if lineage is not None:
-        named.append(_Named(lineage.token, lineage.name, lineage.receipt, replaces=True))
+        named.append(_Named(lineage.token, lineage.listed.name, lineage.receipt, replaces=True))
     keep_sealed(job, created, md5)
     job.record(Committing())
     job.flush()
     manifest = manifest_name(job.job_id)
     beside = [each.listed for each in sidecars]
-    content = _manifest(job, outputs, index, beside, lineage.name if lineage else None)
+    content = _manifest(job, outputs, index, beside, lineage.listed if lineage else None)
     last = _stage(bucket, f"{prefix}manifest", manifest, content, replaces=False)
     if job.lease is not None:
         job.lease.check()
@@ -212,7 +212,7 @@ def _manifest(
     outputs: list[ManifestOutput],
     index: str | None,
     sidecars: Sequence[ManifestSidecar],
-    lineage: str | None,
+    lineage: ManifestSidecar | None,
 ) -> bytes:
     movement, codec = job.movement, job.spec.output_codec
     return manifest_bytes(

@@ -26,11 +26,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import xxhash
 
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.errors import StorageError
 from dsort.job.job import Job
 from dsort.job.layout import lineage_name, sidecars_prefix, staged_prefix
+from dsort.job.manifest import ManifestSidecar
 from dsort.naming.names import readable
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
@@ -54,8 +56,8 @@ class StagedLineage(NamedTuple):
     """A lineage that waits for its name. ``token``, ``receipt``: see ``Bucket.stage``."""
 
     token: str
-    name: str
     receipt: str
+    listed: ManifestSidecar
 
 
 class _Rows(NamedTuple):
@@ -89,14 +91,16 @@ def stage_lineage(job: Job, plan: Plan) -> StagedLineage | None:
             path.open("rb") as file,
             bucket.stage(token, name=name, size_bytes=size_bytes) as held,
         ):
-            at = 0
+            at, digest = 0, xxhash.xxh3_64()
             for piece in iter(lambda: file.read(READ_BYTES), b""):
                 held.write_at(at, [piece])
+                digest.update(piece)
                 at += len(piece)
             receipt = held.finish()
             if not bucket.seals_on_finish:
                 held.sync()
-    return StagedLineage(token, name, receipt)
+    listed = ManifestSidecar(kind, name, size_bytes, digest.hexdigest())
+    return StagedLineage(token, receipt, listed)
 
 
 _COLUMNS: Final[Mapping[str, type]] = {

@@ -19,7 +19,7 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
 ``move``           how payload moved, and why
 ``phase_seconds``  seconds of each phase up to the manifest
 ``reactions``      kind, count and samples of all that was dropped, kept, renamed or odd
-``lineage``        name of the file that says where each record comes from (``job.lineage``);
+``lineage``        kind, name, file_bytes, xxh3 of the file that says where each record comes from;
                    null if the spec did not ask for it
 ``reactions_file`` name of the object with all names of these reactions, one a line; null if there
                    are none, absent in manifests of the first releases
@@ -48,7 +48,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -133,7 +133,7 @@ def manifest_bytes(
     mixing: Mapping[str, object] | None = None,
     codec: Mapping[str, object] | None = None,
     sidecars: Sequence[ManifestSidecar] = (),
-    lineage: str | None = None,
+    lineage: ManifestSidecar | None = None,
 ) -> bytes:
     """The manifest as it is stored."""
     content = {
@@ -159,7 +159,7 @@ def manifest_bytes(
         "code": list(code),
         "index": index,
         "sidecars": _rows(ManifestSidecar, sidecars),
-        "lineage": lineage,
+        "lineage": lineage if lineage is None else asdict(lineage),
         "mixing": mixing if mixing is None else _mixing(mixing),
         "timeline": Rows(timeline),
         "inputs": _rows(ManifestInput, inputs),
@@ -233,7 +233,7 @@ class StoredManifest:
     totals: Mapping[str, Any]
     index: str | None
     sidecars: tuple[ManifestSidecar, ...] = ()
-    lineage: str | None = None
+    lineage: ManifestSidecar | None = None
 
     @property
     def stored_names(self) -> list[str]:
@@ -272,8 +272,14 @@ def parse_manifest(data: bytes) -> StoredManifest:
         sidecars=_stored_rows(content, "sidecars", ManifestSidecar)
         if "sidecars" in content
         else (),
-        lineage=_field(content, "lineage", str) if content.get("lineage") is not None else None,
+        lineage=_lineage(content),
     )
+
+
+def _lineage(content: Mapping[str, Any]) -> ManifestSidecar | None:
+    if content.get("lineage") is None:
+        return None
+    return _stored_rows({"lineage": [content["lineage"]]}, "lineage", ManifestSidecar)[0]
 
 
 def _stored_rows(content: Mapping[str, Any], name: str, kind: type[_Row]) -> tuple[_Row, ...]:

@@ -77,6 +77,24 @@ class SidecarCheck:
                 if found is not None and found != right:
                     self._problem(each.name, _WRONG)
         self._check_directory_files()
+        if self._manifest.lineage is not None:
+            self._check_bytes(self._manifest.lineage)
+
+    def _check_bytes(self, listed: ManifestSidecar) -> None:
+        """A file that may be large has the bytes that the manifest says."""
+        digest, at = xxhash.xxh3_64(), 0
+        try:
+            with self._bucket.open(listed.name) as opened:
+                size_bytes = opened.info.size_bytes
+                while at < size_bytes == listed.file_bytes:
+                    part = memoryview(bytearray(min(READ_BYTES, size_bytes - at)))
+                    opened.read_into(part, at)
+                    digest.update(part)
+                    at += len(part)
+        except ObjectNotFoundError:
+            self._problem(listed.name, "is not there")
+            return
+        self._compare(listed, size_bytes, digest.hexdigest())
 
     def _check_directory_files(self) -> None:
         """What readers of the container need beside the shards lists them. Records that were

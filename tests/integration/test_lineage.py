@@ -34,9 +34,9 @@ Row = dict[str, Any]
 def lineage_in(bucket: Path) -> tuple[str, Path]:
     """(its name, where it is)."""
     (path,) = bucket.glob(".dsort/*/manifest.json")
-    name = parse_manifest(path.read_bytes()).lineage
-    assert name is not None
-    return name, bucket / name
+    listed = parse_manifest(path.read_bytes()).lineage
+    assert listed is not None
+    return listed.name, bucket / listed.name
 
 
 def rows_of(path: Path) -> list[Row]:
@@ -208,6 +208,25 @@ def test_a_lineage_whose_columns_have_no_names_is_no_traceback() -> None:
     bucket.write("lineage.parquet", data)
     with pytest.raises(StorageError, match="is damaged"):
         list(find_in_lineage(bucket, "lineage.parquet", ["a"]))
+
+
+def test_verify_notices_a_lineage_that_was_changed_or_removed(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    given(tmp_path, ".tar")
+    run_local(tmp_path, shuffled(".tar"))
+    path = lineage_in(tmp_path / "out")[1]
+    assert cli("verify", "out").code == 0
+    data = path.read_bytes()
+    for other, words in ((data[:-9] + b"x" + data[-8:], "other bytes"), (data[:-1], "other bytes")):
+        path.write_bytes(other)
+        ended = cli("verify", "out")
+        assert ended.code != 0
+        assert words in ended.out + ended.err
+    path.unlink()
+    ended = cli("verify", "out")
+    assert "lineage.parquet" in ended.out + ended.err
+    assert "is not there" in ended.out + ended.err
 
 
 def test_a_lineage_is_read_from_a_store(tmp_path: Path, s3: S3Server) -> None:

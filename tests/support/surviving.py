@@ -158,7 +158,9 @@ def facts_of(bucket: Path) -> Facts:
     names = manifest["reactions_file"]
     lines = (bucket / names).read_text() if names else ""
     shards = files_of(bucket, "**/*.tar*") | files_of(bucket, "**/*.parquet")
-    lineage = (bucket / manifest["lineage"]).read_bytes() if manifest["lineage"] else b""
+    lineage = b""
+    if manifest["lineage"]:
+        lineage = (bucket / manifest["lineage"]["name"]).read_bytes()
     return Facts(shards, {**index, "name": ""}, same, lines, lineage)
 
 
