@@ -22,7 +22,7 @@ from pydantic import (
 
 from dsort.client.problems import SIGNALS_FROM, error_of
 from dsort.errors import DsortError, JobStoppedError, ServiceError
-from dsort.job.events import JobReport, PlannedShard, PlanReport, ReactionCount
+from dsort.job.events import JobReport, OutputCount, PlannedShard, PlanReport, ReactionCount
 from dsort.model.access import Me, ValidationView
 from dsort.model.base import Model
 from dsort.model.job import ProgressView, WholeJobView
@@ -194,11 +194,15 @@ def report_of(document: Json) -> JobReport | PlanReport:
         known(ReactionCount, each, samples=tuple(_list(each, "samples")))
         for each in _list(document, "reactions")
     )
-    warnings = tuple(_list(document, "warnings"))
+    more = {
+        "reactions": reactions,
+        "warnings": tuple(_list(document, "warnings")),
+        "outputs": tuple(known(OutputCount, each) for each in _list(document, "outputs")),
+    }
     if "move_reason" in document:
         shards = tuple(known(PlannedShard, each) for each in _list(document, "shards"))
-        return known(PlanReport, document, shards=shards, reactions=reactions, warnings=warnings)
-    return known(JobReport, document, reactions=reactions, warnings=warnings)
+        return known(PlanReport, document, shards=shards, **more)
+    return known(JobReport, document, **more)
 
 
 def _list(document: Any, name: str) -> list[Any]:

@@ -71,10 +71,12 @@ PAYLOAD_STEPS: dict[str, tuple[dict[str, Any], Model]] = {
     "rekeyed": (code("rekeyed"), mapped(rekeyed)),
     "doubled": (code("doubled", "flat_map"), flat_mapped(doubled)),
 }
+NUMBERING = {"slice", "slice to the end", "number", "number and hash"}
+"""What payload leaves is not counted over all shards: these are refused behind it."""
 PAIRS = [
-    pair
-    for pair in itertools.product([*PAYLOAD_STEPS, *STEPS], repeat=2)
-    if set(pair) & set(PAYLOAD_STEPS)
+    (one, other)
+    for one, other in itertools.product([*PAYLOAD_STEPS, *STEPS], repeat=2)
+    if {one, other} & PAYLOAD_STEPS.keys() and not (one in PAYLOAD_STEPS and other in NUMBERING)
 ]
 
 

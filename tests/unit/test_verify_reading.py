@@ -111,7 +111,6 @@ def test_verification_uses_nothing_that_a_job_has_planned() -> None:
         "dsort.scratch.index",
         "dsort.workers.orderer",
         "dsort.workers.sealer",
-        "dsort.order.table",
     }
     used = set()
     for path in [
