@@ -37,6 +37,7 @@ from dsort.job.manifest import (
 from dsort.job.plan import Plan
 from dsort.job.replacement import PutBack, StagedName, each_at_once, keep_replaced, put_back
 from dsort.job.sidecars import noted_sidecars, sidecars_of, stage_sidecars
+from dsort.job.staging import stage_pieces
 from dsort.storage.bucket import Bucket
 from dsort.transforms.payload import PayloadStep
 from dsort.version import dsort_version
@@ -199,11 +200,7 @@ def rollback(job: Job) -> PutBack:
 
 def _stage(bucket: Bucket, token: str, name: str, data: bytes, *, replaces: bool) -> _Named:
     bucket.discard(token, names=[name])  # an earlier attempt's may be longer
-    with bucket.stage(token, name=name, size_bytes=len(data)) as held:
-        held.write_at(0, [data])
-        receipt = held.finish()
-        if not bucket.seals_on_finish:
-            held.sync()
+    receipt, _ = stage_pieces(bucket, token, name, len(data), [data])
     return _Named(token, name, receipt, replaces)
 
 

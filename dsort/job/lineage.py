@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-import xxhash
 
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.errors import StorageError
 from dsort.job.job import Job
 from dsort.job.layout import lineage_name, sidecars_prefix, staged_prefix
 from dsort.job.manifest import ManifestSidecar
+from dsort.job.staging import stage_pieces
 from dsort.naming.names import readable
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
@@ -87,19 +87,10 @@ def stage_lineage(job: Job, plan: Plan) -> StagedLineage | None:
             write(file, _rows(job, plan), [shard.name for shard in job.inputs])
         bucket, size_bytes = job.outputs_bucket, path.stat().st_size
         bucket.discard(token, names=[name])  # an earlier attempt's may be longer
-        with (
-            path.open("rb") as file,
-            bucket.stage(token, name=name, size_bytes=size_bytes) as held,
-        ):
-            at, digest = 0, xxhash.xxh3_64()
-            for piece in iter(lambda: file.read(READ_BYTES), b""):
-                held.write_at(at, [piece])
-                digest.update(piece)
-                at += len(piece)
-            receipt = held.finish()
-            if not bucket.seals_on_finish:
-                held.sync()
-    listed = ManifestSidecar(kind, name, size_bytes, digest.hexdigest())
+        with path.open("rb") as file:
+            pieces = iter(lambda: file.read(READ_BYTES), b"")
+            receipt, xxh3 = stage_pieces(bucket, token, name, size_bytes, pieces)
+    listed = ManifestSidecar(kind, name, size_bytes, xxh3)
     return StagedLineage(token, receipt, listed)
 
 

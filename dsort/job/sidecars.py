@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-import xxhash
-
 from dsort.errors import ObjectNotFoundError, SpecError, SpecProblem
 from dsort.job.collisions import NAMES_CHECKED_EARLY_MAX
 from dsort.job.job import Job
 from dsort.job.layout import shared_name, sidecars_prefix, staged_prefix
 from dsort.job.manifest import ManifestOutput, ManifestSidecar, splits_of
+from dsort.job.staging import stage_pieces
 from dsort.sidecars.dataset import dataset_sidecar, write_energon_database
 from dsort.sidecars.kinds import SidecarName, sidecar_names
 from dsort.sidecars.shard_index import EnergonSample
@@ -161,18 +160,11 @@ def _staged(
     job: Job, number: int, name: SidecarName, size_bytes: int, pieces: Iterable[bytes]
 ) -> StagedSidecar:
     token = f"{staged_prefix(job.job_id)}{number}"
-    bucket, digest, at = job.outputs_bucket, xxhash.xxh3_64(), 0
+    bucket = job.outputs_bucket
     if job.before is not None:
         bucket.discard(token, names=[name.name])  # an earlier attempt's may be longer
-    with bucket.stage(token, name=name.name, size_bytes=size_bytes) as held:
-        for piece in pieces:
-            digest.update(piece)
-            held.write_at(at, [piece])
-            at += len(piece)
-        receipt = held.finish()
-        if not bucket.seals_on_finish:
-            held.sync()
-    listed = ManifestSidecar(name.kind, name.name, size_bytes, digest.hexdigest())
+    receipt, xxh3 = stage_pieces(bucket, token, name.name, size_bytes, pieces)
+    listed = ManifestSidecar(name.kind, name.name, size_bytes, xxh3)
     return StagedSidecar(token, receipt, listed)
 
 

@@ -18,7 +18,7 @@ from dsort.job.manifest import ManifestOutput, ManifestSidecar, StoredManifest, 
 from dsort.sidecars.dataset import dataset_sidecar
 from dsort.sidecars.kinds import SidecarName, sidecar_names
 from dsort.sidecars.shard_index import energon_samples, shard_sidecar
-from dsort.storage.bucket import Bucket
+from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.small_objects import read_small
 from dsort.verification.findings import Findings
 
@@ -82,15 +82,12 @@ class SidecarCheck:
 
     def _check_bytes(self, listed: ManifestSidecar) -> None:
         """A file that may be large has the bytes that the manifest says."""
-        digest, at = xxhash.xxh3_64(), 0
+        digest = xxhash.xxh3_64()
         try:
             with self._bucket.open(listed.name) as opened:
                 size_bytes = opened.info.size_bytes
-                while at < size_bytes == listed.file_bytes:
-                    part = memoryview(bytearray(min(READ_BYTES, size_bytes - at)))
-                    opened.read_into(part, at)
+                for part in _parts(opened) if size_bytes == listed.file_bytes else ():
                     digest.update(part)
-                    at += len(part)
         except ObjectNotFoundError:
             self._problem(listed.name, "is not there")
             return
@@ -153,9 +150,7 @@ class SidecarCheck:
                 if listed is None or size_bytes != listed.file_bytes:
                     self._problem(name, "has another size than the manifest says")
                     return False
-                for at in range(0, size_bytes, READ_BYTES):
-                    part = memoryview(bytearray(min(READ_BYTES, size_bytes - at)))
-                    opened.read_into(part, at)
+                for part in _parts(opened):
                     digest.update(part)
                     file.write(part)
         except ObjectNotFoundError:
@@ -170,6 +165,15 @@ class SidecarCheck:
 
     def _problem(self, name: str, text: str) -> None:
         self._findings.problem("index", name, "", text)
+
+
+def _parts(opened: ReadObject) -> Iterator[memoryview]:
+    """All of an object, some bytes at a time."""
+    size_bytes = opened.info.size_bytes
+    for at in range(0, size_bytes, READ_BYTES):
+        part = memoryview(bytearray(min(READ_BYTES, size_bytes - at)))
+        opened.read_into(part, at)
+        yield part
 
 
 _WRONG: Final = "does not say what the output shards are"
