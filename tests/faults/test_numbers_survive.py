@@ -3,8 +3,6 @@ first attempt counted is kept, and refused where it is damaged."""
 
 from __future__ import annotations
 
-import json
-import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +14,9 @@ from dsort.job.positions import count_positions
 from dsort.transforms.rekey import Rekey
 from dsort.transforms.sample import Sample
 from tests.support.coordinators import Coordinators
-from tests.support.datasets import small_dataset, write_shards
-from tests.support.engine import run_local, spec_of
-from tests.support.fault_points import PointFault, arm, struck
-from tests.support.surviving import job_in
+from tests.support.datasets import small_dataset
+from tests.support.engine import spec_of
+from tests.support.surviving import assert_resumed_alike
 
 SPEC = spec_of(
     algorithm={"kind": "shuffle", "seed": 3},
@@ -36,25 +33,9 @@ SPEC = spec_of(
 def test_a_resumed_job_numbers_records_as_the_first_attempt_counted_them(
     begun: Coordinators, tmp_path: Path
 ) -> None:
-    there, here = tmp_path / "there", tmp_path / "here"
-    for root in (there, here):
-        write_shards(root / "in", small_dataset("in", shards=4, records=20))
-    run_local(there, SPEC, move="map")
-    points = arm(here / "points", PointFault("create:end", 2, "kill parent"))
-    arguments = ["start", "-f", json.dumps(SPEC), "--workers", "1", "--move", "spill"]
-    ended = begun.run(here, *arguments, points=points, flush_s=0.0)
-    assert ended.code == -signal.SIGKILL, ended.err
-    assert struck(points) == ["create:end"]
-    job_id = job_in(here / "out")
-    assert [*here.glob(f"out/.dsort/{job_id}/**/*positions.json")]
-    ended = begun.run(here, "resume", job_id, "--bucket", "out")
-    assert ended.code == 0, ended.err
-    made, expected = (
-        {path.name: path.read_bytes() for path in (root / "out").glob("*.tar")}
-        for root in (here, there)
-    )
-    assert made == expected
-    assert len(made) > 10
+    inputs = {"in": small_dataset("in", shards=4, records=20)}
+    made = assert_resumed_alike(begun, tmp_path, SPEC, inputs, kept="positions.json")
+    assert made > 10
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -24,9 +25,10 @@ from dsort.runtime.local import LocalRuntime
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.workers.tasks import CreateTask, ExtractTask, Task, TaskDone
+from tests.support.coordinators import Coordinators
 from tests.support.datasets import Member, Shard, files_of, small_dataset, tree_of, write_shards
-from tests.support.engine import spec_of
-from tests.support.fault_points import points_environment
+from tests.support.engine import run_local, spec_of
+from tests.support.fault_points import PointFault, arm, points_environment, struck
 
 __all__ = [
     "BY_CLASS",
@@ -35,6 +37,7 @@ __all__ = [
     "Case",
     "Facts",
     "Resumed",
+    "assert_resumed_alike",
     "assert_whole",
     "facts_of",
     "job_in",
@@ -263,3 +266,37 @@ def resume_here(
         except DsortError as error:
             done.error = error
     return done
+
+
+def assert_resumed_alike(
+    begun: Coordinators,
+    root: Path,
+    spec: Mapping[str, Any],
+    inputs: Mapping[str, Mapping[str, Shard]],
+    *,
+    kept: str,
+    shards: str = "*.tar",
+) -> int:
+    """A job whose coordinator is killed when two output shards are written, and that is resumed,
+    has the shards of one that nothing happened to; how many. ``inputs``: shards by bucket;
+    ``kept``: what the first attempt had noted for the next."""
+    there, here = root / "there", root / "here"
+    for place in (there, here):
+        for bucket, dataset in inputs.items():
+            write_shards(place / bucket, dataset)
+    run_local(there, dict(spec), move="map")
+    points = arm(here / "points", PointFault("create:end", 2, "kill parent"))
+    arguments = ["start", "-f", json.dumps(spec), "--workers", "1", "--move", "spill"]
+    ended = begun.run(here, *arguments, points=points, flush_s=0.0)
+    assert ended.code == -signal.SIGKILL, ended.err
+    assert struck(points) == ["create:end"]
+    job_id = job_in(here / "out")
+    assert [*here.glob(f"out/.dsort/{job_id}/**/*{kept}")]
+    ended = begun.run(here, "resume", job_id, "--bucket", "out")
+    assert ended.code == 0, ended.err
+    made, expected = (
+        {path.name: path.read_bytes() for path in (place / "out").glob(shards)}
+        for place in (here, there)
+    )
+    assert made == expected
+    return len(made)
