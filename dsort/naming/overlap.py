@@ -25,6 +25,7 @@ __all__ = [
     "HasOutputs",
     "any_overlap",
     "claims_of",
+    "conflicts_among",
     "final_templates",
     "first_conflict",
     "names_made",
@@ -139,6 +140,27 @@ def first_conflict(ours: Sequence[Claim], theirs: Sequence[Claim]) -> tuple[Clai
             if search.overlap(template, there[index][0]):
                 return claim, there[index][1]
     return None
+
+
+def conflicts_among(groups: Sequence[Sequence[Claim]]) -> Iterator[tuple[int, int]]:
+    """Pairs of ``groups``, by number, of which a claim each can mean the same object: for each
+    group the first one before it. Each claim is read once, and compared with those alone whose
+    names can begin as its own do: a hundred groups are a hundred times one."""
+    there = sorted(
+        ((_absolute(claim), number) for number, group in enumerate(groups) for claim in group),
+        key=lambda each: each[0].prefix,
+    )
+    prefixes = [template.prefix for template, _ in there]
+    lengths = sorted({len(prefix) for prefix in prefixes})
+    search = _Search(CONFLICT_STEPS_MAX)
+    first: dict[int, int] = {}
+    for template, number in there:
+        for index in _candidates(template.prefix, prefixes, lengths):
+            other, before = there[index]
+            if before < first.get(number, number) and search.overlap(template, other):
+                first[number] = before
+    for number in sorted(first):
+        yield first[number], number
 
 
 def names_made(templates: Iterable[str], names: Iterable[str]) -> set[str]:

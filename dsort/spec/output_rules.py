@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import combinations
 from typing import Final
 
 from dsort.containers.registry import container_of, is_columnar
 from dsort.errors import SpecProblem
-from dsort.naming.overlap import final_templates, first_conflict
+from dsort.naming.overlap import conflicts_among, final_templates
 from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.spec.algorithms import joined
 from dsort.spec.input_rules import suffix_problem
@@ -107,14 +106,13 @@ def _outputs_have_templates(spec: SpecFields) -> Iterator[SpecProblem]:
         )
         if problem is not None:
             yield problem
-    for one, other in combinations(named, 2):
-        claims = [
-            [("", each) for each in final_templates(target.template or "", spec.output_extension)]
-            for target in (one, other)
-        ]
-        if first_conflict(*claims):
-            text = f"makes names that the template of {one.name} makes as well"
-            yield SpecProblem(f"{other.path}output_format", text)
+    claims = [
+        [("", each) for each in final_templates(target.template or "", spec.output_extension)]
+        for target in named
+    ]
+    for one, other in conflicts_among(claims):
+        text = f"makes names that the template of {named[one].name} makes as well"
+        yield SpecProblem(f"{named[other].path}output_format", text)
 
 
 def _own(spec: SpecFields, name: str) -> bool:

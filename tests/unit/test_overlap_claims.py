@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from dsort.naming.overlap import claims_of, first_conflict, names_made, templates_overlap
+from dsort.naming import overlap
+from dsort.naming.overlap import (
+    claims_of,
+    conflicts_among,
+    first_conflict,
+    names_made,
+    templates_overlap,
+)
 from dsort.spec.load import parse_spec
 
 PLAIN = {"input_bck": "in", "output_shard_size": 1}
@@ -68,6 +75,31 @@ def test_claims_of_buckets_in_buckets(
     found = first_conflict([free, one], [("s3://elsewhere", "x-%d.tar"), other])
     assert found == ((one, other) if conflict else None)
     assert first_conflict([other], [one]) == ((other, one) if conflict else None)
+
+
+def test_conflicts_among_groups_are_those_that_pairs_of_them_have() -> None:
+    groups = [
+        [("file:///d", "x-%d.tar")],
+        [("file:///d", "y-%d.tar"), ("file:///e", "x-%d.tar")],
+        [("file:///d", "y-7.tar")],
+        [("file:///", "d/x-{1..3}.tar")],
+        [("file:///f", "x-%d.tar")],
+        [("file:///d", "x-2.tar")],
+    ]
+    pairs = [
+        next(((one, two) for one in range(two) if first_conflict(groups[one], groups[two])), None)
+        for two in range(len(groups))
+    ]
+    assert [*conflicts_among(groups)] == [pair for pair in pairs if pair is not None]
+    assert [*conflicts_among(groups)] == [(1, 2), (0, 3), (0, 5)]
+
+
+def test_a_hundred_groups_are_read_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    parse, read = overlap.parse_template, []
+    monkeypatch.setattr(overlap, "parse_template", lambda text: read.append(text) or parse(text))
+    groups = [[("file:///d", f"{{00..99}}/{n}-{{0..9}}.tar")] for n in range(100)]
+    assert [*conflicts_among(groups)] == []
+    assert len(read) == 100
 
 
 def test_without_claims_there_is_no_conflict() -> None:
