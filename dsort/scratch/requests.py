@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.copies import lots_of
 from dsort.data.index import SortKeys
-from dsort.scratch.index import IndexStore, LineageRows, OrderedRows, ShardRows
+from dsort.scratch.index import IndexStore, ShardRows
 from dsort.scratch.logs import CreatedShard, read_created_logs
+from dsort.scratch.ordered import LineageRows, OrderedRows
 
 __all__ = [
     "LOT_STEPS",

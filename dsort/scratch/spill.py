@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from dsort.data.columns import Int64s
 from dsort.errors import ObjectNotFoundError, ScratchLostError, StorageError
 from dsort.scratch.directory import Scratch
-from dsort.scratch.index import IndexStore, OrderedRows
+from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
+from dsort.scratch.ordered import OrderedRows
 from dsort.storage.bucket import Buffer
 from dsort.storage.directory.files import LocalStagedObject, StorageErrors
 

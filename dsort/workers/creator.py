@@ -17,9 +17,9 @@ import numpy as np
 from dsort.containers.base import Container
 from dsort.data.columns import Int64s
 from dsort.scratch.directory import Scratch
-from dsort.scratch.index import OrderedRows
 from dsort.scratch.logs import CreatedLog
 from dsort.scratch.nodes import ScratchNodes
+from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf, StoredBytesOf
 from dsort.scratch.spill import SpillReader
 from dsort.sidecars.shard_index import lines_sidecar

@@ -29,7 +29,6 @@ from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
-from dsort.scratch.spill import SpillWriter
 from dsort.storage.bucket import Bucket
 from dsort.storage.several import input_of
 from dsort.workers.conversion import (
@@ -41,15 +40,15 @@ from dsort.workers.conversion import (
     without_final_newlines,
 )
 from dsort.workers.copies import copied
-from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
+from dsort.workers.gathering import small_argsort
 from dsort.workers.headers import with_names_written, with_new_names
 from dsort.workers.lineage import origins_of
+from dsort.workers.payload_spill import PayloadSpill
 from dsort.workers.renamed_keys import rename_records
 from dsort.workers.same_content import digests_of
 from dsort.workers.source import (
     PayloadBuffer,
     ShardBytes,
-    Window,
     hash_records,
     open_input,
     slices_of,
@@ -78,7 +77,7 @@ class Extractor:
         self._buffer = buffer
         self._node = nodes.node
         self._store = nodes.store
-        self._spill: SpillWriter | None = None
+        self._spill = PayloadSpill(setup, worker, nodes.store.scratch)
         self._transformer = Transformer(setup.transform, nodes.store.scratch)
 
     def extract(self, task: ExtractTask) -> ShardExtracted:
@@ -158,8 +157,7 @@ class Extractor:
     def close(self) -> None:
         """Close the spill files."""
         self.rest()
-        if self._spill is not None:
-            self._spill.close()
+        self._spill.close()
 
     def _extract_members(
         self, task: ExtractTask, shard: ShardBytes, members: MemberTable, tally: ReactionLog
@@ -452,13 +450,15 @@ class Extractor:
         partitioning = self._partitioning(task)
         if task.partitions == 1:
             partition_offsets = np.array([0, len(index)], np.int64)
-            self._write(task, index, partition_offsets, self._move(task, shard, index))
+            spill_starts = self._spill.move(shard, index) if task.spill else None
+            self._write(task, index, partition_offsets, spill_starts)
             return
         partition = partitioning.assign(index.sort, task.shard, index.ordinal)
         by_partition = small_argsort(partition)
         partition_offsets = np.searchsorted(partition[by_partition], np.arange(task.partitions + 1))
-        spill_starts = self._move(task, shard, index, partition, by_partition)
-        if spill_starts is not None:
+        spill_starts = None
+        if task.spill:
+            spill_starts = self._spill.move(shard, index, partition, by_partition)
             index = replace(index, segments=None)
         self._write(
             task, index.take(by_partition), partition_offsets.astype(np.int64), spill_starts
@@ -489,72 +489,6 @@ class Extractor:
             worker=self._worker,
             spill_starts=spill_starts,
         )
-
-    def _move(
-        self,
-        task: ExtractTask,
-        shard: ShardBytes,
-        index: RecordIndex,
-        partition: Int32s | None = None,
-        by_partition: Int64s | None = None,
-    ) -> Int64s | None:
-        """Append the payload to the spill; where each partition's part begins, shape
-        ``(partitions,)``.
-
-        Rows of one partition are appended in input order, as the index file lists them:
-        ``by_partition`` are all rows so. None of both: all are of one partition.
-        """
-        if not task.spill:
-            return None
-        assert index.segments is not None
-        if self._spill is None:
-            self._spill = SpillWriter(
-                self._store.scratch,
-                self._worker,
-                self._setup.partitions,
-                to_disk=self._setup.spill_to_disk,
-            )
-        starts = self._spill.lengths()
-        partitions = np.zeros(len(index), np.int32) if partition is None else partition
-        for window in shard.windows(index.segments):
-            if window.stop == window.row:
-                row = window.row
-                for piece in shard.stream(index.segments, row):
-                    self._spill.append(int(partitions[row]), [piece], len(piece))
-                continue
-            if by_partition is not None and window.stop - window.row == len(index):
-                rows = by_partition
-            else:
-                rows = window.row + small_argsort(partitions[window.row : window.stop])
-            segments = index.segments.take(rows)
-            for at in range(0, len(rows), ROWS_AT_ONCE):
-                part = rows[at : at + ROWS_AT_ONCE]
-                some = segments.run(at, at + len(part))
-                self._append(window, some, index.stored_bytes[part], partitions[part])
-        return starts
-
-    def _append(
-        self, window: Window, segments: Segments, stored: Int64s, partitions: Int32s
-    ) -> None:
-        """Append the records of ``segments``, ordered by partition, whose bytes are in
-        ``window``."""
-        assert self._spill is not None
-        first = np.flatnonzero(np.diff(partitions, prepend=-1))
-        sizes = np.add.reduceat(stored, first).tolist()
-        if are_short(segments):
-            source = np.zeros(len(stored), np.int32)
-            data = gathered({0: window.view}, source, segments, base=window.base)
-            done = 0
-            for partition, size in zip(partitions[first].tolist(), sizes, strict=True):
-                self._spill.append(partition, [data[done : done + size]], size)
-                done += size
-            if done != len(data):
-                raise InvariantError(f"{done} bytes of records were planned, {len(data)} gathered")
-            return
-        slices = slices_of(window.view, segments, window.base)
-        cuts = segments.offsets[[*first.tolist(), len(stored)]].tolist()
-        for at, partition in enumerate(partitions[first].tolist()):
-            self._spill.append(partition, slices[cuts[at] : cuts[at + 1]], sizes[at])
 
 
 def _content_hash(shard: ShardBytes, segments: Segments) -> UInt64s:

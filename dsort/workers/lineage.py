@@ -12,8 +12,8 @@ from dsort.data.index import Origins
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.scratch.columns import ColumnFile, columns_bytes
-from dsort.scratch.index import LineageRows
 from dsort.scratch.nodes import ScratchNodes
+from dsort.scratch.ordered import LineageRows
 from dsort.scratch.requests import LineageOf
 from dsort.storage.bucket import Bucket
 from dsort.workers.sidecars import staged_sidecar

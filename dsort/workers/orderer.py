@@ -22,9 +22,10 @@ from dsort.order.cut import cut_partition
 from dsort.order.duplicates import find_duplicates, repeated_hashes, words_as_bytes
 from dsort.order.mixing_counts import count_part
 from dsort.order.sort import order_rows
-from dsort.scratch.index import OrderedRows, PartitionRows
+from dsort.scratch.index import PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
+from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import (
     KeyHashes,
     KeyRows,

@@ -18,8 +18,8 @@ import xxhash
 from dsort.containers.base import Container
 from dsort.data.entries import PlacedEntries, placed_entries
 from dsort.errors import InvariantError, StorageError
-from dsort.scratch.index import OrderedRows
 from dsort.scratch.logs import CreatedLog, CreatedShard
+from dsort.scratch.ordered import OrderedRows
 from dsort.storage.bucket import Buffer, StagedObject
 from dsort.storage.process_limits import is_no_thread
 from dsort.workers.encoded import ShardEncoder

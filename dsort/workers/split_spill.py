@@ -15,7 +15,7 @@ from dsort.data.columns import Int64s
 from dsort.data.index import Segments
 from dsort.errors import InvariantError
 from dsort.scratch.directory import Scratch
-from dsort.scratch.index import OrderedRows
+from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill import SpillReader
 from dsort.storage.directory.files import LocalStagedObject, StorageErrors
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort

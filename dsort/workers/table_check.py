@@ -12,7 +12,7 @@ from dsort.containers.columnar.reader import open_table, plain_batches
 from dsort.containers.columnar.row_hashes import row_hashes
 from dsort.containers.columnar.schema import plain_schema
 from dsort.errors import CorruptShardError, InvariantError, StorageError
-from dsort.scratch.index import OrderedRows
+from dsort.scratch.ordered import OrderedRows
 from dsort.storage.bucket import StagedObject
 
 __all__ = ["RowCheck", "check_staged_rows"]

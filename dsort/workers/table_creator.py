@@ -22,9 +22,9 @@ from dsort.containers.columnar.values import Leaf
 from dsort.containers.columnar.writer import GroupLimits, open_writer
 from dsort.data.columns import Int64s
 from dsort.errors import InvariantError, StorageError
-from dsort.scratch.index import OrderedRows
 from dsort.scratch.logs import CreatedLog
 from dsort.scratch.nodes import ScratchNodes
+from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket

@@ -40,7 +40,6 @@ from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
 from dsort.scratch.index import TableBlocks
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
-from dsort.scratch.spill import SpillWriter
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import ReadObject
 from dsort.transforms.base import Step
@@ -324,23 +323,13 @@ class TableExtractor(Extractor):
         self, batches: Sequence[LightRows], partition: Int32s, plain: Any, blocks: _Blocks
     ) -> None:
         """Append the rows of each partition to its spill, in input order."""
-        spill = self._spill_writer()
+        spill = self._spill.writer
         starts = spill.lengths()
         by_place = self._setup.values_stay
         for block in deal_out(batches, partition, plain, by_place=by_place):
             start = int(starts[block.partition])
             blocks.add(block.partition, start, block.size_bytes, block.rows)
             spill.append(block.partition, block.pieces, block.size_bytes)
-
-    def _spill_writer(self) -> SpillWriter:
-        if self._spill is None:
-            self._spill = SpillWriter(
-                self._store.scratch,
-                self._worker,
-                self._setup.partitions,
-                to_disk=self._setup.spill_to_disk,
-            )
-        return self._spill
 
     def _put_down(
         self,

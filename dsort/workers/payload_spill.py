@@ -1,0 +1,98 @@
+"""The payload of extracted records, appended to the spill files of their partitions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dsort.data.columns import Int32s, Int64s
+from dsort.data.index import RecordIndex, Segments
+from dsort.errors import InvariantError
+from dsort.scratch.directory import Scratch
+from dsort.scratch.spill import SpillWriter
+from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
+from dsort.workers.source import ShardBytes, Window, slices_of
+from dsort.workers.tasks import WorkerSetup
+
+__all__ = ["PayloadSpill"]
+
+
+class PayloadSpill:
+    """The spill files of one worker, opened when the first record comes."""
+
+    def __init__(self, setup: WorkerSetup, worker: int, scratch: Scratch) -> None:
+        self._setup = setup
+        self._worker = worker
+        self._scratch = scratch
+        self._writer: SpillWriter | None = None
+
+    @property
+    def writer(self) -> SpillWriter:
+        """What appends to them."""
+        if self._writer is None:
+            self._writer = SpillWriter(
+                self._scratch,
+                self._worker,
+                self._setup.partitions,
+                to_disk=self._setup.spill_to_disk,
+            )
+        return self._writer
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def move(
+        self,
+        shard: ShardBytes,
+        index: RecordIndex,
+        partition: Int32s | None = None,
+        by_partition: Int64s | None = None,
+    ) -> Int64s:
+        """Append the payload of a shard's records; where each partition's part begins, shape
+        ``(partitions,)``.
+
+        Rows of one partition are appended in input order, as the index file lists them:
+        ``by_partition`` are all rows so. None of both: all are of one partition.
+        """
+        assert index.segments is not None
+        starts = self.writer.lengths()
+        partitions = np.zeros(len(index), np.int32) if partition is None else partition
+        for window in shard.windows(index.segments):
+            if window.stop == window.row:
+                row = window.row
+                for piece in shard.stream(index.segments, row):
+                    self.writer.append(int(partitions[row]), [piece], len(piece))
+                continue
+            if by_partition is not None and window.stop - window.row == len(index):
+                rows = by_partition
+            else:
+                rows = window.row + small_argsort(partitions[window.row : window.stop])
+            segments = index.segments.take(rows)
+            for at in range(0, len(rows), ROWS_AT_ONCE):
+                part = rows[at : at + ROWS_AT_ONCE]
+                some = segments.run(at, at + len(part))
+                self._append(window, some, index.stored_bytes[part], partitions[part])
+        return starts
+
+    def _append(
+        self, window: Window, segments: Segments, stored: Int64s, partitions: Int32s
+    ) -> None:
+        """Append the records of ``segments``, ordered by partition, whose bytes are in
+        ``window``."""
+        first = np.flatnonzero(np.diff(partitions, prepend=-1))
+        sizes = np.add.reduceat(stored, first).tolist()
+        if are_short(segments):
+            source = np.zeros(len(stored), np.int32)
+            data = gathered({0: window.view}, source, segments, base=window.base)
+            done = 0
+            for partition, size in zip(partitions[first].tolist(), sizes, strict=True):
+                self.writer.append(partition, [data[done : done + size]], size)
+                done += size
+            if done != len(data):
+                raise InvariantError(f"{done} bytes of records were planned, {len(data)} gathered")
+            return
+        slices = slices_of(window.view, segments, window.base)
+        cuts = segments.offsets[[*first.tolist(), len(stored)]].tolist()
+        for at, partition in enumerate(partitions[first].tolist()):
+            self.writer.append(partition, slices[cuts[at] : cuts[at + 1]], sizes[at])
