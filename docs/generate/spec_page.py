@@ -34,6 +34,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "output_shard_size_counts",
         "output_shard_records",
         "output_shard_count",
+        "keep_shards",
         "split",
         "outputs",
         "split_by",

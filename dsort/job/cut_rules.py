@@ -18,6 +18,8 @@ def cut_rule(
 ) -> CutRule:
     """When shards end. ``counted_total``: bytes of all records, as they are counted."""
     targets, spec = job.spec.targets, job.spec
+    if spec.keep_shards:
+        return CutRule(inputs=len(job.inputs))
     counts_file = spec.output_shard_size_counts == "file"
     totals = [(sum(facts.records for facts in ordered), counted_total)]
     if len(targets) > 1:

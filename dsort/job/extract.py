@@ -14,7 +14,7 @@ from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError, WorkerLostError
 from dsort.job.failures import refuse_too_many_errors
 from dsort.job.job import Job
-from dsort.order.partitions import pick_splitters
+from dsort.order.partitions import Splitters, pick_splitters
 from dsort.scratch.index import splitters_bytes
 from dsort.scratch.nodes import ShardLocations
 from dsort.scratch.requests import Indexed, Sample, Sampled
@@ -28,6 +28,7 @@ __all__ = [
     "answers",
     "pick_partition_splitters",
     "retry_after_lost_scratch",
+    "shard_splitters",
 ]
 
 HOMES_LOST_MAX = 16
@@ -204,6 +205,21 @@ class Extraction:
             self.done[shard] = replace(facts, tally=Tally())
         refuse_too_many_errors(self.job, self.done.values(), total)
         return total
+
+
+def shard_splitters(job: Job) -> str:
+    """Where partitions begin if records stay in their shards: at the beginnings of shards, by the
+    sizes of these. "" where there is nothing to part."""
+    ends = np.cumsum([shard.size_bytes for shard in job.inputs])
+    count = min(job.movement.partitions, len(ends))
+    if count < 2:
+        return ""
+    targets = np.array([int(ends[-1]) * part // count for part in range(1, count)], np.int64)
+    begins = np.unique(np.searchsorted(ends, targets, side="left")) + 1
+    begins = begins[begins < len(ends)].astype(np.int64)
+    splitters = Splitters(SortKeys(len(begins)), begins, np.zeros(len(begins), np.int64))
+    job.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
+    return SPLITTERS_FILE
 
 
 def pick_partition_splitters(job: Job, survey: Extraction) -> str:

@@ -25,6 +25,7 @@ from dsort.job.extract import (
     answers,
     pick_partition_splitters,
     retry_after_lost_scratch,
+    shard_splitters,
 )
 from dsort.job.job import Job
 from dsort.job.mix import choose_copies
@@ -204,13 +205,16 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     hashed = job.spec.algorithm.type.spreads_evenly and job.keymap is None
     even = hashed or job.movement.partitions == 1
     splitters = rename_file = ""
-    surveyed = job.spec.config.duplicate_keys == "rename" or (spill and not even)
+    kept = spill and not even and job.spec.keep_shards  # needs no look at the records
+    surveyed = job.spec.config.duplicate_keys == "rename" or (spill and not even and not kept)
     _expect(job, passes=1 + readings_left(job) + surveyed)
     positions = count_positions(job)
     copies = choose_copies(job, positions)
     _expect(job, passes=1 + surveyed)
     if surveyed:
-        splitters, rename_file = _survey(job, copies, positions, even=even)
+        splitters, rename_file = _survey(job, copies, positions, even=even or kept)
+    if kept:
+        splitters = shard_splitters(job)
     extraction = Extraction(
         job,
         "index",

@@ -28,6 +28,7 @@ from dsort.job.known_outputs import KnownOutput, checksums, compare_sizes, known
 from dsort.job.layout import report_name
 from dsort.job.mix import bytes_to_move
 from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
+from dsort.job.setup import output_names
 from dsort.job.taken_names import refuse_taken_early
 from dsort.job.worker_setup import check_directories, movement_for, start_workers
 from dsort.storage.bucket import Bucket
@@ -66,6 +67,7 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     job.inputs = job.stop.wait_for(
         lambda: resolve_inputs(job.spec, job.inputs_bucket, tally, check=check)
     )
+    _name_outputs(job)
     _compare_with_manifests(job, tally)
     job.note(tally)
     warn_of_equal_numbers(job)
@@ -97,6 +99,7 @@ def _resolve_again(job: Job) -> None:
     assert job.before.accepted is not None
     note_names(job)
     job.inputs = [InputShard(*row) for row in job.before.inputs or ()]
+    _name_outputs(job)
     job.resolved = resolved_before(job)
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
     if job.resolved["keymap"] != _keymap_digest(job):
@@ -120,6 +123,11 @@ def _resolve_again(job: Job) -> None:
         _record_inputs(job, job.before.accepted)
     _record_movement(job)
     job.outputs_bucket.delete(report_name(job.job_id))  # from here on the journal tells it all
+
+
+def _name_outputs(job: Job) -> None:
+    if job.spec.keep_shards:
+        job.names = output_names(job.spec, None, [shard.name for shard in job.inputs])
 
 
 def _known_outputs(job: Job, names: Sequence[str]) -> dict[str, KnownOutput]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterable
 from functools import partial
 
 from dsort.data.tally import SAMPLES_MAX, Tally
-from dsort.errors import KeyMapError, SpecError, StorageError, TransformError
+from dsort.errors import KeyMapError, SpecError, SpecProblem, StorageError, TransformError
+from dsort.job.kept_names import KeptNames
 from dsort.job.output_names import OutputNames
 from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
 from dsort.options import RunOptions, open_with_settings
@@ -92,8 +94,14 @@ def _listed_text(location: str, options: RunOptions) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def output_names(spec: JobSpec, keymap: KeyMap | None) -> OutputNames:
-    """The names of the job's output shards."""
+def output_names(spec: JobSpec, keymap: KeyMap | None, inputs: Iterable[str] = ()) -> OutputNames:
+    """The names of the job's output shards. ``inputs``: the names of its input shards, once they
+    are known. ``SpecError`` if outputs cannot have those."""
+    if spec.keep_shards:
+        try:
+            return KeptNames.of_inputs(inputs, spec.output_extension)
+        except ValueError as error:
+            raise SpecError([SpecProblem("keep_shards", str(error))]) from None
     if keymap is None:
         counts = [target.count for target in spec.targets]
         totals = None if None in counts else [count or 0 for count in counts]

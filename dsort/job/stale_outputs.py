@@ -85,7 +85,8 @@ def left_of_replaced(bucket: Bucket, manifest: StoredManifest) -> list[str]:
     listed = _of_replaced(bucket, written, job_id=manifest.job_id)
     names: Collection[str] = listed
     if not spec.has_key_map:
-        names = output_names(spec, None).made(listed, [0] * len(spec.targets))
+        inputs = [shard.name for shard in manifest.inputs]
+        names = output_names(spec, None, inputs).made(listed, [0] * len(spec.targets))
     read = {
         shard.name.removeprefix(source.shard_name(""))
         for source in spec.sources

@@ -20,6 +20,7 @@ from dsort.naming.names import archive_extension
 from dsort.naming.templates import NumberRange, ShardTemplate, parse_template
 
 __all__ = [
+    "ANY_NAME",
     "CONFLICT_STEPS_MAX",
     "SEARCH_STEPS_MAX",
     "HasOutputs",
@@ -38,6 +39,9 @@ as overlapping. It takes several counters with large odd steps to come near it."
 
 CONFLICT_STEPS_MAX: Final = 100_000
 """The same for all comparisons of :func:`first_conflict` together."""
+
+ANY_NAME: Final = "*"
+"""In place of a template: any name in the bucket."""
 
 _DIGITS: Final = "0123456789"
 _MAYBE_ARCHIVE: Final = (".tar.lz", "4")
@@ -94,6 +98,7 @@ class HasOutputs(Protocol):
     ekm: Mapping[str, Any] | None
     ekm_file: str | None
     ekm_default: str | None
+    keep_shards: bool
 
     @property
     def names_extension(self) -> str: ...
@@ -106,11 +111,14 @@ def claims_of(
     spec: HasOutputs, output_uri: str, keymap_templates: Sequence[str] | None = None
 ) -> list[list[str]] | None:
     """The names that a job may write to the bucket ``output_uri``, as JSON values: a pair of the
-    URI and a final template each.
+    URI and a final template each. A job that keeps the names of its inputs, which nobody knows
+    before it lists them, may write any name.
 
     ``keymap_templates``: those of an external key map in a file, the default one included, once it
     is read; None (it is not known yet what the job writes) without them.
     """
+    if spec.keep_shards:
+        return [[output_uri, ANY_NAME]]
     if spec.ekm_file is not None:
         if keymap_templates is None:
             return None
@@ -137,8 +145,9 @@ def first_conflict(ours: Sequence[Claim], theirs: Sequence[Claim]) -> tuple[Clai
     for claim in ours:
         template = _absolute(claim)
         for index in _candidates(template.prefix, prefixes, lengths):
-            if search.overlap(template, there[index][0]):
-                return claim, there[index][1]
+            other, theirs_there = there[index]
+            if ANY_NAME in (claim[1], theirs_there[1]) or search.overlap(template, other):
+                return claim, theirs_there
     return None
 
 
@@ -165,9 +174,11 @@ def conflicts_among(groups: Sequence[Sequence[Claim]]) -> Iterator[tuple[int, in
 
 def names_made(templates: Iterable[str], names: Iterable[str]) -> set[str]:
     """Those of ``names`` that one of ``templates`` makes; see ``final_templates``. ``ValueError``
-    for a broken template."""
+    for a broken template. None are made by ``ANY_NAME``: whose they are, it does not say."""
     by_prefix: dict[str, list[ShardTemplate]] = defaultdict(list)
     for text in templates:
+        if text == ANY_NAME:
+            continue
         template = _parsed(text)
         by_prefix[template.prefix].append(template)
     lengths = sorted({len(prefix) for prefix in by_prefix})
@@ -201,7 +212,7 @@ def _candidates(prefix: str, sorted_prefixes: list[str], lengths: list[int]) -> 
 def _absolute(claim: Claim) -> ShardTemplate:
     """The template of whole addresses, so that buckets within buckets need no rules."""
     uri, text = claim
-    template = _parsed(text)
+    template = _parsed(text) if text != ANY_NAME else ShardTemplate(text, "fmt", "", ())
     return replace(template, prefix=f"{_decoded(uri).removesuffix('/')}/{template.prefix}")
 
 

@@ -73,6 +73,9 @@ class CutRule:
     records, the last one of a group with fewer. ``count``: that many shards in all whose record
     counts differ by at most one (needs ``records_total``, and nothing else is set).
 
+    ``inputs``: so many input shards, each of which ends one: shard ``n`` has the records of input
+    ``n``, which come in this order, and may have none.
+
     ``of_outputs``: where each of several outputs has a rule of its own, those, by group.
     """
 
@@ -83,6 +86,7 @@ class CutRule:
     shards_max: int | None = None
     counts_file: bool = False
     at_most: bool = False
+    inputs: int = 0
     of_outputs: tuple[CutRule, ...] = ()
 
     def of_group(self, group: int) -> CutRule:
@@ -177,8 +181,10 @@ def cut_partition(
     file_bytes: FileBytes | None = None,
     encoded: EncodedSizes | None = None,
     stored_before: int = 0,
+    source: Int32s | None = None,
 ) -> tuple[list[Piece], OpenShard]:
     """Cut one partition's rows, which are in output order; columns have shape ``(n,)``.
+    ``source``: the input shard of each, for rules that end shards where inputs end.
     ``entries``: how much each takes in the end of its shard, where that lists members.
     ``file_bytes``: for rules that are about the whole file. ``encoded``: what the order comes to
     behind a codec, for rules about the encoded file; ``stored_before``: the bytes of the order that
@@ -193,9 +199,14 @@ def cut_partition(
     packed = None if encoded is None else encoded.at(stored + stored_before)
     running = _Running(payload, stored, member_count, entered, file_bytes, packed)
     pieces: list[Piece] = []
-    for group, start, stop in _group_runs(groups, len(payload_bytes), state.group):
-        if group != state.group:
-            state = OpenShard(group=group)
+    borders = source if rule.inputs else groups
+    current = state.number if rule.inputs else state.group
+    for run, start, stop in _group_runs(borders, len(payload_bytes), current):
+        if rule.inputs and run != state.number:
+            state = OpenShard(number=run)
+        elif not rule.inputs and run != state.group:
+            state = OpenShard(group=run)
+        group = state.group
         own, row = rule.of_group(group), start
         while row < stop:
             until, closes = _close_at(own, state, running, row, stop)
@@ -228,7 +239,7 @@ def _running(values: Int64s | Int32s) -> Int64s:
 
 
 def _group_runs(groups: Int32s | None, count: int, current: int) -> Iterator[tuple[int, int, int]]:
-    """(group, first row, row after the last) of each run of rows of one group."""
+    """(group, first row, row after the last) of each run of rows of one group; or of one input."""
     if groups is None:
         if count:
             yield current, 0, count
@@ -325,14 +336,16 @@ def _advance(state: OpenShard, piece: Piece, closes: bool) -> OpenShard:
 
 def merge_pieces(pieces: list[Piece], *, rule: CutRule | None = None) -> list[OutputShard]:
     """The output shards that the pieces (in cut order) make up. A ``rule`` that says how many there
-    are adds those at the end, or at the end of its group, that got no record."""
+    are adds those that got no record: at the end of its group, or anywhere."""
     shards = _merged(pieces)
     if rule is None:
         return shards
-    counts = {group: each.count or 0 for group, each in enumerate(rule.of_outputs or (rule,))}
+    rules = rule.of_outputs or (rule,)
+    counts = {group: each.inputs or each.count or 0 for group, each in enumerate(rules)}
     for group, count in counts.items():
-        there = sum(shard.group == group for shard in shards)
-        shards += [OutputShard(0, group, number, 0, 0, 0, 0, ()) for number in range(there, count)]
+        there = {shard.number for shard in shards if shard.group == group}
+        empty = (number for number in range(count) if number not in there)
+        shards += [OutputShard(0, group, number, 0, 0, 0, 0, ()) for number in empty]
     shards.sort(key=lambda shard: (shard.group, shard.number))
     return [replace(shard, ordinal=ordinal) for ordinal, shard in enumerate(shards)]
 

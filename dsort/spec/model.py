@@ -42,6 +42,7 @@ _UNUSED_LEFT_OUT: Final = (
     "key_field",
     "strip_final_newline",
     "member_defaults",
+    "keep_shards",
     "inputs",
     "mix",
     "outputs",

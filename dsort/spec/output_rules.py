@@ -157,6 +157,17 @@ def _readers_tell_outputs_apart(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem("outputs", f"{text}{other} and {target.name} share", hint)
 
 
+def _kept_shards_are_as_they_are(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not spec.keep_shards:
+        return
+    if spec.algorithm.kind != "none":
+        text = f"{spec.algorithm.kind} does not go with keep_shards: records stay in their shards"
+        yield SpecProblem("algorithm.kind", text, "use none, or leave it out")
+    for name in ("output_format", "outputs", "ekm", "ekm_file", "split", *_SIZES):
+        if getattr(spec, name):
+            yield SpecProblem(name, "does not go with keep_shards: shards stay what they are")
+
+
 OUTPUT_RULES: Final[
     tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
 ] = (
@@ -165,6 +176,10 @@ OUTPUT_RULES: Final[
     (("outputs", "split_by", "input_extension", "output_extension"), _expressions_are_right),
     (("outputs", "output_format", "output_extension"), _outputs_have_templates),
     (("outputs", "output_format", *_SIZES), _shards_of_each_end_somewhere),
+    (
+        ("keep_shards", "algorithm.kind", "output_format", "outputs", "ekm", "ekm_file", *_SIZES),
+        _kept_shards_are_as_they_are,
+    ),
     (("outputs", "output_format", "output_extension", "index"), _readers_tell_outputs_apart),
 )
 """(the fields that a rule is about, what finds the problems): see ``rules``."""

@@ -240,6 +240,12 @@ class SpecFields(Part):
         "extension is appended to names that have no archive extension.",
         examples=["shuffled-%06d", "data/{split}-{n:05d}-of-{total:05d}"],
     )
+    keep_shards: bool = Field(
+        default=False,
+        description="Each input shard becomes one output shard, which keeps its name: what steps "
+        "leave of its records, in their order. For algorithm none, in place of output_format and "
+        "of what says where shards end. A shard of which no record is left stays, empty.",
+    )
     split: SplitName = Field(
         default="",
         description="The name of the split that the outputs are: {split} of output_format, and "

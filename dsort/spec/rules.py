@@ -22,7 +22,7 @@ from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.order.algorithms import ALGORITHMS
 from dsort.order.base import Check, Option, OptionError
 from dsort.sidecars.kinds import FOR_EXTENSIONS
-from dsort.spec.algorithms import joined, known_options, owners_of
+from dsort.spec.algorithms import algorithm_model, joined, known_options, owners_of
 from dsort.spec.input_rules import INPUT_RULES, input_names, is_read_only, suffix_problem
 from dsort.spec.output_rules import OUTPUT_RULES
 from dsort.spec.parts import SpecFields
@@ -260,11 +260,12 @@ def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("output_compression_level", str(error))
 
 
-@_rule("output_format", "ekm", "ekm_file", "outputs")
+@_rule("output_format", "ekm", "ekm_file", "outputs", "keep_shards")
 def _outputs_have_names(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ekm is not None and spec.ekm_file is not None:
         yield SpecProblem("ekm", "there is an ekm_file, too: only one of them can place records")
-    if spec.output_format is None and not spec.has_key_map and not spec.outputs:
+    named = spec.has_key_map or spec.outputs or spec.keep_shards
+    if spec.output_format is None and not named:
         yield SpecProblem(
             "output_format", "is required", 'e.g. "shard-%06d" (or an external key map: ekm)'
         )
@@ -323,7 +324,7 @@ def _names_count(output_format: str) -> int | None:
 
 
 def _ends_by_size(spec: SpecFields) -> bool:
-    return any(
+    return not spec.keep_shards and any(
         target.count is None and (target.size_bytes is not None or target.records is None)
         for target in spec.targets
     )
@@ -510,6 +511,8 @@ def derived(spec: SpecFields) -> dict[str, object]:
             values["require"] = required.options  # specs that mean the same are equal
     except OptionError:
         pass  # a rule says so
+    if spec.keep_shards and "kind" not in spec.algorithm.model_fields_set:
+        values["algorithm"] = algorithm_model().model_validate({"kind": "none"})
     if spec.split and spec.output_format is not None:
         values["output_format"] = spec.output_format.replace(SPLIT_FIELD, spec.split)
     if "max_mem_usage" not in given:
@@ -519,7 +522,7 @@ def derived(spec: SpecFields) -> dict[str, object]:
         for name, default in spec.algorithm.type.own_defaults().items()
         if getattr(spec.algorithm, name) is None
     }
-    if own:
+    if own and "algorithm" not in values:
         values["algorithm"] = spec.algorithm.model_copy(update=own)
     return values
 

@@ -202,9 +202,11 @@ class Comparison:
 
     def _check_places(self, source: Int64s) -> None:
         """Every record is in a shard of its template."""
+        rows = np.flatnonzero(source >= 0)
+        if self.spec.keep_shards:
+            self._check_shards(source, rows)
         if self.inputs.group is None:
             return
-        rows = np.flatnonzero(source >= 0)
         wrong = rows[self.inputs.group[source[rows]] != self.outputs.group[rows]]
         outputs = [target.name for target in self.spec.targets]
         if self.keymap is not None:
@@ -216,6 +218,17 @@ class Comparison:
             group = int(inputs_group[source[row]])
             place = outputs[group] if group >= 0 else "no template"
             return f"{who} gives it {place}"
+
+        self._named_outputs().tell(wrong, "misplaced_record", self._output, self.findings, text)
+
+    def _check_shards(self, source: Int64s, rows: Int64s) -> None:
+        """Every record is in the output shard of its input shard."""
+        shards = self.inputs.shard_of(source[rows])
+        wrong = rows[shards != self.outputs.shard_of(rows)]
+
+        def text(row: int) -> str:
+            (shard,) = self.inputs.shard_of(source[row : row + 1]).tolist()
+            return f"it is of input {self.inputs.shards[shard]}, and shards keep their records"
 
         self._named_outputs().tell(wrong, "misplaced_record", self._output, self.findings, text)
 

@@ -198,6 +198,11 @@ def check_cuts(
 ) -> None:
     """Every shard closes when the spec says so, and not before."""
     targets = spec.targets
+    if spec.keep_shards:
+        if len(facts) != names.templates[0].count:
+            text = f"there are {len(facts):,} output shards, one for each input was asked for"
+            findings.problem("cut", "", "", text)
+        return
     if len(targets) == 1:
         _check_target(facts, targets[0], spec, names.templates[0].count, findings)
         return

@@ -137,9 +137,9 @@ class _Verification:
         )
         self._keymap = load_keymap(manifest.spec, Tally())
         self._steps = load_steps(manifest.spec, options)
-        self._names = output_names(manifest.spec, self._keymap).counted_in(
-            [shard.name for shard in manifest.outputs]
-        )
+        self._names = output_names(
+            manifest.spec, self._keymap, [shard.name for shard in manifest.inputs]
+        ).counted_in([shard.name for shard in manifest.outputs])
         self._algorithm = manifest.spec.algorithm.build()
 
     def run(self) -> VerifyReport:
@@ -285,6 +285,8 @@ class _Verification:
     # -- outputs ---------------------------------------------------------------------------------
 
     def _warn_of_strangers(self) -> None:
+        if self._manifest.spec.keep_shards:
+            return  # their names are no pattern that others could fit
         strangers = find_strangers(
             (shard.name for shard in self._manifest.outputs),
             (shard.name for shard in self._manifest.inputs),

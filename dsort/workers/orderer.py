@@ -215,6 +215,7 @@ class Orderer:
             file_bytes=self._container.file_bytes,
             encoded=task.encoded,
             stored_before=task.stored_before,
+            source=rows.shard,
         )
         mixing = count_part(task.mixing, task.state, pieces, rows.shard)
         return CutDone(task.partition, pieces, state, mixing)

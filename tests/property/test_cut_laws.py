@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 from hypothesis import given, settings
@@ -158,3 +159,39 @@ def check_pieces(pieces: list[Piece], rows: list[Row], borders: list[int]) -> No
         assert piece.offset == at.get(shard, 0)
         at[shard] = piece.offset + piece.stored_bytes
     assert covered == [*range(len(rows))]
+
+
+@SETTINGS
+@given(
+    sources=st.lists(st.integers(0, 5), max_size=25).map(sorted),
+    more=st.integers(0, 3),
+    data=st.data(),
+)
+def test_shards_that_end_where_inputs_end_are_those_of_a_loop(
+    sources: list[int], more: int, data: st.DataObject
+) -> None:
+    inputs = max(sources, default=0) + 1 + more
+    rule, state, pieces = CutRule(inputs=inputs), OpenShard(), list[Piece]()
+    borders = data.draw(st.lists(st.integers(0, len(sources)), max_size=4).map(sorted))
+    for partition, (start, stop) in enumerate(pairwise([0, *borders, len(sources)])):
+        sizes = np.ones(stop - start, np.int64)
+        found, state = cut_partition(
+            rule,
+            partition,
+            groups=None,
+            payload_bytes=sizes,
+            stored_bytes=512 * sizes,
+            members=sizes.astype(np.int32),
+            state=state,
+            source=np.array(sources[start:stop], np.int32),
+        )
+        pieces += found
+    shards = merge_pieces(pieces, rule=rule)
+    assert [shard.number for shard in shards] == [shard.ordinal for shard in shards]
+    assert [shard.records for shard in shards] == [sources.count(n) for n in range(inputs)]
+    for shard in shards:
+        offsets = [piece.offset for piece in shard.pieces]
+        assert (
+            offsets
+            == [*accumulate((p.stored_bytes for p in shard.pieces[:-1]), initial=0)][: len(offsets)]
+        )

@@ -43,6 +43,23 @@ def test_claims_are_final_names() -> None:
     assert (claims(with_default) or [])[-1] == ["file:///d", "c-@9.tar"]
 
 
+def test_a_job_that_keeps_its_shards_may_write_any_name_of_its_bucket() -> None:
+    fields = {"input_bck": "in", "output_bck": "out", "keep_shards": True}
+    (claim,) = claims_of(parse_spec(fields).spec, "file:///d/out") or []
+    for other, conflict in (
+        (("file:///d/out", "x-%d.tar"), True),
+        (("file:///d/out/sub", "x-%d.tar"), True),
+        (("file:///d", "x-%d.tar"), False),
+        (("file:///d", "out/x-%d.tar"), True),
+        (("file:///d/out2", "x-%d.tar"), False),
+        (("s3://d/out", "x-%d.tar"), False),
+        (tuple(claim), True),
+    ):
+        assert bool(first_conflict([claim], [other])) is conflict, other
+        assert bool(first_conflict([other], [claim])) is conflict, other
+    assert names_made([claim[1]], ["a.tar"]) == set()  # whose it is, that does not say
+
+
 def test_claims_of_a_key_map_in_a_file_are_known_once_it_is_read() -> None:
     fields = {"ekm_file": "map.txt"}
     assert claims(fields) is None

@@ -176,6 +176,13 @@ def test_names_that_runs_share_draw_a_warning() -> None:
     assert warnings(spec=spec(output_format="s-%d", output_bck="out/{{date}}")) == ""
 
 
+def test_results_that_keep_the_names_of_their_inputs_are_not_removed() -> None:
+    spec = {"input_bck": "in", "output_bck": "out/{{run_id}}", "keep_shards": True}
+    assert parse_definition({"name": "x", "every": "1d", "spec": spec}).warnings == ()
+    with pytest.raises(SpecError, match="retain: does not go with keep_shards"):
+        parse_definition({"name": "x", "every": "1d", "retain": 2, "spec": spec})
+
+
 def test_a_schedule_of_dry_runs_is_refused() -> None:
     assert "spec.dry_run" in wrong(spec=spec(dry_run=True))
 

@@ -176,6 +176,9 @@ def parse_definition(
             problems += [
                 replace(each, path=_path_of(each.path, definition)) for each in error.problems
             ]
+    if loaded is not None and loaded.spec.keep_shards and definition and definition.retain:
+        text = "does not go with keep_shards: nobody could tell whose a shard of any name is"
+        problems.append(SpecProblem("retain", text, "give outputs a template: output_format"))
     if problems or definition is None or loaded is None:
         raise SpecError(list(dict.fromkeys(problems)))
     return LoadedDefinition(definition, (*loaded.warnings, *_warnings(definition)))
