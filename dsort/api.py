@@ -21,7 +21,7 @@ from dsort.job.journal_entries import JournalState
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import last_attempt
 from dsort.job.memory import JobMemory, workers_that_fit
-from dsort.job.resources import job_memory, store_limits, workers_here
+from dsort.job.resources import cores, job_memory, store_limits, workers_here
 from dsort.job.resume import state_of
 from dsort.job.setup import load_keymap, load_steps, new_job_id, output_names, with_seed
 from dsort.options import RunOptions, default_options
@@ -38,6 +38,7 @@ from dsort.storage.open import open_bucket, open_inputs, parse_address
 from dsort.storage.process_limits import explain_limits
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace
+from dsort.workers.devices import CodeRoom, GpuNeeds, cpus_of
 
 __all__ = ["load_spec", "plan", "resume", "run", "verify"]
 
@@ -293,7 +294,7 @@ def _job(
         if options.forks:  # what is loaded and parsed by now, workers have loaded and parsed
             buckets = _open_inputs(places, options, flag), _open(output_bck, options, flag)
             _load_formats(spec)
-        runtime = _runtime(options, flag, memory)
+        runtime = _runtime(spec, options, flag, memory)
         stack.callback(runtime.close)
         if not options.forks:  # workers load all that while it is loaded here
             buckets = _open_inputs(places, options, flag), _open(output_bck, options, flag)
@@ -303,9 +304,12 @@ def _job(
         is_to_clean = before is not None and flag.requested
         keymap = load() if is_to_clean else flag.wait_for(load)
         steps = flag.wait_for(partial(load_steps, spec, options)) if spec.steps else ()
+        room = CodeRoom()
         if spec.makes_records and not is_to_clean:
             from dsort.job.user_code import described_steps  # other jobs run no code
 
+            if options.runtime == "local":
+                room = CodeRoom.here(steps, cores())
             steps = flag.wait_for(partial(described_steps, steps, options))
         job = Job(
             job_id=job_id or new_job_id(),
@@ -322,6 +326,7 @@ def _job(
             memory=memory,
             keymap=keymap,
             steps=steps,
+            code_room=room,
             before=before,
         )
         yield job, tally
@@ -355,7 +360,7 @@ def _open(ref: BucketRef, options: RunOptions, stop: StopFlag | None) -> Bucket:
     )
 
 
-def _runtime(options: RunOptions, stop: StopFlag, memory: JobMemory) -> Runtime:
+def _runtime(spec: JobSpec, options: RunOptions, stop: StopFlag, memory: JobMemory) -> Runtime:
     if options.runtime == "local":
         # Workers begin before it is known how many are needed: no more than there is room for.
         workers = workers_that_fit(memory.wanted_bytes, workers_here(options.workers))
@@ -369,5 +374,7 @@ def _runtime(options: RunOptions, stop: StopFlag, memory: JobMemory) -> Runtime:
             stop,
             resources=options.ray_resources,
             labels=options.ray_labels,
+            cpus=cpus_of(spec.steps),
+            gpus=float(GpuNeeds.of(spec.steps).total),
         )
     raise SpecError(f"unknown runtime {options.runtime}", hint="local or ray")

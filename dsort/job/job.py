@@ -35,6 +35,7 @@ from dsort.storage.several import BucketPlace, bucket_named
 from dsort.storage.small_objects import read_small
 from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
+from dsort.workers.devices import CodeRoom
 from dsort.workers.source import InputShard
 
 __all__ = [
@@ -214,6 +215,7 @@ class Job:
     memory: JobMemory
     keymap: KeyMap | None = None
     steps: tuple[Step, ...] = ()
+    code_room: CodeRoom = field(default_factory=CodeRoom)
     state: JobState = field(default_factory=JobState)
     inputs: list[InputShard] = field(default_factory=list)
     movement_chosen: Movement | None = None
@@ -262,8 +264,10 @@ class Job:
     @property
     def extractors_max(self) -> int | None:
         """How many workers may extract at a time; None: all."""
-        limits = [step.limits.processes for step in self.steps if isinstance(step, PayloadStep)]
-        limits.append(self.spec.extract_concurrency_max_limit)
+        limits: list[int | None] = [
+            step.limits.processes for step in self.steps if isinstance(step, PayloadStep)
+        ]
+        limits += [self.spec.extract_concurrency_max_limit, self.code_room.workers_max]
         return min((limit for limit in limits if limit), default=None)
 
     @property

@@ -208,7 +208,8 @@ def _transform_rules(job: Job, workers: int) -> TransformRules:
     if transform is None:
         return TransformRules()
     rejects = "payload" if transform.rejects == "payload" else "keys" * transform.rejects
-    return TransformRules(transform.on_error, rejects, min(workers, job.extractors_max or workers))
+    extractors = min(workers, job.extractors_max or workers)
+    return TransformRules(transform.on_error, rejects, extractors, job.code_room.gpus)
 
 
 def _output_limits(job: Job, *, workers: int = 1) -> StoreLimits:

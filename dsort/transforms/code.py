@@ -128,6 +128,7 @@ class Map(PayloadStep):
             "seed": self.seed,
             "keys": self.keys,
             "memory_bytes": self.limits.memory_bytes,
+            "wants_gpu": self.limits.gpus > 0,
         }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NotRequired, Self
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from typing_extensions import TypedDict
 
 from dsort.errors import InvariantError
@@ -38,25 +38,44 @@ class ResourceOptions(TypedDict):
 
     memory: NotRequired[str]
     """Address space at most: `4GiB`. What wants more gets a MemoryError. Default: no limit."""
+    num_cpus: NotRequired[Annotated[float, Ge(0), Le(1024)]]
+    """CPUs that it uses: as many threads are let for its algebra (`OMP_NUM_THREADS`), and so many
+    fewer processes run at a time. Default: one."""
+    num_gpus: NotRequired[Annotated[float, Ge(0), Le(1024)]]
+    """GPUs that it has for itself, as `CUDA_VISIBLE_DEVICES` tells it: a whole number, or a part of
+    one. A worker has one such process. On Ray, workers ask for them. Default: it is given none, and
+    sees what its worker sees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """``timeout_s``: for each call. ``processes``: of the step at a time, in the whole job; 0: one
-    for each worker. ``memory_bytes``: address space of a process; 0: no limit."""
+    for each worker. ``memory_bytes``: address space of a process; 0: no limit. ``cpus``,
+    ``gpus``: of a process; 0: nothing is said of them."""
 
     timeout_s: float
     processes: int = 0
     memory_bytes: int = 0
+    cpus: float = 0
+    gpus: float = 0
+
+    def environment(self) -> dict[str, str]:
+        """What its processes are told of it."""
+        return {"OMP_NUM_THREADS": str(max(1, int(self.cpus)))} if self.cpus else {}
 
     def options(self) -> dict[str, Any]:
         """As a spec gives them, without what is not limited."""
         found: dict[str, Any] = {"timeout": self.timeout_s}
         if self.processes:
             found["concurrency"] = self.processes
+        resources: dict[str, Any] = {}
         if self.memory_bytes:
-            found["resources"] = {"memory": str(self.memory_bytes)}
-        return found
+            resources["memory"] = str(self.memory_bytes)
+        if self.cpus:
+            resources["num_cpus"] = self.cpus
+        if self.gpus:
+            resources["num_gpus"] = self.gpus
+        return {**found, "resources": resources} if resources else found
 
 
 class PayloadStep(Step):
@@ -120,10 +139,13 @@ def parse_limits(options: Mapping[str, Any], timeout: str) -> Limits:
         if len(processes) != 2 or processes[0] > processes[1]:
             raise OptionError("has a concurrency that is no pair: [1, 8]", "or write one number")
         processes = processes[1]
-    memory = options.get("resources", {}).get("memory")
-    if memory is None:
-        return Limits(seconds, processes)
+    resources = options.get("resources", {})
+    cpus, gpus = resources.get("num_cpus", 0), resources.get("num_gpus", 0)
+    if gpus > 1 and gpus != int(gpus):
+        problem = f"has a resources.num_gpus of {gpus:g}"
+        raise OptionError(problem, "write a whole number, or a part of one")
     try:
-        return Limits(seconds, processes, parse_size_bytes(memory))
+        memory_bytes = parse_size_bytes(resources.get("memory", 0))
     except ValueError as error:
         raise OptionError(f"has a resources.memory that is no size: {error}") from None
+    return Limits(seconds, processes, memory_bytes, cpus, gpus)

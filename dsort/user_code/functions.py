@@ -77,7 +77,9 @@ class FunctionRunner(Runner):
         found = load_object(self._place)
         is_class = inspect.isclass(found)
         self._given = {} if is_class else self._args
-        self._call: Any = found(**self._args) if is_class else found
+        # Objects that want a GPU are made where there is one.
+        makes = is_class and not (program["describe"] and program["wants_gpu"])
+        self._call: Any = found(**self._args) if makes else found
         self._salt = f"{program['seed']} {program['number']}" if _takes_rng(self._call) else None
         self._known: set[str] = set()
 
@@ -100,7 +102,7 @@ class FunctionRunner(Runner):
 
     def description(self) -> dict[str, object]:
         """The hash of the source, and the packages that are loaded with it."""
-        module = inspect.getmodule(inspect.unwrap(load_or_type(self._call)))
+        module = inspect.getmodule(inspect.unwrap(_source_of(self._call)))
         name = module.__name__ if module is not None else ""
         return {"source_sha256": _source_hash(name), "packages": _packages(name)}
 
@@ -200,9 +202,9 @@ class FunctionRunner(Runner):
         return [Sample(key, members)] if members else []
 
 
-def load_or_type(call: Any) -> Any:
-    """What of ``call`` has a source: a function itself, the class of an object."""
-    return call if inspect.isroutine(call) else type(call)
+def _source_of(call: Any) -> Any:
+    """What of ``call`` has a source: a function or class itself, the class of an object."""
+    return call if inspect.isroutine(call) or inspect.isclass(call) else type(call)
 
 
 def _takes_rng(call: Callable[..., Any]) -> bool:

@@ -87,8 +87,10 @@ class CodePool:
         count: int,
         timeout_s: float,
         keeps: bool,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._program = {"describe": False, **program, "keeps": keeps}
+        self._environment = environment or {}
         self._what = what
         self._count = count
         self._timeout_s = timeout_s
@@ -169,7 +171,7 @@ class CodePool:
 
     def _start(self) -> _Member:
         try:
-            member = _Member(CodeProcess(self._program), time.monotonic())
+            member = _Member(CodeProcess(self._program, self._environment), time.monotonic())
         except OSError as error:
             raise TransformError(f"{self._what}: no process can be started: {error}") from error
         self._members.append(member)

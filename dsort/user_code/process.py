@@ -20,7 +20,7 @@ from typing import Any
 
 from typing_extensions import Buffer
 
-from dsort.user_code.environment import outside_environment
+from dsort.user_code.environment import code_environment
 from dsort.user_code.frames import (
     ANSWER,
     BEGUN,
@@ -60,10 +60,11 @@ class Place:
 
 
 class CodeProcess:
-    """Starts at once. ``program``: what it is told to run. ``OSError`` if there can be no more
-    processes. Its pipes do not block: see ``descriptors``."""
+    """Starts at once. ``program``: what it is told to run; ``environment``: what it has besides
+    this process' own. ``OSError`` if there can be no more processes. Its pipes do not block: see
+    ``descriptors``."""
 
-    def __init__(self, program: Mapping[str, Any]) -> None:
+    def __init__(self, program: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         to_read, self._sink = os.pipe()
         self._source, to_write = os.pipe()
         self._page_file = os.memfd_create("dsort-place")
@@ -80,7 +81,7 @@ class CodeProcess:
                 stderr=subprocess.STDOUT,
                 pass_fds=given,
                 start_new_session=True,
-                env={**outside_environment(), "PYTHONPATH": path},
+                env={**code_environment(environment), "PYTHONPATH": path},
             )
         except BaseException:
             os.close(self._sink)

@@ -69,11 +69,13 @@ class ReactionRules:
 @dataclass(frozen=True, slots=True)
 class TransformRules:
     """What becomes of records at which a payload step fails (see ``dsort.spec.transform``).
-    ``workers``: how many share the processes of a step."""
+    ``workers``: how many share the processes of a step. ``gpus``: of the machine, which they share
+    as well; None: each has its own."""
 
     on_error: str = "fail"  # fail | skip | keep | skip_shard | stop
     rejects: str = ""  # "" | keys | payload: what is kept of such records
     workers: int = 1
+    gpus: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

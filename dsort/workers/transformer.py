@@ -34,6 +34,7 @@ from dsort.user_code.frames import FRAME
 from dsort.user_code.pool import CodePool, Done
 from dsort.workers.conversion import BARE, bared_records
 from dsort.workers.decoded import DecodedFile
+from dsort.workers.devices import GpuNeeds, GpuPlace
 from dsort.workers.source import ShardBytes
 from dsort.workers.tasks import TransformRules
 
@@ -63,11 +64,15 @@ class Transformer:
         self._rules = rules
         self._scratch = scratch
         self._pools: dict[int, CodePool] = {}
+        self._gpus: GpuPlace | None = None
 
     def close(self) -> None:
         """End all processes."""
         while self._pools:
             self._pools.popitem()[1].close()
+        if self._gpus is not None:
+            self._gpus.close()
+        self._gpus = None
 
     def run(
         self,
@@ -105,7 +110,8 @@ class Transformer:
                 named, records = bared_records(shard, named, records)
                 table = RecordTable(shard.name, named, records, shard.content)
             given += len(table)
-            members, records = self._run_step(number, step, shard, table, tally, rejects)
+            pool = self._pool(number, steps)
+            members, records = self._run_step(number, step, pool, shard, table, tally, rejects)
             named = members
         for kind, count in left_out.items():
             tally.add("left_out_by_steps", count, [f"{kind} in {shard.name}"])
@@ -115,6 +121,7 @@ class Transformer:
         self,
         number: int,
         step: PayloadStep,
+        pool: CodePool,
         shard: ShardBytes,
         table: RecordTable,
         tally: Tally,
@@ -123,7 +130,7 @@ class Transformer:
         """What the step with that ``number`` makes of the records of ``table``, which is bare: the
         members and records of ``shard``, which has become a tar of them. ``TransformError`` where
         ``on_error`` says so. ``rejects`` gets a line for each record that is lost."""
-        pool, kind = self._pool(number, step), step.kind
+        kind = step.kind
         failures = _Failures(kind, number, table, self._rules, rejects)
         results = _Results(DecodedFile(shard.name, self._scratch))
         try:
@@ -147,17 +154,26 @@ class Transformer:
         shard.become(results.file, TAR)
         return _formed(shard, results, stays)
 
-    def _pool(self, number: int, step: PayloadStep) -> CodePool:
-        pool = self._pools.get(number)
-        if pool is None:
-            processes = step.limits.processes
-            pool = self._pools[number] = CodePool(
-                {**step.program(), "number": number},
-                what=step.kind,
-                count=max(1, processes // self._rules.workers),
-                timeout_s=step.patience_s,
-                keeps=self._rules.on_error == "keep",
-            )
+    def _pool(self, number: int, steps: Sequence[Step]) -> CodePool:
+        if number in self._pools:
+            return self._pools[number]
+        step = steps[number]
+        assert isinstance(step, PayloadStep)
+        environment, count = step.limits.environment(), 1
+        if step.limits.gpus:
+            if self._gpus is None:
+                self._gpus = GpuPlace(GpuNeeds.of(steps), self._rules.gpus, self._scratch)
+            environment |= self._gpus.environment(number)
+        else:
+            count = max(1, step.limits.processes // self._rules.workers)
+        pool = self._pools[number] = CodePool(
+            {**step.program(), "number": number},
+            what=step.kind,
+            count=count,
+            timeout_s=step.patience_s,
+            keeps=self._rules.on_error == "keep",
+            environment=environment,
+        )
         return pool
 
 

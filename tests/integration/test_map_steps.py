@@ -278,6 +278,9 @@ def test_code_that_cannot_be_loaded_ends_the_job_before_it_begins(
         ({"decode": {"jpg": "pickle"}}, "decode"),
         ({"resources": {"memory": "much"}}, "no size"),
         ({"resources": {"gpus": 1}}, "gpus"),
+        ({"resources": {"num_gpus": 1.5}}, "num_gpus of 1.5"),
+        ({"resources": {"num_gpus": -1}}, "num_gpus"),
+        ({"resources": {"num_cpus": "many"}}, "num_cpus"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], words: str) -> None:
@@ -292,9 +295,31 @@ def test_keys_of_flat_map_are_a_template_with_a_number(keys: str) -> None:
         parse_spec(with_steps({"flat_map": {"python": "a:b", "keys": keys}}))
 
 
+def test_processes_have_gpus_of_their_own_and_threads_as_they_have_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,9")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    shards(tmp_path, "a")
+    run_local(tmp_path, with_steps(with_code("told")))
+    assert payloads_out(tmp_path) == {
+        "a.cuda_visible_devices.txt": b"7,9",
+        "a.omp_num_threads.txt": b"1",
+    }
+    step = with_code("told", resources={"num_gpus": 1, "num_cpus": 2})
+    run_local(tmp_path, with_steps(step, overwrite=True))
+    assert payloads_out(tmp_path)["a.cuda_visible_devices.txt"] in (b"7", b"9")
+    assert payloads_out(tmp_path)["a.omp_num_threads.txt"] == b"2"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with refused(tmp_path, TransformError, "want 1 GPU", "num_gpus: 0.5"):
+        run_local(tmp_path, with_steps(step))
+
+
 def test_specs_with_code_come_back_from_their_canonical_form() -> None:
+    resources = {"memory": "1GiB", "num_cpus": 2, "num_gpus": 0.5}
     spec = parse_spec(
         with_steps(
+            with_code("same", "map", resources=resources),
             with_code("same", "flat_map", batch_size=3, concurrency=[1, 2], timeout="45s"),
             on_error="skip",
             max_errors="0.1%",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,20 @@ from typing import Any
 import pytest
 
 from dsort import api
-from dsort.job.events import JobReport
-from dsort.job.layout import reactions_name
+from dsort.errors import JobStoppedError
+from dsort.job.events import JobReport, Progress
+from dsort.job.layout import reactions_name, rejects_name
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
-from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
+from dsort.stop_flag import StopFlag
+from tests.support.datasets import (
+    Member,
+    Shard,
+    files_of,
+    read_shard,
+    small_dataset,
+    write_shards,
+)
 from tests.support.ray_here import ray_here
 from tests.support.tables import mixed_table, write_table
 
@@ -91,7 +101,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(root: Path, bucket: str, runtime: str, move: str, spec: Mapping[str, Any]) -> JobReport:
+def whole_spec(bucket: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     whole = {"input_bck": "in", "output_bck": bucket, "output_format": "out-%03d", **spec}
     if "inputs" in spec:
         del whole["input_bck"]
@@ -99,8 +109,12 @@ def run(root: Path, bucket: str, runtime: str, move: str, spec: Mapping[str, Any
         del whole["output_format"]
     if "output_shard_count" not in spec:
         whole["output_shard_size"] = 16000
+    return whole
+
+
+def run(root: Path, bucket: str, runtime: str, move: str, spec: Mapping[str, Any]) -> JobReport:
     options = RunOptions(root=root, runtime=runtime, move=move, workers=2)
-    return api.run(parse_spec(whole).spec, options=options)
+    return api.run(parse_spec(whole_spec(bucket, spec)).spec, options=options)
 
 
 def outputs(root: Path, bucket: str, report: JobReport) -> list[dict[str, Any]]:
@@ -131,6 +145,62 @@ def test_ray_gives_the_bytes_that_processes_give(root: Path, ray: Any, name: str
     assert named == also_named
     kept = {path.name for path in (root / there).rglob("*") if path.is_file()}
     assert {name for name in kept if not name.endswith((".tar", ".json", ".jsonl"))} == set()
+
+
+def with_code(name: str, **options: Any) -> dict[str, Any]:
+    return {"map": {"python": f"tests.support.user_functions:{name}", **options}}
+
+
+CODE: Mapping[str, Any] = {
+    "algorithm": {"kind": "shuffle", "seed": 7},
+    "Config": {"duplicate_keys": "ignore"},
+    "transform": {
+        "steps": [
+            with_code("drawn_beside", concurrency=[1, 2]),
+            with_code("broken", args={"how": "is killed", "key": "00003"}),
+        ],
+        "on_error": "skip",
+        "rejects": True,
+    },
+}
+
+
+def test_code_runs_on_ray_as_it_does_in_processes_and_is_gone_on_with(root: Path, ray: Any) -> None:
+    local, on_ray = (run(root, f"code-{each}", each, "auto", CODE) for each in ("local", "ray"))
+    assert len(files_of(root / "code-ray")) > 2
+    assert files_of(root / "code-ray") == files_of(root / "code-local")
+    assert on_ray.reactions == local.reactions
+    rejects = [
+        (root / bucket / rejects_name(report.job_id)).read_bytes()
+        for bucket, report in (("code-local", local), ("code-ray", on_ray))
+    ]
+    assert rejects[0] == rejects[1] != b""
+    options = RunOptions(root=root, runtime="ray", workers=2)
+    with StopFlag() as stop:
+
+        def stop_behind(progress: Progress) -> None:
+            if progress.phase == "plan":
+                stop.request(signal.SIGTERM, "a test")
+
+        spec = parse_spec(whole_spec("code-again", CODE)).spec
+        with pytest.raises(JobStoppedError):
+            api.run(spec, options=options, job_id="again", stop=stop, on_progress=stop_behind)
+    again = api.resume("again", "code-again", options=options)
+    assert files_of(root / "code-again") == files_of(root / "code-local")
+    assert again.reactions == local.reactions
+
+
+def test_workers_on_ray_ask_for_the_gpus_that_steps_want(root: Path, ray: Any) -> None:
+    spec = {**CODE, "transform": {"steps": [with_code("told", resources={"num_gpus": 1})]}}
+    run(root, "gpus", "ray", "auto", spec)
+    told = {
+        member.payload
+        for data in files_of(root / "gpus").values()
+        for member in read_shard(data)
+        if "cuda" in member.name
+    }
+    assert told <= {b"0", b"1"}
+    assert told
 
 
 TABLES: dict[str, Mapping[str, Any]] = {

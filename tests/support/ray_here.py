@@ -28,7 +28,7 @@ def ray_here() -> Iterator[Any]:
         ray.init(
             address="local",
             num_cpus=4,
-            num_gpus=0,
+            num_gpus=2,  # for those that ask for some: there need be none
             include_dashboard=False,
             object_store_memory=80 << 20,
             log_to_driver=False,

@@ -49,6 +49,10 @@ def drawn(sample: Sample, rng: Any) -> Sample:
     return {"lot": str(int(rng.integers(1 << 62)))}
 
 
+def drawn_beside(sample: Sample, rng: Any) -> Sample:
+    return {**sample, **drawn(sample, rng)}
+
+
 class Counter:
     """Adds a word, and how many samples came together."""
 
@@ -130,3 +134,9 @@ class Leaking:
     def __call__(self, sample: Sample) -> Sample:
         self.kept.append(bytearray(8 << 20))
         return sample
+
+
+def told(sample: Sample) -> Sample:
+    """What its process was told of GPUs and CPUs."""
+    names = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+    return {f"{name.lower()}.txt": os.environ.get(name, "?") for name in names}

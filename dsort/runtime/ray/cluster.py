@@ -148,7 +148,9 @@ class RaySession:
         self._took_sigterm_back = True
 
 
-def start_ray(init: Callable[..., object], shutdown: Callable[[], object], cpus: int) -> RaySession:
+def start_ray(
+    init: Callable[..., object], shutdown: Callable[[], object], cpus: int, gpus: int = 0
+) -> RaySession:
     """Begin to start a Ray of one's own on this machine, which no other machine can reach and no
     other user of this one join. ``init`` has it listen on loopback."""
     directory = make_ray_directory()
@@ -170,7 +172,7 @@ def start_ray(init: Callable[..., object], shutdown: Callable[[], object], cpus:
             init(
                 address="local",  # whatever RAY_ADDRESS says
                 num_cpus=cpus,
-                num_gpus=0,
+                num_gpus=gpus,
                 include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES,
                 log_to_driver=False,

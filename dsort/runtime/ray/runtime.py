@@ -10,6 +10,7 @@ and does its task again, so that there is one bound on both.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import re
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dsort.errors import DsortError, SpecError, StorageError, WorkerLostError
+from dsort.errors import DsortError, SpecError, StorageError, TransformError, WorkerLostError
 from dsort.runtime.ray.cluster import (
     RaySession,
     check_form,
@@ -50,6 +51,7 @@ from dsort.runtime.ray.scratch_nodes import (
 from dsort.runtime.ray.workers import RayWorkers, WorkerLocation
 from dsort.scratch.nodes import Request, scratch_owner
 from dsort.stop_flag import StopFlag
+from dsort.workers.devices import gpus_here
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 
 __all__ = ["Needs", "RayRuntime", "words_of"]
@@ -59,6 +61,8 @@ BEGIN_SECONDS_MAX = 180
 LOOK_SECONDS_MAX = 60
 TICK_S = 0.1
 """How long a request to stop may go unnoticed."""
+ROUNDING = 1e-9
+"""Parts of a GPU are no exact numbers."""
 
 AGENT_RESTARTS_MAX = 3
 ASK_TRIES_MAX = 3
@@ -125,8 +129,9 @@ class RayRuntime:
     ``address``: of a cluster (``auto``, ``host:port``, ``ray://host:port``); None: the Ray that
     this process is connected to or, if there is none, one of the job's own, which ends with
     ``close`` and leaves nothing. Ray is begun or joined while the caller goes on; that it could not
-    be is raised (``WorkerLostError``) where Ray is needed first. ``resources`` and ``labels``: what
-    a worker needs of its node (see :class:`~dsort.runtime.ray.runtime.Needs`).
+    be is raised (``WorkerLostError``) where Ray is needed first. ``resources``, ``labels``,
+    ``cpus`` and ``gpus``: what a worker needs of its node (see
+    :class:`~dsort.runtime.ray.runtime.Needs`).
     """
 
     name = "ray"
@@ -139,21 +144,23 @@ class RayRuntime:
         *,
         resources: Mapping[str, float] | None = None,
         labels: Mapping[str, str] | None = None,
+        cpus: float = 1,
+        gpus: float = 0,
     ) -> None:
         self._address = address
         self._workers = workers
         self._stop = stop
-        self._needs = Needs(dict(resources or {}), dict(labels or {}))
+        self._needs = Needs(dict(resources or {}), dict(labels or {}), cpus, gpus)
         self._scratch = Path()
         self._job: tuple[RayScratchNodes, RayWorkers] | None = None
-        self._session = _begin(address, workers or len(os.sched_getaffinity(0)), self._needs)
+        self._session = _begin(address, workers, self._needs)
 
     def workers_max(self) -> int:
         """As many as were asked for, or else the CPUs of the nodes that can host workers."""
         if self._workers is not None:
             return self._workers
         if self._is_own:
-            return len(os.sched_getaffinity(0))
+            return own_workers_max(self._needs)
         with self._on_ray():
             return max(1, sum(map(self._needs.workers, ray.nodes())))
 
@@ -279,11 +286,13 @@ class RayRuntime:
         prefix = f"{setup.job_id}-{secrets.token_hex(4)}"
         packed = ray.put(pickle.dumps(setup))
         chosen: dict[str, Any] = {"resources": dict(self._needs.resources)}
+        if self._needs.gpus:
+            chosen["num_gpus"] = self._needs.gpus
         if self._needs.labels:
             chosen["label_selector"] = dict(self._needs.labels)
         try:
             workers = ray.remote(
-                num_cpus=1,
+                num_cpus=self._needs.cpus,
                 max_restarts=0,
                 max_task_retries=0,
                 scheduling_strategy="SPREAD",
@@ -316,10 +325,13 @@ class RayRuntime:
         )
 
     def _no_room(self, waited_seconds: int) -> WorkerLostError:
-        free = int(ray.available_resources().get("CPU", 0))
+        free, there = ray.available_resources(), ray.cluster_resources()
+        found = [
+            f"of its {there.get(name, 0):g} {name}s {free.get(name, 0):g} are free"
+            for name in ("CPU", *["GPU"] * bool(self._needs.gpus))
+        ]
         return WorkerLostError(
-            f"Ray started no worker within {waited_seconds} seconds: of its "
-            f"{int(ray.cluster_resources().get('CPU', 0))} CPUs {free} are free",
+            f"Ray started no worker within {waited_seconds} seconds: {', '.join(found)}",
             hint=f"a worker takes {self._needs}: wait until others are done, or add nodes",
         )
 
@@ -362,7 +374,7 @@ def _is_alive(node: Mapping[str, Any]) -> bool:
     return any(each["NodeID"] == node["NodeID"] and each["Alive"] for each in ray.nodes())
 
 
-def _begin(address: str | None, cpus: int, needs: Needs) -> RaySession | None:
+def _begin(address: str | None, workers: int | None, needs: Needs) -> RaySession | None:
     """Begin to join a Ray, or to start one; None: there is one."""
     check_ray_version(ray.__version__)
     if address is not None:
@@ -375,7 +387,7 @@ def _begin(address: str | None, cpus: int, needs: Needs) -> RaySession | None:
                 "--ray-resources and --ray-labels choose among the nodes of a cluster",
                 hint="say which one: --ray-address",
             )
-        return _start(cpus)
+        return _start(workers or own_workers_max(needs), needs)
     if address in (None, "auto", ray.get_runtime_context().gcs_address):
         return None
     raise WorkerLostError(
@@ -384,8 +396,23 @@ def _begin(address: str | None, cpus: int, needs: Needs) -> RaySession | None:
     )
 
 
-def _start(cpus: int) -> RaySession:
+def own_workers_max(needs: Needs) -> int:
+    """How many workers a Ray of a job's own has room for. ``TransformError``: too few GPUs."""
+    cpus, gpus = len(os.sched_getaffinity(0)), gpus_here() if needs.gpus else ()
+    workers = max(1, int(cpus / needs.cpus))
+    if not needs.gpus:
+        return workers
+    if len(gpus) < needs.gpus:
+        raise TransformError(
+            f"a worker needs {needs}, and this machine has {len(gpus)} GPUs that a job may use",
+            hint="--ray-address names a cluster that has some",
+        )
+    return min(workers, int(len(gpus) / needs.gpus + ROUNDING))
+
+
+def _start(workers: int, needs: Needs) -> RaySession:
     """Begin to start a Ray on loopback."""
+    cpus, gpus = math.ceil(workers * needs.cpus), len(gpus_here()) if needs.gpus else 0
 
     def init(**arguments: Any) -> None:
         # It has read this from the environment, and maybe that there is to be no token.
@@ -394,7 +421,7 @@ def _start(cpus: int) -> RaySession:
             ray.init(**arguments)
 
     try:
-        return start_ray(init, ray.shutdown, cpus)
+        return start_ray(init, ray.shutdown, cpus, gpus)
     except OSError as error:
         raise explain(error, None) from error
 
@@ -427,7 +454,7 @@ _ONE_OF = re.compile(r"in\((.*)\)")
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a worker needs of its node besides a CPU.
+    """What a worker needs of its node: ``cpus`` and ``gpus``, and besides:
 
     ``resources``: custom resources that it takes. ``labels``: a label selector of Ray: a value is
     ``x``, ``!x``, ``in(x, y)`` or ``!in(x, y)``.
@@ -435,6 +462,8 @@ class Needs:
 
     resources: Mapping[str, float] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    cpus: float = 1
+    gpus: float = 0
 
     def __post_init__(self) -> None:
         for name, amount in self.resources.items():
@@ -449,9 +478,10 @@ class Needs:
         return bool(self.resources or self.labels)
 
     def __str__(self) -> str:
-        needed = [f"{amount:g} of {name}" for name, amount in sorted(self.resources.items())]
+        needed = [f"{self.gpus:g} GPU"] if self.gpus else []
+        needed += [f"{amount:g} of {name}" for name, amount in sorted(self.resources.items())]
         needed += [f"label {key}={value}" for key, value in sorted(self.labels.items())]
-        return ", ".join(["one CPU", *needed])
+        return ", ".join(["one CPU" if self.cpus == 1 else f"{self.cpus:g} CPUs", *needed])
 
     def workers(self, node: Node) -> int:
         """How many workers ``node`` can host when it has nothing else to do."""
@@ -461,8 +491,10 @@ class Needs:
         if not all(_selects(value, labels.get(key)) for key, value in self.labels.items()):
             return 0
         there = node["Resources"]
-        rooms = [there.get(name, 0) // amount for name, amount in self.resources.items()]
-        return int(min([there.get("CPU", 0), *rooms]))
+        wanted = {"CPU": self.cpus, **self.resources}
+        if self.gpus:
+            wanted["GPU"] = self.gpus
+        return int(min(there.get(name, 0) / amount + ROUNDING for name, amount in wanted.items()))
 
     def hosts(self, nodes: Iterable[Node]) -> list[Node]:
         """Those of ``nodes`` that can host a worker."""

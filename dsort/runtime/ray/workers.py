@@ -83,6 +83,7 @@ class RayWorkers:
         self._lost = 0
         self._hosts: list[_Host] = []
         self._asked: dict[Any, _Host] = {}  # by the reference to an answer, at most one a host
+        self._chosen: list[_Host] = []  # those that do what not all may do
         scratch_nodes.on_lost = self._kill_on
 
     def launch(self) -> None:
@@ -107,13 +108,14 @@ class RayWorkers:
     ) -> Iterator[tuple[Task, TaskDone]]:
         """See :class:`~dsort.runtime.base.Runtime`."""
         waiting = deque(_Attempt(task, 1) for task in tasks)
-        limit = len(self._hosts) if workers_max is None else workers_max
         busy = 0
         while waiting or busy:
             if not busy:
                 self.wait()
             for host in self._hosts:
-                if waiting and busy < limit and host.is_ready and not host.attempt:
+                if not waiting:
+                    break
+                if host.is_ready and not host.attempt and self._may_do(host, workers_max):
                     at = next_for(host.scratch_node, (each.task for each in waiting))
                     host.attempt = waiting[at]
                     del waiting[at]
@@ -129,6 +131,17 @@ class RayWorkers:
                 self._scratch_nodes.lose(done.node)
             if attempt is not None and done is not None:
                 yield attempt.task, done
+
+    def _may_do(self, host: _Host, workers_max: int | None) -> bool:
+        """Whether it is one of the ``workers_max`` that do a kind of task. They stay the same ones:
+        what they have begun for it (processes of user code) lasts until they do something else."""
+        if workers_max is None or host in self._chosen:
+            return True
+        self._chosen = [each for each in self._chosen if each in self._hosts]
+        if len(self._chosen) >= workers_max:
+            return False
+        self._chosen.append(host)
+        return True
 
     def kill(self) -> dict[str, list[int]]:
         """Kill all workers, and return when Ray knows that they are dead: their processes by

@@ -1,0 +1,153 @@
+"""GPUs for processes of user code: which steps want some, and who has which.
+
+A worker has one process of each step that wants GPUs. On Ray, a worker is given what its processes
+need, and sees no others. On one machine workers share what there is: each takes a place, by the
+lock of a file in scratch, which falls with the worker, so that whoever replaces it finds the place
+free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from dsort.errors import InvariantError, TransformError
+from dsort.scratch.directory import Scratch
+from dsort.transforms.base import Step
+from dsort.transforms.payload import PayloadStep
+
+__all__ = ["CodeRoom", "GpuNeeds", "GpuPlace", "cpus_of", "gpus_here", "visible_gpus"]
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+NVIDIA = Path("/proc/driver/nvidia/gpus")
+PARTS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNeeds:
+    """What the processes of one worker need of GPUs. ``total``: a part of one, or whole ones.
+    ``spans``: by the number of a step, its first GPU and the one behind its last."""
+
+    total: Fraction
+    spans: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, steps: Sequence[Step]) -> GpuNeeds:
+        """Of one process of each of ``steps``, side by side; no part of one is on two GPUs."""
+        at, spans = Fraction(0), []
+        for step in steps:
+            wanted = step.limits.gpus if isinstance(step, PayloadStep) else 0
+            part = Fraction(wanted).limit_denominator(PARTS_MAX)
+            if part and at % 1 + part > 1:
+                at = Fraction(math.ceil(at))
+            spans.append((math.floor(at), math.ceil(at + part)) if part else (0, 0))
+            at += part
+        return cls(at if at < 1 else Fraction(math.ceil(at)), tuple(spans))
+
+    def workers(self, gpus: int) -> int:
+        """How many workers ``gpus`` suffice for."""
+        return gpus * int(1 / self.total) if self.total < 1 else gpus // int(self.total)
+
+    def dealt(self, gpus: Sequence[str], place: int) -> tuple[str, ...]:
+        """What ``VISIBLE`` says for each step of the worker at ``place``; "" for those that want
+        none."""
+        first = place // int(1 / self.total) if self.total < 1 else place * int(self.total)
+        return tuple(",".join(gpus[first + a : first + b]) for a, b in self.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeRoom:
+    """What user code may take of this machine. ``workers_max``: how many workers may have processes
+    of it; None: all. ``gpus``: what these share; None: it is not for us to deal them out."""
+
+    workers_max: int | None = None
+    gpus: tuple[str, ...] | None = None
+
+    @classmethod
+    def here(cls, steps: Sequence[Step], cpus: int) -> CodeRoom:
+        """On a machine with so many ``cpus``. ``TransformError`` if it has too few GPUs."""
+        needs, wanted_cpus = GpuNeeds.of(steps), cpus_of(steps)
+        limits = [max(1, int(cpus / wanted_cpus))] if wanted_cpus > 1 else []
+        if not needs.total:
+            return cls(min(limits, default=None))
+        gpus = gpus_here()
+        if not needs.workers(len(gpus)):
+            has = f"has {len(gpus)}" if gpus else "has none that a job may use"
+            raise TransformError(
+                f"steps want {_amount(needs.total)} at a time (num_gpus), and this machine {has}",
+                hint=f"start it where there are more, or look at {VISIBLE} and the driver; steps "
+                "can share one: num_gpus: 0.5",
+            )
+        return cls(min([*limits, needs.workers(len(gpus))]), gpus)
+
+
+def _amount(total: Fraction) -> str:
+    return "1 GPU" if total == 1 else f"{float(total):g} GPUs"
+
+
+def cpus_of(steps: Sequence[Step]) -> float:
+    """How many CPUs a worker uses, one at least: its processes run one after the other."""
+    wanted = [step.limits.cpus for step in steps if isinstance(step, PayloadStep)]
+    return max([1.0, *wanted])
+
+
+def visible_gpus() -> tuple[str, ...] | None:
+    """The GPUs that this process may use, by ``VISIBLE``; None: it says nothing."""
+    text = os.environ.get(VISIBLE)
+    if text is None:
+        return None
+    names = [each.strip() for each in text.split(",")]
+    ends = [at for at, name in enumerate(names) if name in ("", "-1", "NoDevFiles")]
+    return tuple(names[: ends[0]] if ends else names)  # what follows counts for nothing in CUDA
+
+
+def gpus_here() -> tuple[str, ...]:
+    """The GPUs of this machine that a job may use."""
+    visible = visible_gpus()
+    if visible is not None:
+        return visible
+    with contextlib.suppress(OSError):
+        return tuple(map(str, range(len(list(NVIDIA.iterdir())))))
+    return ()
+
+
+class GpuPlace:
+    """The GPUs of one worker. ``gpus``: of this machine, which workers share; None: those that this
+    process sees are all its own."""
+
+    def __init__(self, needs: GpuNeeds, gpus: Sequence[str] | None, scratch: Scratch) -> None:
+        self._file = -1
+        place, own = 0, gpus
+        if own is None:
+            own = visible_gpus() or ()
+        else:
+            place = self._take(needs.workers(len(own)), scratch)
+        self._dealt = needs.dealt(own, place)
+
+    def environment(self, step: int) -> dict[str, str]:
+        """What the process of that step is told."""
+        return {VISIBLE: self._dealt[step]} if self._dealt[step] else {}
+
+    def close(self) -> None:
+        """Leave it to others, once no process has its GPUs."""
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+    def _take(self, places: int, scratch: Scratch) -> int:
+        for place in range(places):
+            file = scratch.open_to_write(f"gpus-{place}", os.O_RDWR)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(file)
+                continue
+            self._file = file
+            return place
+        raise InvariantError(f"more workers than the {places} that there are GPUs for")
