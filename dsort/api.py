@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dsort.data.tally import Tally
-from dsort.errors import DsortError, JobConflictError, JobStoppedError, SpecError
+from dsort.errors import DsortError, InputError, JobConflictError, JobStoppedError, SpecError
 from dsort.job.coordinator import plan_job, planned, run_job
 from dsort.job.events import Event, JobReport, JobWarning, PlanReport, Progress, VerifyReport
 from dsort.job.job import Job
@@ -39,6 +39,9 @@ from dsort.storage.process_limits import explain_limits
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace
 from dsort.workers.devices import CodeRoom, GpuNeeds, cpus_of
+
+if TYPE_CHECKING:
+    from dsort.job.streams import Streams
 
 __all__ = ["load_spec", "plan", "resume", "run", "verify"]
 
@@ -107,6 +110,8 @@ def run(
             if spec.dry_run:
                 return planned(plan_job(job, tally), job.outputs_bucket.uri)
             report = run_job(job, tally)
+            if job.streams is not None and job.streams.output is not None:
+                report = _delivered(job, job.streams, report)
     except JobStoppedError:
         raise
     except DsortError as error:
@@ -115,6 +120,17 @@ def run(
         raise
     _tell(spec.on_success, spec, job_id, report, options, listener, stop)
     return report
+
+
+def _delivered(job: Job, streams: Streams, report: JobReport) -> JobReport:
+    """The report, once the one output shard is on standard output."""
+    if not job.planned_names:
+        raise InputError(
+            "no record is left for standard output, and no shard is without records",
+            hint="look at the steps of the spec, and at what comes in",
+        )
+    streams.deliver(job.planned_names[0], job.stop)
+    return replace(report, output_uri=job.spec.output_bck.uri, manifest_name=None)
 
 
 def _refuse_unknown_commands(spec: JobSpec, options: RunOptions) -> None:
@@ -181,6 +197,7 @@ def resume(
     known = state_of(held, job_id, report_name(job_id))
     assert known.accepted is not None
     spec = parse_spec(dict(known.accepted.spec)).spec
+    _refuse_streams(spec, job_id)
     named = _open(resolve_ref(spec.output_bck, options.settings), options, stop)
     _refuse_another_place(job_id, held, named)
     if expected is not None and spec != expected:
@@ -193,6 +210,14 @@ def resume(
         job.begin_attempt(last_attempt(held, job_id) + 1)
         job.before = _state_now(job, held)
         return run_job(job, tally)
+
+
+def _refuse_streams(spec: JobSpec, job_id: str) -> None:
+    if spec.reads_streams:
+        raise InputError(
+            f"job {job_id} read a stream ({spec.input_uri}), which is gone",
+            hint="start the job again, with the stream from its beginning",
+        )
 
 
 def _refuse_another_place(job_id: str, held: Bucket, named: Bucket) -> None:
@@ -289,8 +314,16 @@ def _job(
     with explain_limits(), contextlib.ExitStack() as stack:
         flag = stop if stop is not None else stack.enter_context(StopFlag())
         memory = job_memory(spec, options)
-        places = _input_places(spec, options)
+        job_id = job_id or new_job_id()
+        streams = None
+        if spec.reads_streams or spec.output_bck.is_stream:
+            from dsort.job.streams import opened_streams  # few jobs have any
+
+            streams = stack.enter_context(opened_streams(spec, options, job_id))
+        places = _input_places(spec, options, streams)
         output_bck = resolve_ref(spec.output_bck, options.settings)
+        if streams is not None and streams.output is not None:
+            output_bck = streams.output
         if options.forks:  # what is loaded and parsed by now, workers have loaded and parsed
             buckets = _open_inputs(places, options, flag), _open(output_bck, options, flag)
             _load_formats(spec)
@@ -298,6 +331,8 @@ def _job(
         stack.callback(runtime.close)
         if not options.forks:  # workers load all that while it is loaded here
             buckets = _open_inputs(places, options, flag), _open(output_bck, options, flag)
+        if streams is not None:  # by now no worker can be a fork of a process with threads
+            streams.spool(flag)
         tally = Tally(named={})
         load = partial(load_keymap, spec, tally, fetch=options.fetch)
         # A job that is gone on with only to be stopped has to be taken first: something is left.
@@ -312,7 +347,7 @@ def _job(
                 room = CodeRoom.here(steps, cores())
             steps = flag.wait_for(partial(described_steps, steps, options))
         job = Job(
-            job_id=job_id or new_job_id(),
+            job_id=job_id,
             spec=with_seed(spec),
             options=options,
             input_places=places,
@@ -328,6 +363,7 @@ def _job(
             steps=steps,
             code_room=room,
             before=before,
+            streams=streams,
         )
         yield job, tally
 
@@ -337,9 +373,15 @@ def _load_formats(spec: JobSpec) -> tuple[object, ...]:
     return spec.input_container, spec.output_container, spec.input_codec, spec.output_codec
 
 
-def _input_places(spec: JobSpec, options: RunOptions) -> tuple[BucketPlace, ...]:
+def _input_places(
+    spec: JobSpec, options: RunOptions, streams: Streams | None
+) -> tuple[BucketPlace, ...]:
+    spooled = {} if streams is None else streams.inputs
     return tuple(
-        BucketPlace(source.name, resolve_ref(source.bucket, options.settings))
+        BucketPlace(
+            source.name,
+            spooled.get(source.name) or resolve_ref(source.bucket, options.settings),
+        )
         for source in spec.sources
     )
 

@@ -226,9 +226,19 @@ def write_result(job: Job, *, as_json: bool, show_all: bool = False) -> None:
         write_report(report, as_json=as_json, show_all=show_all)
 
 
-def write_report(report: JobReport | PlanReport, *, as_json: bool, show_all: bool = False) -> None:
-    """Put on stdout what a job did, here or at a service, or what it would do."""
-    if as_json:
+def write_report(
+    report: JobReport | PlanReport,
+    *,
+    as_json: bool,
+    show_all: bool = False,
+    beside_shard: bool = False,
+) -> None:
+    """Put on stdout what a job did, here or at a service, or what it would do. ``beside_shard``:
+    on stderr, for stdout has the shard."""
+    if beside_shard and isinstance(report, JobReport):
+        text = json.dumps(report.to_dict()) if as_json else summary.job(report)
+        output.inform(text)
+    elif as_json:
         output.write_json(report.to_dict())
     elif isinstance(report, PlanReport):
         output.write(summary.plan(report, show_all=show_all))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,10 @@ from dsort.cli.plan import show_plan
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import Submission, is_remote, submit, write_report
 from dsort.cli.run import read_fields, read_spec, run_options, show_spec, stoppable
+from dsort.errors import SpecError
+
+if TYPE_CHECKING:
+    from dsort.spec.model import JobSpec
 
 __all__ = ["start"]
 
@@ -47,6 +51,8 @@ def start(
       dsort start -f shuffle.json
       dsort start images shuffled -f shuffle.yaml --workers 8
       cat spec.json | dsort start -f -
+      tar c images | dsort start - shuffled -f shuffle.yaml
+      dsort start images - -f shuffle.yaml | tar x
       dsort start -f spec.json --server http://127.0.0.1:8080 --wait
     """
     flags = {"overwrite": overwrite, "remove_stale": remove_stale}
@@ -57,6 +63,7 @@ def start(
     as_given = run_options(run, root=root, overwrite=overwrite)
     with make_reporter(progress) as reporter:
         job = read_spec(spec, src, dst, warn=reporter.warn, flags=flags)
+        _refuse_one_stdin(spec, job)
         if verbose:
             show_spec(job)
         if dry_run or job.dry_run:
@@ -66,4 +73,12 @@ def start(
 
         with stoppable() as stop:
             report = api.run(job, options=as_given, on_event=reporter, stop=stop)
-    write_report(report, as_json=as_json)
+    write_report(report, as_json=as_json, beside_shard=job.output_bck.is_stream)
+
+
+def _refuse_one_stdin(source: str, spec: JobSpec) -> None:
+    if source == "-" and any(each.bucket.uri == "-" for each in spec.sources):
+        raise SpecError(
+            "standard input cannot be the spec and a shard",
+            hint="put the spec into a file, or write it behind -f: -f '{...}'",
+        )

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dsort.containers.base import OddityKind
 from dsort.data.tally import Tally
@@ -37,6 +37,9 @@ from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
 from dsort.workers.devices import CodeRoom
 from dsort.workers.source import InputShard
+
+if TYPE_CHECKING:
+    from dsort.job.streams import Streams  # few jobs have any
 
 __all__ = [
     "PHASES",
@@ -193,10 +196,11 @@ class Job:
     """One job while it runs. ``on_event`` is called in the thread that runs the job.
 
     ``lease`` and ``journal``: None in a dry run. ``before``: what the journal says of earlier
-    attempts, None in a first one. ``resolved``: what was found besides the inputs, for later
-    attempts. ``planned_names``: of the output shards, once they are known. ``naming``: what may
-    have its name by now, (name, receipt) by token. ``stale``: what is to be removed after the
-    commit, as it was when it was looked for (see ``stale_outputs``). ``mixing``,
+    attempts, None in a first one. ``streams``: None of a job that has none. ``resolved``: what was
+    found besides the inputs, for later attempts. ``planned_names``: of the output shards, once
+    they are known. ``naming``: what may have its name by now, (name, receipt) by token. ``stale``:
+    what is to be removed after the commit, as it was when it was looked for (see
+    ``stale_outputs``). ``mixing``,
     ``reactions_file``, ``rejects_file``: once there is a plan. ``input_checksums``: (XXH3, the job
     that wrote it) by ordinal of the input, where content is to be verified.
     """
@@ -222,6 +226,7 @@ class Job:
     lease: Lease | None = None
     journal: Journal | None = None
     before: JournalState | None = None
+    streams: Streams | None = None
     resolved: dict[str, Any] = field(default_factory=dict)
     planned_names: list[str] = field(default_factory=list)
     naming: dict[str, tuple[str, str]] = field(default_factory=dict)

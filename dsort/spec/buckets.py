@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -14,7 +15,9 @@ from dsort.errors import SpecProblem
 from dsort.naming.names import closest
 from dsort.spec.hints import FieldError, describe
 from dsort.storage.ref import (
+    PIPE,
     SECRET_HINT,
+    STREAM,
     BucketRef,
     BucketTextError,
     checked_endpoint,
@@ -41,6 +44,8 @@ _WEB: Final = "ht"
 """AIStore's word for the web: of a URL alone, which says whether it is http or https."""
 
 _ROOT_HINT: Final = "a bare name is a directory under the data root (--root, DSORT_ROOT)"
+_PIPE_HINT: Final = 'write {"pipe": ["curl", "-sf", "https://host/shard.tar"]}'
+_WORDS_MAX: Final = 1000
 _EXAMPLES: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
 
 
@@ -57,7 +62,26 @@ BUCKET_SCHEMA: Final[Mapping[str, Any]] = {
             "minLength": 1,
             "description": "The name of a directory under the data root, or a URI: "
             "file:///directory, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, "
-            "ais://bucket, or (to read only) http(s)://host/prefix.",
+            "ais://bucket, or (to read only) http(s)://host/prefix. '-': one shard on standard "
+            "input, or on standard output.",
+        },
+        {
+            "type": "object",
+            "description": "What a program writes on its standard output: one shard, or one for "
+            "each name of input_format, which '{shard}' in an argument stands for. To read only, "
+            "and only in specs that are local.",
+            "properties": {
+                "pipe": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "minItems": 1,
+                    "maxItems": 1000,
+                    "description": "The program and its arguments. No shell reads them.",
+                    "examples": [["curl", "-sf", "https://host/train/{shard}"]],
+                },
+            },
+            "required": ["pipe"],
+            "additionalProperties": False,
         },
         {
             "type": "object",
@@ -121,9 +145,11 @@ def parse_bucket(value: object, *, ais_is_there: bool = False) -> BucketRef:
         raise FieldError(str(error), error.hint) from None
 
 
-def bucket_value(ref: BucketRef) -> str | dict[str, str]:
+def bucket_value(ref: BucketRef) -> str | dict[str, Any]:
     """``ref`` as a spec writes it: a text, or an object where the text does not say all.
     ``parse_bucket`` gives it back."""
+    if ref.scheme == PIPE:
+        return {PIPE: json.loads(ref.path)}
     if ref.is_plain:
         return ref.uri
     bucket, _, prefix = ref.path.partition("/")
@@ -141,7 +167,23 @@ def bucket_value(ref: BucketRef) -> str | dict[str, str]:
 # --- the object form -----------------------------------------------------------------------------
 
 
+def _parse_pipe(fields: Mapping[Any, object]) -> BucketRef:
+    more = [str(name) for name in fields if name != PIPE]
+    if more:
+        text = f"does not go with {PIPE}, which is all there is to say of a program"
+        raise FieldError.of([SpecProblem(name, text) for name in more])
+    given = fields[PIPE]
+    words = list(given) if isinstance(given, (list, tuple)) else []
+    are_words = all(isinstance(word, str) and "\0" not in word for word in words)
+    if not words or not words[0] or not are_words or len(words) > _WORDS_MAX:
+        text = "must be a program and its arguments, each a text"
+        raise FieldError.of([SpecProblem(PIPE, text, _PIPE_HINT)])
+    return BucketRef(PIPE, json.dumps(words, ensure_ascii=False))
+
+
 def _parse_object(fields: Mapping[Any, object], ais_is_there: bool) -> BucketRef:
+    if PIPE in fields:
+        return _parse_pipe(fields)
     given = {name: value for name, value in fields.items() if value is not None and value != ""}
     problems = [*_odd_fields(given)]
     texts: dict[str, str] = {}
@@ -269,6 +311,14 @@ def _without_meaning(ref: BucketRef, texts: Mapping[str, str]) -> list[SpecProbl
 
 
 def _parse_text(text: str) -> BucketRef:
+    if text == "-":
+        return BucketRef(STREAM, text)
+    if text.startswith(f"{PIPE}:"):
+        raise BucketTextError(
+            f"{shown(text)}: a program is not written as one text, which a shell would have to "
+            "take apart",
+            _PIPE_HINT,
+        )
     written = split_scheme(text)
     if written is None:
         return _bare(text)

@@ -82,6 +82,9 @@ def translate(mapping: Mapping[str, Any], config_fields: Collection[str] = ()) -
             result.fields[part] = _without_empty(result.fields[part])
     for older, today in OLDER_NAMES.items():
         _move(result, older, today)
+    for short in ("input", "output"):
+        if _is_stream(result.fields.get(short)):
+            _move(result, short, f"{short}_bck", warns=False)
     for name in config_fields:
         _move_in(result, name)
     for name in _REMOVED:
@@ -104,11 +107,16 @@ def _is_no_bucket(value: object) -> bool:
     return given in ({}, {"provider": "ais"})
 
 
+def _is_stream(value: object) -> bool:
+    """Whether ``value`` is what ``input`` and ``output`` are short for: streams, and no buckets."""
+    return value == "-" or (isinstance(value, Mapping) and "pipe" in value)
+
+
 def _without_empty(mapping: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in mapping.items() if value is not None and value != ""}
 
 
-def _move(result: Translation, older: str, today: str) -> None:
+def _move(result: Translation, older: str, today: str, *, warns: bool = True) -> None:
     """Move the value at the path ``older``, if any, to the path ``today``."""
     source, source_name = _place(result, older)
     if source is None or source_name not in source:
@@ -117,7 +125,8 @@ def _move(result: Translation, older: str, today: str) -> None:
     value = source.pop(source_name)
     if target is None:
         return  # its parent is no object, which is reported as a problem of the parent
-    result.warnings.append(_warning(older, today))
+    if warns:
+        result.warnings.append(_warning(older, today))
     if target_name not in target:
         target[target_name] = value
         result.written[today] = result.written.pop(older, older)

@@ -88,6 +88,11 @@ class JobSpec(SpecFields):
         return ", ".join(dict.fromkeys(source.bucket.uri for source in self.sources))
 
     @property
+    def reads_streams(self) -> bool:
+        """Whether some input can be read only once: standard input, or what a program writes."""
+        return any(source.bucket.is_stream for source in self.sources)
+
+    @property
     def compared_extensions(self) -> tuple[str, ...] | None:
         """The members by whose content records are compared; none: all of them. None: records are
         not compared by content."""

@@ -26,6 +26,8 @@ from dsort.spec.algorithms import algorithm_model, joined, known_options, owners
 from dsort.spec.input_rules import INPUT_RULES, input_names, is_read_only, suffix_problem
 from dsort.spec.output_rules import OUTPUT_RULES
 from dsort.spec.parts import SpecFields
+from dsort.spec.stream_rules import STREAM_FORMAT, STREAM_RULES, is_stdout
+from dsort.storage.ref import PIPE
 from dsort.storage.registry import object_store_behind
 from dsort.transforms.require import Require
 
@@ -78,6 +80,9 @@ def _touches(one: str, other: str) -> bool:
 @_rule("output_bck")
 def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
     ref = spec.output_bck
+    if ref.scheme == PIPE:
+        text = "is required: what a program writes can only be read"
+        yield SpecProblem("output_bck", text, 'a bucket, or "-" for standard output')
     if not is_read_only(ref):
         return
     behind = object_store_behind(ref)
@@ -376,8 +381,8 @@ def _readers_can_read_the_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 def _place_rules() -> Iterator[_Rule]:
-    """Those about inputs, and about several outputs."""
-    for fields, problems in (*INPUT_RULES, *OUTPUT_RULES):
+    """Those about inputs, about several outputs, and about streams."""
+    for fields, problems in (*INPUT_RULES, *OUTPUT_RULES, *STREAM_RULES):
         yield _Rule(fields, problems)
 
 
@@ -495,6 +500,8 @@ def derived(spec: SpecFields) -> dict[str, object]:
     given = spec.model_fields_set
     if "output_bck" not in given:
         values["output_bck"] = spec.input_bck
+    if "output_format" not in given and is_stdout(values.get("output_bck", spec.output_bck)):
+        values["output_format"] = STREAM_FORMAT
     input_extension = spec.input_extension
     if "input_extension" not in given:
         suffixes = (archive_extension(name) for _, name in input_names(spec))
@@ -564,6 +571,12 @@ def without_effect(spec: SpecFields) -> tuple[dict[str, object], list[str]]:
         if getattr(spec, name) != default and not _ends_by_size(spec):
             reasons[name] = "shards do not end by their size"
             values[name] = default
+    if is_stdout(spec.output_bck):
+        for name in ("output_format", *_SIZES):
+            one = STREAM_FORMAT if name == "output_format" else None
+            if getattr(spec, name) != one:
+                reasons[name] = "a stream is one shard, without a name"
+                values[name] = one
     algorithm, kind = spec.algorithm, spec.algorithm.kind
     unused: dict[str, object] = {}
     for name, option in known_options().items():

@@ -15,7 +15,9 @@ from dsort.naming.names import INTERNAL_PART, is_internal, shortened
 
 __all__ = [
     "AIS_ENDPOINT_HINT",
+    "PIPE",
     "SECRET_HINT",
+    "STREAM",
     "BucketRef",
     "BucketTextError",
     "checked_endpoint",
@@ -30,6 +32,10 @@ __all__ = [
 
 
 _PLAIN = ("", "file")
+STREAM: Final = "stream"
+"""The scheme of standard input and output, which specs write as ``-``."""
+PIPE: Final = "pipe"
+"""The scheme of what programs write. The path is their arguments, as a JSON list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,8 @@ class BucketRef:
     - ``file``: ``path`` is absolute
     - ``s3``, ``gs``, ``az``, ``ais``: ``path`` is ``bucket`` or ``bucket/prefix``
     - ``http``, ``https``: ``path`` is ``host[:port]`` or ``host[:port]/prefix``; read-only
+    - ``stream``: standard input, or standard output; ``path`` is ``-``
+    - ``pipe``: what a program writes; ``path`` is its arguments as JSON
     - that of any other store in the registry
 
     Paths are ``/``-separated, without ``..`` and empty parts, and decoded: ``%20`` of a URI is a
@@ -62,8 +70,10 @@ class BucketRef:
 
         Of a URI's characters only those are encoded that would mean something else (``% # ?``).
         """
-        if self.scheme == "":
+        if self.scheme in ("", STREAM):
             return self.path
+        if self.scheme == PIPE:
+            return f"{PIPE}:{self.path}"
         encoded = self.path.replace("%", "%25").replace("#", "%23").replace("?", "%3F")
         return f"{self.scheme}://{encoded}"
 
@@ -76,6 +86,12 @@ class BucketRef:
     def is_directory(self) -> bool:
         """Whether it is a directory of a file system."""
         return self.scheme in _PLAIN
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it can be read, or written, only once: no bucket, but standard input or output,
+        or what a program writes."""
+        return self.scheme in (STREAM, PIPE)
 
     def __str__(self) -> str:
         return self.uri

@@ -53,7 +53,7 @@ from dsort.read import ShardReader
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_inputs
-from dsort.storage.several import BucketPlace, bucket_named
+from dsort.storage.several import BucketPlace, SeveralBuckets, bucket_named
 from dsort.storage.small_objects import read_small
 from dsort.verification.compare import Comparison, check_unique_keys
 from dsort.verification.findings import Findings, ProgressTeller
@@ -122,12 +122,7 @@ class _Verification:
         self._manifest = manifest
         self._outputs_bucket = outputs_bucket
         self._max_expansion = max_expansion
-        self._inputs_bucket = open_inputs(
-            [BucketPlace(each.name, each.bucket) for each in manifest.spec.sources],
-            lambda place: open_with_settings(
-                place.ref, root=options.root, settings=options.settings
-            ),
-        )
+        self._inputs_bucket = self._open_inputs(options)
         self._findings = Findings(manifest.job_id, on_event)
         self._progress = ProgressTeller(manifest.job_id, on_event)
         sizes = [BUFFER_BYTES_MIN, *(shard.bytes for shard in manifest.inputs)]
@@ -141,6 +136,16 @@ class _Verification:
             manifest.spec, self._keymap, [shard.name for shard in manifest.inputs]
         ).counted_in([shard.name for shard in manifest.outputs])
         self._algorithm = manifest.spec.algorithm.build()
+
+    def _open_inputs(self, options: RunOptions) -> Bucket:
+        if self._manifest.spec.reads_streams:
+            return SeveralBuckets({})
+        return open_inputs(
+            [BucketPlace(each.name, each.bucket) for each in self._manifest.spec.sources],
+            lambda place: open_with_settings(
+                place.ref, root=options.root, settings=options.settings
+            ),
+        )
 
     def run(self) -> VerifyReport:
         """Do all of it."""
@@ -220,6 +225,13 @@ class _Verification:
 
     def _inputs_are_comparable(self) -> bool:
         """Whether the inputs can be what they were; warns of those that are not."""
+        if self._manifest.spec.reads_streams:
+            text = (
+                "the job read a stream, which is gone: the records of the result were not compared "
+                "with those of the inputs"
+            )
+            self._findings.warn("changed_inputs", text)
+            return False
         if self._manifest.spec.makes_records:
             # Who can write to the bucket can have written what the manifest wants to be run.
             text = (
@@ -259,6 +271,8 @@ class _Verification:
     def _check_input_names(self) -> None:
         """The inputs are those that the spec names, in its order, as far as that can be told now:
         shards may have come since."""
+        if self._manifest.spec.reads_streams:
+            return
         spec, listed = self._manifest.spec, [shard.name for shard in self._manifest.inputs]
         try:
             found = [shard.name for shard in resolve_inputs(spec, self._inputs_bucket, Tally())]

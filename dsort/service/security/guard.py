@@ -35,7 +35,7 @@ from dsort.settings import Settings, resolve_ref
 from dsort.spec.inputs import Source
 from dsort.spec.model import JobSpec
 from dsort.storage.network_policy import FetchPolicy, check_host_pattern
-from dsort.storage.ref import SECRET_HINT, BucketRef
+from dsort.storage.ref import SECRET_HINT, STREAM, BucketRef
 from dsort.storage.registry import split_scheme, store_of
 
 __all__ = [
@@ -283,6 +283,12 @@ def _checked_bucket(
     field: str, ref: BucketRef, policy: SpecPolicy, fetch: FetchPolicy, found: _Found
 ) -> str:
     place = place_of(ref, policy.root)
+    if ref.is_stream:
+        what = "standard input and output are" if ref.scheme == STREAM else "programs are"
+        hint = "run such a job with `dsort start` on the machine itself"
+        message = f"{what} not for specs that come over the network"
+        found.forbidden.append(SpecProblem(field, message, hint))
+        return place
     if ref.is_directory:
         real = os.path.realpath(_directory(ref, policy.root))
         if INTERNAL_PART in ref.path.split("/"):

@@ -1,0 +1,252 @@
+"""Streams of a job: standard input, standard output, and what programs write.
+
+What comes in is spooled to files in scratch before the job begins: a job reads its inputs at many
+places, and some of them twice. What goes out is one shard, which is written once the job is done
+with it: a job that fails writes nothing at all.
+
+The spool is a directory ``dsort-<job>-stream``. It is locked while its process lives. Who makes one
+removes those of processes that died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Final
+
+from dsort.errors import InputError, SpecError, SpecProblem, StorageError, StorageFullError
+from dsort.naming.inputs import expand_inputs
+from dsort.naming.names import check_object_name
+from dsort.options import RunOptions
+from dsort.sizes import format_bytes
+from dsort.spec.inputs import Source
+from dsort.spec.model import JobSpec
+from dsort.spec.stream_rules import SHARD_FIELD
+from dsort.stop_flag import StopFlag
+from dsort.storage.ref import STREAM, BucketRef
+from dsort.user_code.environment import outside_environment
+
+__all__ = ["Streams", "opened_streams"]
+
+PIECE_BYTES: Final = 1 << 20
+CHECKED_BYTES: Final = 64 << 20
+"""So often it is asked how much room is left."""
+ROOM_BYTES_MIN: Final = 64 << 20
+"""What a spool leaves free: others use the disk, too."""
+AT_ONCE_MAX: Final = 4
+ERROR_BYTES_SHOWN: Final = 4096
+LOCK_FILE: Final = "lock"
+OUTPUT: Final = "output"
+
+
+class Streams:
+    """The streams of one job. ``inputs``: by name of the input, the directory that its shards are
+    spooled to. ``output``: the directory of the shard that goes to standard output, if one does."""
+
+    def __init__(self, spec: JobSpec, directory: Path) -> None:
+        self._spec = spec
+        self._directory = directory
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._closed = False
+        self.inputs: dict[str, BucketRef] = {}
+        for number, source in enumerate(spec.sources):
+            if source.bucket.is_stream:
+                place = directory / f"input-{number}"
+                place.mkdir()
+                self.inputs[source.name] = BucketRef("file", str(place))
+        self.output: BucketRef | None = None
+        if spec.output_bck.is_stream:
+            (directory / OUTPUT).mkdir()
+            self.output = BucketRef("file", str(directory / OUTPUT))
+
+    def spool(self, stop: StopFlag) -> None:
+        """Read all that comes in. ``InputError`` if a program fails, ``StorageFullError`` if there
+        is no room for it."""
+        with self._ended_processes():
+            for source in self._spec.sources:
+                if source.name in self.inputs:
+                    stop.wait_for(lambda source=source: self._spool(source, stop))  # type: ignore[misc]
+
+    def deliver(self, name: str, stop: StopFlag) -> None:
+        """Write the output shard ``name`` to standard output. ``StorageError`` if nobody reads."""
+        assert self.output is not None
+        with open(Path(self.output.path) / name, "rb") as file:
+            stop.wait_for(lambda: _send(file, stop))
+
+    def _spool(self, source: Source, stop: StopFlag) -> None:
+        directory = Path(self.inputs[source.name].path)
+        extension = self._spec.input_extension
+        if source.bucket.scheme == STREAM:
+            self._store(sys.stdin.buffer, directory / f"stdin{extension}", "standard input", stop)
+            return
+        words = json.loads(source.bucket.path)
+        names: Sequence[str] = [f"{Path(words[0]).name}{extension}"]
+        if source.format.template is not None:
+            names = [*expand_inputs(source.format.template, extension)]
+        elif source.format.objnames is not None:
+            names = source.format.objnames
+        for name in names:
+            try:
+                check_object_name(name)
+            except ValueError as error:
+                raise SpecError([SpecProblem(f"{source.path}input_format", str(error))]) from None
+        for parent in {(directory / name).parent for name in names}:
+            parent.mkdir(parents=True, exist_ok=True)
+
+        def run(name: str) -> None:
+            self._run([word.replace(SHARD_FIELD, name) for word in words], directory / name, stop)
+
+        with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
+            for _ in threads.map(run, names):
+                pass
+
+    def _run(self, words: list[str], path: Path, stop: StopFlag) -> None:
+        """Spool what a program writes."""
+        program = Path(words[0]).name
+        with tempfile.TemporaryFile() as said:
+            try:
+                process = subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=said,
+                    env=outside_environment(),
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:
+                raise InputError(f"the program {program} cannot be run: {error}") from None
+            self._processes.add(process)
+            if self._closed:
+                _end(process)
+            assert process.stdout is not None
+            with process.stdout:
+                self._store(process.stdout, path, f"what {program} writes", stop)
+            exit_code = process.wait()
+            self._processes.discard(process)
+            stop.raise_if_requested()
+            if exit_code:
+                ended = f"ended with {exit_code}" if exit_code > 0 else f"was ended by {-exit_code}"
+                raise InputError(
+                    f"the program {program}, which was to write {path.name}, {ended}"
+                    f"{_last_line(said)}",
+                    hint="what it wrote may not be whole, so none of it is used",
+                )
+
+    def _store(self, stream: IO[bytes], path: Path, what: str, stop: StopFlag) -> None:
+        written = checked = 0
+        read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
+        try:
+            with path.open("wb") as file:
+                while piece := read(PIECE_BYTES):
+                    stop.raise_if_requested()
+                    if written >= checked:
+                        checked = written + CHECKED_BYTES
+                        _refuse_full(self._directory, what, written)
+                    file.write(piece)
+                    written += len(piece)
+        except OSError as error:
+            kind = StorageFullError if error.errno == 28 else StorageError
+            raise kind(f"cannot spool {what} to {path}: {error.strerror}") from None
+
+    @contextlib.contextmanager
+    def _ended_processes(self) -> Iterator[None]:
+        """Ends, at the end, the programs that still run."""
+        try:
+            yield
+        finally:
+            self._closed = True
+            for process in list(self._processes):
+                _end(process)
+
+
+@contextlib.contextmanager
+def opened_streams(spec: JobSpec, options: RunOptions, job_id: str) -> Iterator[Streams]:
+    """The streams of a job that has some, with a directory for them that is gone afterwards.
+    ``SpecError`` if they are not to be had here."""
+    _refuse_elsewhere(options)
+    if any(source.bucket.scheme == STREAM for source in spec.sources) and sys.stdin.isatty():
+        raise SpecError("standard input is a terminal, and no shard", hint="tar c ... | dsort ...")
+    if spec.output_bck.is_stream and not spec.dry_run and sys.stdout.isatty():
+        raise SpecError("standard output is a terminal", hint="dsort start ... > shard.tar")
+    base = (options.scratch or Path(tempfile.gettempdir())).absolute()
+    _sweep(base)
+    directory = base / f"dsort-{job_id}-stream"
+    try:
+        directory.mkdir(mode=0o700)
+        with (directory / LOCK_FILE).open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield Streams(spec, directory)
+    except FileNotFoundError:
+        raise StorageError(f"there is no scratch directory {base}") from None
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _refuse_elsewhere(options: RunOptions) -> None:
+    if options.fetch is not None:
+        raise SpecError("streams are not for specs that come over the network")
+    if options.ray_address is not None:
+        raise SpecError(
+            "streams are spooled to this machine, where other nodes cannot read them",
+            hint="leave --ray-address out, or write the stream to a bucket first",
+        )
+
+
+def _sweep(base: Path) -> None:
+    """Remove the spools of this user's processes that died."""
+    for path in base.glob("dsort-*-stream"):
+        with contextlib.suppress(OSError):
+            if path.is_symlink() or path.stat().st_uid != os.geteuid():
+                continue
+            with (path / LOCK_FILE).open("r+b") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _refuse_full(directory: Path, what: str, written: int) -> None:
+    free = shutil.disk_usage(directory).free
+    if free < CHECKED_BYTES + ROOM_BYTES_MIN:
+        raise StorageFullError(
+            f"{directory.parent} has {format_bytes(free)} free, after {format_bytes(written)} of "
+            f"{what}",
+            hint="make room, or put scratch on another file system: --scratch",
+        )
+
+
+def _send(file: IO[bytes], stop: StopFlag) -> None:
+    sys.stdout.flush()
+    descriptor = sys.stdout.fileno()
+    try:
+        while piece := file.read(PIECE_BYTES):
+            rest = memoryview(piece)
+            while rest:
+                stop.raise_if_requested()
+                rest = rest[os.write(descriptor, rest) :]
+    except BrokenPipeError:
+        raise StorageError("nobody reads standard output any more") from None
+    except OSError as error:
+        raise StorageError(f"cannot write to standard output: {error.strerror}") from None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a program with all that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _last_line(said: IO[bytes]) -> str:
+    size_bytes = said.seek(0, os.SEEK_END)
+    said.seek(max(size_bytes - ERROR_BYTES_SHOWN, 0))
+    lines = said.read().decode("utf-8", "replace").strip().splitlines()
+    return f": {lines[-1]}" if lines else ""

@@ -1,0 +1,90 @@
+"""Rules about streams: standard input, standard output, and what programs write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from dsort.containers.registry import container_of
+from dsort.errors import SpecProblem
+from dsort.naming.inputs import parse_input_template
+from dsort.spec.algorithms import joined
+from dsort.spec.parts import SpecFields
+from dsort.storage.ref import PIPE, STREAM, BucketRef
+
+__all__ = ["PIPED_SHARDS_MAX", "SHARD_FIELD", "STREAM_FORMAT", "STREAM_RULES", "is_stdout"]
+
+STREAM_FORMAT: Final = "stream-{0..0}"
+"""The template of the one shard that goes to standard output."""
+SHARD_FIELD: Final = "{shard}"
+"""What stands for the name of a shard in the arguments of a program."""
+PIPED_SHARDS_MAX: Final = 10_000
+"""Each is a process, and a file in scratch."""
+
+
+def is_stdout(bucket: object) -> bool:
+    """Whether an output's ``bucket`` is standard output."""
+    return isinstance(bucket, BucketRef) and bucket.scheme == STREAM
+
+
+def _inputs_are_read_once(spec: SpecFields) -> Iterator[SpecProblem]:
+    streams = [source for source in spec.sources if source.bucket.scheme == STREAM]
+    for source in streams:
+        given = [name for name, value in source.format if value is not None]
+        if given:
+            text = "does not go with standard input, which is one shard without a name"
+            yield SpecProblem(f"{source.path}input_format", text)
+    for source in streams[1:]:
+        yield SpecProblem(f"{source.path}input_bck", "standard input can be read only once")
+
+
+def _programs_know_what_to_write(spec: SpecFields) -> Iterator[SpecProblem]:
+    for source in spec.sources:
+        if source.bucket.scheme != PIPE:
+            continue
+        path, wanted = f"{source.path}input_format", source.format
+        asks = any(SHARD_FIELD in word for word in json.loads(source.bucket.path))
+        if wanted.prefix is not None or wanted.glob is not None:
+            text = "must name the shards: nobody lists what a program can write"
+            yield SpecProblem(path, text, "set input_format.template or input_format.objnames")
+            continue
+        names = 0
+        if wanted.template is not None:
+            names = parse_input_template(wanted.template).count
+        elif wanted.objnames is not None:
+            names = len(wanted.objnames)
+        if names > PIPED_SHARDS_MAX:
+            yield SpecProblem(path, f"names {names:,} shards, over {PIPED_SHARDS_MAX:,}")
+        elif asks and not names:
+            text = f"must name the shards that {SHARD_FIELD} stands for"
+            yield SpecProblem(path, text, "set input_format.template or input_format.objnames")
+        elif names > 1 and not asks:
+            text = f"names {names:,} shards, but the program is not given their names"
+            yield SpecProblem(path, text, f"write {SHARD_FIELD} where they belong in an argument")
+
+
+def _stream_is_one_shard(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.output_bck.scheme != STREAM:
+        return
+    text = "does not go with standard output, which is one shard and nothing beside it"
+    for name in ("outputs", "ekm", "ekm_file", "index", "lineage", "remove_stale"):
+        if getattr(spec, name):
+            yield SpecProblem(name, text, "write to a bucket")
+    if container_of(spec.output_extension).directory_files(()):
+        others = joined([".tar", ".zip", ".jsonl"])
+        wrong = f"{spec.output_extension} shards need an index beside them"
+        yield SpecProblem("output_extension", wrong, f"use {others}, or write to a bucket")
+
+
+STREAM_RULES: Final[
+    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
+] = (
+    (("input_bck", "input_format", "inputs"), _inputs_are_read_once),
+    (("input_bck", "input_format", "inputs"), _programs_know_what_to_write),
+    (
+        ("output_bck", "output_extension", "outputs", "ekm", "ekm_file", "index", "lineage"),
+        _stream_is_one_shard,
+    ),
+)
+"""(the fields that a rule is about, what finds the problems): see ``rules``."""
