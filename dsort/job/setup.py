@@ -28,7 +28,7 @@ def new_job_id() -> str:
 
 def with_seed(spec: JobSpec) -> JobSpec:
     """The spec with a seed if its order is random: one is drawn where it has none."""
-    if not spec.algorithm.type.is_random or spec.algorithm.seed is not None:
+    if not spec.algorithm.takes_seed or spec.algorithm.seed is not None:
         return spec
     return spec.with_seed(str(secrets.randbits(63)))
 

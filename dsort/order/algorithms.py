@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from dsort.order.alphanumeric import Alphanumeric
 from dsort.order.base import Algorithm
 from dsort.order.content import Content
+from dsort.order.keys import Keys
 from dsort.order.md5 import Md5
 from dsort.order.none import InputOrder
 from dsort.order.shuffle import Shuffle
 
-__all__ = ["ALGORITHMS", "BUILT_IN", "DEFAULT_KIND", "is_random", "register"]
+__all__ = ["ALGORITHMS", "BUILT_IN", "DEFAULT_KIND", "is_random", "register", "takes_seed"]
 
-BUILT_IN: Final[tuple[type[Algorithm], ...]] = (InputOrder, Alphanumeric, Shuffle, Md5, Content)
+BUILT_IN: Final[tuple[type[Algorithm], ...]] = (
+    InputOrder,
+    Alphanumeric,
+    Shuffle,
+    Md5,
+    Content,
+    Keys,
+)
 
 ALGORITHMS: Final[dict[str, type[Algorithm]]] = {each.kind: each for each in BUILT_IN}
 """In the order in which messages list them."""
@@ -29,6 +38,16 @@ def register(algorithm: type[Algorithm]) -> None:
 
 
 def is_random(kind: object) -> bool:
-    """Whether algorithms of this kind take a seed; False for what is no kind at all."""
+    """Whether algorithms of this kind shuffle; False for what is no kind at all."""
     known = ALGORITHMS.get(kind) if isinstance(kind, str) else None
     return known is not None and known.is_random
+
+
+def takes_seed(algorithm: object) -> bool:
+    """Whether the order of the fields ``algorithm`` of a spec depends on a seed; False for what is
+    no algorithm at all."""
+    if not isinstance(algorithm, Mapping):
+        return False
+    keys = algorithm.get("keys")
+    among_keys = isinstance(keys, (list, tuple)) and any(map(takes_seed, keys))
+    return among_keys or is_random(algorithm.get("kind"))

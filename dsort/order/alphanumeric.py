@@ -25,6 +25,7 @@ class Alphanumeric(Algorithm):
     summary: ClassVar[str] = "by record key"
     words: ClassVar[str] = "alphanumeric: sorted by name"
     needs_keys: ClassVar[bool] = True
+    is_sort_key: ClassVar[bool] = True
     reason: ClassVar[str] = "the records are sorted by their keys"
 
     decreasing: bool = decreasing_option()
@@ -39,7 +40,7 @@ class Alphanumeric(Algorithm):
         """What a summary says of it."""
         return self.words + ", numbers as numbers" * self.natural + ", decreasing" * self.decreasing
 
-    def keys(self, records: RecordTable) -> SortKeys:
+    def sort_keys(self, records: RecordTable) -> SortKeys:
         """The record keys; natural ones rewritten, 1 µs a key."""
         from dsort.data.index import SortKeys
         from dsort.order.sort import natural_keys

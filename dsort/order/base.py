@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 if TYPE_CHECKING:
     from dsort.data.columns import UInt64s
@@ -26,6 +26,7 @@ __all__ = [
     "SortValue",
     "decreasing_option",
     "option",
+    "seed_option",
 ]
 
 
@@ -48,7 +49,7 @@ class Option:
     value as it is written, whatever its type. ``required``: the hint of an option that its
     algorithm cannot do without. ``misplaced``: message and hint where another algorithm is given
     it; empty: a sentence that fits most. ``no_effect``: instead, it only has no effect there, and
-    this is why ("{kind}" is the algorithm).
+    this is why ("{kind}" is the algorithm). ``is_sequence``: a spec has a list.
     """
 
     type: Any
@@ -61,6 +62,7 @@ class Option:
     required: str = ""
     misplaced: tuple[str, str] = ("", "")
     no_effect: str = ""
+    is_sequence: bool = False
 
 
 def option(type: Any, description: str, *, own_default: Any = MISSING, **more: Any) -> Any:
@@ -76,6 +78,30 @@ def option(type: Any, description: str, *, own_default: Any = MISSING, **more: A
 def decreasing_option() -> Any:
     """The option ``decreasing``, which several algorithms have. Specs add for which it is."""
     return option(bool, "Largest first.", default=False)
+
+
+_SEED_SCHEMA: Final = {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]}
+
+
+def seed_option() -> Any:
+    """The option ``seed`` of what takes one."""
+    return option(
+        str | None,
+        "Of a shuffle: any whole number or text; 42 and '42' are the same seed. Absent: one is "
+        "drawn, and recorded in the manifest.",
+        check=_seed,
+        before=True,
+        json_schema=_SEED_SCHEMA,
+        no_effect="{kind} is not random",
+    )
+
+
+def _seed(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if value is None or isinstance(value, str):
+        return value
+    raise OptionError("must be a whole number or text", names_value=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +168,10 @@ class Algorithm:
     """Whether only the inputs say what the order is: then :meth:`expected` is never asked."""
     needs_keys: ClassVar[bool] = False
     """Whether the order is that of the records' keys: then :meth:`expected` is not asked where the
-    outputs do not say what these were."""
+    outputs do not say what these were. See :attr:`asks_for_keys`."""
     checks: ClassVar[tuple[Check, ...]] = ()
+    is_sort_key: ClassVar[bool] = False
+    """Whether it may be one of several sort keys (``keys``)."""
 
     @classmethod
     def options(cls) -> dict[str, Option]:
@@ -157,6 +185,22 @@ class Algorithm:
         return {name: it for name, it in defaults.items() if it is not MISSING and it is not None}
 
     @property
+    def extensions(self) -> tuple[str, ...]:
+        """The members whose content it reads, by their extensions with the dot: of a table, the
+        columns."""
+        return ()
+
+    @property
+    def asks_for_keys(self) -> bool:
+        """Whether it, or something that it is made of, is ordered by the records' keys."""
+        return self.needs_keys
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether its sort keys may have texts, in some shards if not in all."""
+        return True
+
+    @property
     def decreasing(self) -> bool:
         """Whether the largest sort key comes first; ranks and ties are not turned round."""
         return False
@@ -166,7 +210,7 @@ class Algorithm:
         """What a summary says of it."""
         return self.words + ", decreasing" * self.decreasing
 
-    def keys(self, records: RecordTable) -> SortKeys:
+    def sort_keys(self, records: RecordTable) -> SortKeys:
         """The sort key of each record, without groups. About 1 µs a record, and less than that for
         what need not look into each. ``ContentKeyError`` names shard and record."""
         raise NotImplementedError
@@ -174,7 +218,8 @@ class Algorithm:
     def expected(self, record: Record) -> SortValue | None:
         """What an output record is sorted by; None where its content says nothing.
 
-        For verification: plain Python, and nothing of what :meth:`keys` does but to read a value.
+        For verification: plain Python, and nothing of what :meth:`sort_keys` does but to read a
+        value.
         """
         raise NotImplementedError
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from dsort.errors import ContentKeyError
@@ -107,6 +109,23 @@ def _only_strings_are_not_stripped(
         yield "strip", *_STRIP_MISPLACED
 
 
+def _bins(edges: Sequence[int | float] | None) -> Sequence[int | float] | None:
+    hint = "where one bin ends and the next begins: [128, 512, 2048]"
+    if edges is not None and not edges:
+        raise OptionError("has no edges", hint)
+    for edge in edges or ():
+        if not math.isfinite(edge):
+            raise OptionError(f"{edge} is no edge", hint)
+    if any(after <= before for before, after in pairwise(edges or ())):
+        raise OptionError("edges have to ascend", hint)
+    return edges
+
+
+def _only_numbers_have_bins(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    if options["bins"] is not None and options["content_key_type"] == "string":
+        yield "bins", "strings have none", "they go with content_key_type int or float"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content(Algorithm):
     """By the content of the member ``extension`` (with its dot, the whole of it)."""
@@ -115,8 +134,10 @@ class Content(Algorithm):
     summary: ClassVar[str] = "by what one member of each record says"
     words: ClassVar[str] = "content"
     reason: ClassVar[str] = "the records are sorted by their content"
+    is_sort_key: ClassVar[bool] = True
     checks: ClassVar[tuple[Check, ...]] = (
         Check(("content_key_type", "strip"), _only_strings_are_not_stripped),
+        Check(("content_key_type", "bins"), _only_numbers_have_bins),
     )
 
     decreasing: bool = decreasing_option()
@@ -155,6 +176,24 @@ class Content(Algorithm):
         default=True,
         misplaced=_STRIP_MISPLACED,
     )
+    bins: tuple[int | float, ...] | None = option(
+        tuple[int | float, ...] | None,
+        "Of content with numbers: records are ordered by the bin that the key is in, and not by "
+        "the key. Edges of bins, ascending; an edge is the first number of the bin behind it.",
+        examples=((128, 512, 2048),),
+        check=_bins,
+        is_sequence=True,
+    )
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """The one member."""
+        return (self.extension,)
+
+    @property
+    def has_texts(self) -> bool:
+        """Strings do, and integers that no word holds."""
+        return self.content_key_type != "float" and self.bins is None
 
     @property
     def in_words(self) -> str:
@@ -162,9 +201,11 @@ class Content(Algorithm):
         words = f"content: sorted by {self.extension}, as {self.content_key_type}"
         if self.json_field is not None:
             words += f", field {self.json_field}"
+        if self.bins is not None:
+            words += f", in {len(self.bins) + 1:,} bins"
         return words + ", decreasing" * self.decreasing
 
-    def keys(self, records: RecordTable) -> SortKeys:
+    def sort_keys(self, records: RecordTable) -> SortKeys:
         """The values, with ranks if records without one stay. A read and some µs a record."""
         values: list[int | float | bytes | None] = []
         for rows, contents in _batches(records, records.rows_with(self.extension).tolist()):
@@ -205,6 +246,9 @@ class Content(Algorithm):
             text = BytesColumn.of([v if isinstance(v, bytes) else b"" for v in values])
             return SortKeys(len(values), rank=rank, text=text)
         numbers = [0 if v is None else v for v in values]
+        if self.bins is not None:
+            bins = [bisect_right(self.bins, cast(float, number)) for number in numbers]
+            return SortKeys(len(values), rank=rank, words=np.array(bins, np.uint64))
         if self.content_key_type == "int":
             words, ties = big_int_words(cast(list[int], numbers))
             return SortKeys(len(values), rank=rank, words=words, text=ties)
@@ -244,7 +288,10 @@ class Content(Algorithm):
         content = record.content(self.extension)
         if content is not None:
             try:
-                return SortValue(1, self._key(content))
+                key = self._key(content)
+                if self.bins is not None and not isinstance(key, bytes):
+                    return SortValue(1, sum(edge <= key for edge in self.bins))
+                return SortValue(1, key)
             except KeyError:
                 pass
             except ContentValueError:

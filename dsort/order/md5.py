@@ -23,12 +23,13 @@ class Md5(Algorithm):
     summary: ClassVar[str] = "by the MD5 digest of the record key"
     words: ClassVar[str] = "md5: sorted by the digest of the name"
     needs_keys: ClassVar[bool] = True
+    is_sort_key: ClassVar[bool] = True
     reason: ClassVar[str] = "the records are sorted by the MD5 of their keys"
     spreads_evenly: ClassVar[bool] = True
 
     decreasing: bool = decreasing_option()
 
-    def keys(self, records: RecordTable) -> SortKeys:
+    def sort_keys(self, records: RecordTable) -> SortKeys:
         """The digests: their first half as words, the rest as text."""
         from dsort.data.hashes import md5_digests
         from dsort.data.index import SortKeys

@@ -24,7 +24,7 @@ class InputOrder(Algorithm):
     reason: ClassVar[str] = "the records keep the order of the input"
     decided_by_inputs: ClassVar[bool] = True
 
-    def keys(self, records: RecordTable) -> SortKeys:
+    def sort_keys(self, records: RecordTable) -> SortKeys:
         """No columns."""
         from dsort.data.index import SortKeys
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
-from dsort.order.base import Algorithm, OptionError, option
+from dsort.order.base import Algorithm, seed_option
 
 if TYPE_CHECKING:
     from dsort.data.columns import UInt64s
@@ -13,16 +13,6 @@ if TYPE_CHECKING:
     from dsort.order.table import RecordTable
 
 __all__ = ["Shuffle"]
-
-_SEED_SCHEMA: Final = {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]}
-
-
-def _seed(value: object) -> object:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if value is None or isinstance(value, str):
-        return value
-    raise OptionError("must be a whole number or text", names_value=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,18 +26,16 @@ class Shuffle(Algorithm):
     is_random: ClassVar[bool] = True
     spreads_evenly: ClassVar[bool] = True
     decided_by_inputs: ClassVar[bool] = True
+    is_sort_key: ClassVar[bool] = True
 
-    seed: str | None = option(
-        str | None,
-        "Of a shuffle: any whole number or text; 42 and '42' are the same seed. Absent: one is "
-        "drawn, and recorded in the manifest.",
-        check=_seed,
-        before=True,
-        json_schema=_SEED_SCHEMA,
-        no_effect="{kind} is not random",
-    )
+    seed: str | None = seed_option()
 
-    def keys(self, records: RecordTable) -> SortKeys:
+    @property
+    def has_texts(self) -> bool:
+        """None: hashes are words."""
+        return False
+
+    def sort_keys(self, records: RecordTable) -> SortKeys:
         """The hashes."""
         from dsort.data.index import SortKeys
 

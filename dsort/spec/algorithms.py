@@ -6,9 +6,9 @@ has been added. Which options go with which algorithm: ``rules``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -19,11 +19,13 @@ from pydantic import (
     GetCoreSchemaHandler,
     WithJsonSchema,
     create_model,
+    model_validator,
 )
 
-from dsort.order.algorithms import ALGORITHMS, BUILT_IN, DEFAULT_KIND
+from dsort.order.algorithms import ALGORITHMS, BUILT_IN, DEFAULT_KIND, is_random
 from dsort.order.base import Algorithm as OrderAlgorithm
 from dsort.order.base import Option, OptionError
+from dsort.order.keys import Keys
 from dsort.spec.hints import FieldError, describe
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ __all__ = [
     "Part",
     "algorithm_model",
     "joined",
+    "key_model",
     "known_options",
     "owners_of",
 ]
@@ -62,14 +65,25 @@ class Algorithm(Part):
     """How records are ordered. Every algorithm is a sort; ties keep the order of the input."""
 
     kind: str
+    _is_key: ClassVar[bool] = False
 
     if TYPE_CHECKING:  # these and all other options come from the algorithms
         decreasing: bool
         seed: str | None
+        keys: tuple[Algorithm, ...] | None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_kind(cls, given: Any) -> Any:
+        """Several keys are a kind."""
+        if isinstance(given, Mapping) and "keys" in given and "kind" not in given:
+            return {"kind": Keys.kind, **given}
+        return given
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Its class is made anew in each process, so it is sent as values."""
-        return _restored, (self.model_dump(), self.model_fields_set)
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        return _restored, (values, self.model_fields_set, self._is_key)
 
     @property
     def type(self) -> type[OrderAlgorithm]:
@@ -78,8 +92,16 @@ class Algorithm(Part):
 
     def build(self) -> OrderAlgorithm:
         """The algorithm with these options, as workers are given it."""
-        given = {name: getattr(self, name) for name in self.type.options()}
-        return self.type(**{name: value for name, value in given.items() if value is not None})
+        given = {name: getattr(self, name, None) for name in self.type.options()}
+        return self.type(
+            **{name: _built(value) for name, value in given.items() if value is not None}
+        )
+
+    @property
+    def takes_seed(self) -> bool:
+        """Whether the order depends on a seed."""
+        keys = getattr(self, "keys", None) or ()
+        return self.type.is_random or any(is_random(each.kind) for each in keys)
 
     @property
     def in_words(self) -> str:
@@ -91,11 +113,39 @@ class Algorithm(Part):
         """The fields that a canonical spec has: the options of all algorithms of dsort's own, and
         those of this one. What somebody else has added changes no other spec."""
         own = {name for each in (*BUILT_IN, self.type) for name in each.options()}
-        return ["kind", *(name for name in known_options() if name in own)]
+        names = (name for name in known_options() if name in own)
+        # Options that came later are no part of the specs that do not use them.
+        used = (name for name in names if name in _ORDER or getattr(self, name) is not None)
+        return ["kind", *used]
+
+    def canonical_fields(self) -> dict[str, Any]:
+        """The same as JSON-able values."""
+        fields = self.model_dump(mode="json")
+        found = {name: fields[name] for name in self.canonical()}
+        if found.get("keys") is not None:
+            found["keys"] = [each.canonical_key() for each in self.keys or ()]
+        return found
+
+    def canonical_key(self) -> dict[str, Any]:
+        """One of several sort keys, as JSON-able values: the options of its algorithm."""
+        fields = self.model_dump(mode="json")
+        own = self.type.options()
+        named = (name for name in fields if name in own)
+        return {
+            "kind": self.kind,
+            **{name: fields[name] for name in named if fields[name] is not None},
+        }
 
 
-def _restored(values: dict[str, Any], given: set[str]) -> Algorithm:
-    return algorithm_model().model_construct(given, **values)
+def _built(value: Any) -> Any:
+    if isinstance(value, Algorithm):
+        return value.build()
+    return tuple(map(_built, value)) if isinstance(value, tuple) else value
+
+
+def _restored(values: dict[str, Any], given: set[str], is_key: bool) -> Algorithm:
+    model = key_model() if is_key else algorithm_model()
+    return model.model_construct(given, **values)
 
 
 class _OfToday:
@@ -147,10 +197,40 @@ def _model_of(algorithms: tuple[type[OrderAlgorithm], ...]) -> type[Algorithm]:
     )
 
 
-def _field(name: str, option: Option) -> tuple[Any, Any]:
-    owners = owners_of(name)
+def key_model() -> type[Algorithm]:
+    """The model of one of several sort keys."""
+    return _key_model_of(tuple(ALGORITHMS.values()))
+
+
+@cache
+def _key_model_of(algorithms: tuple[type[OrderAlgorithm], ...]) -> type[Algorithm]:
+    those = [each for each in algorithms if each.is_sort_key]
+    summaries = " ".join(f"{each.kind}: {each.summary}." for each in those)
+    kinds = tuple(each.kind for each in those)
+    fields: dict[str, Any] = {"kind": (Literal[kinds], Field(description=summaries))}
+    for name, option in known_options().items():
+        owners = [each.kind for each in those if name in each.options()]
+        if owners and name != "seed":  # which is the job's
+            fields[name] = _field(name, option, owners)
+    return create_model(
+        "SortKey",
+        __base__=_SortKey,
+        __module__=__name__,
+        __doc__="One of several sort keys: an algorithm, with its options.",
+        **fields,
+    )
+
+
+class _SortKey(Algorithm):
+    _is_key: ClassVar[bool] = True
+
+
+def _field(name: str, option: Option, owners: Sequence[str] = ()) -> tuple[Any, Any]:
+    owners = owners or owners_of(name)
     scope = f" For {joined(owners)} only." if len(owners) > 1 else ""
     annotation: Any = option.type
+    if annotation == tuple[OrderAlgorithm, ...] | None:
+        annotation = tuple[key_model(), ...] | None  # type: ignore[misc]
     if option.check is not None:
         validator = BeforeValidator if option.before else AfterValidator
         annotation = Annotated[annotation, validator(_checked(option.check))]
@@ -160,6 +240,7 @@ def _field(name: str, option: Option) -> tuple[Any, Any]:
         default=option.default,
         description=option.description + scope,
         examples=[*option.examples] or None,
+        strict=False if option.is_sequence else None,
     )
     return annotation, made
 

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import closest, shortened
 from dsort.sizes import format_bytes
-from dsort.spec.algorithms import algorithm_model
+from dsort.spec.algorithms import algorithm_model, key_model
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import describe, path_of, plain_problems
 from dsort.spec.inputs import Input, InputFormat, Mix
@@ -308,6 +308,7 @@ def _fields() -> dict[str, list[str]]:
         "outputs": _names_of(Output),
         "inputs.input_format": _names_of(InputFormat),
         "algorithm": _names_of(algorithm_model()),
+        "algorithm.keys": _names_of(key_model()),
         "transform": _names_of(Transform),
         "transform.steps": _names_of(step_model()),
         "Config": _names_of(JobConfig),

@@ -192,9 +192,7 @@ class JobSpec(SpecFields):
         """The whole spec as JSON-able values: today's names and places, every default written out.
         Parsing it gives an equal spec, and no warning."""
         fields = self.model_dump(mode="json", by_alias=True)
-        fields["algorithm"] = {
-            name: fields["algorithm"][name] for name in self.algorithm.canonical()
-        }
+        fields["algorithm"] = self.algorithm.canonical_fields()
         # What a spec does not use is no part of it: such fields came later than the first specs.
         if self.require is None:
             del fields["require"]

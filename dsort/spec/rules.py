@@ -3,9 +3,8 @@ no effect beside others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from dsort.containers.registry import (
@@ -19,9 +18,9 @@ from dsort.containers.registry import (
 from dsort.errors import SpecProblem
 from dsort.naming.names import archive_extension, codec_extension
 from dsort.naming.templates import SPLIT_FIELD, parse_template
-from dsort.order.algorithms import ALGORITHMS
-from dsort.order.base import Check, Option, OptionError
+from dsort.order.base import OptionError
 from dsort.sidecars.kinds import FOR_EXTENSIONS
+from dsort.spec.algorithm_rules import algorithm_rules
 from dsort.spec.algorithms import algorithm_model, joined, known_options, owners_of
 from dsort.spec.input_rules import INPUT_RULES, input_names, is_read_only, suffix_problem
 from dsort.spec.output_rules import OUTPUT_RULES
@@ -64,7 +63,7 @@ def check(spec: SpecFields, unusable: Collection[str]) -> list[SpecProblem]:
     """Every rule that ``spec`` breaks, leaving out rules about the field paths ``unusable``."""
     return [
         problem
-        for rule in (*_RULES, *_place_rules(), *_algorithm_rules())
+        for rule in (*_RULES, *_place_rules())
         if not any(_touches(one, other) for one in rule.fields for other in unusable)
         for problem in rule.problems(spec)
     ]
@@ -381,54 +380,10 @@ def _readers_can_read_the_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 def _place_rules() -> Iterator[_Rule]:
-    """Those about inputs, about several outputs, and about streams."""
-    for fields, problems in (*INPUT_RULES, *OUTPUT_RULES, *STREAM_RULES):
+    """Those about inputs, several outputs, streams, and the order."""
+    of_parts = (*INPUT_RULES, *OUTPUT_RULES, *STREAM_RULES, *algorithm_rules())
+    for fields, problems in of_parts:
         yield _Rule(fields, problems)
-
-
-# --- algorithm -----------------------------------------------------------------------------------
-
-
-def _algorithm_rules() -> Iterator[_Rule]:
-    """What the algorithms that there are now say of their options."""
-    for kind, algorithm in ALGORITHMS.items():
-        required = {name: each.required for name, each in algorithm.options().items()}
-        needed = {name: hint for name, hint in required.items() if hint}
-        if needed:
-            yield _option_rule([*needed], partial(_required_options, kind, needed))
-        for check in algorithm.checks:
-            yield _option_rule(check.options, partial(_checked_options, kind, check))
-    # An option that several algorithms have comes last.
-    for name, option in sorted(known_options().items(), key=lambda it: len(owners_of(it[0])) > 1):
-        if not option.no_effect:
-            yield _option_rule([name], partial(_misplaced_option, name, option))
-
-
-def _option_rule(names: Sequence[str], problems: _Check) -> _Rule:
-    return _Rule(("algorithm.kind", *(f"algorithm.{name}" for name in names)), problems)
-
-
-def _required_options(
-    kind: str, hints: Mapping[str, str], spec: SpecFields
-) -> Iterator[SpecProblem]:
-    for name, hint in hints.items() if spec.algorithm.kind == kind else ():
-        if getattr(spec.algorithm, name) is None:
-            yield SpecProblem(f"algorithm.{name}", f"is required for {kind}", hint)
-
-
-def _checked_options(kind: str, check: Check, spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.algorithm.kind == kind:
-        values = {name: getattr(spec.algorithm, name) for name in check.options}
-        for name, message, hint in check.problems(values):
-            yield SpecProblem(f"algorithm.{name}", message, hint)
-
-
-def _misplaced_option(name: str, option: Option, spec: SpecFields) -> Iterator[SpecProblem]:
-    owners, kind = owners_of(name), spec.algorithm.kind
-    if kind not in owners and getattr(spec.algorithm, name) not in (None, option.default):
-        message, hint = option.misplaced
-        message = message or f"does not go with {kind}"
-        yield SpecProblem(f"algorithm.{name}", message, hint or f"it goes with {joined(owners)}")
 
 
 # --- external key map ----------------------------------------------------------------------------

@@ -238,15 +238,15 @@ class Comparison:
         before, after = rows[:-1], rows[1:]
         same_group = self.outputs.group[before] == self.outputs.group[after]
         behind = source[after] < source[before]
+        text = "it ties with the record before it, which comes later in the inputs"
         if words is not None:
             first, second = words[source[before]], words[source[after]]
             behind = (second < first) | ((second == first) & behind)
             text = "the shuffle's hash puts it before the record before it"
         elif self.algorithm.decided_by_inputs:
             text = "it comes before the record before it in the inputs"
-        else:
+        if not self.algorithm.decided_by_inputs:
             behind &= self.outputs.ties[after] & (after == before + 1)
-            text = "it ties with the record before it, which comes later in the inputs"
         wrong = after[behind & same_group]
         self._named_outputs().tell(wrong, "order", self._output, self.findings, text)
 

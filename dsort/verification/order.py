@@ -59,7 +59,7 @@ class OrderWatch:
     def __init__(self, algorithm: Algorithm, *, has_keys: bool = True) -> None:
         """``has_keys``: whether the outputs say what the keys of their records were."""
         self._algorithm = algorithm
-        self._unknown = algorithm.decided_by_inputs or (algorithm.needs_keys and not has_keys)
+        self._unknown = algorithm.decided_by_inputs or (algorithm.asks_for_keys and not has_keys)
         self._last: dict[int, SortValue | None] = {}
 
     def look(self, group: int, shard: ShardBytes, records: ShardRecords) -> OrderSeen:

@@ -420,7 +420,7 @@ class Extractor:
     ) -> RecordIndex:
         """The index of the records as they are stored. ``table``: as they were read."""
         segments = records.segments(members)
-        sort = self._setup.algorithm.keys(table)
+        sort = self._setup.algorithm.sort_keys(table)
         ordinal, keys = np.arange(len(records), dtype=np.int64), records.keys
         is_numbered = isinstance(keys, NumberedColumn) and not keys.after
         if isinstance(keys, NumberedColumn) and np.array_equal(keys.numbers, ordinal):

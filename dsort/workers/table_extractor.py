@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -262,8 +262,8 @@ class TableExtractor(Extractor):
         """The columns whose values are wanted, and not only moved."""
         if self._setup.verify_content:
             return tuple(plain.names)
-        extension = getattr(self._setup.algorithm, "extension", "")
-        return (self._key_field, KEY_COLUMN, extension.removeprefix("."))
+        sorted_by = (name.removeprefix(".") for name in self._setup.algorithm.extensions)
+        return (self._key_field, KEY_COLUMN, *sorted_by)
 
     @property
     def _batch_bytes(self) -> int:
@@ -287,9 +287,8 @@ class TableExtractor(Extractor):
         keys = _keys_of(task.name, light, self._key_field, first)
         payload = np.concatenate([batch.row_bytes() for batch in batches])
         algorithm = self._setup.algorithm
-        extension = getattr(algorithm, "extension", "")
-        table = _record_table(task.name, light, keys, payload, extension)
-        sort, key_hash = algorithm.keys(table), table.key_hash
+        table = _record_table(task.name, light, keys, payload, algorithm.extensions)
+        sort, key_hash = algorithm.sort_keys(table), table.key_hash
         stays = np.ones(len(keys), np.bool_)
         if steps:
             table, stays = _left_rows(task, steps, table, rows)
@@ -379,8 +378,11 @@ def _left_rows(
     """(the rows that ``steps`` leave of some of a shard, which they are), as records of one member
     each; ``rows``: what is known of those before."""
     own = np.arange(len(table) + 1, dtype=np.int64)
-    records = replace(table.records, member_offsets=own, member_rows=own[:-1])
-    named = replace(table.members, names=table.keys)
+    keys = table.keys
+    records = replace(
+        table.records, member_offsets=own, member_rows=own[:-1], key_bytes=keys.lengths
+    )
+    named = _members_named(keys, table.payload_bytes, {})
     pairs = zip(task.firsts, rows.counts, strict=False)
     applied = apply_steps(
         steps,
@@ -455,46 +457,66 @@ def _record_table(
     batches: Sequence[Any],
     keys: BytesColumn,
     payload_bytes: Int64s,
-    extension: str,
+    extensions: Sequence[str],
 ) -> RecordTable:
-    """The rows of some batches as algorithms read records: with one member each, or with none where
-    the column that ``extension`` names is null."""
+    """The rows of some batches as algorithms read records: with a member for each column that
+    ``extensions`` name and that is not null there; where they name none, with one."""
     count = len(keys)
     contents: dict[int, bytes] = {}
+    names: list[bytes] = []
+    texts = keys.tolist()
+    record_of: list[int] = []
+    columns = [_cells(shard, batches, extension) for extension in extensions]
+    for row, key in enumerate(texts) if columns else ():
+        for extension, cells in zip(extensions, columns, strict=True):
+            cell = cells[row]
+            if cell is not None:
+                contents[len(names)] = cell
+                names.append(key + extension.encode("utf-8", "surrogateescape"))
+                record_of.append(row)
     ends = np.arange(count + 1, dtype=np.int64)
-    name_of = keys
-    if extension:
-        column = batches[0].schema.get_field_index(extension.removeprefix("."))
-        if column < 0:
-            raise InputError(
-                f"shard {shard} has no column {shortened(extension.removeprefix('.'))} to sort by",
-                hint="algorithm.extension names a column, with a dot before it",
-            )
-        name = extension.removeprefix(".")
-        found = (cell_contents(name, batch.column(column)) for batch in batches)
-        cells = list(chain.from_iterable(found))
-        contents = {row: cell for row, cell in enumerate(cells) if cell is not None}
-        there = np.fromiter((cell is not None for cell in cells), np.bool_, count)
-        np.cumsum(there, out=ends[1:])
-        name_of = BytesColumn.of([key + extension.encode() for key in keys.tolist()])
-    rows = np.fromiter(contents, np.int64, len(contents)) if extension else ends[:-1]
-    nothing = np.full(count, -1, np.int64)
-    members = MemberTable(
-        names=name_of,
-        kind=np.zeros(count, np.uint8),
-        payload_start=nothing,
-        payload_bytes=payload_bytes,
-        range_start=nothing,
-        range_length=np.zeros(count, np.int64),
-        literals=contents,
-    )
+    name_of, key_bytes, sizes = keys, keys.lengths, payload_bytes
+    if extensions:
+        rows = np.array(record_of, np.int64)
+        name_of, ends = BytesColumn.of(names), np.searchsorted(rows, ends).astype(np.int64)
+        key_bytes, sizes = keys.lengths[rows], payload_bytes[rows]
+    members = _members_named(name_of, sizes, contents)
     records = FormedRecords(
         keys=keys,
-        key_hash=hash_keys(keys.tolist(), count),
+        key_hash=hash_keys(texts, count),
         member_offsets=ends,
-        member_rows=rows,
-        key_bytes=keys.lengths,
+        member_rows=np.arange(len(name_of)),
+        key_bytes=key_bytes,
         payload_bytes=payload_bytes,
         stored_bytes=payload_bytes,
     )
     return RecordTable(shard, members, records, lambda of, row: of.literals[row])
+
+
+def _members_named(
+    names: BytesColumn, payload_bytes: Int64s, contents: Mapping[int, bytes]
+) -> MemberTable:
+    """Members of these names and sizes that lie nowhere in a shard."""
+    nothing = np.full(len(names), -1, np.int64)
+    return MemberTable(
+        names=names,
+        kind=np.zeros(len(names), np.uint8),
+        payload_start=nothing,
+        payload_bytes=payload_bytes,
+        range_start=nothing,
+        range_length=np.zeros(len(names), np.int64),
+        literals=contents,
+    )
+
+
+def _cells(shard: str, batches: Sequence[Any], extension: str) -> list[bytes | None]:
+    """What the rows of some batches have in the column that ``extension`` names."""
+    name = extension.removeprefix(".")
+    column = batches[0].schema.get_field_index(name)
+    if column < 0:
+        raise InputError(
+            f"shard {shard} has no column {shortened(name)} to sort by",
+            hint="algorithm.extension names a column, with a dot before it",
+        )
+    found = (cell_contents(name, batch.column(column)) for batch in batches)
+    return list(chain.from_iterable(found))

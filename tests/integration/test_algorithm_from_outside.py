@@ -30,7 +30,7 @@ SHARDS = {
     )
     for at, keys in enumerate(["abc", "def"])
 }
-BUILT_IN = "none, alphanumeric, shuffle, md5 or content"
+BUILT_IN = "none, alphanumeric, shuffle, md5, content or keys"
 
 
 @pytest.fixture

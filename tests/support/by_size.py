@@ -49,7 +49,7 @@ class BySize(Algorithm):
         int, "Of size: how fine sizes are compared.", default=1, check=_at_least_one
     )
 
-    def keys(self, records: RecordTable) -> SortKeys:
+    def sort_keys(self, records: RecordTable) -> SortKeys:
         """The sizes in steps."""
         return SortKeys(len(records), words=int_words(records.payload_bytes // self.step_bytes))
 

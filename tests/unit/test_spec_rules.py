@@ -183,7 +183,7 @@ def test_a_problem_is_said_once_at_its_root() -> None:
 def test_the_text_of_the_error_has_a_line_and_a_hint_for_each_problem() -> None:
     with pytest.raises(SpecError) as error:
         parse_spec(small(output_format=..., algorithm={"kind": "shufle"}))
-    kinds = "none, alphanumeric, shuffle, md5 or content"
+    kinds = "none, alphanumeric, shuffle, md5, content or keys"
     assert str(error.value).splitlines() == [
         f'algorithm.kind: must be {kinds}, not the text "shufle"',
         '  hint: did you mean "shuffle"?',

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.naming.names import closest
-from dsort.order.algorithms import is_random
+from dsort.order.algorithms import takes_seed
 from dsort.service.jobs.rows import NewJob
 from dsort.service.jobs.submit import Asked, allow, allowed_priority
 from dsort.service.schedules.definition import CRON_HINT, ScheduleDefinition
@@ -243,7 +243,7 @@ def _warnings(definition: ScheduleDefinition) -> list[str]:
     warnings = []
     spec = definition.spec
     algorithm = spec.get("algorithm")
-    if isinstance(algorithm, Mapping) and is_random(algorithm.get("kind")):
+    if isinstance(algorithm, Mapping) and takes_seed(algorithm):
         seed = algorithm.get("seed")
         if seed not in (None, "") and not has_placeholder(seed):
             warnings.append(

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import closest
-from dsort.order.algorithms import is_random
+from dsort.order.algorithms import takes_seed
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.spec.dialects import translate
 from dsort.spec.hints import path_of
@@ -74,7 +74,7 @@ def render(spec: Mapping[str, Any], values: RunValues) -> dict[str, Any]:
     texts = {name: str(value) for name, value in asdict(values).items()}
     rendered: dict[str, Any] = _rendered(spec, (), texts)
     algorithm = rendered.get("algorithm")
-    if isinstance(algorithm, dict) and is_random(algorithm.get("kind")):
+    if isinstance(algorithm, dict) and takes_seed(algorithm):
         seed = algorithm.get("seed")
         if seed is None or seed == "":
             algorithm["seed"] = values.run_id

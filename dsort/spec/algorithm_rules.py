@@ -1,0 +1,73 @@
+"""The rules about the order of records: what the algorithms that there are now say of their
+options, of the job's and of each of several sort keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from dsort.errors import SpecProblem
+from dsort.order.algorithms import ALGORITHMS
+from dsort.order.base import Check, Option
+from dsort.spec.algorithms import Algorithm, joined, known_options, owners_of
+from dsort.spec.parts import SpecFields
+
+__all__ = ["algorithm_rules"]
+
+_Rule = tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]]
+
+
+def algorithm_rules() -> Iterator[_Rule]:
+    """(fields, problems) of each rule."""
+    for kind, algorithm in ALGORITHMS.items():
+        required = {name: each.required for name, each in algorithm.options().items()}
+        needed = {name: hint for name, hint in required.items() if hint}
+        if needed:
+            yield _about([*needed], partial(_required, kind, needed))
+        for check in algorithm.checks:
+            yield _about(check.options, partial(_checked, kind, check))
+    # An option that several algorithms have comes last.
+    for name, option in sorted(known_options().items(), key=lambda it: len(owners_of(it[0])) > 1):
+        if not option.no_effect:
+            yield _about([name], partial(_misplaced, name, option))
+
+
+_Problems = Callable[[str, Algorithm], Iterator[SpecProblem]]
+
+
+def _about(names: Sequence[str], problems: _Problems) -> _Rule:
+    """The rule about options of these names, wherever algorithms stand in a spec."""
+
+    def each(spec: SpecFields) -> Iterator[SpecProblem]:
+        yield from problems("algorithm", spec.algorithm)
+        for number, key in enumerate(spec.algorithm.keys or ()):
+            yield from problems(f"algorithm.keys[{number}]", key)
+
+    fields = (f"algorithm.{name}" for name in names)
+    return (("algorithm.kind", "algorithm.keys", *fields), each)
+
+
+def _required(
+    kind: str, hints: Mapping[str, str], place: str, algorithm: Algorithm
+) -> Iterator[SpecProblem]:
+    for name, hint in hints.items() if algorithm.kind == kind else ():
+        if getattr(algorithm, name) is None:
+            yield SpecProblem(f"{place}.{name}", f"is required for {kind}", hint)
+
+
+def _checked(kind: str, check: Check, place: str, algorithm: Algorithm) -> Iterator[SpecProblem]:
+    if algorithm.kind == kind:
+        values = {name: getattr(algorithm, name) for name in check.options}
+        for name, message, hint in check.problems(values):
+            yield SpecProblem(f"{place}.{name}", message, hint)
+
+
+def _misplaced(
+    name: str, option: Option, place: str, algorithm: Algorithm
+) -> Iterator[SpecProblem]:
+    owners, kind = owners_of(name), algorithm.kind
+    if kind not in owners and getattr(algorithm, name, None) not in (None, option.default):
+        message, hint = option.misplaced
+        message = message or f"does not go with {kind}"
+        yield SpecProblem(f"{place}.{name}", message, hint or f"it goes with {joined(owners)}")
