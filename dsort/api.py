@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,14 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsort.data.tally import Tally
-from dsort.errors import DsortError, InputError, JobConflictError, JobStoppedError, SpecError
+from dsort.errors import (
+    DsortError,
+    ForbiddenError,
+    InputError,
+    JobConflictError,
+    JobStoppedError,
+    SpecError,
+)
 from dsort.job.coordinator import plan_job, planned, run_job
 from dsort.job.events import Event, JobReport, JobWarning, PlanReport, Progress, VerifyReport
 from dsort.job.job import Job
 from dsort.job.journal import discard_run
 from dsort.job.journal_entries import JournalState
 from dsort.job.layout import manifest_name, report_name
-from dsort.job.lease import last_attempt
+from dsort.job.lease import Lease, last_attempt
+from dsort.job.manifest import parse_manifest
 from dsort.job.memory import JobMemory, workers_that_fit
 from dsort.job.resources import cores, job_memory, store_limits, workers_here
 from dsort.job.resume import state_of
@@ -38,13 +47,15 @@ from dsort.storage.open import open_bucket, open_inputs, parse_address
 from dsort.storage.process_limits import explain_limits
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace
+from dsort.storage.small_objects import read_small
 from dsort.workers.devices import CodeRoom, GpuNeeds, cpus_of
 
 if TYPE_CHECKING:
     from dsort.job.streams import Streams
 
-__all__ = ["load_spec", "plan", "resume", "run", "verify"]
+__all__ = ["load_spec", "plan", "resume", "resume_on_shard", "run", "verify"]
 
+MANIFEST_BYTES_MAX = 4 << 30
 Listener = Callable[[Event], None]
 
 
@@ -198,6 +209,8 @@ def resume(
     assert known.accepted is not None
     spec = parse_spec(dict(known.accepted.spec)).spec
     _refuse_streams(spec, job_id)
+    if spec.on_shard is not None:
+        _refuse_unasked_program(options)
     named = _open(resolve_ref(spec.output_bck, options.settings), options, stop)
     _refuse_another_place(job_id, held, named)
     if expected is not None and spec != expected:
@@ -210,6 +223,61 @@ def resume(
         job.begin_attempt(last_attempt(held, job_id) + 1)
         job.before = _state_now(job, held)
         return run_job(job, tally)
+
+
+def resume_on_shard(
+    job_id: str,
+    bucket: str | BucketRef,
+    *,
+    options: RunOptions | None = None,
+    on_event: Listener | None = None,
+    stop: StopFlag | None = None,
+) -> int:
+    """Run ``on_shard`` of a finished job for the output shards that it has not been run for; how
+    many these were. ``ForbiddenError`` unless ``options`` let what a bucket says be run;
+    ``ShardCommandError`` as the job itself; ``JobConflictError`` while the job does it."""
+    from dsort.job.on_shard import run_on_shards, shards_left
+
+    options = options or default_options()
+    ref = parse_address(bucket) if isinstance(bucket, str) else bucket
+    held = _open(resolve_ref(ref, options.settings), options, stop)
+    data = read_small(held, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)
+    manifest = parse_manifest(data)
+    wanted = manifest.spec.on_shard
+    left = [] if wanted is None else shards_left(held, job_id, len(manifest.outputs))
+    if wanted is None or not left:
+        return 0
+    _refuse_unasked_program(options)
+    listener = _listener(None, on_event)
+    with contextlib.ExitStack() as stack:
+        flag = stop if stop is not None else stack.enter_context(StopFlag())
+        lease = Lease.take(held, job_id, attempt=last_attempt(held, job_id) + 1)
+        stack.callback(discard_run, held, job_id, lease=lease)
+
+        def end(why: str) -> None:
+            flag.request(signal.SIGTERM, why)
+
+        lease.keep(
+            on_lost=lambda why: end(f"the loss of its lease: {why}"),
+            on_stop=lambda: end("`dsort stop`"),
+        )
+        run_on_shards(
+            wanted,
+            job_id,
+            held,
+            manifest.outputs,
+            stop=flag,
+            warn=lambda text: listener(JobWarning(job_id, "on_shard", text)),
+        )
+    return len(left)
+
+
+def _refuse_unasked_program(options: RunOptions) -> None:
+    if not options.runs_code or options.fetch is not None:
+        raise ForbiddenError(
+            "on_shard of the job runs a program that the bucket names",
+            hint="--run-code lets it, for a job that is yours",
+        )
 
 
 def _refuse_streams(spec: JobSpec, job_id: str) -> None:

@@ -71,6 +71,7 @@ __all__ = [
     "SchemaError",
     "ScratchLostError",
     "ServiceError",
+    "ShardCommandError",
     "ShardEndError",
     "SpecError",
     "SpecProblem",
@@ -207,6 +208,10 @@ class ShardEndError(InputError):
 
 class MixError(InputError):
     """Inputs do not have the records that a mix wants of them."""
+
+
+class ShardCommandError(InputError):
+    """The program that is run for each output shard failed. The result is committed."""
 
 
 class StrayMemberError(InputError):

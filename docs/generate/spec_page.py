@@ -68,6 +68,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "description",
         "dry_run",
         "verify",
+        "on_shard",
         "on_success",
         "on_failure",
         "max_mem_usage",

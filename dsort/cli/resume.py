@@ -14,6 +14,8 @@ from dsort.cli.progress import make_reporter
 from dsort.cli.remote import connected, follow, found_jobs, is_remote, write_report
 from dsort.cli.run import run_options, stoppable
 from dsort.cli.show import show_finished
+from dsort.errors import ForbiddenError
+from dsort.options import RunOptions
 
 __all__ = ["resume"]
 
@@ -32,8 +34,8 @@ def resume(
         bool,
         typer.Option(
             "--run-code",
-            help="Run the code that steps of the job's spec name. It comes from the bucket: only "
-            "for a job that is yours.",
+            help="Run the code that steps of the job's spec name, and the program of its on_shard. "
+            "It comes from the bucket: only for a job that is yours.",
         ),
     ] = False,
     as_json: options.AsJson = False,
@@ -57,6 +59,8 @@ def resume(
     if found.finished:
         output.inform(f"job {found.job_id} has finished already")
         if found.in_place:
+            as_given = replace(run_options(run, root=root, overwrite=False), runs_code=run_code)
+            _finish_on_shard(found, as_given)
             _tidy(found, run.scratch)
             _tell_stale(found)
         show_finished(found, as_json=as_json)
@@ -69,6 +73,25 @@ def resume(
             found.job_id, found.bucket_uri, options=as_given, on_event=reporter, stop=stop
         )
     write_report(report, as_json=as_json)
+
+
+def _finish_on_shard(found: FoundJob, as_given: RunOptions) -> None:
+    """Run the program of ``on_shard`` for the shards that are left, or say that some are."""
+    from dsort import api
+
+    with make_reporter("none") as reporter, stoppable() as stop:
+        try:
+            done = api.resume_on_shard(
+                found.job_id, found.bucket_uri, options=as_given, on_event=reporter, stop=stop
+            )
+        except ForbiddenError:
+            output.warn(
+                "on_shard has not been run for all of its shards: --run-code runs it, for a job "
+                "that is yours"
+            )
+            return
+    if done:
+        output.inform(f"on_shard was run for {done:,} shard{'s' * (done > 1)}")
 
 
 def _tidy(found: FoundJob, scratch: Path | None) -> None:

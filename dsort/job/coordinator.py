@@ -11,9 +11,9 @@ import sys
 from dataclasses import replace
 
 from dsort.data.tally import Tally
-from dsort.errors import DsortError, StorageError
+from dsort.errors import DsortError, JobStoppedError, StorageError
 from dsort.job.collisions import refuse_collisions
-from dsort.job.commit import commit, names_stored, rollback
+from dsort.job.commit import commit, names_stored, outputs_of, rollback
 from dsort.job.create import Created, create, seal
 from dsort.job.directory_files import directory_file_names, refuse_beside_inputs
 from dsort.job.events import JobReport, PlannedShard, PlanReport
@@ -60,8 +60,32 @@ def run_job(job: Job, tally: Tally) -> JobReport:
         if not committed:  # whatever it was, a bug of ours included
             _abort(job, sys.exception())
     remove_stale(job)
-    _clean(job)
+    try:
+        _run_on_shards(job, plan, created)
+    except JobStoppedError:
+        job.stop.heed()
+        raise
+    finally:
+        _clean(job)
     return _report(job, plan, state="finished", manifest=manifest)
+
+
+def _run_on_shards(job: Job, plan: Plan, created: Created) -> None:
+    wanted = job.spec.on_shard
+    if wanted is None:
+        return
+    from dsort.job.on_shard import run_on_shards  # few jobs have any
+
+    job.runtime.close()  # its memory is for the programs by now
+    outputs = outputs_of(plan, created, encoded=False)
+    run_on_shards(
+        wanted,
+        job.job_id,
+        job.outputs_bucket,
+        outputs,
+        stop=job.stop,
+        warn=lambda text: job.warn("on_shard", text),
+    )
 
 
 def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:

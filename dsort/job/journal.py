@@ -21,7 +21,9 @@ from dsort.job.layout import (
     journal_prefix,
     lineage_names,
     manifest_name,
+    on_shard_name,
     reactions_name,
+    rejects_name,
     report_name,
     segment_name,
     segment_of,
@@ -179,7 +181,8 @@ def _directory(job_id: str, objects: Iterable[ObjectInfo]) -> JobDirectory:
     kept_names = {manifest_name(job_id), report_name(job_id)}
     names = {each.name for each in objects}
     if manifest_name(job_id) in names:
-        kept_names |= {reactions_name(job_id), *lineage_names(job_id)}
+        beside = (reactions_name(job_id), rejects_name(job_id), on_shard_name(job_id))
+        kept_names |= {*beside, *lineage_names(job_id)}
     run = [each for each in objects if each.name not in kept_names]
     inside = {each.name.removeprefix(job_directory(job_id)) for each in run}
     parts = frozenset(name.partition("/")[0] for name in inside)

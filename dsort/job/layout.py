@@ -8,6 +8,7 @@
         manifest.json             the commit; stays
         reactions.jsonl           all names that a reaction dropped, kept or renamed; stays
         lineage.parquet, .jsonl   where each record comes from and is now, if asked for; stays
+        on_shard.json             for which shards on_shard was done; stays
         report.json               of an aborted job, in place of a manifest; stays
         lease.json                who runs the job, and until when
         attempts/0001, ...        the claim of each attempt
@@ -50,6 +51,7 @@ __all__ = [
     "lineage_name",
     "lineage_names",
     "manifest_name",
+    "on_shard_name",
     "reactions_name",
     "rejects_name",
     "replaced_list_name",
@@ -115,6 +117,11 @@ def report_name(job_id: str) -> str:
 def reactions_name(job_id: str) -> str:
     """The names of all that a job's reactions dropped, kept or renamed."""
     return f"{job_directory(job_id)}reactions.jsonl"
+
+
+def on_shard_name(job_id: str) -> str:
+    """For which output shards the program of ``on_shard`` was run."""
+    return f"{job_directory(job_id)}on_shard.json"
 
 
 def rejects_name(job_id: str) -> str:

@@ -15,8 +15,6 @@ import fcntl
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +23,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from dsort.errors import InputError, SpecError, SpecProblem, StorageError, StorageFullError
+from dsort.job.commands import Command
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import check_object_name
 from dsort.options import RunOptions
@@ -34,7 +33,6 @@ from dsort.spec.model import JobSpec
 from dsort.spec.stream_rules import SHARD_FIELD
 from dsort.stop_flag import StopFlag
 from dsort.storage.ref import STREAM, BucketRef
-from dsort.user_code.environment import outside_environment
 
 __all__ = ["Streams", "opened_streams"]
 
@@ -44,7 +42,6 @@ CHECKED_BYTES: Final = 64 << 20
 ROOM_BYTES_MIN: Final = 64 << 20
 """What a spool leaves free: others use the disk, too."""
 AT_ONCE_MAX: Final = 4
-ERROR_BYTES_SHOWN: Final = 4096
 LOCK_FILE: Final = "lock"
 OUTPUT: Final = "output"
 
@@ -56,7 +53,7 @@ class Streams:
     def __init__(self, spec: JobSpec, directory: Path) -> None:
         self._spec = spec
         self._directory = directory
-        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._commands: set[Command] = set()
         self._closed = False
         self.inputs: dict[str, BucketRef] = {}
         for number, source in enumerate(spec.sources):
@@ -72,7 +69,7 @@ class Streams:
     def spool(self, stop: StopFlag) -> None:
         """Read all that comes in. ``InputError`` if a program fails, ``StorageFullError`` if there
         is no room for it."""
-        with self._ended_processes():
+        with self._ended_commands():
             for source in self._spec.sources:
                 if source.name in self.inputs:
                     stop.wait_for(lambda source=source: self._spool(source, stop))  # type: ignore[misc]
@@ -112,35 +109,20 @@ class Streams:
 
     def _run(self, words: list[str], path: Path, stop: StopFlag) -> None:
         """Spool what a program writes."""
-        program = Path(words[0]).name
-        with tempfile.TemporaryFile() as said:
-            try:
-                process = subprocess.Popen(
-                    words,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=said,
-                    env=outside_environment(),
-                    start_new_session=True,
-                )
-            except (OSError, ValueError) as error:
-                raise InputError(f"the program {program} cannot be run: {error}") from None
-            self._processes.add(process)
-            if self._closed:
-                _end(process)
-            assert process.stdout is not None
-            with process.stdout:
-                self._store(process.stdout, path, f"what {program} writes", stop)
-            exit_code = process.wait()
-            self._processes.discard(process)
-            stop.raise_if_requested()
-            if exit_code:
-                ended = f"ended with {exit_code}" if exit_code > 0 else f"was ended by {-exit_code}"
-                raise InputError(
-                    f"the program {program}, which was to write {path.name}, {ended}"
-                    f"{_last_line(said)}",
-                    hint="what it wrote may not be whole, so none of it is used",
-                )
+        command = Command(words, is_source=True)
+        self._commands.add(command)
+        if self._closed:
+            command.end()
+        with command.stdout as written:
+            self._store(written, path, f"what {command.program} writes", stop)
+        why = command.wait()
+        self._commands.discard(command)
+        stop.raise_if_requested()
+        if why:
+            raise InputError(
+                f"the program {command.program}, which was to write {path.name}, {why}",
+                hint="what it wrote may not be whole, so none of it is used",
+            )
 
     def _store(self, stream: IO[bytes], path: Path, what: str, stop: StopFlag) -> None:
         written = checked = 0
@@ -159,14 +141,14 @@ class Streams:
             raise kind(f"cannot spool {what} to {path}: {error.strerror}") from None
 
     @contextlib.contextmanager
-    def _ended_processes(self) -> Iterator[None]:
+    def _ended_commands(self) -> Iterator[None]:
         """Ends, at the end, the programs that still run."""
         try:
             yield
         finally:
             self._closed = True
-            for process in list(self._processes):
-                _end(process)
+            for command in list(self._commands):
+                command.end()
 
 
 @contextlib.contextmanager
@@ -236,17 +218,3 @@ def _send(file: IO[bytes], stop: StopFlag) -> None:
         raise StorageError("nobody reads standard output any more") from None
     except OSError as error:
         raise StorageError(f"cannot write to standard output: {error.strerror}") from None
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a program with all that it has started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _last_line(said: IO[bytes]) -> str:
-    size_bytes = said.seek(0, os.SEEK_END)
-    said.seek(max(size_bytes - ERROR_BYTES_SHOWN, 0))
-    lines = said.read().decode("utf-8", "replace").strip().splitlines()
-    return f": {lines[-1]}" if lines else ""

@@ -21,6 +21,7 @@ from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import describe, path_of, plain_problems
 from dsort.spec.inputs import Input, InputFormat, Mix
 from dsort.spec.model import Draft, JobSpec, current_job_spec
+from dsort.spec.on_shard import OnShard
 from dsort.spec.outputs import Output
 from dsort.spec.parts import Deduplicate, Hook, JobConfig
 from dsort.spec.syntax import looks_like_json, parse_json
@@ -314,6 +315,7 @@ def _fields() -> dict[str, list[str]]:
         "Config": _names_of(JobConfig),
         "on_success": _names_of(Hook),
         "on_failure": _names_of(Hook),
+        "on_shard": _names_of(OnShard),
         "mix": _names_of(Mix),
         "deduplicate": _names_of(Deduplicate),
     }

@@ -48,6 +48,7 @@ _UNUSED_LEFT_OUT: Final = (
     "outputs",
     "deduplicate",
     "lineage",
+    "on_shard",
 )
 
 

@@ -31,6 +31,7 @@ from dsort.spec.fields import (
 )
 from dsort.spec.hints import FieldError
 from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Mix, Source
+from dsort.spec.on_shard import OnShard
 from dsort.spec.outputs import OUTPUTS_MAX, Output, Target
 from dsort.spec.transform import Transform
 from dsort.storage.ref import BucketRef
@@ -441,6 +442,12 @@ class SpecFields(Part):
         default=None,
         exclude=True,
         description="Who is notified when the job has failed; not when somebody stops it.",
+    )
+    on_shard: OnShard | None = Field(
+        default=None,
+        description="A program that is run for each output shard, in their order, once the result "
+        "is committed. Only in specs that are local.",
+        examples=[{"exec": ["rsync", "{path}", "backup:/shards/"], "timeout": "10m"}],
     )
     config: JobConfig = Field(
         default_factory=JobConfig,

@@ -68,7 +68,7 @@ def _stream_is_one_shard(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.output_bck.scheme != STREAM:
         return
     text = "does not go with standard output, which is one shard and nothing beside it"
-    for name in ("outputs", "ekm", "ekm_file", "index", "lineage", "remove_stale"):
+    for name in ("outputs", "ekm", "ekm_file", "index", "lineage", "on_shard", "remove_stale"):
         if getattr(spec, name):
             yield SpecProblem(name, text, "write to a bucket")
     if container_of(spec.output_extension).directory_files(()):

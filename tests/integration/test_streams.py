@@ -15,7 +15,7 @@ import pytest
 
 import dsort
 from dsort.errors import InputError, JobStoppedError, StorageError, StorageFullError
-from dsort.job import streams
+from dsort.job import commands, streams
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
@@ -107,7 +107,7 @@ def test_programs_write_the_shards_that_the_spec_names(tmp_path: Path, scratch: 
     ("program", "says"),
     [
         (["sh", "-c", "cat $0/in/s.tar; echo no such host >&2; exit 22"], "no such host"),
-        (["sh", "-c", "cat $0/in/s.tar; kill -9 $$"], "was ended by 9"),
+        (["sh", "-c", "cat $0/in/s.tar; kill -9 $$"], "was ended by signal 9"),
         (["no-such-program-at-all"], "cannot be run"),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_program_that_hangs_is_ended_with_the_job(
         stop.request(15)
         return process
 
-    monkeypatch.setattr(streams.subprocess, "Popen", started)
+    monkeypatch.setattr(commands.subprocess, "Popen", started)
     with StopFlag() as stop, pytest.raises(JobStoppedError):
         run(tmp_path, {"input_bck": {"pipe": ["sleep", "600"]}, **TO_A_BUCKET}, stop=stop)
     with pytest.raises(ProcessLookupError):

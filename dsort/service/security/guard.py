@@ -234,6 +234,10 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
     ]
     output = _checked_bucket("output_bck", spec.output_bck, policy, fetch, found)
     _check_names(spec, found)
+    if spec.on_shard is not None:
+        message = "a program is not for specs that come over the network"
+        hint = "run such a job with `dsort start` on the machine itself"
+        found.forbidden.append(SpecProblem("on_shard", message, hint))
     if not found.wrong:
         _check_links(spec, policy, fetch, found)
     keymap = _checked_keymap(spec.ekm_file, policy, fetch, found) if spec.ekm_file else None
