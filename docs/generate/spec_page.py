@@ -38,6 +38,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "split",
         "outputs",
         "split_by",
+        "exact",
+        "stratify",
         "strip_final_newline",
         "member_defaults",
         "output_compression_level",

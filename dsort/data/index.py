@@ -192,6 +192,9 @@ class RecordIndex:
     """XXH3-128 of what records are compared by, shape ``(n, 2)``, where equal ones are to be left
     out; zeros: there is nothing to compare it by."""
     origins: Origins | None = None  # where the spec asks for the lineage
+    lots: UInt64s | None = None
+    """The class of each record and the lot that it draws in it, shape ``(n, 2)``, where they are
+    counted to deal out exact numbers."""
 
     def __len__(self) -> int:
         return len(self.ordinal)
@@ -220,4 +223,5 @@ class RecordIndex:
             entries=None if self.entries is None else self.entries.take(rows),
             same=None if self.same is None else self.same[rows],
             origins=None if self.origins is None else self.origins.take(rows),
+            lots=None if self.lots is None else self.lots[rows],
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import lcm
 
-__all__ = ["shares_of_stop", "shares_of_total"]
+__all__ = ["shares_in_classes", "shares_of_stop", "shares_of_total"]
 
 
 def shares_of_total(total: int, weights: Sequence[Fraction]) -> list[int]:
@@ -17,6 +18,40 @@ def shares_of_total(total: int, weights: Sequence[Fraction]) -> list[int]:
     by_rest = sorted(range(len(shares)), key=lambda at: (shares[at] - exact[at], at))
     for at in by_rest[: total - sum(shares)]:
         shares[at] += 1
+    return shares
+
+
+def shares_in_classes(
+    totals: Sequence[int], weights: Sequence[Fraction], *, exact: bool
+) -> list[list[int]]:
+    """``totals`` of several classes, each dealt out by ``weights`` as ``shares_of_total`` does.
+
+    ``exact``: so that all classes together are dealt out as their sum would be. Then what is left
+    of the fractions of a class goes where most is missing yet (Gale and Ryser: that comes out
+    even), and a share is off by at most one."""
+    if not exact:
+        return [shares_of_total(total, weights) for total in totals]
+    if not totals:
+        return []
+    shared = lcm(*(weight.denominator for weight in weights))
+    parts = [int(weight * shared) for weight in weights]  # as whole numbers: ten times as fast
+    whole = sum(parts)
+    shares = [[total * part // whole for part in parts] for total in totals]
+    wanted = shares_of_total(sum(totals), weights)
+    missing = [
+        all_of_it - sum(own)
+        for all_of_it, own in zip(wanted, zip(*shares, strict=True), strict=True)
+    ]
+    for total, own in zip(totals, shares, strict=True):
+        left = total - sum(own)
+        if not left:
+            continue
+        order = sorted(
+            range(len(parts)), key=lambda at: (-missing[at], -(total * parts[at] % whole), at)
+        )
+        for at in order[:left]:
+            own[at] += 1
+            missing[at] -= 1
     return shares
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dsort.data.columns import Bools, Int64s, UInt8s
     from dsort.order.table import RecordTable
 
-__all__ = ["Expression"]
+__all__ = ["Expression", "text_of_value"]
 
 _FALSE, _TRUE, _WRONG = 0, 1, 2
 _BOOL: Final = "true or false"
@@ -211,3 +211,14 @@ def _reads_members(node: Node) -> bool:
 
 def _of_any(text: str) -> Expression:
     return Expression.of(text, wanted="")
+
+
+def text_of_value(value: object) -> bytes:
+    """A value as bytes that are hashed: equal for equal values, and for no others of one kind."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)
+    return str(value).encode()

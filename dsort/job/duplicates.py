@@ -18,7 +18,14 @@ from dsort.scratch.columns import columns_bytes
 from dsort.scratch.requests import DistinctKeyHashes, Numbered, Positions, PositionsOf
 from dsort.workers.tasks import DuplicatesDone, DuplicatesTask, Task
 
-__all__ = ["RENAME_FILE", "Dropped", "Renamed", "rename_duplicates", "settle_duplicates"]
+__all__ = [
+    "RENAME_FILE",
+    "Dropped",
+    "Renamed",
+    "rename_duplicates",
+    "settle_duplicates",
+    "settle_quietly",
+]
 
 DROP_FILE, RENAME_FILE = "drop.col", "rename.col"
 PART_BYTES = 16 << 20
@@ -52,6 +59,25 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
     found = _find_duplicates(job, extraction, search)
     same = _left_out(job, search, "deduplicated", found, Dropped())
     return same if wanted.by == "key" else _settle_keys(job, extraction, same)
+
+
+def settle_quietly(job: Job, extraction: Extraction) -> str:
+    """The shared file of what ``settle_duplicates`` is going to leave out, "" if that is nothing;
+    nothing is counted or recorded yet."""
+    wanted, drop = job.spec.deduplicate, Dropped()
+    searches = []
+    if wanted is not None:
+        search = _BY_CONTENT if wanted.by == "content" else _BY_KEY
+        searches.append(replace(search, keep_last=wanted.keep == "last"))
+    by_key = wanted is not None and wanted.by == "key"
+    if job.spec.config.duplicate_keys == "drop" and not by_key:
+        searches.append(_BY_KEY)
+    for number, search in enumerate(searches):
+        name = f"before{number}-{search.name}"
+        search = replace(search, name=name, want_rows=True, without=drop.file)
+        found = _find_duplicates(job, extraction, search)
+        drop = _left_out(job, search, "", found, drop)
+    return drop.file
 
 
 def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:

@@ -90,6 +90,7 @@ class Extraction:
     spill: bool = False
     splitters: str = ""
     renames: str = ""
+    borders: str = ""
     copies: Sequence[CopyRule] | None = None
     positions: InputPositions | None = None
     done: dict[int, ShardExtracted] = field(default_factory=dict)
@@ -164,6 +165,7 @@ class Extraction:
             partitions=self.partitions,
             splitters=self.splitters,
             renames=self.renames,
+            borders=self.borders,
             xxh3=xxh3 if self.stage == "index" else "",
             written_by=written_by,
             copies=self.copies[ordinal] if self.copies is not None else None,

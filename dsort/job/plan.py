@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import xxhash
 
-from dsort.data.copies import CopyRule
 from dsort.data.tally import Tally, parse_tally, tally_rows
 from dsort.errors import InvariantError, SpecError, SpecProblem, StorageError
+from dsort.job.borders import choose_borders, readings_for_borders
 from dsort.job.cut_rules import cut_rule
 from dsort.job.duplicates import RENAME_FILE, Dropped, Renamed, rename_duplicates, settle_duplicates
 from dsort.job.encoded_sizes import known_sizes, measured_sizes, run_rule
@@ -47,7 +47,6 @@ from dsort.scratch.index import check_renames, check_splitters
 from dsort.scratch.spill import RemoveSpill
 from dsort.sizes import format_bytes
 from dsort.storage.small_objects import parse_json
-from dsort.transforms.positions import InputPositions
 from dsort.workers.tasks import (
     CutDone,
     CutTask,
@@ -207,12 +206,14 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     splitters = rename_file = ""
     kept = spill and not even and job.spec.keep_shards  # needs no look at the records
     surveyed = job.spec.config.duplicate_keys == "rename" or (spill and not even and not kept)
-    _expect(job, passes=1 + readings_left(job) + surveyed)
+    _expect(job, passes=1 + readings_left(job) + readings_for_borders(job) + surveyed)
     positions = count_positions(job)
     copies = choose_copies(job, positions)
+    borders = choose_borders(job, copies, positions)
     _expect(job, passes=1 + surveyed)
     if surveyed:
-        splitters, rename_file = _survey(job, copies, positions, even=even or kept)
+        survey = Extraction(job, "survey", copies=copies, positions=positions, borders=borders)
+        splitters, rename_file = _survey(job, survey, even=even or kept)
     if kept:
         splitters = shard_splitters(job)
     extraction = Extraction(
@@ -222,6 +223,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
         spill=spill and (not dry or job.spec.measures_encoded),
         splitters=splitters,
         renames=rename_file,
+        borders=borders,
         copies=copies,
         positions=positions,
     )
@@ -233,13 +235,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     return extraction
 
 
-def _survey(
-    job: Job,
-    copies: Sequence[CopyRule] | None,
-    positions: InputPositions | None,
-    *,
-    even: bool,
-) -> tuple[str, str]:
+def _survey(job: Job, survey: Extraction, *, even: bool) -> tuple[str, str]:
     """(file of splitters, file of new keys), each "" where there is nothing to part or rename.
 
     A later attempt goes on with what was found here, for its spill is parted by that.
@@ -256,7 +252,6 @@ def _survey(
             _expect(job, passes=1)
             job.note(tally)
             return splitters, renames
-    survey = Extraction(job, "survey", copies=copies, positions=positions)
     renamed, splitters = Renamed(), ""
     if job.spec.config.duplicate_keys == "rename":
         renamed = retry_after_lost_scratch(survey, lambda: rename_duplicates(job, survey))

@@ -147,6 +147,8 @@ class IndexStore:
                 "content_hash": index.content_hash,
                 "entries": index.entries,
                 **_same_columns(index.same),
+                "class": None if index.lots is None else index.lots[:, 0].copy(),
+                "lot": None if index.lots is None else index.lots[:, 1].copy(),
                 "origin_start": None if index.origins is None else index.origins.start,
                 "origin_bytes": None if index.origins is None else index.origins.size_bytes,
             },
@@ -207,6 +209,11 @@ class IndexStore:
         rows = file.array("same_row", start, stop).astype(np.int64)
         more = file.array("same_more", start, stop)
         return hashes[start:stop], more, file.array("ordinal")[rows], rows
+
+    def lots(self, stage: str, shard: int) -> tuple[UInt64s, UInt64s, Int64s]:
+        """(class, lot in it, ordinal) of a shard's records."""
+        file = self.columns(f"{stage}-{shard}.col")
+        return file.array("class"), file.array("lot"), file.array("ordinal")
 
     def keys(self, stage: str, shard: int, rows: NDArray[np.integer]) -> BytesColumn:
         """The record keys of some rows of a shard's file."""

@@ -22,6 +22,7 @@ from dsort.spec.transform import Transform, step_model
 from dsort.transforms.base import Step
 from dsort.transforms.outputs import KEY, Division
 from dsort.transforms.require import Require
+from dsort.transforms.strata import class_by
 
 __all__ = ["Draft", "JobSpec", "current_job_spec"]
 
@@ -46,6 +47,8 @@ _UNUSED_LEFT_OUT: Final = (
     "inputs",
     "mix",
     "outputs",
+    "exact",
+    "stratify",
     "deduplicate",
     "lineage",
     "on_shard",
@@ -122,7 +125,8 @@ class JobSpec(SpecFields):
         if self.outputs[0].fraction is not None:
             by = None if self.split_by == KEY else Expression.of(self.split_by, wanted="")
             fractions = tuple(each.fraction or 0.0 for each in self.outputs)
-            return Division(names, fractions=fractions, by=by)
+            classes = None if self.stratify is None else class_by(self.stratify)
+            return Division(names, fractions, by=by, exact=self.exact, classes=classes)
         conditions = [
             None if each.when == REST else Expression.of(each.when or "") for each in self.outputs
         ]
@@ -133,7 +137,7 @@ class JobSpec(SpecFields):
         """What decides where records go, but for a key map in a file: the kind of the algorithm,
         unless outputs are chosen by what records say."""
         by_content = bool(self.outputs) and (
-            self.outputs[0].fraction is None or self.split_by != KEY
+            self.outputs[0].fraction is None or self.split_by != KEY or bool(self.stratify)
         )
         return "outputs" if by_content else self.algorithm.kind
 

@@ -65,6 +65,31 @@ def _records_are_dealt_out(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("split_by", "needs outputs that have fractions")
 
 
+def _exact_numbers_can_be(spec: SpecFields) -> Iterator[SpecProblem]:
+    for name in ("exact", "stratify"):
+        if not getattr(spec, name):
+            continue
+        if not any(output.fraction is not None for output in spec.outputs):
+            yield SpecProblem(name, "needs outputs that have fractions")
+        elif spec.split_by != "key":
+            text = "does not go with split_by: what stays together cannot be parted exactly"
+            yield SpecProblem(name, text, "leave out one of them")
+    if spec.stratify is None:
+        return
+    from dsort.expressions.nodes import ExpressionError
+    from dsort.transforms.strata import MemberClass, class_by
+
+    try:
+        by = class_by(spec.stratify)
+    except ExpressionError as error:
+        yield SpecProblem("stratify", str(error), error.hint)
+        return
+    are_rows = is_columnar(spec.input_extension) and is_columnar(spec.output_extension)
+    if are_rows and not isinstance(by, MemberClass):
+        text = "is more than the name of a column, which is not supported from tables to tables"
+        yield SpecProblem("stratify", text)
+
+
 def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.outputs and spec.split_by == "key":
         return
@@ -174,6 +199,10 @@ OUTPUT_RULES: Final[
     (("outputs", "ekm", "ekm_file", "split", "split_by"), _outputs_are_alone),
     (("outputs", "split_by"), _records_are_dealt_out),
     (("outputs", "split_by", "input_extension", "output_extension"), _expressions_are_right),
+    (
+        ("outputs", "split_by", "exact", "stratify", "input_extension", "output_extension"),
+        _exact_numbers_can_be,
+    ),
     (("outputs", "output_format", "output_extension"), _outputs_have_templates),
     (("outputs", "output_format", *_SIZES), _shards_of_each_end_somewhere),
     (

@@ -268,6 +268,20 @@ class SpecFields(Part):
         'shard, ext("json").speaker.',
         examples=["key", 'ext("json").speaker'],
     )
+    exact: bool = Field(
+        default=False,
+        description="The outputs get as many records as their fractions say, to the record: those "
+        "with the smallest hashes go to the first one. A record may change its output when data "
+        "are added. The inputs are looked through once more for it.",
+    )
+    stratify: str | None = Field(
+        default=None,
+        description="The fractions of outputs hold in each class, to the record: what the member "
+        "with this extension holds (`cls`), the column of that name of a table, a field of the "
+        "JSON member (`json.label`), or an expression as of the step filter. With exact, they hold "
+        "of all records as well. The inputs are looked through once more for it.",
+        examples=["cls", "json.label"],
+    )
     output_extension: ArchiveExtension = Field(
         default_factory=str,
         description="The container of the outputs, as a suffix. Default: that of output_format, "

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from dsort.errors import TransformError
 from dsort.naming.names import readable
+from dsort.transforms.borders import LOT_BITS
 
 if TYPE_CHECKING:
     from dsort.data.columns import Int32s, UInt64s
     from dsort.expressions.expression import Expression
     from dsort.order.table import RecordTable
+    from dsort.transforms.strata import ClassOf
 
 __all__ = ["KEY", "Division"]
 
@@ -28,12 +30,23 @@ class Division:
 
     By ``fractions``: a record goes where the hash of what ``by`` says of it (None: its key) falls,
     as a fraction of all hashes; so it stays there as the data grow. By ``conditions``: to the first
-    whose condition (None: always) is true of it."""
+    whose condition (None: always) is true of it.
+
+    ``exact``: the numbers of records are as near to the fractions as whole numbers are; with
+    ``classes``, those of each class are. Then where records go is said by ``Borders`` in the order
+    of their ``lots``."""
 
     names: tuple[str, ...]
     fractions: tuple[float, ...] = ()
     conditions: tuple[Expression | None, ...] = ()
     by: Expression | None = None
+    exact: bool = False
+    classes: ClassOf | None = None
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the numbers of records have to be known before it is known where each goes."""
+        return self.exact or self.classes is not None
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -45,12 +58,28 @@ class Division:
         that no condition is true of, or of which that cannot be said."""
         return self._by_condition(records) if self.conditions else self._by_hash(records)
 
-    def _by_hash(self, records: RecordTable) -> Int32s:
+    def lots(self, records: RecordTable, *, are_rows: bool = False) -> UInt64s:
+        """The class of each record and the lot that it draws in it, of ``LOT_BITS`` bits; shape
+        ``(n, 2)``. ``are_rows``: of a table, as rows."""
+        import numpy as np
+
+        found = np.zeros((len(records), 2), np.uint64)
+        if self.classes is not None:
+            found[:, 0] = self.classes.hashes(records, are_rows=are_rows)
+        found[:, 1] = self._drawn(records) >> np.uint64(64 - LOT_BITS)
+        return found
+
+    def _drawn(self, records: RecordTable) -> UInt64s:
         import numpy as np
 
         from dsort.data.hashes import mix, shard_seed
 
-        lots = mix(self._hashes(records) ^ np.uint64(shard_seed(_SALT, "")))
+        return mix(self._hashes(records) ^ np.uint64(shard_seed(_SALT, "")))
+
+    def _by_hash(self, records: RecordTable) -> Int32s:
+        import numpy as np
+
+        lots = self._drawn(records)
         borders = np.array(_borders(self.fractions), np.uint64)
         return np.searchsorted(borders, lots, side="right").astype(np.int32)
 
@@ -60,8 +89,10 @@ class Division:
 
         if self.by is None:
             return hash_column(records.keys)
+        from dsort.expressions.expression import text_of_value
+
         values = self.by.values_of(records, "split_by")
-        return hash_column(BytesColumn.of([_text_of(value) for value in values]))
+        return hash_column(BytesColumn.of([text_of_value(value) for value in values]))
 
     def _by_condition(self, records: RecordTable) -> Int32s:
         import numpy as np
@@ -96,14 +127,3 @@ def _borders(fractions: Sequence[float]) -> list[int]:
         reached += each
         borders.append(min(int(reached / total * 2**64), 2**64 - 1))
     return borders
-
-
-def _text_of(value: object) -> bytes:
-    """A value as bytes that are hashed: equal for equal values, and for no others of one kind."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    if isinstance(value, bool):
-        return b"true" if value else b"false"
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        value = int(value)
-    return str(value).encode()

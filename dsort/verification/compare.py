@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.data.columns import Bools, Int64s, UInt64s
+from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
+from dsort.data.hashes import mix
 from dsort.keymap.match import KeyMap
 from dsort.naming.names import first_few, readable
 from dsort.order.base import Algorithm
@@ -33,28 +34,58 @@ __all__ = [
 ]
 
 
-def match_records(inputs: InputTable, digests: UInt64s, words: UInt64s | None) -> Int64s:
+def match_records(
+    inputs: InputTable, digests: UInt64s, words: UInt64s | None, group: Int32s | None = None
+) -> Int64s:
     """For each output record (``digests``, shape ``(n, 2)``) the row of the expected input record
     that it is, or -1; no input row twice.
 
-    Records that are alike to the last byte cannot be told apart. Their output rows, in output
-    order, are given their input rows in the order in which those should come out (by ``words``,
-    the sort keys of a shuffle, then by input row): if any assignment is in order, this one is.
+    Records that are alike to the last byte cannot be told apart. Those that go to the output in
+    which such a record is (``group``, where there are several) are taken first. Their output rows,
+    in output order, are given their input rows in the order in which those should come out (by
+    ``words``, the sort keys of a shuffle, then by input row): if any assignment is in order, this
+    one is.
     """
     rows = np.flatnonzero(inputs.expected)
     if words is not None:
         rows = rows[stable_argsort(words[rows])]
-    rows = rows[stable_argsort(inputs.digests[rows, 0])]
     source = np.full(len(digests), -1, np.int64)
-    if len(rows) == 0 or len(digests) == 0:
-        return source
-    order = stable_argsort(digests[:, 0])
-    there, here = inputs.digests[rows, 0], digests[order, 0]
-    at = np.searchsorted(there, here) + occurrences(here)
-    found = np.minimum(at, len(rows) - 1)
-    same = (at < len(rows)) & (inputs.digests[rows[found]] == digests[order]).all(axis=1)
-    source[order[same]] = rows[found[same]]
+    if group is not None and inputs.group is not None:
+        there = np.column_stack([inputs.digests[rows], inputs.group[rows].astype(np.uint64)])
+        here = np.column_stack([digests, group.astype(np.uint64)])
+        at = _partners(there, here)
+        source[at >= 0] = rows[at[at >= 0]]
+        is_free = np.ones(len(rows), np.bool_)
+        is_free[at[at >= 0]] = False
+        rows = rows[is_free]
+    left = np.flatnonzero(source < 0)
+    at = _partners(inputs.digests[rows], digests[left])
+    source[left[at >= 0]] = rows[at[at >= 0]]
     return source
+
+
+def _partners(there: UInt64s, here: UInt64s) -> Int64s:
+    """For each row of ``here`` one of ``there`` that is equal to it, or -1; none twice, and of
+    several in their order. Shapes ``(m, k)``, ``(n, k)``."""
+    found = np.full(len(here), -1, np.int64)
+    if not len(there) or not len(here):
+        return found
+    left, right = (_folded(columns) for columns in (there, here))
+    rows, order = stable_argsort(left), stable_argsort(right)
+    values = right[order]
+    at = np.searchsorted(left[rows], values) + occurrences(values)
+    nearest = np.minimum(at, len(rows) - 1)
+    same = (at < len(rows)) & (there[rows[nearest]] == here[order]).all(axis=1)
+    found[order[same]] = rows[nearest[same]]
+    return found
+
+
+def _folded(columns: UInt64s) -> UInt64s:
+    """One number for each row: the first one, apart by what is behind the digest."""
+    words = columns[:, 0].copy()
+    for column in range(2, columns.shape[1]):
+        words ^= mix(columns[:, column])
+    return words
 
 
 def occurrences(ordered: UInt64s) -> Int64s:
@@ -144,7 +175,8 @@ class Comparison:
     def check(self) -> None:
         """All that the inputs can tell about the outputs."""
         words = self.inputs.hashes(self.algorithm)
-        source = match_records(self.inputs, self.outputs.digests, words)
+        group = None if self.inputs.group is None else self.outputs.group
+        source = match_records(self.inputs, self.outputs.digests, words, group)
         left = sort_out(self.inputs, self.outputs.key_hash, self.outputs.digests, source)
         self._tell_leftovers(left)
         self._check_places(source)

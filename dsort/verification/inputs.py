@@ -38,6 +38,7 @@ from dsort.verification.read import (
     ShardRecords,
     with_new_keys,
 )
+from dsort.verification.shares import outputs_asked_for
 from dsort.workers.copies import copied
 from dsort.workers.decoded import DecodingRules
 from dsort.workers.headers import with_new_names
@@ -159,13 +160,18 @@ class InputReader:
         self._decoding = DecodingRules(max_expansion or spec.max_expansion, spec.input_codec)
         self._copies: dict[str, Int64s] | None = None
         self._contents: dict[int, UInt64s] = {}
+        self._outputs: dict[int, Int32s] = {}
 
     @property
     def passes(self) -> int:
         """How often the inputs are read: new keys, and which records come out how often, have to be
         known before bytes are compared."""
         renames = self._spec.config.duplicate_keys == "rename"
-        return 1 + renames + self._spec.weighs_inputs
+        return 1 + renames + self._spec.weighs_inputs + self._counts_outputs
+
+    @property
+    def _counts_outputs(self) -> bool:
+        return self._division is not None and self._division.is_counted
 
     def read(
         self, inputs: Sequence[ManifestInput], findings: Findings, progress: ProgressTeller
@@ -173,6 +179,8 @@ class InputReader:
         """The records of ``inputs``; None if one of them cannot be read, which is a problem."""
         if self._spec.weighs_inputs:
             self._choose_copies(inputs, progress)
+        if self._counts_outputs:
+            self._choose_outputs(inputs, progress)
         if self._spec.config.duplicate_keys == "rename":
             self._choose_new_keys(inputs, progress)
         parts: list[tuple[UInt64s, UInt64s, Int32s, Int32s | None]] = []
@@ -207,6 +215,7 @@ class InputReader:
             if formed is None:
                 return _NO_RECORDS, np.zeros(0, np.int32) if self._has_groups else None
             records, members, group = self._with_copies(shard, *formed)
+            group = self._outputs.get(ordinal, group)
             extensions = self._spec.compared_extensions
             if extensions is not None:
                 self._contents[ordinal] = contents_of(shard, records, members, extensions)
@@ -284,6 +293,8 @@ class InputReader:
         self, shard: ShardBytes, records: FormedRecords, members: MemberTable
     ) -> Int32s | None:
         if self._division is not None:
+            if self._division.is_counted:
+                return None  # of one record alone, nobody knows
             table = self._records_of(shard, members, records)
             return self._division.numbers(table)
         if self._keymap is None:
@@ -380,6 +391,44 @@ class InputReader:
             hashes[each.name] = _NO_RECORDS.key_hash if formed is None else formed[0].key_hash
             progress.advance(shards=1, records=len(hashes[each.name]), bytes_done=0)
         self._copies = copies_asked_for(self._spec, hashes)
+
+    # -- exact numbers of several outputs ---------------------------------------------------------
+
+    def _choose_outputs(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
+        """Which output each record of each shard goes to."""
+        assert self._division is not None
+        lots, hashes = [np.zeros((0, 2), np.uint64)], [np.zeros(0, np.uint64)]
+        for ordinal, each in enumerate(inputs):
+            with self._reader.open(self._bucket, each.name, self._decoding) as shard:
+                formed = self._formed_or_none(ordinal, shard)
+                if formed is None:
+                    found, own = lots[0], hashes[0]
+                else:
+                    found, own = self._drawn(ordinal, shard, *formed)
+            lots.append(found)
+            hashes.append(own)
+            progress.advance(shards=1, records=len(own), bytes_done=0)
+        counting = self._expected(np.concatenate(hashes), None)
+        outputs = outputs_asked_for(self._division, np.concatenate(lots), counting)
+        parts = np.split(outputs, np.cumsum([len(own) for own in hashes[1:]])[:-1])
+        self._outputs = dict(enumerate(parts))
+
+    def _drawn(
+        self, ordinal: int, shard: ShardBytes, records: FormedRecords, members: MemberTable
+    ) -> tuple[UInt64s, UInt64s]:
+        """(class and lot, hash of the key) of each record that comes out."""
+        assert self._division is not None
+        spec = self._spec
+        are_rows = spec.input_container.is_columnar and spec.output_container.is_columnar
+        table = self._records_of(shard, members, records)
+        found = self._division.lots(table, are_rows=are_rows)
+        if self._copies is not None:
+            found = np.repeat(found, self._copies[shard.name], axis=0)
+        records, members, _ = self._with_copies(shard, records, members)
+        if spec.compared_extensions is not None:
+            named = contents_of(shard, records, members, spec.compared_extensions)
+            self._contents[ordinal] = named
+        return found, records.key_hash
 
     def _with_copies(
         self, shard: ShardBytes, records: FormedRecords, members: MemberTable

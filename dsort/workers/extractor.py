@@ -9,7 +9,7 @@ import numpy as np
 import xxhash
 
 from dsort.containers.base import Container, oddities_in, refusal
-from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.index import Origins, RecordIndex, Segments
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.numbered import NumberedColumn
@@ -19,7 +19,6 @@ from dsort.errors import (
     CorruptShardError,
     DuplicateError,
     InvariantError,
-    KeyMapError,
     ShardEndError,
     StrayMemberError,
     UnsafeNameError,
@@ -44,6 +43,7 @@ from dsort.workers.gathering import small_argsort
 from dsort.workers.headers import with_names_written, with_new_names
 from dsort.workers.lineage import origins_of
 from dsort.workers.payload_spill import PayloadSpill
+from dsort.workers.placing import Placed, Placer
 from dsort.workers.renamed_keys import rename_records
 from dsort.workers.same_content import digests_of
 from dsort.workers.source import (
@@ -78,6 +78,7 @@ class Extractor:
         self._node = nodes.node
         self._store = nodes.store
         self._spill = PayloadSpill(setup, worker, nodes.store.scratch)
+        self._placer = Placer(setup, nodes.store)
         self._transformer = Transformer(setup.transform, nodes.store.scratch)
 
     def extract(self, task: ExtractTask) -> ShardExtracted:
@@ -191,13 +192,15 @@ class Extractor:
             named, records, made = with_member_defaults(named, records, defaults)
             tally.add("members_defaulted", len(made), _names(shard.name, named, made))
         table = RecordTable(shard.name, named, records, shard.content, input=self._input_of(shard))
-        group = self._groups(table, tally)  # neither key map nor outputs know new names
+        placed = self._placer.placed(
+            task, table, tally
+        )  # neither key map nor outputs know new names
         origins = origins_of(read, records, self._setup) if self._setup.wants_lineage else None
         if task.copies is not None:
             counts = task.copies.counts(records.key_hash)
             _count_copies(shard.name, counts, tally)
             members, named, records = copied(shard, members, named, records, counts)
-            group = None if group is None else np.repeat(group, counts)
+            placed = placed.repeated(counts)
             if origins is not None:
                 origins = origins.take(np.repeat(np.arange(len(counts)), counts))
         if task.renames:
@@ -207,7 +210,8 @@ class Extractor:
         # The headers of copies are bytes of their record, which must not be written over.
         may_overwrite = task.copies is None
         members, records = self._written(shard, members, named, records, may_overwrite)
-        done = self._store_records(task, shard, members, records, group, tally, origins)
+        placed = self._placer.settled(task, placed, np.arange(len(records), dtype=np.int64))
+        done = self._store_records(task, shard, members, records, placed, tally, origins)
         return replace(done, transformed=given)
 
     def _store_records(
@@ -216,20 +220,21 @@ class Extractor:
         shard: ShardBytes,
         members: MemberTable,
         records: FormedRecords,
-        group: Int32s | None,
+        placed: Placed,
         tally: ReactionLog,
         origins: Origins | None = None,
     ) -> ShardExtracted:
-        """Write the index, and move the payload, of what is settled. ``group``: as ``_groups``."""
+        """Write the index, and move the payload, of what is settled."""
         table = RecordTable(shard.name, members, records, shard.content)
         if shard.container is BARE:
             members, records = packed_records(shard, members, records, self._setup.output_container)
         index = replace(
-            self._index(shard, members, records, table, group),
+            self._index(shard, members, records, table, placed),
             origins=None if origins is None else replace(origins, keys=records.keys),
         )
-        if group is not None and (group < 0).any():
-            index = index.take(np.flatnonzero(group >= 0))
+        kept = placed.kept()
+        if kept is not None:
+            index = index.take(kept)
         counted = tally.close()  # first: where there is an index, there are its names
         self._store_index(task, shard, index)
         return ShardExtracted(
@@ -385,38 +390,13 @@ class Extractor:
     def _input_of(self, shard: ShardBytes) -> str:
         return input_of(shard.name, (place.name for place in self._setup.inputs))
 
-    def _groups(self, table: RecordTable, tally: Tally) -> Int32s | None:
-        """The output of each record, or its template under the external key map; -1: it is
-        dropped."""
-        if self._setup.division is not None:
-            return self._setup.division.numbers(table)
-        keymap = self._setup.keymap
-        if keymap is None:
-            return None
-        shard, records = table.shard, table.records
-        names = table.members.names.take(records.member_rows)
-        match = keymap.lookup(records.keys, names, records.member_offsets)
-        unplaced = np.flatnonzero(match.missing | match.ambiguous)
-        if len(unplaced) == 0:
-            return match.groups
-        shown = [f"{shard}: {readable(records.keys[row])}" for row in unplaced.tolist()]
-        if self._setup.reactions.ekm_missing_key == "abort":
-            many = bool(match.ambiguous[unplaced[0]])
-            raise KeyMapError(
-                f"record {readable(records.keys[int(unplaced[0])])} of shard {shard} matches "
-                f"{'keys of two templates' if many else 'no key'} of the external key map",
-                hint="add a key, or set ekm_missing_key: warn (and ekm_default for their place)",
-            )
-        tally.add("ekm_missing_key", len(unplaced), shown)
-        return match.groups
-
     def _index(
         self,
         shard: ShardBytes,
         members: MemberTable,
         records: FormedRecords,
         table: RecordTable,
-        group: Int32s | None,
+        placed: Placed,
     ) -> RecordIndex:
         """The index of the records as they are stored. ``table``: as they were read."""
         segments = records.segments(members)
@@ -432,7 +412,7 @@ class Extractor:
             ordinal=ordinal,
             keys=keys,
             key_hash=None if is_numbered else records.key_hash,
-            sort=replace(sort, group=group),
+            sort=replace(sort, group=placed.group),
             members=member_counts,
             payload_bytes=records.payload_bytes,
             stored_bytes=records.stored_bytes,
@@ -440,6 +420,7 @@ class Extractor:
             content_hash=_content_hash(shard, segments) if self._setup.hashes_content else None,
             entries=records.entries(members),
             same=self._compared(shard, table),
+            lots=placed.lots,
         )
 
     def _compared(self, shard: ShardBytes, table: RecordTable) -> UInt64s | None:

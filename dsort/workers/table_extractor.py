@@ -45,6 +45,7 @@ from dsort.storage.bucket import ReadObject
 from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
 from dsort.workers.extractor import Extractor
+from dsort.workers.placing import Placed
 from dsort.workers.source import PayloadBuffer, ShardBytes, Spool, open_input
 from dsort.workers.tasks import SCHEMA_FILE, ExtractTask, ShardExtracted
 
@@ -54,6 +55,8 @@ BATCH_SHARE = 8
 BATCH_BYTES_MAX = 64 << 20
 CELL_OVERHEAD_BYTES = 4
 """What a cell takes besides its value, an offset for the most part."""
+_SORT_KEYS = ("to sort by", "algorithm.extension names a column, with a dot before it")
+_CLASSES = ("to stratify by", "stratify names a column")
 
 
 class ShardSource:
@@ -104,6 +107,7 @@ class _Rows:
     ordinal: list[Int64s] = field(default_factory=list)
     payload_bytes: list[Int64s] = field(default_factory=list)
     content_hash: list[UInt64s] = field(default_factory=list)
+    lots: list[UInt64s] = field(default_factory=list)
     columns: int = 0
     left_out: Counter[str] = field(default_factory=Counter)  # by steps, of each kind
     counts: tuple[int, ...] = ()  # how many came to each step that asks for positions
@@ -131,6 +135,7 @@ class _Rows:
             stored_bytes=stored,
             segments=segments,
             content_hash=np.concatenate(self.content_hash) if self.content_hash else None,
+            lots=np.concatenate(self.lots) if self.lots else None,
         )
         return index, np.concatenate([np.zeros(0, np.int32), *self.partition])
 
@@ -232,7 +237,7 @@ class TableExtractor(Extractor):
         shard: ShardBytes,
         members: MemberTable,
         records: FormedRecords,
-        group: Int32s | None,
+        placed: Placed,
         tally: ReactionLog,
         origins: Origins | None = None,
     ) -> ShardExtracted:
@@ -249,13 +254,14 @@ class TableExtractor(Extractor):
             contents = [_members_of(shard, members, records, at) for at in range(first, stop)]
             made = batch_of_records(task.name, schema, keys[first:stop], contents)
             batches = [LightRows(made)]
-            placed = None if group is None else group[first:stop]
-            partition = self._index_rows(task, batches, first, rows, partitioning, tally, placed)
+            some = placed.run(first, stop)
+            partition = self._index_rows(task, batches, first, rows, partitioning, tally, some)
             if task.spill:
                 self._spill_rows(batches, partition, made.schema, blocks)
             first = stop
-        if origins is not None and group is not None:
-            origins = origins.take(np.flatnonzero(group >= 0))
+        kept = placed.kept()
+        if origins is not None and kept is not None:
+            origins = origins.take(kept)
         return self._put_down(task, rows, blocks, tally, origins)
 
     def _looked_into(self, plain: Any) -> Collection[str]:
@@ -263,7 +269,7 @@ class TableExtractor(Extractor):
         if self._setup.verify_content:
             return tuple(plain.names)
         sorted_by = (name.removeprefix(".") for name in self._setup.algorithm.extensions)
-        return (self._key_field, KEY_COLUMN, *sorted_by)
+        return (self._key_field, KEY_COLUMN, *sorted_by, self._placer.column)
 
     @property
     def _batch_bytes(self) -> int:
@@ -277,11 +283,11 @@ class TableExtractor(Extractor):
         rows: _Rows,
         partitioning: Partitioning,
         log: ReactionLog,
-        group: Int32s | None = None,
+        placed: Placed | None = None,
         steps: Sequence[Step] = (),
     ) -> Int32s:
         """Put the rows of some batches down in ``rows``; the partition of each, -1 if it is
-        dropped. ``group``: what the key map says of them, where somebody asked it already.
+        dropped. ``placed``: where they go, if somebody asked already.
         ``steps``: those that were not done yet."""
         light = [batch.light for batch in batches]
         keys = _keys_of(task.name, light, self._key_field, first)
@@ -292,15 +298,17 @@ class TableExtractor(Extractor):
         stays = np.ones(len(keys), np.bool_)
         if steps:
             table, stays = _left_rows(task, steps, table, rows)
-        if group is None:
-            found = self._groups(table, log)
-            if found is not None:
-                group = np.full(len(keys), -1, np.int32)
-                group[stays] = found
-        if group is not None:
-            sort = SortKeys(sort.count, group, sort.rank, sort.words, sort.text)
-            stays &= group >= 0
         ordinal = first + np.arange(len(keys), dtype=np.int64)
+        if placed is None:
+            column, read = self._placer.column, table
+            if column:
+                whole = _record_table(task.name, light, keys, payload, (f".{column}",), _CLASSES)
+                read = whole.keeping(stays)
+            placed = self._placer.placed(task, read, log)
+            placed = self._placer.settled(task, placed, ordinal[stays]).spread(stays)
+        if placed.group is not None:
+            sort = SortKeys(sort.count, placed.group, sort.rank, sort.words, sort.text)
+            stays &= placed.group >= 0
         partition = partitioning.assign(sort, task.shard, ordinal)
         if not stays.all():
             partition = np.where(stays, partition, -1).astype(np.int32)
@@ -313,6 +321,8 @@ class TableExtractor(Extractor):
         rows.partition.append(partition[partition >= 0])
         rows.ordinal.append(ordinal)
         rows.payload_bytes.append(payload)
+        if placed.lots is not None:
+            rows.lots.append(placed.lots[stays])
         if self._setup.hashes_content:
             hashes = np.concatenate([row_hashes(batch) for batch in light])
             rows.content_hash.append(hashes[stays])
@@ -458,15 +468,17 @@ def _record_table(
     keys: BytesColumn,
     payload_bytes: Int64s,
     extensions: Sequence[str],
+    wanted: tuple[str, str] = _SORT_KEYS,
 ) -> RecordTable:
     """The rows of some batches as algorithms read records: with a member for each column that
-    ``extensions`` name and that is not null there; where they name none, with one."""
+    ``extensions`` name and that is not null there; where they name none, with one. ``wanted``: what
+    for, and what names them."""
     count = len(keys)
     contents: dict[int, bytes] = {}
     names: list[bytes] = []
     texts = keys.tolist()
     record_of: list[int] = []
-    columns = [_cells(shard, batches, extension) for extension in extensions]
+    columns = [_cells(shard, batches, extension, wanted) for extension in extensions]
     for row, key in enumerate(texts) if columns else ():
         for extension, cells in zip(extensions, columns, strict=True):
             cell = cells[row]
@@ -509,14 +521,15 @@ def _members_named(
     )
 
 
-def _cells(shard: str, batches: Sequence[Any], extension: str) -> list[bytes | None]:
+def _cells(
+    shard: str, batches: Sequence[Any], extension: str, wanted: tuple[str, str]
+) -> list[bytes | None]:
     """What the rows of some batches have in the column that ``extension`` names."""
     name = extension.removeprefix(".")
     column = batches[0].schema.get_field_index(name)
     if column < 0:
         raise InputError(
-            f"shard {shard} has no column {shortened(name)} to sort by",
-            hint="algorithm.extension names a column, with a dot before it",
+            f"shard {shard} has no column {shortened(name)} {wanted[0]}", hint=wanted[1]
         )
     found = (cell_contents(name, batch.column(column)) for batch in batches)
     return list(chain.from_iterable(found))

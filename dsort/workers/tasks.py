@@ -142,7 +142,9 @@ class ExtractTask:
     ``xxh3``: of the shard, as the job ``written_by`` has it in its manifest; "" if it is not to be
     checked. ``firsts``, ``counts``: for each step that asks for positions, the number of the first
     record that comes to it and how many do. At the stage ``count`` some of these are missing:
-    nothing is written, and the answer says how many records come to the next one.
+    nothing is written, and the answer says how many records come to the next one. ``borders``: the
+    shared file that says where each output begins, where exact numbers are dealt out; at the stage
+    ``drawn``, which comes before there is one, the index says what records draw.
     """
 
     shard: int  # ordinal of the input
@@ -159,6 +161,7 @@ class ExtractTask:
     copies: CopyRule | None = None  # None: each record comes out once
     firsts: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
+    borders: str = ""
 
 
 @dataclass(frozen=True, slots=True)

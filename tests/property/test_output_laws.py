@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ OUTPUTS: dict[str, tuple[dict[str, Any], Choice]] = {
         {"outputs": BY_FRACTION, "split_by": "size() % 7"},
         lambda record: first_of(PARTS, lot_of(str(sum(map(len, record[2].values())) % 7))),
     ),
+    "by a number of each class": (
+        {"outputs": BY_FRACTION, "stratify": 'has("cls")', "exact": True},
+        lambda record: "",  # of one record alone nobody can tell: see ``exact_choices``
+    ),
     "by condition": (
         {
             "outputs": [
@@ -66,6 +71,42 @@ OUTPUTS: dict[str, tuple[dict[str, Any], Choice]] = {
         ),
     ),
 }
+
+
+def shares(total: int, missing: list[int], parts: list[Fraction]) -> list[int]:
+    """``total`` records of a class, dealt out where most is ``missing`` yet."""
+    found = [int(total * part) for part in parts]
+    rest = [total * part - share for part, share in zip(parts, found, strict=True)]
+    order = sorted(range(len(parts)), key=lambda at: (-missing[at], -rest[at], at))
+    for at in order[: total - sum(found)]:
+        found[at] += 1
+        missing[at] -= 1
+    return found
+
+
+def exact_choices(records: list[Record]) -> list[str]:
+    """The output of each record where ``exact`` and ``stratify: has("cls")`` are asked for."""
+    parts = [Fraction(str(part)) for _, part in PARTS]
+    classes: dict[bool, list[int]] = {}
+    for row, record in enumerate(records):
+        classes.setdefault("cls" in record[2], []).append(row)
+    salted = sorted(classes, key=lambda each: xxhash.xxh3_64_intdigest(str(each).lower().encode()))
+    total = len(records)
+    wanted = [int(total * part) for part in parts]
+    by_rest = sorted(range(3), key=lambda at: (wanted[at] - total * parts[at], at))
+    for at in by_rest[: total - sum(wanted)]:
+        wanted[at] += 1
+    least = [sum(int(len(rows) * part) for rows in classes.values()) for part in parts]
+    missing = [all_of_it - own for all_of_it, own in zip(wanted, least, strict=True)]
+    choices = [""] * total
+    for each in salted:
+        rows = sorted(classes[each], key=lambda row: (lot_of(records[row][1]), row))
+        names = [
+            PARTS[at][0] for at, n in enumerate(shares(len(rows), missing, parts)) for _ in range(n)
+        ]
+        for row, name in zip(rows, names, strict=True):
+            choices[row] = name
+    return choices
 
 
 def held(root: Path, name: str) -> list[tuple[str, bytes]]:
@@ -88,6 +129,7 @@ def test_each_output_holds_what_the_model_deals_out(
     write_shards(tmp_path / "in", shards_of(records))
     fields, choice = OUTPUTS[name]
     left = STEPS[step][1](records)
+    choices = exact_choices(left) if "exact" in fields else [choice(each) for each in left]
     spec = spec_of(
         transform={"steps": [STEPS[step][0]]},
         duplicate_keys="ignore",
@@ -96,7 +138,8 @@ def test_each_output_holds_what_the_model_deals_out(
     )
     report = run_local(tmp_path, spec, move=rng.choice(["map", "spill"]))
     for each in fields["outputs"]:
-        own = [record for record in left if choice(record) == each["name"]]
+        chosen = zip(left, choices, strict=True)
+        own = [record for record, name in chosen if name == each["name"]]
         assert held(tmp_path, each["name"]) == flat(own)
     assert report.records == len(left)
     manifest = tmp_path / "out" / manifest_name(report.job_id)

@@ -258,7 +258,8 @@ def _outputs(manifest: Mapping[str, Any]) -> tuple[OutputCount, ...]:
 def _mixing(manifest: Mapping[str, Any]) -> Mixing | None:
     mixing, spec = manifest.get("mixing"), manifest["spec"]
     by_key_map = bool(spec.get("ekm") or spec.get("ekm_file"))
-    by_content = any(each.get("when") for each in spec.get("outputs", ())) or spec.get("split_by")
+    by_content = any(each.get("when") for each in spec.get("outputs", ()))
+    by_content = by_content or spec.get("split_by") or spec.get("stratify")
     order = "outputs" if by_content else spec["algorithm"]["kind"]
     order = "key map" if by_key_map else order
     return None if mixing is None else mixing_of(mixing, order=order)

@@ -1,0 +1,56 @@
+"""Exact numbers of records in several outputs: where, in each class, the next output begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dsort.errors import InvariantError
+
+if TYPE_CHECKING:
+    from dsort.data.columns import Int64s, UInt64s
+
+__all__ = ["BORDERS_MAX", "LOT_BITS", "ORDINAL_BITS", "Borders", "positions_of"]
+
+BORDERS_MAX: Final = 1 << 20
+"""Of all classes together: so many numbers are held, and sent to each node."""
+LOT_BITS: Final = 63
+ORDINAL_BITS: Final = 40
+"""A position is the shard's ordinal and behind it, in so many bits, the record's."""
+
+
+def positions_of(shard: int, ordinal: Int64s) -> UInt64s:
+    """The place of records in the inputs as one number each, in input order."""
+    import numpy as np
+
+    return np.uint64(shard << ORDINAL_BITS) | ordinal.astype(np.uint64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Borders:
+    """``classes``: hashes, ascending, shape ``(s,)``. ``lot``, ``position``: the first record of
+    the second output, of the third and so on in each class, shape ``(s, outputs - 1)``: records
+    with smaller lots, and of the same lot those at smaller positions, go to an earlier one."""
+
+    classes: UInt64s
+    lot: UInt64s
+    position: UInt64s
+
+    def numbers(self, lots: UInt64s, positions: UInt64s) -> Int64s:
+        """The output of records, from 0 on. ``lots``: the class and the lot of each, shape
+        ``(n, 2)``."""
+        import numpy as np
+
+        found = np.zeros(len(lots), np.int64)
+        if not len(lots):
+            return found
+        at = np.minimum(np.searchsorted(self.classes, lots[:, 0]), max(len(self.classes) - 1, 0))
+        if not len(self.classes) or (self.classes[at] != lots[:, 0]).any():
+            raise InvariantError("a record is of a class that was not there when they were counted")
+        lot = lots[:, 1]
+        for border in range(self.lot.shape[1]):
+            first = self.lot[at, border]
+            found += lot > first
+            tied = np.flatnonzero(lot == first)
+            found[tied] += positions[tied] >= self.position[at[tied], border]
+        return found

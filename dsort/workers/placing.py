@@ -1,0 +1,119 @@
+"""Which output each record goes to: by the spec's outputs, or by an external key map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
+from dsort.data.tally import Tally
+from dsort.errors import KeyMapError
+from dsort.naming.names import readable
+from dsort.order.table import RecordTable
+from dsort.scratch.index import IndexStore
+from dsort.scratch.lots import borders_of
+from dsort.transforms.borders import positions_of
+from dsort.transforms.strata import MemberClass
+from dsort.workers.tasks import ExtractTask, WorkerSetup
+
+__all__ = ["Placed", "Placer"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """Columns of shape ``(n,)``. ``group``: the output of each record, or its template under the
+    key map; -1: it is dropped; None: there is but one, or nobody knows yet. ``lots``: see
+    ``RecordIndex``."""
+
+    group: Int32s | None = None
+    lots: UInt64s | None = None
+
+    def repeated(self, counts: Int64s) -> Placed:
+        """The same of records of which each comes out so often."""
+        return Placed(
+            None if self.group is None else np.repeat(self.group, counts),
+            None if self.lots is None else np.repeat(self.lots, counts, axis=0),
+        )
+
+    def run(self, start: int, stop: int) -> Placed:
+        """Those of records ``start:stop``."""
+        return Placed(
+            None if self.group is None else self.group[start:stop],
+            None if self.lots is None else self.lots[start:stop],
+        )
+
+    def spread(self, among: Bools) -> Placed:
+        """The same for more records: these are those where ``among`` is true, others are
+        dropped."""
+        group = lots = None
+        if self.group is not None:
+            group = np.full(len(among), -1, np.int32)
+            group[among] = self.group
+        if self.lots is not None:
+            lots = np.zeros((len(among), 2), np.uint64)
+            lots[among] = self.lots
+        return Placed(group, lots)
+
+    def kept(self) -> Int64s | None:
+        """The records that are not dropped; None: all of them."""
+        if self.group is None or not (self.group < 0).any():
+            return None
+        return np.flatnonzero(self.group >= 0)
+
+
+class Placer:
+    """Places the records of one job, in one worker."""
+
+    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
+        self._setup = setup
+        self._store = store
+        are_rows = setup.input_container.is_columnar and setup.output_container.is_columnar
+        self._are_rows = are_rows
+        by = None if setup.division is None or not are_rows else setup.division.classes
+        self.column = by.extension if isinstance(by, MemberClass) else ""
+        """Of tables that become tables: the one whose values are classes; "" if none is."""
+
+    def placed(self, task: ExtractTask, records: RecordTable, tally: Tally) -> Placed:
+        """What can be said of ``records`` by themselves: where exact numbers are dealt out, only
+        what they draw."""
+        division = self._setup.division
+        if division is None:
+            return Placed(self._by_key_map(records, tally))
+        if not division.is_counted:
+            return Placed(division.numbers(records))
+        if not task.borders and task.stage != "drawn":
+            return Placed()  # a pass before anybody needs to know
+        return Placed(lots=division.lots(records, are_rows=self._are_rows))
+
+    def settled(self, task: ExtractTask, placed: Placed, ordinal: Int64s) -> Placed:
+        """The same, once it is known which records of the shard these are: ``ordinal``, shape
+        ``(n,)``."""
+        division = self._setup.division
+        if placed.lots is None or not task.borders or division is None:
+            return placed
+        file = self._store.columns(task.borders)
+        borders = borders_of(file, task.borders, len(division.names))
+        found = borders.numbers(placed.lots, positions_of(task.shard, ordinal))
+        return replace(placed, group=found.astype(np.int32), lots=None)
+
+    def _by_key_map(self, records: RecordTable, tally: Tally) -> Int32s | None:
+        keymap = self._setup.keymap
+        if keymap is None:
+            return None
+        shard, formed = records.shard, records.records
+        names = records.members.names.take(formed.member_rows)
+        match = keymap.lookup(formed.keys, names, formed.member_offsets)
+        unplaced = np.flatnonzero(match.missing | match.ambiguous)
+        if len(unplaced) == 0:
+            return match.groups
+        shown = [f"{shard}: {readable(formed.keys[row])}" for row in unplaced.tolist()]
+        if self._setup.reactions.ekm_missing_key == "abort":
+            many = bool(match.ambiguous[unplaced[0]])
+            raise KeyMapError(
+                f"record {readable(formed.keys[int(unplaced[0])])} of shard {shard} matches "
+                f"{'keys of two templates' if many else 'no key'} of the external key map",
+                hint="add a key, or set ekm_missing_key: warn (and ekm_default for their place)",
+            )
+        tally.add("ekm_missing_key", len(unplaced), shown)
+        return match.groups
