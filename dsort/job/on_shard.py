@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Final
 
 from dsort.data.json_rows import json_bytes
-from dsort.errors import ObjectNotFoundError, ShardCommandError, StorageError
+from dsort.errors import InputError, ObjectNotFoundError, ShardCommandError, StorageError
 from dsort.job.commands import Command
 from dsort.job.layout import on_shard_name
 from dsort.job.manifest import ManifestOutput
@@ -144,8 +144,8 @@ class _Runs:
         }
         try:
             command = Command(words, is_source=False, variables=variables)
-        except Exception as error:  # noqa: BLE001 - told to whoever waits, with the shard
-            return str(error)
+        except InputError as error:
+            return error.message
         self._running[ordinal] = command
         if self._ended:
             command.end()
