@@ -37,6 +37,7 @@ from dsort.options import RunOptions, default_options
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
 from dsort.settings import resolve_ref
+from dsort.settings.named_transforms import find_transform
 from dsort.spec.load import load_spec as read_spec
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
@@ -75,11 +76,8 @@ def _spec(source: object, options: RunOptions) -> JobSpec:
     if not isinstance(source, (Mapping, str, Path)):
         kind = type(source).__name__
         raise SpecError(f"a spec is a JobSpec, a mapping, a path or a text, not {kind}")
-    ais_is_there = options.settings.ais_is_there
-    if isinstance(source, Mapping):
-        loaded = parse_spec(source, ais_is_there=ais_is_there)
-    else:
-        loaded = read_spec(source, ais_is_there=ais_is_there)
+    how: Any = {"ais_is_there": options.settings.ais_is_there, "transforms": find_transform}
+    loaded = parse_spec(source, **how) if isinstance(source, Mapping) else read_spec(source, **how)
     for text in loaded.warnings:
         warnings.warn(text, UserWarning, stacklevel=3)
     return loaded.spec

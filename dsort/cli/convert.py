@@ -18,7 +18,7 @@ from dsort.cli.remote import write_report
 from dsort.cli.run import read_spec, run_options, show_spec, stoppable
 from dsort.errors import MissingShardError, SpecError, SpecProblem
 
-__all__ = ["convert"]
+__all__ = ["convert", "inputs_of", "suffix_of"]
 
 NAMES = "shard-{n:05d}-of-{total:05d}"
 
@@ -85,11 +85,11 @@ def convert(
       dsort convert s3://data/images s3://data/tars --from tfrecord --to tar \\
           --shard-size 1GB --names "train-{n:05d}-of-{total:05d}"
     """
-    extension, count = _inputs(src, source, root)
+    extension, count = inputs_of(src, source, root)
     fields = {
         "input_bck": src,
         "input_extension": extension,
-        "output_extension": _suffix(to),
+        "output_extension": suffix_of(to),
         "algorithm": {"kind": "none"},
         "key_field": key_field,
         **shards.fields(count),
@@ -110,7 +110,7 @@ def convert(
     write_report(report, as_json=as_json)
 
 
-def _inputs(src: str, source: str | None, root: Path | None) -> tuple[str, int]:
+def inputs_of(src: str, source: str | None, root: Path | None) -> tuple[str, int]:
     """(extension of the shards to read, how many there are)."""
     from dsort.containers.registry import check_supported
     from dsort.naming.names import archive_extension, is_internal
@@ -123,7 +123,7 @@ def _inputs(src: str, source: str | None, root: Path | None) -> tuple[str, int]:
     )
     place = output.place(bucket.uri)
     if source is not None:
-        wanted = _suffix(source)
+        wanted = suffix_of(source)
     elif len(counts) == 1:
         (wanted,) = counts
     elif counts:
@@ -140,5 +140,5 @@ def _inputs(src: str, source: str | None, root: Path | None) -> tuple[str, int]:
     return wanted, counts[wanted]
 
 
-def _suffix(text: str) -> str:
+def suffix_of(text: str) -> str:
     return text if text.startswith(".") else f".{text}"

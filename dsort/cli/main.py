@@ -76,6 +76,7 @@ _VERBS: Final = (
     _Verb("start", "start:start", "Run a job: shuffle, sort or reshard a bucket."),
     _Verb("plan", "plan:plan", "Show what a job would do; write nothing."),
     _Verb("convert", "convert:convert", "Write shards as shards of another container."),
+    _Verb("transform", "transform:transform", "Change the records of a bucket, shard by shard."),
     _Verb("validate", "validate:validate", "Check a job spec."),
     _Verb("schema", "schema:schema", "Print the JSON Schema of a job spec."),
     _Verb("show", "show:show", "Show what a job did, or does."),
@@ -103,6 +104,12 @@ _SCHEDULE_VERBS: Final = (
     _Verb("run", "schedule:run", "Submit its job now."),
     _Verb("rm", "schedule:rm", "Remove a schedule."),
 )
+_TRANSFORM_VERBS: Final = (
+    _Verb("add", "transforms:add", "Give a transform a name, or its next version."),
+    _Verb("ls", "transforms:ls", "List transforms with their versions."),
+    _Verb("show", "transforms:show", "Print a transform."),
+    _Verb("rm", "transforms:rm", "Remove a transform, or one version of it."),
+)
 _TOKEN_VERBS: Final = (
     _Verb("add", "token:add", "Make a token, and print it."),
     _Verb("ls", "token:ls", "List tokens, without their secrets."),
@@ -110,6 +117,7 @@ _TOKEN_VERBS: Final = (
 )
 _GROUPS: Final[Mapping[str, tuple[str, Sequence[_Verb]]]] = {
     "schedule": ("Jobs that a service submits at set times.", _SCHEDULE_VERBS),
+    "transforms": ("Transforms that have names and versions.", _TRANSFORM_VERBS),
     "token": ("Who may use a service: tokens.", _TOKEN_VERBS),
 }
 

@@ -44,6 +44,7 @@ def read_spec(
     """The spec from ``source`` (a path, ``-`` or text) with its buckets replaced by ``src`` and
     ``dst``, and those of ``flags`` set that are true. ``warn`` gets its warnings."""
     with without_plugins():
+        from dsort.settings.named_transforms import find_transform
         from dsort.spec.load import load_spec
 
     given = {"input_bck": src, "output_bck": dst}
@@ -52,7 +53,13 @@ def read_spec(
     }
     overrides |= {field: True for field, is_set in (flags or {}).items() if is_set}
     ais_is_there = user_settings().ais_is_there
-    loaded = load_spec(source, stdin=sys.stdin, overrides=overrides, ais_is_there=ais_is_there)
+    loaded = load_spec(
+        source,
+        stdin=sys.stdin,
+        overrides=overrides,
+        ais_is_there=ais_is_there,
+        transforms=find_transform,
+    )
     for warning in loaded.warnings:
         warn(warning)
     return loaded.spec

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from dsort.client.events import JobEvent, stream_events
+from dsort.client.transforms import Transforms
 from dsort.client.transport import Patience, Query, Transport
 from dsort.client.values import Identity, Job, Schedule, ScheduleRun, Validation, report_of
 from dsort.closing import ClosesOnExit
@@ -78,6 +79,7 @@ class DsortClient(ClosesOnExit):
             http=http,
         )
         self.schedules = Schedules(self._transport)
+        self.transforms = Transforms(self._transport)
 
     @property
     def url(self) -> str:

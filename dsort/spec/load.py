@@ -21,6 +21,7 @@ from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import describe, path_of, plain_problems
 from dsort.spec.inputs import Input, InputFormat, Mix
 from dsort.spec.model import Draft, JobSpec, current_job_spec
+from dsort.spec.named import Lookup, resolve_use
 from dsort.spec.on_shard import OnShard
 from dsort.spec.outputs import Output
 from dsort.spec.parts import Deduplicate, Hook, JobConfig
@@ -28,7 +29,14 @@ from dsort.spec.syntax import looks_like_json, parse_json
 from dsort.spec.transform import Transform, step_model
 from dsort.transforms.steps import STEPS
 
-__all__ = ["SPEC_BYTES_MAX", "LoadedSpec", "load_spec", "parse_spec", "read_fields"]
+__all__ = [
+    "SPEC_BYTES_MAX",
+    "LoadedSpec",
+    "anchor_files",
+    "load_spec",
+    "parse_spec",
+    "read_fields",
+]
 
 SPEC_BYTES_MAX: Final = 1024 * 1024
 
@@ -53,6 +61,7 @@ def load_spec(
     stdin: TextIO | None = None,
     overrides: Mapping[str, Any] | None = None,
     ais_is_there: bool = False,
+    transforms: Lookup | None = None,
 ) -> LoadedSpec:
     """The spec at ``source``: a path, ``-`` for ``stdin``, or the text itself, in JSON or YAML.
 
@@ -60,11 +69,11 @@ def load_spec(
     begins with ``{`` or ``[``, and YAML otherwise. A relative ``ekm_file`` in a spec file is meant
     relative to that file. ``overrides`` are fields by today's names that replace the spec's (the
     buckets of a command line). ``ais_is_there``: an endpoint of AIStore is known, so that buckets
-    of provider ``ais`` are AIStore's; else they are directories. ``SpecError`` with every problem
-    at once.
+    of provider ``ais`` are AIStore's; else they are directories. ``transforms``: finds those that
+    the spec names. ``SpecError`` with every problem at once.
     """
     fields, directory = read_fields(source, stdin=stdin)
-    return _parse(fields, overrides or {}, directory, ais_is_there)
+    return _parse(fields, overrides or {}, directory, ais_is_there, transforms=transforms)
 
 
 def read_fields(
@@ -95,13 +104,14 @@ def parse_spec(
     overrides: Mapping[str, Any] | None = None,
     reactions: Mapping[str, Any] | None = None,
     ais_is_there: bool = False,
+    transforms: Lookup | None = None,
 ) -> LoadedSpec:
     """The spec that ``mapping`` (as from JSON) holds, read as :func:`load_spec` does;
     ``SpecError`` with every problem at once. ``reactions``: fields of ``Config`` for specs that
-    do not have them."""
+    do not have them. ``transforms``: as there."""
     if not isinstance(mapping, Mapping):
         raise SpecError(f"a spec is an object of fields, not {describe(mapping)}")
-    return _parse(mapping, overrides or {}, None, ais_is_there, reactions or {})
+    return _parse(mapping, overrides or {}, None, ais_is_there, reactions or {}, transforms)
 
 
 def _is_text(source: str) -> bool:
@@ -172,6 +182,7 @@ def _parse(
     directory: Path | None,
     ais_is_there: bool,
     reactions: Mapping[str, Any] = MappingProxyType({}),
+    transforms: Lookup | None = None,
 ) -> LoadedSpec:
     odd = [*_shape_problems(mapping, ())]
     if odd:
@@ -184,11 +195,15 @@ def _parse(
         translation.fields[name] = value
         translation.written.pop(name, None)
     if directory is not None:
-        _anchor_files(translation.fields, directory)
+        anchor_files(translation.fields, directory)
+    unknown: list[SpecProblem] = []
+    if "transform" in translation.fields:
+        transform, unknown = resolve_use(translation.fields["transform"], transforms)
+        translation.fields["transform"] = transform
     draft = Draft(ais_is_there=ais_is_there)
     spec, problems = _validate(translation.fields, draft)
     problems = translation.problems + [
-        replace(each, path=translation.as_written(each.path)) for each in problems
+        replace(each, path=translation.as_written(each.path)) for each in (*unknown, *problems)
     ]
     if spec is None or problems:
         raise SpecError(list(dict.fromkeys(problems)))
@@ -221,7 +236,7 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _anchor_files(fields: dict[str, Any], directory: Path) -> None:
+def anchor_files(fields: dict[str, Any], directory: Path) -> None:
     """Make paths in a spec file relative to it: of the key map, of what steps read."""
     _anchor(fields, "ekm_file", directory)
     transform = fields.get("transform")

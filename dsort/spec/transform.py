@@ -6,6 +6,8 @@ when one has been added.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -102,8 +104,17 @@ def _model_of(steps: tuple[type[Step], ...]) -> type[StepSpec]:
 class Transform(Part):
     """What happens to the records of each input shard, one step after the other."""
 
+    use: str | None = Field(
+        default=None,
+        max_length=80,
+        description="A transform by its name, or by name and version, in place of steps. When the "
+        "job begins, its steps are written into the spec, so that later versions do not change "
+        "the job. Its on_error, max_errors and rejects hold where the spec says nothing. Names are "
+        "those of `dsort transforms`, at a service those of /v1/transforms.",
+        examples=["resize@3"],
+    )
     steps: Sequence[AnyStep] = Field(
-        min_length=1, description="The steps, in the order in which they run."
+        default=(), min_length=1, description="The steps, in the order in which they run."
     )
     on_error: OnError = Field(
         default="fail",
@@ -124,9 +135,46 @@ class Transform(Part):
         "base64.",
     )
 
+    digest: str = Field(
+        default="",
+        max_length=64,
+        description="Written beside use: of the steps that it stood for (SHA-256).",
+    )
+    allowed_by: str = Field(
+        default="",
+        max_length=128,
+        description="Written by a service where steps run code: the admin who submitted the job, "
+        "or who registered what it uses. What a request says here is ignored.",
+    )
+
+    @model_validator(mode="after")
+    def _has_steps(self) -> Transform:
+        if not self.steps and self.use is None:
+            raise FieldError.of([SpecProblem("steps", "is required")])
+        if not self.steps:
+            text = "its steps are not there, and names of transforms mean nothing here"
+            raise FieldError.of([SpecProblem("use", text)])
+        if self.use is not None and not self.digest:
+            raise FieldError.of([SpecProblem("steps", "there is use, too: only one of them goes")])
+        if self.use is None and self.digest:
+            raise FieldError.of([SpecProblem("digest", "goes with use")])
+        return self
+
+    def steps_digest(self) -> str:
+        """What tells two lists of steps apart, by all of their options that there are today
+        (hexadecimal SHA-256)."""
+        listed = [[step.kind, step.options] for step in self.build()]
+        text = json.dumps(listed, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
     def build(self) -> tuple[Step, ...]:
         """The steps with their options, as workers are given them."""
         return tuple(step.build() for step in self.steps)
+
+    @property
+    def code_kinds(self) -> tuple[str, ...]:
+        """The steps that run code, or open what they name: not for everybody's specs."""
+        return tuple(sorted({step.kind for step in self.build() if not step.is_safe_from_network}))
 
     @property
     def makes_records(self) -> bool:
@@ -136,7 +184,7 @@ class Transform(Part):
     def canonical(self) -> dict[str, Any]:
         """The same as JSON-able values, defaults written out."""
         found: dict[str, Any] = {"steps": [{step.kind: step.options} for step in self.build()]}
-        for name in ("on_error", "max_errors", "rejects"):
+        for name in ("use", "on_error", "max_errors", "rejects", "digest", "allowed_by"):
             if getattr(self, name) != type(self).model_fields[name].default:
                 found[name] = getattr(self, name)
         return found

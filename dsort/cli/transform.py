@@ -1,0 +1,214 @@
+"""``dsort transform``: a job that changes the records of a bucket, and keeps its shards."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dsort.cli import options
+from dsort.cli.convert import inputs_of, suffix_of
+from dsort.cli.find import bucket_uri
+from dsort.cli.plan import show_plan
+from dsort.cli.progress import make_reporter
+from dsort.cli.remote import Submission, is_remote, submit, write_report
+from dsort.cli.run import read_spec, run_options, show_spec, stoppable
+from dsort.errors import SpecError, SpecProblem
+
+__all__ = ["Change", "InputShards", "read_definition", "transform"]
+
+STORE_VERBS = ("add", "ls", "show", "rm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What becomes of records: one of the first three says it."""
+
+    use: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[@N]",
+            help="A transform that has a name: see `dsort transforms`.",
+            show_default=False,
+        ),
+    ] = None
+    python: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PKG:FN",
+            help="A Python function: a sample (a dict) becomes a sample, or None.",
+            show_default=False,
+        ),
+    ] = None
+    file: Annotated[
+        str | None,
+        typer.Option(
+            "-f", "--file", metavar="FILE", help="The steps, as JSON or YAML.", show_default=False
+        ),
+    ] = None
+    ext: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OLD:NEW",
+            help="With --python: what members are called afterwards, by extension; may be "
+            "repeated.",
+            show_default=False,
+        ),
+    ] = None
+
+    def steps(self, *, local: bool) -> dict[str, Any]:
+        """What goes into ``transform`` of the spec."""
+        given = {"--use": self.use, "--python": self.python, "--file": self.file}
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) != 1:
+            found = f"has {' and '.join(named)}" if named else "has none of " + _one_of(given)
+            hint = "one of them says what becomes of the records"
+            raise SpecError(f"dsort transform {found}", hint=hint)
+        if self.ext and self.python is None:
+            hint = "the step fields gives members other names"
+            raise SpecError([SpecProblem("--ext", "goes with --python", hint)])
+        if self.use is not None:
+            return {"use": self.use}
+        if self.file is not None:
+            return read_definition(self.file, local=local)
+        steps: list[dict[str, Any]] = [{"map": {"python": self.python}}]
+        if self.ext:
+            steps.append({"fields": {"rename": dict(map(_renamed, self.ext))}})
+        return {"steps": steps}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputShards:
+    """Which shards are read."""
+
+    template: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEMPLATE", help="Only these shards: train-{000..099}.", show_default=False
+        ),
+    ] = None
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="EXT",
+            help="What to read, as a suffix.  [default: what is in SRC; at a service .tar]",
+            show_default=False,
+        ),
+    ] = None
+
+    def fields(self, src: str, root: Path | None, *, local: bool) -> dict[str, Any]:
+        """The fields of a spec."""
+        fields: dict[str, Any] = {}
+        if self.template is not None:
+            fields["input_format"] = {"template": self.template}
+        if self.source is not None:
+            fields["input_extension"] = suffix_of(self.source)
+        elif self.template is None and local:
+            fields["input_extension"], _ = inputs_of(src, None, root)
+        return fields
+
+
+@options.grouped
+def transform(
+    context: typer.Context,
+    src: Annotated[str, typer.Argument(metavar="SRC", help="The bucket to read.")],
+    dst: Annotated[
+        str | None, typer.Argument(metavar="DST", help="The bucket to write.", show_default=False)
+    ] = None,
+    root: options.Root = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, but write nothing.")] = False,
+    overwrite: options.Overwrite = False,
+    *,
+    change: Change,
+    shards: InputShards,
+    run: options.RunArguments,
+    progress: options.ProgressOption = "auto",
+    wait: options.WaitOption = False,
+    priority: options.Priority = 0,
+    labels: options.Labels = None,
+    as_json: options.AsJson = False,
+    verbose: options.Verbose = False,
+    service: options.ServiceOrHere,
+    debug: options.Debug = False,
+) -> None:
+    """Change the records of a bucket. Each shard becomes one shard of the same name in DST.
+
+    \b
+    Examples:
+      dsort transform images small --use resize@3
+      dsort transform images arrays --python pkg.decode:to_array --ext jpg:npy
+      dsort transform s3://data/raw s3://data/clean -f clean.yaml --overwrite
+    """
+    if change == Change():
+        _refuse_store_verb(src)
+    if dst is None:
+        raise SpecError(
+            [SpecProblem("DST", "is missing", "shards keep their names: name a bucket")]
+        )
+    remote = is_remote(context)
+    fields: dict[str, Any] = {
+        "input_bck": bucket_uri(src),
+        "output_bck": bucket_uri(dst),
+        "keep_shards": True,
+        "algorithm": {"kind": "none"},
+        "transform": change.steps(local=not remote),
+        **shards.fields(src, root, local=not remote),
+    }
+    flags = {"overwrite": overwrite}
+    if remote:
+        asked = Submission({**fields, **flags}, priority, labels or (), dry_run)
+        submit(context, asked, wait=wait, progress=progress, as_json=as_json, verbose=verbose)
+        return
+    as_given = run_options(run, root=root, overwrite=overwrite)
+    with make_reporter(progress) as reporter:
+        spec = read_spec(json.dumps(fields), src, dst, warn=reporter.warn, flags=flags)
+        if verbose:
+            show_spec(spec)
+        if dry_run:
+            show_plan(spec, as_given, reporter, as_json=as_json)
+            return
+        from dsort import api
+
+        with stoppable() as stop:
+            report = api.run(spec, options=as_given, on_event=reporter, stop=stop)
+    write_report(report, as_json=as_json)
+
+
+def read_definition(source: str, *, local: bool) -> dict[str, Any]:
+    """The steps in a file, ``-`` for standard input, or the text itself. ``local``: paths in a file
+    are relative to it; a service would not find them anyway."""
+    from dsort.spec.load import anchor_files, read_fields
+
+    read, directory = read_fields(source, stdin=sys.stdin)
+    fields = dict(read)
+    if "transform" in fields and len(fields) == 1 and isinstance(fields["transform"], dict):
+        fields = dict(fields["transform"])
+    if local and directory is not None:
+        anchor_files({"transform": fields}, directory)
+    return fields
+
+
+def _refuse_store_verb(src: str) -> None:
+    """Whoever means the list of transforms, and not a bucket."""
+    if src in STORE_VERBS:
+        text = f'"{src}" would be a bucket here'
+        raise SpecError([SpecProblem("SRC", text, f"did you mean `dsort transforms {src}`?")])
+
+
+def _one_of(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}"
+
+
+def _renamed(text: str) -> tuple[str, str]:
+    """Of ``jpg:npy`` both sides."""
+    old, _, new = (each.removeprefix(".") for each in text.partition(":"))
+    if not (old and new):
+        raise SpecError([SpecProblem("--ext", f"{text!r} is no pair of extensions", "jpg:npy")])
+    return old, new

@@ -1,0 +1,158 @@
+"""``dsort transforms``: transforms that have names, of this user or of a service.
+
+A group of its own beside the verb ``dsort transform``, whose first argument is a bucket: a bucket
+may be called ``add``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dsort.cli import options, output
+from dsort.cli.remote import connected, is_remote
+from dsort.cli.transform import read_definition
+
+if TYPE_CHECKING:
+    from dsort.spec.named import NamedTransform
+
+__all__ = ["add", "ls", "rm", "show"]
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Letters, digits and . _ -.", show_default=False)
+]
+NameAndVersion = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME[@N]", help="A transform, or one version of it.", show_default=False
+    ),
+]
+
+
+@options.grouped
+def add(
+    context: typer.Context,
+    name: Name,
+    file: Annotated[
+        str,
+        typer.Option(
+            "-f",
+            "--file",
+            metavar="FILE",
+            help="Its steps, as `transform` of a spec has them: JSON or YAML; - is standard input.",
+            show_default=False,
+        ),
+    ],
+    as_json: options.AsJson = False,
+    *,
+    service: options.ServiceOrHere,
+    debug: options.Debug = False,
+) -> None:
+    """Give a transform a name, or a name's next version. Versions never change.
+
+    \b
+    Examples:
+      dsort transforms add resize -f resize.yaml
+      dsort transform images small --use resize@1
+    """
+    remote = is_remote(context)
+    fields = read_definition(file, local=not remote)
+    if remote:
+        with connected(context) as client:
+            view, is_new = client.transforms.put(name, fields)
+    else:
+        from dsort.settings.named_transforms import local_transforms
+
+        added, is_new = local_transforms().add(name, fields)
+        view = _view(added)
+    if as_json:
+        output.write_json(view)
+        return
+    if not is_new:
+        output.inform("nothing is new: its newest version has these steps")
+    output.write(f"{view['name']}@{view['version']}")
+
+
+@options.grouped
+def ls(
+    context: typer.Context,
+    as_json: options.AsJson = False,
+    *,
+    service: options.ServiceOrHere,
+    debug: options.Debug = False,
+) -> None:
+    """List transforms with their versions."""
+    if is_remote(context):
+        with connected(context) as client:
+            views = list(client.transforms.list())
+    else:
+        from dsort.settings.named_transforms import local_transforms
+
+        views = [_view(each) for each in local_transforms().all()]
+    if as_json:
+        output.write_json(views)
+        return
+    if not views:
+        output.inform("there is no transform")
+        return
+    rows = []
+    for each in views:
+        kinds = " ".join(kind for step in each["transform"]["steps"] for kind in step)
+        use = f"{each['name']}@{each['version']}"
+        row = (use, str(each["created_at"])[:10], each["created_by"] or "-", kinds)
+        rows.append([output.printable(cell) for cell in row])
+    output.write(output.table(("TRANSFORM", "ADDED", "BY", "STEPS"), rows))
+
+
+@options.grouped
+def show(
+    context: typer.Context,
+    name: NameAndVersion,
+    *,
+    service: options.ServiceOrHere,
+    debug: options.Debug = False,
+) -> None:
+    """Print a transform as JSON: the newest version, or the one that is named."""
+    if is_remote(context):
+        with connected(context) as client:
+            output.write_json(client.transforms.get(name))
+        return
+    from dsort.settings.named_transforms import local_transforms
+    from dsort.spec.named import parse_use
+
+    output.write_json(_view(local_transforms().find(*parse_use(name))))
+
+
+@options.grouped
+def rm(
+    context: typer.Context,
+    name: NameAndVersion,
+    *,
+    service: options.ServiceOrHere,
+    debug: options.Debug = False,
+) -> None:
+    """Remove a transform, or one version of it. Its number is not given again."""
+    if is_remote(context):
+        with connected(context) as client:
+            client.transforms.remove(name)
+        output.inform(f"{name} is removed")
+        return
+    from dsort.settings.named_transforms import local_transforms
+    from dsort.spec.named import parse_use
+
+    gone = local_transforms().remove(*parse_use(name))
+    output.inform(f"{', '.join(each.use for each in gone)} removed")
+
+
+def _view(each: NamedTransform) -> dict[str, Any]:
+    """As a service shows it."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.created_at))
+    return {
+        "name": each.name,
+        "version": each.version,
+        "digest": each.digest,
+        "created_at": at,
+        "created_by": each.owner,
+        "transform": dict(each.fields),
+    }

@@ -1,0 +1,152 @@
+"""The transforms that a user has given names, in the directory of the user's settings.
+
+Each version is a file of its own, ``transforms/NAME@3.json``, which is never changed. One that was
+removed stays as a file without steps, so that its number is not given again: what a spec calls
+``NAME@3`` is always the same, or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from dsort.errors import NotFoundError, StorageError
+from dsort.naming.names import closest
+from dsort.spec.definitions import read_transform
+from dsort.spec.named import NAME_PATTERN, NamedTransform, parse_use
+
+__all__ = ["LocalTransforms", "find_transform", "local_transforms"]
+
+_FILE: Final = re.compile(rf"({NAME_PATTERN})@([1-9][0-9]{{0,8}})\.json")
+_BYTES_MAX: Final = 1 << 20
+
+
+def local_transforms() -> LocalTransforms:
+    """Those of this user."""
+    config = os.environ.get("XDG_CONFIG_HOME", "")
+    directory = Path(config) if config.startswith("/") else Path.home() / ".config"
+    return LocalTransforms(directory / "dsort" / "transforms")
+
+
+def find_transform(name: str, version: int | None = None) -> NamedTransform:
+    """What ``name`` means to this user: see ``LocalTransforms.find``."""
+    return local_transforms().find(name, version)
+
+
+class LocalTransforms:
+    """The transforms in ``directory``, which need not be there."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def add(self, name: str, fields: Mapping[str, Any]) -> tuple[NamedTransform, bool]:
+        """(the newest version of ``name``, which is what ``fields`` say; whether it is new).
+        ``SpecError`` if that is no transform."""
+        parse_use(name)
+        kept, transform = read_transform(fields)
+        versions = self._versions(name)
+        newest = self._read(name, versions[-1]) if versions else None
+        if newest is not None and newest.fields == kept:
+            return newest, False
+        version = versions[-1] + 1 if versions else 1
+        added = NamedTransform(name, version, transform.steps_digest(), kept, time.time())
+        document = {
+            "name": name,
+            "version": version,
+            "digest": added.digest,
+            "created_at": added.created_at,
+            "transform": kept,
+        }
+        self._write(added.use, document, is_new=True)
+        return added, True
+
+    def find(self, name: str, version: int | None = None) -> NamedTransform:
+        """That version, None: the newest that is not removed. ``NotFoundError``."""
+        known = self._versions(name)
+        wanted = known[::-1] if version is None else [version] if version in known else []
+        for number in wanted:
+            found = self._read(name, number)
+            if found is not None:
+                return found
+        use = name if version is None else f"{name}@{version}"
+        near = closest(name, {each for each, _ in self._files()} - {name})
+        hint = f"did you mean {near}?" if near else "`dsort transforms ls` lists those there are"
+        raise NotFoundError(f"there is no transform {use} on this machine", hint=hint)
+
+    def all(self) -> list[NamedTransform]:
+        """All versions that are not removed, by name and version."""
+        found = (self._read(name, version) for name, version in sorted(self._files()))
+        return [each for each in found if each is not None]
+
+    def remove(self, name: str, version: int | None = None) -> list[NamedTransform]:
+        """Those removed: that version, None: all. ``NotFoundError`` if there is none."""
+        numbers = self._versions(name) if version is None else [version]
+        found = (self._read(name, each) for each in numbers)
+        gone = [each for each in found if each is not None]
+        if not gone:
+            self.find(name, version)  # says so
+        for each in gone:
+            self._write(each.use, {"name": name, "version": each.version, "removed": True})
+        return gone
+
+    def _files(self) -> list[tuple[str, int]]:
+        """(name, version) of all that there have been."""
+        try:
+            matches = [_FILE.fullmatch(each.name) for each in self._directory.iterdir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._unusable(error) from None
+        return [(match[1], int(match[2])) for match in matches if match]
+
+    def _versions(self, name: str) -> list[int]:
+        return sorted(version for each, version in self._files() if each == name)
+
+    def _read(self, name: str, version: int) -> NamedTransform | None:
+        path = self._directory / f"{name}@{version}.json"
+        try:
+            with path.open("rb") as file:
+                document = json.loads(file.read(_BYTES_MAX).decode())
+            if document.get("removed"):
+                return None
+            fields, created_at = document["transform"], float(document["created_at"])
+            found = NamedTransform(name, version, str(document["digest"]), fields, created_at)
+            if not isinstance(fields, dict) or not found.digest:
+                raise ValueError("it has no transform")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(error) from None
+        except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+            hint = f"`dsort transforms rm {name}@{version}` removes it, add it again"
+            raise StorageError(f"{path} is damaged: {error}", hint=hint) from None
+        return found
+
+    def _write(self, use: str, document: Mapping[str, Any], *, is_new: bool = False) -> None:
+        """Whole, or not at all. ``is_new``: never in the place of one that is there."""
+        path = self._directory / f"{use}.json"
+        beside = self._directory / f".{use}.{os.getpid()}"
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            beside.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+            if is_new:
+                os.link(beside, path)
+                beside.unlink()
+            else:
+                beside.replace(path)
+        except FileExistsError:
+            beside.unlink()
+            hint = "somebody else added it at this moment: try again"
+            raise StorageError(f"there is a transform {use} already", hint=hint) from None
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def _unusable(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"transforms cannot be kept in {self._directory}: {error.strerror}",
+            hint="make it a directory that is yours, or name another with XDG_CONFIG_HOME",
+        )

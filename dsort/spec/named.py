@@ -1,0 +1,78 @@
+"""Transforms that have names: what a spec means by ``transform: {use: resize@3}``.
+
+A name stands for its newest version, ``NAME@3`` for one that never changes. A spec that is read
+gets the steps in the place of the name, with what they are called and their digest. So whoever
+reads it later (a job that is resumed, a manifest) needs no store of transforms, and does the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dsort.errors import NotFoundError, SpecError, SpecProblem
+
+__all__ = [
+    "NAME_PATTERN",
+    "VERSION_MAX",
+    "Lookup",
+    "NamedTransform",
+    "parse_use",
+    "resolve_use",
+]
+
+NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+VERSION_MAX: Final = 10**9 - 1
+_USE: Final = re.compile(rf"({NAME_PATTERN})(?:@([1-9][0-9]{{0,8}}))?")
+_NAME_HINT: Final = "letters, digits and . _ -, at most 64, and a version: resize, resize@3"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTransform:
+    """One version of a transform. ``fields``: as ``transform`` of a spec, without ``use``;
+    ``digest``: of its steps. ``created_at``: seconds since 1970. ``owner``: the name of the token
+    that registered it at a service, "" for one of this machine."""
+
+    name: str
+    version: int
+    digest: str
+    fields: Mapping[str, Any]
+    created_at: float
+    owner: str = ""
+
+    @property
+    def use(self) -> str:
+        """What a spec calls it: ``resize@3``."""
+        return f"{self.name}@{self.version}"
+
+
+Lookup = Callable[[str, int | None], NamedTransform]
+"""Gives the version of that number, None: the newest one. ``NotFoundError``."""
+
+
+def parse_use(text: str) -> tuple[str, int | None]:
+    """(name, version) of ``resize`` or ``resize@3``. ``SpecError`` if it is neither."""
+    match = _USE.fullmatch(text)
+    if match is None:
+        raise SpecError(f"{text[:80]!r} is no name of a transform", hint=_NAME_HINT)
+    return match[1], None if match[2] is None else int(match[2])
+
+
+def resolve_use(transform: object, lookup: Lookup | None) -> tuple[object, list[SpecProblem]]:
+    """``transform`` of a spec as it is written, with the steps of what it uses; and what is wrong.
+    One that has its steps already, which a job wrote, stays as it is."""
+    if not isinstance(transform, Mapping) or not isinstance(transform.get("use"), str):
+        return transform, []
+    if "steps" in transform or "digest" in transform:
+        return transform, []
+    try:
+        name, version = parse_use(transform["use"])
+        if lookup is None:
+            raise NotFoundError("names of transforms mean nothing here", hint="give the steps")
+        found = lookup(name, version)
+    except (NotFoundError, SpecError) as error:
+        return None, [SpecProblem("transform.use", error.message, error.hint)]
+    named = {"use": found.use, "digest": found.digest}
+    return {**found.fields, **transform, **named}, []
