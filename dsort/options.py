@@ -39,7 +39,7 @@ class RunOptions:
     bandwidth_max_bytes_per_s: float | None = None  # of object stores, for the whole job
     settings: Settings = field(default_factory=Settings)  # how stores are reached
     forks: bool = False  # this process is dsort's own: workers may be forks of it
-    runs_code: bool = True  # whether steps may run the code that the spec names
+    runs_code: bool | None = None  # whether steps may run code; None = not if there is ``fetch``
     fetch: FetchPolicy | None = None  # what a spec of somebody else's may touch; None = all
 
 

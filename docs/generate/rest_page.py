@@ -13,6 +13,7 @@ __all__ = ["rest_page", "schedule_page"]
 TITLES = {
     "jobs": "Jobs",
     "schedules": "Schedules",
+    "transforms": "Transforms",
     "specs": "Specs",
     "access": "Tokens and the audit trail",
     "service": "The service itself",

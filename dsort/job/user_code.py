@@ -25,7 +25,8 @@ def described_steps(steps: Sequence[Step], options: RunOptions) -> tuple[Step, .
 
 
 def _described(number: int, step: PayloadStep, options: RunOptions) -> Step:
-    if not options.runs_code or options.fetch is not None:
+    may = options.fetch is None if options.runs_code is None else options.runs_code
+    if not may:
         raise ForbiddenError(
             f"transform.steps[{number}] is {step.kind}, which runs code that the spec names",
             hint="--run-code lets it, for a spec that is yours",

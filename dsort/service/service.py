@@ -21,6 +21,7 @@ from dsort.service.schedules.store import ScheduleStore
 from dsort.service.security.audit import Audit
 from dsort.service.security.limits import RequestLimits
 from dsort.service.security.tokens import ANYONE, Identity, TokenStore
+from dsort.service.transforms.store import TransformStore
 
 __all__ = ["Service"]
 
@@ -34,7 +35,8 @@ class Service(ClosesOnExit):
             self.config = config
             self.database: Database = stack.enter_context(open_database(config.database_url))
             self.store = JobStore(self.database, max_queued_per_owner=config.queued_per_owner_max)
-            self.submitter = Submitter(config, self.store)
+            self.transforms = TransformStore(self.database)
+            self.submitter = Submitter(config, self.store, self.transforms)
             self.tokens = TokenStore(self.database)
             self.audit = Audit(self.database)
             self.limits = RequestLimits(config.requests_per_minute_max)

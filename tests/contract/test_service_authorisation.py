@@ -90,6 +90,11 @@ class Matrix:
         self.service.tokens.add(name, VIEWER)
         return name
 
+    def transform(self, bucket: str) -> str:
+        name = f"half-{next(_numbers)}"
+        fields = {"steps": [{"sample": {"fraction": 0.5}}]}
+        return self.service.transforms.put(name, fields, "ada")[0].use
+
     def request(self, route: str, row: Row, bucket: str, caller: str) -> Response:
         """Send the request of a row, about something new if it may change it."""
         method, path = route.split(" ")
@@ -98,10 +103,13 @@ class Matrix:
         query = row.query
         if "{job_id}" in path + query:
             names["{job_id}"] = (self.job if changes else self.lasting_job)(bucket)
+        if "{use}" in path:
+            names["{use}"] = self.transform(bucket)
         if "{name}" in path:
             makers: dict[str, Callable[[str], str]] = {
                 "schedules": self.schedule if changes else self.lasting_schedule,
                 "tokens": self.token,
+                "transforms": lambda _: f"fresh-{next(_numbers)}",
                 "web": lambda _: "app.js",
             }
             names["{name}"] = makers[path.removeprefix("/v1").split("/")[1]](bucket)
@@ -113,6 +121,7 @@ class Matrix:
             "spec": self.spec(bucket),
             "schedule": self.definition(bucket, names.get("{name}", fresh)),
             "token": {"name": fresh, "role": VIEWER},
+            "transform": {"steps": [{"sample": {"fraction": 0.5}}]},
         }
         answer: Response = self.here.client.request(
             method,

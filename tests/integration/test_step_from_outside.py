@@ -13,7 +13,9 @@ from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
+from dsort.service.database.engine import Database
 from dsort.service.jobs.submit import Submitter
+from dsort.service.transforms.store import TransformStore
 from dsort.spec import parse_spec, schema
 from dsort.transforms.steps import STEPS, register
 from tests.support.datasets import Shard, files_of, write_shards
@@ -107,9 +109,10 @@ def test_a_service_takes_no_step_that_is_not_safe_from_the_network(
         state_dir=tmp_path / "state",
         database_url="",
         replica="one",
-        no_auth=True,
     )
-    submitter = Submitter(config, cast("JobStore", None))  # to check a spec needs no store
+    # To check a spec needs no store.
+    transforms = TransformStore(cast(Database, None))
+    submitter = Submitter(config, cast("JobStore", None), transforms)
     assert submitter.check(spec).spec.steps
     monkeypatch.setattr(EveryNth, "is_safe_from_network", False)
     with pytest.raises(ForbiddenError, match=r"transform\.steps has every_nth, which no spec"):

@@ -22,6 +22,7 @@ from dsort.service.schedules.fire import ScheduleKeeper
 from dsort.service.schedules.rows import RunRow, ScheduleRow
 from dsort.service.schedules.store import ScheduleStore
 from dsort.service.security.tokens import ANYONE, Identity
+from dsort.service.transforms.store import TransformStore
 from tests.support.fake_clock import FakeClock
 
 __all__ = ["NIGHTLY", "Nights", "at", "definition", "short", "spec"]
@@ -74,7 +75,8 @@ class Nights:
         self.clock = clock
         self.database = database
         self.jobs = JobStore(database, clock=clock.now)
-        maker = JobMaker(Submitter(config, self.jobs), identity_of)
+        submitter = Submitter(config, self.jobs, TransformStore(database))
+        maker = JobMaker(submitter, identity_of)
         self.store = ScheduleStore(database, maker, clock=clock.now)
         self.keeper = ScheduleKeeper(self.store)
 

@@ -146,7 +146,7 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
             spec = with_key_map(
                 parse_text(body), held, owner=identity.name, address=request.url.netloc
             )
-            checked = service.submitter.check(spec).spec
+            checked = service.submitter.check(spec, identity).spec
             row, _ = service.submitter.take_in(checked, identity, Asked())
             details = {
                 "input": shown_uris(row.input_uri),

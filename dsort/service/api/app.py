@@ -27,7 +27,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dsort.errors import DsortError, SpecError, TooManyRequestsError, UnauthorizedError
 from dsort.model.problem import Problem
 from dsort.service.aistore import routes as aistore
-from dsort.service.api import admin, jobs, meta, metrics, pages, results, schedules
+from dsort.service.api import (
+    admin,
+    jobs,
+    meta,
+    metrics,
+    pages,
+    results,
+    schedules,
+    transforms,
+)
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.models import RETRY_AFTER, problems, restore_examples, spec_schema
 from dsort.service.api.queries import TextQueries
@@ -62,7 +71,7 @@ def create_app(service: Service) -> FastAPI:
         openapi_url="/openapi.json",
     )
     app.state.service = service
-    for part in (jobs, results, schedules, meta, admin, metrics, aistore, pages):
+    for part in (jobs, results, schedules, transforms, meta, admin, metrics, aistore, pages):
         app.include_router(part.router(service))
     _tell_errors(app)
     tell_database_errors(app)

@@ -298,7 +298,7 @@ def _add_ends(routes: APIRouter, service: Service) -> None:
             hooks=spec_hooks(row.hooks),
             more={**of_schedule, "after_commit": row.after_commit},
         )
-        spec = service.submitter.check(row.spec).spec
+        spec = service.submitter.check(row.spec, identity).spec
         after, _ = service.submitter.take_in(spec, identity, asked)
         _note(service, request, identity.name, "job.retry", after.job_id, of=row.job_id)
         service.dispatcher.wake()

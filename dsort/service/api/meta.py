@@ -37,7 +37,7 @@ def router(service: Service) -> APIRouter:
         body = await request.body()
 
         def check() -> ValidationView:
-            loaded = service.submitter.read(body)
+            loaded = service.submitter.read(body, identity)
             return ValidationView(spec=loaded.spec.canonical(), warnings=loaded.warnings)
 
         return await run_in_threadpool(check)

@@ -45,6 +45,7 @@ __all__ = [
     "schedule_runs",
     "schedules",
     "tokens",
+    "transforms",
     "turns",
 ]
 
@@ -223,6 +224,21 @@ notices = Table(  # what hooks are still to be told
     Column("next_try_at", Double, nullable=False),
     Column("tries", Integer, nullable=False, default=0),
     Index("ix_notices_next_try_at", "next_try_at"),
+    sqlite_autoincrement=True,
+)
+
+transforms = Table(  # a row a version, which is never changed
+    "transforms",
+    metadata,
+    Column("number", _Serial, primary_key=True, autoincrement=True),
+    Column("name", AnyText(64), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("digest", AnyText(64), nullable=False),
+    Column("definition", _Json),  # as `transform` of a spec; null = it was removed
+    Column("created_at", Double, nullable=False),
+    Column("created_by", AnyText(128), nullable=False),
+    Column("removed_at", Double),
+    UniqueConstraint("name", "version"),
     sqlite_autoincrement=True,
 )
 

@@ -72,8 +72,12 @@ class JobAttempt:
         on_event: Callable[[Event], None],
         stop: StopFlag,
     ) -> JobAttempt:
-        """``SpecError`` if the row's spec is none."""
-        return cls(row, parse_spec(dict(row.spec)).spec, options, on_event, stop)
+        """``SpecError`` if the row's spec is none. Its code may run if the service wrote into the
+        row who allowed it."""
+        spec = parse_spec(dict(row.spec)).spec
+        allowed_by = spec.transform.allowed_by if spec.transform is not None else ""
+        options = replace(options, runs_code=bool(allowed_by))
+        return cls(row, spec, options, on_event, stop)
 
     def plan(self) -> PlanReport:
         """Plan the job, and write nothing."""

@@ -13,10 +13,10 @@ from sqlalchemy import Connection, select
 from dsort.errors import ConflictError, ForbiddenError, SpecError, SpecProblem
 from dsort.job.hooks import hooks_of
 from dsort.job.setup import new_job_id, with_seed
-from dsort.naming.names import first_few
 from dsort.naming.overlap import claims_of
 from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs
+from dsort.service.jobs.permitted import permitted
 from dsort.service.jobs.queue import conflict_of
 from dsort.service.jobs.rows import JobRow, NewJob
 from dsort.service.jobs.store import JobStore, OnInsert
@@ -31,6 +31,7 @@ from dsort.service.security.guard import (
 )
 from dsort.service.security.tokens import ADMIN, Identity
 from dsort.service.security.uris import split_uris
+from dsort.service.transforms.store import TransformStore
 from dsort.spec.load import LoadedSpec, parse_spec
 from dsort.spec.model import JobSpec
 
@@ -39,7 +40,6 @@ __all__ = [
     "Submitter",
     "allow",
     "allowed_priority",
-    "check_steps",
     "checked_labels",
     "refuse_overlap",
 ]
@@ -64,47 +64,41 @@ class Asked:
     more: Mapping[str, Any] = field(default_factory=dict)  # schedule_id, due_at, after_commit
 
 
-def check_steps(spec: JobSpec) -> None:
-    """``ForbiddenError`` for steps that run code or open files: those are for whoever may log in to
-    the machine."""
-    refused = sorted({step.kind for step in spec.steps if not step.is_safe_from_network})
-    if refused:
-        raise ForbiddenError(
-            f"transform.steps has {first_few(refused)}, which no spec that comes over the network "
-            "may have",
-            hint="run such a job with `dsort start` on the machine itself",
-        )
-
-
 class Submitter:
     """Takes jobs in for everybody: REST, the peer's routes, schedules."""
 
-    def __init__(self, config: ServiceConfig, store: JobStore) -> None:
+    def __init__(self, config: ServiceConfig, store: JobStore, transforms: TransformStore) -> None:
         self._config = config
         self._store = store
+        self._transforms = transforms
         self.policy = policy_of(config)
 
-    def read(self, body: bytes) -> LoadedSpec:
-        """The spec in a request's body, JSON or YAML, checked against what this service allows.
-        ``SpecError`` with all problems, ``ForbiddenError``."""
-        return self.check(parse_text(body))
+    def read(self, body: bytes, identity: Identity | None = None) -> LoadedSpec:
+        """The spec in a request's body, JSON or YAML, checked against what this service allows, and
+        allows ``identity``: only an admin's spec may name code. ``SpecError`` with all problems,
+        ``ForbiddenError``."""
+        return self.check(parse_text(body), identity)
 
-    def check(self, spec: Mapping[str, Any]) -> LoadedSpec:
+    def check(self, spec: Mapping[str, Any], identity: Identity | None = None) -> LoadedSpec:
         """As ``read``, of a spec that is parsed already."""
         loaded = self._parsed(spec)
         self._check(loaded.spec)
-        return loaded
+        return replace(loaded, spec=self._permitted(loaded.spec, identity))
 
     def _check(self, spec: JobSpec) -> SpecPlaces:
         """Where the spec leads, if it and its hooks may."""
         places = check_spec(spec, self.policy)
         check_hooks(spec, self._config)
-        check_steps(spec)
         return places
+
+    def _permitted(self, spec: JobSpec, identity: Identity | None) -> JobSpec:
+        without_tokens = self._config.no_auth
+        return permitted(spec, identity, self._transforms.find, without_tokens=without_tokens)
 
     def check_for(self, identity: Identity, spec: Mapping[str, Any]) -> None:
         """As ``check``, and whether all that the spec names is for ``identity`` (still)."""
-        allow(identity, self.prepare(self.check(spec).spec, identity.name, Asked()))
+        checked = self.check(spec, identity).spec
+        allow(identity, self.prepare(checked, identity.name, Asked(), identity))
 
     def _parsed(self, spec: Mapping[str, Any]) -> LoadedSpec:
         check_fields(spec)
@@ -113,12 +107,15 @@ class Submitter:
                 spec,
                 reactions=self._config.reactions,
                 ais_is_there=self._config.run.settings.ais_is_there,
+                transforms=self._transforms.find,
             )
 
-    def prepare(self, spec: JobSpec, owner: str, asked: Asked) -> NewJob:
+    def prepare(
+        self, spec: JobSpec, owner: str, asked: Asked, identity: Identity | None = None
+    ) -> NewJob:
         """The job that a spec becomes, checked as ``check`` does; its seed is drawn here, if it has
         none."""
-        spec = with_seed(spec)
+        spec = self._permitted(with_seed(spec), identity)
         places = self._check(spec)
         dry = asked.dry_run or spec.dry_run
         hooks = asked.hooks or hooks_of(spec.on_success, spec.on_failure)
@@ -158,7 +155,7 @@ class Submitter:
         """A spec into the queue. ``ForbiddenError`` if its buckets are not for this identity,
         ``ConflictError`` if a running job writes what it would write. ``on_insert`` writes what
         goes with a new job, in the same transaction."""
-        new = self.prepare(spec, identity.name, asked)
+        new = self.prepare(spec, identity.name, asked, identity)
         allow(identity, new)
         if asked.idempotency_key is not None:
             new = replace(new, body_digest=body_digest)

@@ -49,10 +49,12 @@ __all__ = [
 class Preparing(Protocol):
     """What of a service's submitter is needed here."""
 
-    def check(self, spec: Mapping[str, Any]) -> LoadedSpec:
+    def check(self, spec: Mapping[str, Any], identity: Identity | None = None) -> LoadedSpec:
         """The spec, checked against what the service allows."""
 
-    def prepare(self, spec: JobSpec, owner: str, asked: Asked) -> NewJob:
+    def prepare(
+        self, spec: JobSpec, owner: str, asked: Asked, identity: Identity | None = None
+    ) -> NewJob:
         """The job that it becomes."""
 
 
@@ -66,9 +68,9 @@ class JobMaker:
         self._submitter = submitter
         self._identity_of = identity_of
 
-    def check(self, spec: Mapping[str, Any]) -> LoadedSpec:
-        """A rendered spec, checked. ``SpecError``, ``ForbiddenError``."""
-        return self._submitter.check(spec)
+    def check(self, spec: Mapping[str, Any], identity: Identity | None = None) -> LoadedSpec:
+        """A rendered spec, checked: as one of ``identity``. ``SpecError``, ``ForbiddenError``."""
+        return self._submitter.check(spec, identity)
 
     def owner(self, name: str) -> Identity | None:
         """What the owner of a schedule may do today."""
@@ -101,7 +103,7 @@ class JobMaker:
         more = {
             "schedule_id": row.schedule_id,
             "due_at": due_s,
-            "after_commit": self._after_commit(row, values, due_s),
+            "after_commit": self._after_commit(row, values, due_s, identity),
         }
         return self._allowed(
             {**render(definition.spec, values), **definition.hooks},
@@ -115,18 +117,21 @@ class JobMaker:
     def _allowed(
         self, rendered: Mapping[str, Any], identity: Identity, *, owner: str = "", **asked: Any
     ) -> NewJob:
-        spec = self._submitter.check(rendered).spec
-        new = self._submitter.prepare(spec, owner or identity.name, Asked(**asked))
+        spec = self._submitter.check(rendered, identity).spec
+        new = self._submitter.prepare(spec, owner or identity.name, Asked(**asked), identity)
         allow(identity, new)
         return new
 
-    def _after_commit(self, row: ScheduleRow, values: RunValues, due_s: float) -> dict[str, Any]:
+    def _after_commit(
+        self, row: ScheduleRow, values: RunValues, due_s: float, identity: Identity
+    ) -> dict[str, Any]:
         """What the job's process does once its result is there; see ``retention``."""
         definition = row.definition
         pointer = None
         name = pointer_name(definition)
         if name is not None:
-            shared = self.check(render(with_shared_buckets(definition.spec), values)).spec
+            rendered = render(with_shared_buckets(definition.spec), values)
+            shared = self.check(rendered, identity).spec
             pointer = {"bucket": bucket_value(shared.output_bck), "name": name}
         return {
             "schedule_id": row.schedule_id,

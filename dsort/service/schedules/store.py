@@ -42,10 +42,10 @@ class ScheduleStore:
         self.on_change = on_change
         self._clock = clock
 
-    def read(self, mapping: object) -> LoadedDefinition:
-        """The definition that ``mapping`` holds, its spec checked as a job's would be.
-        ``SpecError`` with all problems, ``ForbiddenError``."""
-        return parse_definition(mapping, check=self.maker.check)
+    def read(self, mapping: object, identity: Identity | None = None) -> LoadedDefinition:
+        """The definition that ``mapping`` holds, its spec checked as a job's of ``identity`` would
+        be. ``SpecError`` with all problems, ``ForbiddenError``."""
+        return parse_definition(mapping, check=lambda spec: self.maker.check(spec, identity))
 
     def add(self, definition: ScheduleDefinition, identity: Identity) -> ScheduleRow:
         """Make a schedule. ``ConflictError`` if there is one of that name; ``ForbiddenError`` if

@@ -1,0 +1,79 @@
+"""Whose code a job may run: that of an admin, who submitted it or registered what it uses.
+
+Steps over keys, sizes and small members are everybody's: they run no code, and open nothing. All
+other steps run with the rights of the service's own account. Who may have them is decided by the
+role of the token when the job is submitted, and the job's spec says who it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dsort.errors import ForbiddenError, NotFoundError
+from dsort.naming.names import first_few
+from dsort.service.security.tokens import ADMIN, Identity
+from dsort.spec.definitions import read_transform
+from dsort.spec.model import JobSpec
+from dsort.spec.named import Lookup, NamedTransform, parse_use
+from dsort.spec.transform import Transform
+
+__all__ = ["permitted"]
+
+
+def permitted(
+    spec: JobSpec, identity: Identity | None, registered: Lookup, *, without_tokens: bool = False
+) -> JobSpec:
+    """``spec`` with the name of whoever allowed its code in ``transform.allowed_by``, "" if it runs
+    none. ``ForbiddenError`` if nobody did.
+
+    ``registered``: finds the service's own transforms; a spec that says to use something else loses
+    that name, for it would say what is not so. ``without_tokens``: nobody is known to be an admin.
+    """
+    transform = spec.transform
+    if transform is None:
+        return spec
+    found = _found(transform, registered)
+    allowed_by = ""
+    kinds = transform.code_kinds
+    if kinds:
+        allowed_by = _who(kinds, found, identity, without_tokens=without_tokens)
+    changed: dict[str, Any] = {"allowed_by": allowed_by}
+    if found is None:
+        changed |= {"use": None, "digest": ""}
+    return spec.model_copy(update={"transform": transform.model_copy(update=changed)})
+
+
+def _found(transform: Transform, registered: Lookup) -> NamedTransform | None:
+    """The version that the spec uses, if its steps are those."""
+    if transform.use is None:
+        return None
+    try:
+        found = registered(*parse_use(transform.use))
+    except NotFoundError:
+        return None
+    kept, _ = read_transform(found.fields)
+    return found if kept["steps"] == transform.canonical()["steps"] else None
+
+
+def _who(
+    kinds: tuple[str, ...],
+    found: NamedTransform | None,
+    identity: Identity | None,
+    *,
+    without_tokens: bool,
+) -> str:
+    if without_tokens:
+        raise ForbiddenError(
+            f"transform.steps has {first_few(kinds)}, which a service that asks nobody for a token "
+            "does for nobody on the network",
+            hint="make tokens: `dsort token add NAME --role admin`",
+        )
+    if found is not None:
+        return found.owner
+    if identity is not None and identity.at_least(ADMIN):
+        return identity.name
+    raise ForbiddenError(
+        f"transform.steps has {first_few(kinds)}, which no spec that comes over the network may "
+        "have, unless an admin submits it",
+        hint="use a transform that an admin has registered: `dsort transforms ls` lists them; or "
+        "run the job with `dsort start` on the machine itself",
+    )

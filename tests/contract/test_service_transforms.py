@@ -1,0 +1,193 @@
+"""Named transforms of a service: admins write them, jobs use them, versions never change; and whose
+code a job may run is decided when it is submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsort.service.security.tokens import ADMIN, SUBMITTER, VIEWER, TokenStore
+from tests.support.service_here import SPEC, ServiceHere, service_here
+
+HALF = {"steps": [{"sample": {"fraction": 0.5}}], "on_error": "skip"}
+SLIM = {"steps": [{"fields": {"keep": ["cls"]}}]}
+CODE = {"steps": [{"map": {"python": "pkg.aug:train"}}]}
+
+
+class Callers:
+    """A service with tokens of each role."""
+
+    def __init__(self, here: ServiceHere) -> None:
+        self.here = here
+        for bucket in ("images", "shuffled"):
+            (here.service.config.run.root / bucket).mkdir()
+        here.service.tokens = TokenStore(here.service.database, cost_log2=4)
+        roles = {"ada": ADMIN, "ann": SUBMITTER, "vera": VIEWER}
+        self.tokens = {name: here.service.tokens.add(name, role) for name, role in roles.items()}
+
+    def ask(self, who: str, method: str, path: str, **more: Any) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {self.tokens[who]}"}
+        answer = self.here.client.request(method, path, headers=headers, **more)
+        is_json = "json" in answer.headers.get("Content-Type", "")
+        return answer.status_code, answer.json() if is_json else answer.text
+
+    def put(self, name: str, fields: Any, who: str = "ada") -> tuple[int, Any]:
+        return self.ask(who, "PUT", f"/v1/transforms/{name}", json=fields)
+
+    def submit(self, who: str, transform: Any) -> tuple[int, Any]:
+        return self.ask(who, "POST", "/v1/jobs", json={**SPEC, "transform": transform})
+
+
+@pytest.fixture
+def callers(tmp_path: Path) -> Iterator[Callers]:
+    with service_here(tmp_path, no_auth=False) as here:
+        yield Callers(here)
+
+
+def test_versions_are_added_listed_and_removed_in_every_database(
+    tmp_path: Path, database_url: str
+) -> None:
+    with service_here(tmp_path, database_url=database_url, no_auth=False) as here:
+        callers = Callers(here)
+        assert callers.put("half", HALF)[0] == 201
+        status, again = callers.put("half", {**HALF, "max_errors": None})
+        assert (status, again["version"]) == (200, 1)  # it says the same
+        status, second = callers.put("half", SLIM)
+        assert (status, second["version"], second["versions"]) == (201, 2, [1, 2])
+        assert (second["kinds"], second["runs_code"]) == (["fields"], False)
+        listed = callers.ask("vera", "GET", "/v1/transforms?limit=1")[1]
+        assert [each["version"] for each in listed["transforms"]] == [2]
+        query = f"limit=1&cursor={listed['next_cursor']}"
+        rest = callers.ask("vera", "GET", f"/v1/transforms?{query}")[1]
+        assert [each["version"] for each in rest["transforms"]] == [1]
+        assert rest["next_cursor"] is None
+        assert callers.ask("ada", "DELETE", "/v1/transforms/half@2")[0] == 204
+        assert callers.ask("vera", "GET", "/v1/transforms/half")[1]["version"] == 1
+        assert callers.ask("vera", "GET", "/v1/transforms/half@2")[0] == 404
+        assert callers.put("half", SLIM)[1]["version"] == 3  # no number is given again
+        entries = callers.ask("ada", "GET", "/v1/audit")[1]["entries"]
+        noted = [(e["who"], e["action"], e["target"]) for e in entries]
+        assert noted == [
+            ("ada", "transform.put", "half@3"),
+            ("ada", "transform.remove", "half@2"),
+            ("ada", "transform.put", "half@2"),
+            ("ada", "transform.put", "half@1"),
+        ]
+
+
+def test_a_job_has_the_steps_of_the_version_that_it_began_with(callers: Callers) -> None:
+    callers.put("half", HALF)
+    status, job = callers.submit("ann", {"use": "half"})
+    assert status == 201, job
+    assert job["spec"]["transform"] == {
+        **callers.ask("ann", "GET", "/v1/transforms/half")[1]["transform"],
+        "use": "half@1",
+        "digest": callers.ask("ann", "GET", "/v1/transforms/half@1")[1]["digest"],
+    }
+    callers.put("half", SLIM)
+    path = f"/v1/jobs/{job['job_id']}"
+    assert callers.ask("ann", "GET", path)[1]["spec"] == job["spec"]
+    assert callers.ask("ann", "POST", f"{path}/retry")[1]["spec"] == job["spec"]
+    assert callers.submit("ann", {"use": "half"})[1]["spec"]["transform"]["use"] == "half@2"
+    assert callers.submit("ann", {"use": "half@1"})[1]["spec"]["transform"]["use"] == "half@1"
+    callers.ask("ada", "DELETE", "/v1/transforms/half")
+    status, refused = callers.submit("ann", {"use": "half@1"})
+    assert (status, refused["problems"][0]["path"]) == (400, "transform.use")
+
+
+def test_a_schedule_uses_the_version_that_it_names(callers: Callers) -> None:
+    callers.put("half", HALF)
+    for name, use in (("pinned", "half@1"), ("newest", "half")):
+        spec = {**SPEC, "transform": {"use": use}}
+        made = {"name": name, "every": "1d", "overlap": "skip", "spec": spec}
+        assert callers.ask("ann", "POST", "/v1/schedules", json=made)[0] == 201
+    callers.put("half", SLIM)
+    used = {}
+    for name in ("pinned", "newest"):
+        status, run = callers.ask("ann", "POST", f"/v1/schedules/{name}/run-now")
+        assert status == 202, run
+        job = callers.ask("ann", "GET", f"/v1/jobs/{run['job_id']}")[1]
+        used[name] = job["spec"]["transform"]["use"]
+        callers.ask("ann", "POST", f"/v1/jobs/{run['job_id']}/stop")
+    assert used == {"pinned": "half@1", "newest": "half@2"}
+
+
+@pytest.mark.parametrize("steps", [CODE, {"steps": [{"exec": {"command": ["true"]}}]}])
+def test_code_is_an_admins_and_the_spec_says_whose(callers: Callers, steps: Any) -> None:
+    status, refused = callers.submit("ann", steps)
+    assert (status, "unless an admin submits it" in refused["detail"]) == (403, True)
+    lie = {**steps, "allowed_by": "ada"}
+    assert callers.submit("ann", lie)[0] == 403
+    assert callers.ask("ann", "POST", "/v1/validate", json={**SPEC, "transform": steps})[0] == 403
+    schedule = {"name": "x", "every": "1d", "spec": {**SPEC, "transform": steps}}
+    assert callers.ask("ann", "POST", "/v1/schedules", json=schedule)[0] == 403
+    assert callers.ask("ann", "POST", "/v1/sort", json={**SPEC, "transform": steps})[0] == 403
+    status, job = callers.submit("ada", steps)
+    assert (status, job["spec"]["transform"]["allowed_by"]) == (201, "ada")
+    assert callers.ask("ada", "POST", "/v1/schedules", json=schedule)[0] == 201
+
+
+def test_code_that_an_admin_has_registered_is_for_whoever_submits_jobs(callers: Callers) -> None:
+    assert callers.put("aug", CODE, who="ann")[0] == 403
+    status, made = callers.put("aug", CODE)
+    assert (status, made["runs_code"]) == (201, True)
+    status, job = callers.submit("ann", {"use": "aug", "on_error": "skip"})
+    assert status == 201, job
+    transform = job["spec"]["transform"]
+    assert (transform["allowed_by"], transform["use"], transform["on_error"]) == (
+        "ada",
+        "aug@1",
+        "skip",
+    )
+    path = f"/v1/jobs/{job['job_id']}"
+    callers.ask("ann", "POST", f"{path}/stop")
+    assert callers.ask("ann", "POST", f"{path}/retry")[0] == 202
+    callers.ask("ada", "DELETE", "/v1/transforms/aug")
+    assert callers.ask("ann", "POST", f"{path}/resume")[0] == 403  # it is not registered any more
+    assert callers.ask("ada", "POST", f"{path}/resume")[0] == 202
+
+
+def test_another_steps_under_a_registered_name_are_nobodys(callers: Callers) -> None:
+    callers.put("aug", CODE)
+    mine = {"steps": [{"map": {"python": "os:system"}}], "use": "aug@1"}
+    digest = callers.ask("ann", "GET", "/v1/transforms/aug")[1]["digest"]
+    assert callers.submit("ann", {**mine, "digest": digest})[0] == 403
+    assert callers.submit("ann", mine)[0] == 400
+    safe = {**SLIM, "use": "aug@1", "digest": digest}
+    status, job = callers.submit("ann", safe)
+    assert status == 201
+    assert "use" not in job["spec"]["transform"]  # for it does not use that
+
+
+def test_a_service_without_tokens_runs_nobodys_code(tmp_path: Path) -> None:
+    with service_here(tmp_path) as here:
+        (here.service.config.run.root / "images").mkdir()
+        assert here.client.put("/v1/transforms/half", json=HALF).status_code == 201
+        assert here.client.put("/v1/transforms/aug", json=CODE).status_code == 403
+        answer = here.client.post("/v1/jobs", json={**SPEC, "transform": CODE})
+        assert answer.status_code == 403
+        assert "asks nobody for a token" in answer.json()["detail"]
+        here.submit({**SPEC, "transform": {"use": "half"}})
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status"),
+    [
+        ("a" * 65, HALF, 400),
+        ("half@3", HALF, 400),
+        ("%2e%2e%2fx", HALF, 404),
+        ("half", {"steps": []}, 400),
+        ("half", {"steps": [{"sampel": {}}]}, 400),
+        ("half", {"use": "other"}, 400),
+        ("half", {"steps": [{"sample": {"fraction": 0.5}}] * 100_001}, 413),
+        ("half", [1], 400),
+    ],
+)
+def test_what_is_no_transform_is_refused(
+    callers: Callers, name: str, body: Any, status: int
+) -> None:
+    assert callers.put(name, body)[0] == status
+    assert callers.ask("vera", "GET", "/v1/transforms")[1]["transforms"] == []
