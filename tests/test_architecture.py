@@ -31,6 +31,7 @@ ROOMS = (
     {"job"},
     {"runtime"},
     {"workers"},
+    {"ingest"},
     {"scratch"},
     {"options"},
     {"settings"},

@@ -20,6 +20,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "input_bck",
         "input_format",
         "inputs",
+        "ingest",
         "mix",
         "input_extension",
         "key_field",

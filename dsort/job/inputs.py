@@ -17,6 +17,7 @@ from dsort.errors import (
     StorageAccessError,
     StorageError,
 )
+from dsort.ingest.bucket import FilesBucket
 from dsort.job.job import Job
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import archive_extension, first_few, is_internal, position_key
@@ -30,6 +31,7 @@ from dsort.workers.source import InputShard
 
 __all__ = [
     "first_objects",
+    "refuse_absent",
     "refuse_changed_inputs",
     "refuse_unreadable",
     "resolve_inputs",
@@ -44,6 +46,8 @@ NAMES_KEPT_MAX = 100_000
 """Of names that are missing or passed over: those beyond are counted. A template may have 10**7."""
 
 
+FILES_NAMED_MAX = 3
+
 _LOOK_HINT = "check input_format and input_extension; `dsort ls` shows what is there"
 
 
@@ -54,8 +58,10 @@ def resolve_inputs(
 
     Memory is bounded by the shards that are there, not by the names. ``check`` is called again and
     again on the way, and may raise."""
+    if isinstance(bucket, FilesBucket):
+        return [InputShard(i.name, i.size_bytes, i.mtime_ns, i.etag) for i in bucket.list()]
     for source in spec.sources:
-        _refuse_absent(source, bucket_named(bucket, source.name))
+        refuse_absent(source, bucket_named(bucket, source.name))
     found: list[InputShard] = []
     missing, passed_over = _SomeNames(), _SomeNames()
     reaction = spec.config.missing_shards
@@ -137,6 +143,8 @@ def _refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
 
 def refuse_changed_inputs(job: Job) -> None:
     """An input that changed while it was read may have been read half old, half new."""
+    if isinstance(job.inputs_bucket, FilesBucket):
+        refuse_changed_files(job.inputs_bucket)
     known = job.inputs_bucket.stat_many([shard.name for shard in job.inputs])
     changed = []
     for shard in job.inputs:
@@ -147,6 +155,17 @@ def refuse_changed_inputs(job: Job) -> None:
         more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise ChangedInputError(
             f"input shard {', '.join(changed[:3])}{more} since the job began",
+            hint="start the job again once nothing writes to its inputs (of a file, another mode, "
+            "owner or hard link counts as well)",
+        )
+
+
+def refuse_changed_files(files: FilesBucket) -> None:
+    """The same for loose files."""
+    if changed := files.changes(FILES_NAMED_MAX):
+        more = ", …" if len(changed) == FILES_NAMED_MAX else ""
+        raise ChangedInputError(
+            f"file {', '.join(changed)}{more} since the job began",
             hint="start the job again once nothing writes to its inputs (of a file, another mode, "
             "owner or hard link counts as well)",
         )
@@ -170,7 +189,8 @@ def warn_of_equal_numbers(job: Job) -> None:
             return
 
 
-def _refuse_absent(source: Source, bucket: Bucket) -> None:
+def refuse_absent(source: Source, bucket: Bucket) -> None:
+    """``MissingShardError`` if the bucket of an input does not exist."""
     if not bucket.exists():
         raise MissingShardError(
             f"the input bucket {source.bucket.uri} does not exist ({bucket.uri})",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dsort.containers.base import OddityKind
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError, ObjectNotFoundError
+from dsort.ingest.bucket import FILES_REF, FilesBucket
 from dsort.job.collisions import BucketIdentity, InputIdentities
 from dsort.job.events import Event, JobWarning, PhaseDone, Progress, ReactionCount, Timeline
 from dsort.job.journal import Journal
@@ -150,11 +151,20 @@ class JobState:
 
 RETAINED_BYTES_MAX = 4 << 30
 QUIET_KINDS = frozenset(
-    {"stray_members_kept", "left_out_by_steps", "left_out_by_mix", "copied_by_mix", "deduplicated"}
+    {
+        "hidden_files",
+        "other_files",
+        "stray_members_kept",
+        "left_out_by_steps",
+        "left_out_by_mix",
+        "copied_by_mix",
+        "deduplicated",
+    }
 )
 """Counted in the manifest, but nothing that a user has to be warned of."""
 
 WARNING_TEXTS = {
+    "unusable_files": "{count} files were left out, for they can be no members: {names}",
     "failed_records": "steps failed at {count} records, as on_error says: {names}",
     "lost_with_failed": "{count} records were left out with one of their shard at which a step "
     "failed: {names}",
@@ -249,6 +259,9 @@ class Job:
     @property
     def bucket_identities(self) -> tuple[InputIdentities, BucketIdentity]:
         """Of the buckets of the inputs, and of the outputs'."""
+        if isinstance(self.inputs_bucket, FilesBucket):
+            files = {"": BucketIdentity(self.inputs_bucket, FILES_REF)}
+            return InputIdentities(files), BucketIdentity(self.outputs_bucket, self.output_bck)
         sources = {
             place.name: BucketIdentity(bucket_named(self.inputs_bucket, place.name), place.ref)
             for place in self.input_places

@@ -15,6 +15,7 @@ from dsort.data.tally import Tally, tally_of, tally_rows
 from dsort.errors import ChangedInputError
 from dsort.job.collisions import refuse_early_collisions, refuse_shards_twice
 from dsort.job.events import JobStarted
+from dsort.job.files import list_files, list_files_again, retain_files, share_files
 from dsort.job.free_space import check_free_space
 from dsort.job.inputs import (
     refuse_changed_inputs,
@@ -51,6 +52,7 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         start_workers(job, dry=dry)
         check_free_space(job, bytes_to_move(job, total), dry=dry)
         job.runtime.share(INPUTS_FILE, inputs_bytes(job.inputs))
+        share_files(job)
         if job.spec.output_container.is_columnar:
             from dsort.job.tables import first_schema  # the readers of tables
 
@@ -64,6 +66,8 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
 
 def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     check = job.stop.raise_if_requested
+    if job.spec.ingest is not None:
+        job.stop.wait_for(lambda: list_files(job, tally))
     job.inputs = job.stop.wait_for(
         lambda: resolve_inputs(job.spec, job.inputs_bucket, tally, check=check)
     )
@@ -101,6 +105,8 @@ def _resolve_again(job: Job) -> None:
     job.inputs = [InputShard(*row) for row in job.before.inputs or ()]
     _name_outputs(job)
     job.resolved = resolved_before(job)
+    if job.spec.ingest is not None:
+        job.stop.wait_for(lambda: list_files_again(job))
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
     if job.resolved["keymap"] != _keymap_digest(job):
         raise ChangedInputError(
@@ -157,6 +163,7 @@ def _compare_with_manifests(job: Job, tally: Tally) -> None:
 
 def _record_inputs(job: Job, accepted: JobAccepted) -> None:
     """What the job is. Kept first: where the journal has the inputs, there is this file, too."""
+    retain_files(job)
     job.retain(RESOLVED_FILE, json.dumps(job.resolved).encode("utf-8", "backslashreplace"))
     job.record(accepted)
     rows = (InputRow(s.name, s.size_bytes, s.mtime_ns, s.etag) for s in job.inputs)

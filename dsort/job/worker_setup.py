@@ -198,6 +198,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         transform=_transform_rules(job, movement.workers),
         division=job.spec.division,
         wants_lineage=job.spec.lineage is not None,
+        reads_files=job.spec.ingest is not None,
     )
     job.runtime.start(setup, movement.workers)
 

@@ -10,7 +10,14 @@ from __future__ import annotations
 import re
 from fnmatch import fnmatchcase
 
-__all__ = ["LinearRegex", "glob_prefix", "glob_regex", "has_wildcard", "wildcard_match"]
+__all__ = [
+    "KeyPattern",
+    "LinearRegex",
+    "glob_prefix",
+    "glob_regex",
+    "has_wildcard",
+    "wildcard_match",
+]
 
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
 _SET_PART = re.compile(r"(.)-(.)|(.)", re.DOTALL)
@@ -43,6 +50,33 @@ class LinearRegex:
     def fullmatch(self, name: str) -> bool:
         """Whether the pattern matches the whole of ``name``."""
         return self._fullmatch(name.encode("utf-8", "surrogatepass")) is not None
+
+
+class KeyPattern:
+    """A pattern (RE2 syntax) that says which part of a name is its key: the first group.
+
+    ``ValueError`` if it is no pattern, or has no group."""
+
+    __slots__ = ("_fullmatch",)
+
+    def __init__(self, pattern: str) -> None:
+        import re2  # 20 ms, and few jobs need it
+
+        options = re2.Options()
+        options.log_errors = False
+        options.dot_nl = True
+        try:
+            compiled = re2.compile(pattern.encode("utf-8", "surrogatepass"), options)
+        except re2.error as error:
+            raise ValueError(f"no regular expression, or too large a one: {error}") from None
+        if not compiled.groups:
+            raise ValueError("has no group (...) that would say which part of a name is the key")
+        self._fullmatch = compiled.fullmatch
+
+    def key_of(self, name: bytes) -> bytes | None:
+        """The key in ``name``; None if the pattern does not match the whole of it."""
+        found = self._fullmatch(name)
+        return found[1] if found is not None else None
 
 
 def glob_regex(glob: str) -> LinearRegex:

@@ -28,7 +28,7 @@ def is_read_only(ref: BucketRef) -> bool:
 
 def input_names(spec: SpecFields) -> Iterator[tuple[str, str]]:
     """(path, name) of the first names and patterns of inputs, which say what they are."""
-    for source in spec.sources:
+    for source in () if spec.ingest is not None else spec.sources:
         path, inputs = f"{source.path}input_format", source.format
         if inputs.template is not None:
             for name in parse_input_template(inputs.template).first_names:
@@ -91,6 +91,30 @@ def _inputs_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
         seen.add(each.name)
 
 
+def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.ingest is None:
+        return
+    if "output_bck" not in spec.model_fields_set:
+        yield SpecProblem("output_bck", "is required: files are not written beside", _BUCKET_HINT)
+    if any(source.bucket.is_stream for source in spec.sources):
+        yield SpecProblem("input_bck", "does not go with ingest: files are listed, and no stream")
+    if spec.input_extension != ".tar":
+        text = f'does not go with ingest: files are read as .tar, not as "{spec.input_extension}"'
+        yield SpecProblem("input_extension", text, "leave it out; output_extension may be another")
+    for source in spec.sources:
+        if source.format.template is not None:
+            text = "does not go with ingest: it names shards"
+            hint = "use prefix, glob, or objnames"
+            yield SpecProblem(f"{source.path}input_format.template", text, hint)
+    if spec.weighs_inputs:
+        text = "does not go with ingest: inputs are trees of files that are joined"
+        yield SpecProblem("mix" if spec.mix is not None else "inputs", text)
+    names = {source.name for source in spec.sources}
+    for name in spec.ingest.members:
+        if name not in names:
+            yield SpecProblem(f"ingest.members.{name}", f'"{name}" is no input')
+
+
 def _inputs_of_the_web_are_named(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in spec.sources:
         named = source.format.template is not None or source.format.objnames is not None
@@ -125,7 +149,7 @@ def _no_name_twice(spec: SpecFields) -> Iterator[SpecProblem]:
 
 def _no_template_names_a_shard_twice(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in spec.sources:
-        if source.format.template is None:
+        if source.format.template is None or spec.ingest is not None:
             continue
         template = parse_input_template(source.format.template)
         for repeat in find_repeats(template, spec.input_extension):
@@ -197,6 +221,7 @@ INPUT_RULES: Final[
 ] = (
     (("input_bck", "input_format", "inputs"), _inputs_are_there),
     (("output_bck", "inputs"), _outputs_of_several_have_a_bucket),
+    (("ingest", "input_bck", "input_format", "inputs", "mix"), _files_become_records),
     (("inputs",), _inputs_have_names_of_their_own),
     (("input_bck", "input_format", "inputs"), _inputs_of_the_web_are_named),
     (("input_format", "inputs"), _one_way_to_name_inputs),

@@ -19,6 +19,7 @@ from dsort.sizes import format_bytes
 from dsort.spec.algorithms import algorithm_model, key_model
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import describe, path_of, plain_problems
+from dsort.spec.ingest import Ingest
 from dsort.spec.inputs import Input, InputFormat, Mix
 from dsort.spec.model import Draft, JobSpec, current_job_spec
 from dsort.spec.named import Lookup, resolve_use
@@ -332,6 +333,7 @@ def _fields() -> dict[str, list[str]]:
         "on_failure": _names_of(Hook),
         "on_shard": _names_of(OnShard),
         "mix": _names_of(Mix),
+        "ingest": _names_of(Ingest),
         "deduplicate": _names_of(Deduplicate),
     }
 

@@ -40,6 +40,7 @@ class Draft:
 
 
 _UNUSED_LEFT_OUT: Final = (
+    "ingest",
     "key_field",
     "strip_final_newline",
     "member_defaults",

@@ -30,6 +30,7 @@ from dsort.spec.fields import (
     WebhookUrl,
 )
 from dsort.spec.hints import FieldError
+from dsort.spec.ingest import Ingest
 from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Mix, Source
 from dsort.spec.on_shard import OnShard
 from dsort.spec.outputs import OUTPUTS_MAX, Output, Target
@@ -200,6 +201,13 @@ class SpecFields(Part):
                 {"name": "code", "input_bck": "s3://raw/code", "input_format": {"prefix": "v2/"}},
             ]
         ],
+    )
+    ingest: Ingest | None = Field(
+        default=None,
+        description="The inputs are loose files that become records, and not shards. input_format "
+        "says which files go in, by prefix, glob or objnames; several inputs are trees of files "
+        "that are joined by key.",
+        examples=[{"layout": "folders"}],
     )
     mix: Mix | None = Field(
         default=None,

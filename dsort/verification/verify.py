@@ -43,13 +43,17 @@ import numpy as np
 from dsort.data.members import MemberTable
 from dsort.data.tally import Tally
 from dsort.errors import InputError, ObjectNotFoundError
+from dsort.ingest.bucket import FilesBucket
+from dsort.ingest.listing import Listing
 from dsort.job.events import Event, VerifyReport
+from dsort.job.files import files_of
 from dsort.job.inputs import resolve_inputs
 from dsort.job.manifest import ManifestOutput, StoredManifest, parse_manifest
 from dsort.job.setup import load_keymap, load_steps, output_names
 from dsort.naming.names import first_few
 from dsort.options import RunOptions, default_options, open_with_settings
 from dsort.read import ShardReader
+from dsort.spec.model import JobSpec
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_inputs
@@ -107,6 +111,16 @@ def _ignore(event: Event) -> None:
     """Nobody listens."""
 
 
+def _files_there(spec: JobSpec, bucket: Bucket) -> FilesBucket:
+    """The files that a spec names, as far as they are still there."""
+    found = files_of(spec, bucket, Tally())
+    try:
+        assert found.listing is not None
+    except (InputError, ObjectNotFoundError):
+        return FilesBucket(found.buckets, Listing.empty)  # reported shard by shard
+    return found
+
+
 class _Verification:
     """One verification, from the manifest to the report."""
 
@@ -138,14 +152,16 @@ class _Verification:
         self._algorithm = manifest.spec.algorithm.build()
 
     def _open_inputs(self, options: RunOptions) -> Bucket:
-        if self._manifest.spec.reads_streams:
+        spec = self._manifest.spec
+        if spec.reads_streams:
             return SeveralBuckets({})
-        return open_inputs(
-            [BucketPlace(each.name, each.bucket) for each in self._manifest.spec.sources],
+        bucket = open_inputs(
+            [BucketPlace(each.name, each.bucket) for each in spec.sources],
             lambda place: open_with_settings(
                 place.ref, root=options.root, settings=options.settings
             ),
         )
+        return bucket if spec.ingest is None else _files_there(spec, bucket)
 
     def run(self) -> VerifyReport:
         """Do all of it."""
@@ -271,7 +287,8 @@ class _Verification:
     def _check_input_names(self) -> None:
         """The inputs are those that the spec names, in its order, as far as that can be told now:
         shards may have come since."""
-        if self._manifest.spec.reads_streams:
+        spec = self._manifest.spec
+        if spec.reads_streams:
             return
         spec, listed = self._manifest.spec, [shard.name for shard in self._manifest.inputs]
         try:
@@ -285,7 +302,8 @@ class _Verification:
         results = {
             source.shard_name(shard.name)
             for source in spec.sources
-            if bucket_named(self._inputs_bucket, source.name).uri == self._outputs_bucket.uri
+            if spec.ingest is None
+            and bucket_named(self._inputs_bucket, source.name).uri == self._outputs_bucket.uri
             for shard in self._manifest.outputs
         }
         more = [name for name in found if name not in ours and name not in results]

@@ -115,6 +115,7 @@ class WorkerSetup:
     division: Division | None = None
     transform: TransformRules = field(default_factory=TransformRules)
     wants_lineage: bool = False
+    reads_files: bool = False  # loose ones, of the listing that is shared
 
     @property
     def makes_records(self) -> bool:

@@ -52,6 +52,10 @@ class Worker:
         self._heap = heap
         root = Path(setup.root)
         inputs, outputs = open_pair(setup.inputs, setup.output, root)
+        if setup.reads_files:
+            from dsort.ingest.bucket import of_shared_files  # other jobs read shards
+
+            inputs = of_shared_files(inputs, [each.name for each in setup.inputs], nodes.store)
         buffer = PayloadBuffer(setup.buffer_bytes)
         self._extractor: Extractor
         self._creator: Creator | TableCreator

@@ -16,6 +16,7 @@ from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import load_spec
 from tests.support.commands import ROOT, CommandLine
 from tests.support.datasets import example_samples, files_of, write_shards
+from tests.support.loose_files import write_tree
 from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -36,6 +37,8 @@ def buckets(tmp_path: Path) -> Path:
     """What ``specs/README.md`` says that the specs need."""
     write_shards(tmp_path / "samples", example_samples("samples-", 8, 3, RECORDS))
     write_shards(tmp_path / "images", example_samples("samples-", 19, 2, RECORDS))
+    pets = {f"{kind}/{at:03d}.jpg": b"image" * at for kind in ("cat", "dog") for at in range(20)}
+    write_tree(tmp_path / "pets", pets)
     return tmp_path
 
 

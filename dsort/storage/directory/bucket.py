@@ -31,6 +31,7 @@ from dsort.storage.directory.files import (
     StorageErrors,
     info_of,
     link_or_move,
+    list_all,
     list_files,
     rename_to_free_name,
     reserve_room,
@@ -94,6 +95,15 @@ class LocalBucket:
             for info in list_files(os.fsencode(self._root), encoded):
                 if self._is_ours(self._root / info.name):
                     yield info
+
+    def list_all(self, prefix: str = "") -> Iterator[tuple[str, ObjectInfo | None]]:
+        """As ``list``, but with None for what is there and is no file; see ``files.list_all``."""
+        encoded = encoded_prefix(prefix)
+        with self._doing(f"list {prefix}*"):
+            for name, status in list_all(os.fsencode(self._root), encoded):
+                text = os.fsdecode(name)
+                if self._policy is None or status is None or self._is_ours(self._root / text):
+                    yield text, info_of(text, status) if status is not None else None
 
     def stat(self, name: str) -> ObjectInfo:
         """Size, time and etag of a file; ``ObjectNotFoundError`` if there is none."""

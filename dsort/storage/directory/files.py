@@ -29,6 +29,7 @@ __all__ = [
     "StorageErrors",
     "info_of",
     "link_or_move",
+    "list_all",
     "list_broken_links",
     "list_files",
     "receipt_of",
@@ -276,6 +277,12 @@ def list_files(root: bytes, prefix: bytes) -> Iterator[ObjectInfo]:
             yield info_of(os.fsdecode(name), status)
 
 
+def list_all(root: bytes, prefix: bytes) -> Iterator[tuple[bytes, os.stat_result | None]]:
+    """As ``list_files``, but with what it leaves out: None for links to nothing, sockets, pipes
+    and devices. Nothing is silent about a name that is there."""
+    return _walk(root, prefix, specials=True)
+
+
 def list_broken_links(root: Path, prefix: str) -> Iterator[str]:
     """The links to nothing (or to themselves) among the names that begin with ``prefix``, where
     ``list_files`` would show a file if there were one. Errors as there."""
@@ -285,16 +292,16 @@ def list_broken_links(root: Path, prefix: str) -> Iterator[str]:
 
 
 def _walk(
-    root: bytes, prefix: bytes, *, links_only: bool = False
+    root: bytes, prefix: bytes, *, links_only: bool = False, specials: bool = False
 ) -> Iterator[tuple[bytes, os.stat_result | None]]:
     """Files and what they are; None for links to nothing. ``links_only``: what is no link is not
-    looked at."""
+    looked at. ``specials``: None also for what is neither file nor directory."""
     base = prefix[: prefix.rfind(b"/") + 1]
     chain = _chain_of(root, base)
     if chain is None:
         return
     with_internal = prefix.startswith(_INTERNAL)
-    levels = [(base, _entries(root, base, prefix))]
+    levels = [(base, _entries(root, base, prefix, specials=specials))]
     while levels:
         base, entries = levels[-1]
         for key, entry in entries:
@@ -310,12 +317,12 @@ def _walk(
                     yield name, None
                 continue  # else removed since the directory was read
             if not key.endswith(b"/"):
-                yield name, status
+                yield name, status if not specials or stat.S_ISREG(status.st_mode) else None
             elif name != _INTERNAL or with_internal:
                 inode = _inode_of(status)
                 if not (entry.is_symlink() and inode in chain):
                     chain.append(inode)
-                    levels.append((name, _entries(root, name, prefix)))
+                    levels.append((name, _entries(root, name, prefix, specials=specials)))
                     break
         else:
             levels.pop()
@@ -340,7 +347,9 @@ def _inode_of(status: os.stat_result) -> _Inode:
     return (status.st_dev, status.st_ino)
 
 
-def _entries(root: bytes, base: bytes, prefix: bytes) -> Iterator[_Entry]:
+def _entries(
+    root: bytes, base: bytes, prefix: bytes, *, specials: bool = False
+) -> Iterator[_Entry]:
     """The files and directories of ``base`` that may hold what is asked for, in order.
 
     A directory's key ends with a slash: that is how it sorts among whole names.
@@ -352,6 +361,8 @@ def _entries(root: bytes, base: bytes, prefix: bytes) -> Iterator[_Entry]:
             for entry in entries:
                 if entry.name.startswith(wanted):
                     suffix = _suffix_of(entry)
+                    if suffix is None and specials:
+                        suffix = b""
                     if suffix is not None:
                         found.append((entry.name + suffix, entry))
     except (FileNotFoundError, NotADirectoryError):

@@ -1,0 +1,148 @@
+"""Loose files as a bucket of tars: :class:`FilesBucket`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from dsort.errors import InvariantError, ObjectNotFoundError
+from dsort.ingest.listing import LISTING_FILE, Listing, stamp_of
+from dsort.ingest.shard import FilesShard, Places
+from dsort.scratch.index import IndexStore
+from dsort.storage.bucket import Bucket, ObjectInfo, StagedObject
+from dsort.storage.ref import BucketRef
+from dsort.storage.several import bucket_named
+
+__all__ = ["FILES_REF", "FilesBucket", "of_shared_files"]
+
+FILES_REF = BucketRef("files", "")
+"""Of what is in no bucket: runs of files are called by nobody else as the job calls them."""
+NAMES_A_BATCH = 10_000
+
+
+class FilesBucket:
+    """Runs of files, each a tar that nobody stores. It is only read."""
+
+    seals_on_finish = True
+
+    def __init__(self, buckets: Sequence[Bucket], listing: Callable[[], Listing]) -> None:
+        """``buckets``: of the inputs, by their numbers. ``listing`` is called once it is asked
+        for."""
+        self.buckets = tuple(buckets)
+        self.uri = ", ".join(dict.fromkeys(each.uri for each in buckets))
+        self._make = listing
+        self._places = Places(self.buckets)
+
+    @cached_property
+    def listing(self) -> Listing:
+        """What is in it."""
+        return self._make()
+
+    def exists(self) -> bool:
+        return all(each.exists() for each in self.buckets)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """The runs whose names begin with ``prefix``, in order."""
+        return (info for info in self.listing.infos() if info.name.startswith(prefix))
+
+    def stat(self, name: str) -> ObjectInfo:
+        """A run as it was listed; ``ObjectNotFoundError`` if there is none."""
+        return self.listing.info(self.listing.number_of(name))
+
+    def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
+        """The same for many; those that are not there are left out."""
+        found = {}
+        for name in names:
+            try:
+                found[name] = self.stat(name)
+            except ObjectNotFoundError:
+                continue
+        return found
+
+    def open(self, name: str) -> FilesShard:
+        """A run, to be read as a tar; ``ObjectNotFoundError`` if there is none."""
+        number = self.listing.number_of(name)
+        return FilesShard(self.listing, number, self._places)
+
+    def read(self, name: str) -> bytes:
+        with self.open(name) as opened:
+            data = bytearray(opened.info.size_bytes)
+            opened.read_into(memoryview(data), 0)
+            return bytes(data)
+
+    def changes(self, count_max: int) -> Sequence[str]:
+        """What became of files since they were listed: up to ``count_max`` sentences."""
+        listing, found = self.listing, []
+        for number, bucket in enumerate(self.buckets):
+            rows = np.flatnonzero(listing.inputs == number)
+            for at in range(0, len(rows), NAMES_A_BATCH):
+                some = rows[at : at + NAMES_A_BATCH]
+                names = [path.decode(*_NAMES) for path in listing.paths.take(some).tolist()]
+                there = bucket.stat_many(names)
+                stamps = listing.stamps[some].tolist()
+                for name, stamp in zip(names, stamps, strict=True):
+                    info = there.get(name)
+                    if info is None or stamp_of(info) != stamp:
+                        found.append(f"{name} {'is gone' if info is None else 'changed'}")
+                        if len(found) == count_max:
+                            return found
+        return found
+
+    def local_path(self, name: str) -> Path | None:
+        """None: a run is no file."""
+        return None
+
+    def free_bytes(self) -> int | None:
+        return None
+
+    def create(self) -> NoReturn:
+        self._refuse("create")
+
+    def write(self, name: str, data: bytes) -> NoReturn:
+        self._refuse("write")
+
+    def write_new(self, name: str, data: bytes) -> NoReturn:
+        self._refuse("write_new")
+
+    def delete(self, name: str) -> NoReturn:
+        self._refuse("delete")
+
+    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
+        self._refuse("stage")
+
+    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> NoReturn:
+        self._refuse("publish")
+
+    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return set()
+
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return set()
+
+    def keep_aside(self, name: str, token: str) -> NoReturn:
+        self._refuse("keep_aside")
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> NoReturn:
+        self._refuse("put_back")
+
+    def make_durable(self) -> NoReturn:
+        self._refuse("make_durable")
+
+    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> NoReturn:
+        self._refuse("discard")
+
+    def _refuse(self, operation: str) -> NoReturn:
+        raise InvariantError(f"{operation} in loose files, which are only read")
+
+
+def of_shared_files(bucket: Bucket, inputs: Iterable[str], store: IndexStore) -> FilesBucket:
+    """The runs of the listing that all nodes have. ``bucket``: of the ``inputs``, by name."""
+    buckets = [bucket_named(bucket, name) for name in inputs]
+    return FilesBucket(buckets, lambda: Listing.read(store.columns(LISTING_FILE)))
+
+
+_NAMES = ("utf-8", "surrogateescape")

@@ -1,0 +1,174 @@
+"""The members that loose files become, and the runs of them that are read as one shard.
+
+A listing is columns with a row a member, in the order of the record keys. A run of rows is a tar
+that nobody stores: its length and the place of each member in it follow from names and sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+
+from dsort.containers.tar.scan import END_OF_ARCHIVE
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.errors import ObjectNotFoundError
+from dsort.scratch.columns import ColumnFile, columns_bytes
+from dsort.storage.bucket import ObjectInfo
+from dsort.user_code.tar_headers import tar_header
+
+__all__ = ["LISTING_FILE", "LITERAL", "Listing", "shard_name", "stamp_of"]
+
+LISTING_FILE = "files.col"
+LITERAL = -1
+BLOCK_BYTES = 512
+SHARD_BYTES = 16 << 20
+SHARD_MEMBERS = 8192
+SHARDS_MAX = 50_000
+"""A shard is read by one worker: small enough to share the work, in a job of a few files too."""
+NAME_BYTES_MAX = 100
+_PREFIX = "files/"
+
+
+def shard_name(number: int) -> str:
+    """What the run with that ``number`` is called."""
+    return f"{_PREFIX}{number:06d}.tar"
+
+
+def stamp_of(info: ObjectInfo) -> int:
+    """What changes whenever the content of an object does."""
+    return xxhash.xxh3_64_intdigest(f"{info.size_bytes} {info.etag}".encode(*_NAMES))
+
+
+_NAMES = ("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """Members in order. ``names``: of members; ``sizes``: of their payload, in bytes; ``inputs``:
+    the number of the input where each is, or ``LITERAL``; ``paths``: the object in its bucket, or
+    the payload itself; ``stamps``: see ``stamp_of``. Run ``i`` is the rows
+    ``first_rows[i]:first_rows[i + 1]``, and has ``shard_bytes[i]`` bytes."""
+
+    names: BytesColumn
+    sizes: Int64s
+    inputs: Int32s
+    paths: BytesColumn
+    stamps: UInt64s
+    first_rows: Int64s
+    shard_bytes: Int64s
+
+    @classmethod
+    def of(
+        cls,
+        names: BytesColumn,
+        sizes: Int64s,
+        inputs: Int32s,
+        paths: BytesColumn,
+        stamps: UInt64s,
+        records: Int64s,
+    ) -> Listing:
+        """Of members that stand in order. ``records``: the row of the first of each record."""
+        stored = _header_bytes(names, sizes) + sizes + (-sizes % BLOCK_BYTES)
+        ends = np.cumsum(stored)
+        first_rows = _runs(ends, records)
+        before = np.concatenate([np.zeros(1, np.int64), ends])[first_rows]
+        shard_bytes = np.diff(before) + len(END_OF_ARCHIVE)
+        return cls(names, sizes, inputs, paths, stamps, first_rows, shard_bytes)
+
+    @classmethod
+    def empty(cls) -> Listing:
+        """No members at all."""
+        none, nothing = np.zeros(0, np.int64), BytesColumn.empty(0)
+        stamps = np.zeros(0, np.uint64)
+        return cls.of(nothing, none, none.astype(np.int32), nothing, stamps, none)
+
+    def __len__(self) -> int:
+        """How many runs there are."""
+        return len(self.shard_bytes)
+
+    def number_of(self, name: str) -> int:
+        """The run that is called ``name``; ``ObjectNotFoundError`` if there is none."""
+        digits = name.removeprefix(_PREFIX).removesuffix(".tar")
+        number = int(digits) if digits.isdecimal() and digits.isascii() else -1
+        if not 0 <= number < len(self) or shard_name(number) != name:
+            raise ObjectNotFoundError(f"there is no run of files {name}")
+        return number
+
+    def rows(self, number: int) -> slice:
+        """The rows of a run."""
+        return slice(int(self.first_rows[number]), int(self.first_rows[number + 1]))
+
+    def header_bytes(self, rows: slice) -> Int64s:
+        """How long the headers of ``rows`` are."""
+        return _header_bytes(self.names.run(rows.start, rows.stop), self.sizes[rows])
+
+    def info(self, number: int) -> ObjectInfo:
+        """A run as an object: its etag is of all that it is made of."""
+        rows, state = self.rows(number), xxhash.xxh3_128()
+        for column in (self.names, self.paths):
+            part = column.run(rows.start, rows.stop)
+            state.update(part.offsets.astype(np.int64).tobytes())
+            state.update(part.blob.tobytes())
+        for numbers in (self.sizes, self.inputs.astype(np.int64), self.stamps):
+            state.update(np.ascontiguousarray(numbers[rows]).tobytes())
+        return ObjectInfo(
+            shard_name(number), int(self.shard_bytes[number]), 0, f"files-{state.hexdigest()}"
+        )
+
+    def infos(self) -> Iterator[ObjectInfo]:
+        """All runs, in order."""
+        return map(self.info, range(len(self)))
+
+    def to_bytes(self) -> bytes:
+        """The listing as a column file."""
+        return columns_bytes({name: getattr(self, name) for name in _COLUMNS})
+
+    @classmethod
+    def read(cls, file: ColumnFile) -> Listing:
+        """What ``to_bytes`` wrote. ``StorageError`` if it is something else."""
+        texts = [file.bytes_column(name) for name in ("names", "paths")]
+        return cls(
+            names=texts[0],
+            sizes=file.array("sizes"),
+            inputs=file.array("inputs"),
+            paths=texts[1],
+            stamps=file.array("stamps"),
+            first_rows=file.array("first_rows"),
+            shard_bytes=file.array("shard_bytes"),
+        )
+
+
+_COLUMNS = ("names", "sizes", "inputs", "paths", "stamps", "first_rows", "shard_bytes")
+
+
+def _header_bytes(names: BytesColumn, sizes: Int64s) -> Int64s:
+    """How long ``tar_header`` of each is: one block, but for names that are long or no ASCII."""
+    found = np.full(len(names), BLOCK_BYTES, np.int64)
+    odd = (names.lengths > NAME_BYTES_MAX) | (sizes > 0o77777777777)
+    high = names.blob >= 0x80
+    if high.any():
+        at = np.searchsorted(names.offsets, np.flatnonzero(high), side="right") - 1
+        odd[at] = True
+    for row in np.flatnonzero(odd).tolist():
+        found[row] = len(tar_header(names[row], int(sizes[row])))
+    return found
+
+
+def _runs(ends: Int64s, records: Int64s) -> Int64s:
+    """The rows where runs begin, and the number of rows at the end. ``ends``: where the bytes of
+    each member end; ``records``: the first member of each record. A run ends behind the record that
+    fills it."""
+    rows = len(ends)
+    bounds = np.concatenate([records[1:], np.array([rows], np.int64)]) if len(records) else records
+    size = max(SHARD_BYTES, int(ends[-1]) // SHARDS_MAX if rows else 0)
+    found: list[int] = [0]
+    while found[-1] < rows:
+        start = found[-1]
+        limit = (int(ends[start - 1]) if start else 0) + size
+        by_bytes = int(np.searchsorted(ends, limit)) + 1
+        stop = min(by_bytes, start + SHARD_MEMBERS, rows)
+        found.append(int(bounds[np.searchsorted(bounds, stop)]))
+    return np.array(found, np.int64)

@@ -1,0 +1,69 @@
+"""What member of which record a file becomes, by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dsort.naming.patterns import KeyPattern
+
+__all__ = ["BETWEEN", "HIDDEN", "OTHER", "UNUSABLE", "NameRules"]
+
+BETWEEN = b"\0"
+"""Stands between key and extension, where a name has a dot: names sort by their keys."""
+
+HIDDEN, OTHER, UNUSABLE = "hidden", "other", "unusable"
+"""Why a file is left out: it is hidden, has another extension, can be no member."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameRules:
+    """How names of files become keys and extensions. ``at_first_dot``: where the extension begins;
+    ``extensions``: those that go in, none for all."""
+
+    key: Literal["path", "name", "joined"] = "path"
+    pattern: KeyPattern | None = None
+    at_first_dot: bool = True
+    extensions: Collection[bytes] = ()
+    needs_directory: bool = False
+    _lower: frozenset[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_lower", frozenset(each.lower() for each in self.extensions))
+
+    def member_of(self, path: bytes) -> tuple[bytes, bytes] | str:
+        """(key, extension) of the file ``path``, or why it is left out."""
+        base = path[path.rfind(b"/") + 1 :]
+        if path[:1] == b"." or b"/." in path:
+            return HIDDEN if _is_plain(path) else UNUSABLE
+        dot = base.find(b".") if self.at_first_dot else base.rfind(b".")
+        extension = base[dot + 1 :]
+        if dot < 1 or not extension or b"//" in path or path[0] == 47 or b"\0" in path:
+            return UNUSABLE
+        if self._lower and extension.lower() not in self._lower:
+            return OTHER
+        key = path[: len(path) - len(extension) - 1]
+        if self.needs_directory and b"/" not in path:
+            return UNUSABLE
+        if self.pattern is not None:
+            found = self.pattern.key_of(key)
+            if found is None:
+                return OTHER
+            key = found
+        elif self.key == "name":
+            key = key[key.rfind(b"/") + 1 :]
+        elif self.key == "joined":
+            key = key.replace(b"/", b"")
+        # Readers of shards part names at the first dot of the last part.
+        cut = key.rfind(b"/") + 1
+        if b"." in key[cut:]:
+            key = key[:cut] + key[cut:].replace(b".", b"_")
+        if not key[cut:] or not _is_plain(key):
+            return UNUSABLE
+        return key, extension
+
+
+def _is_plain(path: bytes) -> bool:
+    """Whether no part of ``path`` leads anywhere."""
+    return not path.startswith(b"/") and not {b"", b".", b".."} & {*path.split(b"/")}

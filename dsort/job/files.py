@@ -1,0 +1,92 @@
+"""Loose files as the inputs of a job: listed once, and the same ones for every worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dsort.data.tally import Tally
+from dsort.errors import ChangedInputError, SpecError, SpecProblem, StorageError
+from dsort.ingest.bucket import FilesBucket
+from dsort.ingest.gather import list_members
+from dsort.ingest.listing import LISTING_FILE, Listing
+from dsort.job.inputs import refuse_absent, refuse_changed_files, resolve_inputs
+from dsort.job.job import Job
+from dsort.scratch.columns import ColumnFile
+from dsort.spec.model import JobSpec
+from dsort.storage.bucket import Bucket
+from dsort.storage.several import bucket_named
+
+__all__ = ["files_of", "list_files", "list_files_again", "retain_files", "share_files"]
+
+
+def files_of(
+    spec: JobSpec, bucket: Bucket, tally: Tally, *, check: Callable[[], None] = lambda: None
+) -> FilesBucket:
+    """The files that the ``ingest`` of a spec names, as a bucket of shards. ``bucket``: of the
+    inputs. They are listed once it is asked for them; errors as ``list_members``."""
+    rules = spec.ingest
+    assert rules is not None
+    buckets = [bucket_named(bucket, source.name) for source in spec.sources]
+    return FilesBucket(
+        buckets, lambda: list_members(rules, spec.sources, buckets, tally, check=check)
+    )
+
+
+def list_files(job: Job, tally: Tally) -> None:
+    """List the files of the job: from here on they are its shards."""
+    for source in job.spec.sources:
+        refuse_absent(source, bucket_named(job.inputs_bucket, source.name))
+    _refuse_outputs_inside(job)
+    files = files_of(job.spec, job.inputs_bucket, tally, check=job.stop.raise_if_requested)
+    job.inputs_bucket = files
+    assert files.listing is not None
+
+
+def list_files_again(job: Job) -> None:
+    """The same, for a job that an earlier attempt began. ``ChangedInputError`` unless all files
+    are as that attempt found them."""
+    list_files(job, Tally())
+    if resolve_inputs(job.spec, job.inputs_bucket, Tally()) == job.inputs:
+        return
+    assert isinstance(job.inputs_bucket, FilesBucket)
+    kept = job.retained(LISTING_FILE)
+    if kept is not None:
+        try:
+            before = Listing.read(ColumnFile(kept, LISTING_FILE))
+        except StorageError:
+            before = job.inputs_bucket.listing
+        refuse_changed_files(FilesBucket(job.inputs_bucket.buckets, lambda: before))
+    raise ChangedInputError(
+        "files came to the inputs, or went, since the job began",
+        hint="put them back, or start the job again",
+    )
+
+
+def retain_files(job: Job) -> None:
+    """Retain the listing, from which a later attempt tells which files changed."""
+    if isinstance(job.inputs_bucket, FilesBucket):
+        job.retain(LISTING_FILE, job.inputs_bucket.listing.to_bytes())
+
+
+def share_files(job: Job) -> None:
+    """Give all nodes the listing."""
+    if isinstance(job.inputs_bucket, FilesBucket):
+        job.runtime.share(LISTING_FILE, job.inputs_bucket.listing.to_bytes())
+
+
+def _refuse_outputs_inside(job: Job) -> None:
+    """``SpecError`` if outputs would be among the files: they would be files themselves when these
+    are listed again."""
+    source, target = job.bucket_identities  # of the buckets: nothing is listed yet
+    where = f"{target.identity('x')}"
+    for each in job.spec.sources:
+        bucket = source.buckets[each.name]
+        inside = _directory_of(each.format.prefix or "")
+        if where.startswith(bucket.identity(f"{inside}x").removesuffix("x")):
+            text = f"is inside the input {each.bucket.uri}: outputs would be listed as files"
+            hint = "use a bucket beside it, or an input_format.prefix that does not hold it"
+            raise SpecError([SpecProblem("output_bck", text, hint)])
+
+
+def _directory_of(prefix: str) -> str:
+    return prefix[: prefix.rfind("/") + 1]

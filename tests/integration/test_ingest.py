@@ -1,0 +1,243 @@
+"""Jobs that read loose files: what becomes of each, verifying, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsort import api
+from dsort.errors import (
+    ChangedInputError,
+    DuplicateError,
+    InputError,
+    MissingShardError,
+    SpecError,
+)
+from dsort.job.events import Event, PhaseDone
+from dsort.job.layout import manifest_name
+from dsort.options import RunOptions
+from dsort.spec.load import parse_spec
+from tests.support.datasets import files_of
+from tests.support.engine import plan_local, refused, run_local
+from tests.support.inline_runtime import Moved, run_inline
+from tests.support.loose_files import contents_out, ingest_spec, write_tree
+
+pytestmark = pytest.mark.usefixtures("workers_here")
+
+SHUFFLE = {"kind": "shuffle", "seed": 1}
+PETS = {
+    f"{kind}/{number:02d}.jpg": f"{kind} {number}".encode() * number
+    for kind in ("cat", "ant", "bee")
+    for number in range(7)
+}
+WITH_CLASS = {
+    name.replace(".jpg", ".cls"): b"%d" % ["ant", "bee", "cat"].index(name[:3]) for name in PETS
+}
+
+
+def verified(root: Path, job_id: str) -> list[str]:
+    manifest = (root / "out" / manifest_name(job_id)).read_bytes()
+    report = api.verify(manifest, options=RunOptions(root=root))
+    return [str(problem) for problem in report.problems] + list(report.warnings)
+
+
+def test_an_image_folder_becomes_records_with_the_number_of_their_class(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", PETS)
+    spec = ingest_spec(ingest={"layout": "folders"}, algorithm=SHUFFLE)
+    report = run_local(tmp_path, spec)
+    assert (report.records, report.members, report.input_shards) == (21, 42, 1)
+    assert contents_out(tmp_path) == {**PETS, **WITH_CLASS}
+    assert verified(tmp_path, report.job_id) == []
+
+
+def test_the_bytes_are_the_same_however_records_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsort.ingest.listing.SHARD_BYTES", 2000)  # several runs of files
+    write_tree(tmp_path / "in", PETS | {"bee/large.jpg": os.urandom(9000)})
+    spec = ingest_spec(ingest={"layout": "folders"}, algorithm=SHUFFLE, verify="content")
+    outputs = []
+    for number, moved in enumerate(
+        [
+            Moved(movement="spill", workers=1),
+            Moved(movement="spill", workers=3, partitions=5, buffer_bytes=5000, order_seed=1),
+            Moved(movement="spill", workers=2, nodes=2, partitions=3, losses=1, order_seed=2),
+        ]
+    ):
+        report = run_inline({**spec, "output_bck": f"out{number}"}, tmp_path, moved)
+        assert report.input_shards > 3
+        outputs.append(files_of(tmp_path / f"out{number}"))
+    assert outputs[1:] == outputs[:1] * 2
+
+
+def test_trees_are_joined_by_key(tmp_path: Path) -> None:
+    write_tree(tmp_path / "images", {"a/1.png": b"i1", "a/2.png": b"i2"})
+    write_tree(tmp_path / "masks", {"a/1.png": b"m1", "a/3.png": b"m3"})
+    write_tree(tmp_path / "labels", {"a/1.txt": b"l1", "a/2.txt": b"l2"})
+    trees = ("images", "masks", "labels")
+    spec = ingest_spec(*trees, ingest={"members": {"masks": "mask"}})
+    report = run_local(tmp_path, spec)
+    assert contents_out(tmp_path) == {
+        "a/1.png": b"i1", "a/1.mask.png": b"m1", "a/1.txt": b"l1",
+        "a/2.png": b"i2", "a/2.txt": b"l2", "a/3.mask.png": b"m3",
+    }  # fmt: skip
+    assert (report.records, verified(tmp_path, report.job_id)) == (3, [])
+    whole = {"require": {"extensions": ["png", "mask.png"], "on_missing": "exclude"}}
+    report = run_local(tmp_path, {**spec, **whole, "overwrite": True})
+    assert sorted(contents_out(tmp_path)) == ["a/1.mask.png", "a/1.png", "a/1.txt"]
+    with refused(tmp_path, DuplicateError, "a/1.png and a/1.png would be the same member"):
+        run_local(tmp_path, ingest_spec(*trees, output_format="other-%d"))
+
+
+def test_a_directory_between_the_files_of_a_key_does_not_part_them(tmp_path: Path) -> None:
+    files = {"a.cls": b"1", "a.d/b.txt": b"2", "a.jpg": b"3", "a-b.jpg": b"4"}
+    write_tree(tmp_path / "in", files)
+    report = run_local(tmp_path, ingest_spec())
+    assert (report.records, contents_out(tmp_path)) == (3, files)
+
+
+def test_odd_names_come_out_as_they_are(tmp_path: Path) -> None:
+    files = {
+        "new\nline.txt": b"1",
+        "caf\N{LATIN SMALL LETTER E WITH ACUTE}.txt": b"2",
+        os.fsdecode(b"\xff\xfe.bin"): b"3",
+        f"{'d' * 120}/{'n' * 200}.txt": b"4",
+        f"{'n' * 100}.txt": b"5",
+        "A.txt": b"6",
+        "a.txt": b"",
+        " .txt": b"8",
+    }
+    write_tree(tmp_path / "in", files)
+    report = run_local(tmp_path, ingest_spec(algorithm=SHUFFLE))
+    assert contents_out(tmp_path) == files
+    assert verified(tmp_path, report.job_id) == []
+
+
+def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", {"a.txt": b"1", ".x.txt": b"", ".d/b.txt": b"", "README": b""})
+    os.mkfifo(tmp_path / "in" / "pipe.txt")
+    (tmp_path / "in" / "gone.txt").symlink_to("nowhere")
+    with pytest.raises(InputError, match=r"3 files can be no members.*README, gone\.txt, pipe"):
+        run_local(tmp_path, ingest_spec())
+    with pytest.raises(InputError, match=r"2 files are hidden: \.d/b\.txt, \.x\.txt"):
+        run_local(tmp_path, ingest_spec(ingest={"unusable": "drop", "hidden": "abort"}))
+    spec = ingest_spec(ingest={"unusable": "drop", "extensions": ["txt"]})
+    report = run_local(tmp_path, spec)
+    counted = {each.kind: (each.count, each.samples) for each in report.reactions}
+    assert counted == {
+        "hidden_files": (2, (".d/b.txt", ".x.txt")),
+        "unusable_files": (3, ("README", "gone.txt", "pipe.txt")),
+    }
+    assert ["3 files were left out" in each for each in report.warnings] == [True]
+
+
+def test_links_are_read_as_what_they_lead_to(tmp_path: Path) -> None:
+    write_tree(tmp_path / "elsewhere", {"b.txt": b"there"})
+    write_tree(tmp_path / "in", {"a.txt": b"here"})
+    (tmp_path / "in" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "in" / "round").symlink_to(tmp_path / "in")
+    run_local(tmp_path, ingest_spec())
+    assert contents_out(tmp_path) == {"a.txt": b"here", "link/b.txt": b"there"}
+
+
+@pytest.mark.parametrize(
+    ("files", "ingest", "words"),
+    [
+        ({"a.JPG": b"", "a.jpg": b""}, {}, "in lower case, a.jpg"),
+        ({"x/a.jpg": b"", "y/a.jpg": b""}, {"key": "name"}, "x/a.jpg and y/a.jpg would be"),
+        ({"a.b.jpg": b"", "a_b.jpg": b""}, {"dots": "last"}, "a.b.jpg and a_b.jpg would be"),
+        (
+            {"x/a.jpg": b"", "y/a.png": b""},
+            {"layout": "folders", "key": "name"},
+            "classes x and y have the key a",
+        ),
+        ({"x/a.cls": b""}, {"layout": "folders"}, "x/a.cls and the cls that is made would be"),
+    ],
+)
+def test_two_files_are_never_one_member(
+    files: dict[str, bytes], ingest: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    write_tree(tmp_path / "in", files)
+    with refused(tmp_path, DuplicateError, words):
+        run_local(tmp_path, ingest_spec(ingest=ingest))
+
+
+def test_inputs_say_which_files_go_in(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", PETS | {"README.md": b""})
+    for chosen, count in (
+        ({"prefix": "cat/"}, 7), ({"glob": "*/0[0-4].jpg"}, 15), ({"objnames": ["cat/01.jpg"]}, 1)
+    ):  # fmt: skip
+        assert plan_local(tmp_path, ingest_spec(input_format=chosen)).members == count
+    for chosen, words in (
+        ({"prefix": "dog/"}, "no file was found"), ({"objnames": ["dog/1.jpg"]}, "dog/1.jpg")
+    ):  # fmt: skip
+        with refused(tmp_path, MissingShardError, words):
+            run_local(tmp_path, ingest_spec(input_format=chosen))
+
+
+@pytest.mark.parametrize("phase", ["resolve", "create"])
+def test_a_file_that_changes_meanwhile_is_named(tmp_path: Path, phase: str) -> None:
+    write_tree(tmp_path / "in", PETS)
+
+    def change(event: Event) -> None:
+        if isinstance(event, PhaseDone) and event.phase == phase:
+            (tmp_path / "in" / "cat" / "03.jpg").write_bytes(b"new")
+
+    with pytest.raises(ChangedInputError, match=r"file cat/03\.jpg changed"):
+        run_local(tmp_path, ingest_spec(), on_event=change)
+    assert contents_out(tmp_path) == {}
+
+
+def test_outputs_are_never_among_the_files(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", PETS)
+    for where in ("in", "in/shards"):
+        with pytest.raises(SpecError, match="output_bck: is inside the input"):
+            run_local(tmp_path, ingest_spec(output_bck=where))
+    spec = ingest_spec(input_format={"prefix": "cat/"}, output_bck="in")
+    run_local(tmp_path, spec)
+    assert len(contents_out(tmp_path, "in")) == 7
+
+
+def test_a_spec_that_cannot_work_is_refused() -> None:
+    fields: dict[str, Any] = {
+        "inputs": [{"name": "a", "input_bck": "a", "repeat": 2}],
+        "input_extension": ".zip",
+        "ingest": {"members": {"b": "x"}, "key_pattern": "a.*"},
+    }
+    with pytest.raises(SpecError) as caught:
+        parse_spec({"output_format": "o-%d", "output_shard_records": 1, **fields})
+    assert [problem.path for problem in caught.value.problems] == [
+        "ingest.key_pattern",
+        "output_bck",
+    ]
+    fields["ingest"] = {"members": {"b": "x"}}
+    fields["inputs"][0]["input_format"] = {"template": "a-{0..9}"}
+    with pytest.raises(SpecError) as caught:
+        parse_spec({"output_format": "o-%d", "output_shard_records": 1, **fields})
+    assert {problem.path for problem in caught.value.problems} >= {
+        "output_bck",
+        "input_extension",
+        "inputs[0].input_format.template",
+        "inputs",
+        "ingest.members.b",
+    }
+
+
+def test_verify_says_that_files_came_or_went(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", PETS)
+    report = run_local(tmp_path, ingest_spec())
+    (tmp_path / "in" / "cat" / "99.jpg").write_bytes(b"more")
+    (said,) = verified(tmp_path, report.job_id)
+    assert "have another size than at the time of the job" in said
+    for path in sorted((tmp_path / "in").glob("*/*")):
+        path.unlink()
+    assert any("are gone" in each for each in verified(tmp_path, report.job_id))
+
+
+def test_the_canonical_spec_is_the_spec() -> None:
+    spec = parse_spec(ingest_spec(ingest={"layout": "folders", "extensions": ["jpg"]})).spec
+    assert parse_spec(json.loads(json.dumps(spec.canonical()))).spec == spec
