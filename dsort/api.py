@@ -271,7 +271,7 @@ def resume_on_shard(
 
 
 def _refuse_unasked_program(options: RunOptions) -> None:
-    if not options.runs_code or options.fetch is not None:
+    if not options.may_run_code or options.fetch is not None:
         raise ForbiddenError(
             "on_shard of the job runs a program that the bucket names",
             hint="--run-code lets it, for a job that is yours",

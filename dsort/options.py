@@ -42,6 +42,11 @@ class RunOptions:
     runs_code: bool | None = None  # whether steps may run code; None = not if there is ``fetch``
     fetch: FetchPolicy | None = None  # what a spec of somebody else's may touch; None = all
 
+    @property
+    def may_run_code(self) -> bool:
+        """Whether steps may run the code that the spec names."""
+        return self.fetch is None if self.runs_code is None else self.runs_code
+
 
 def default_options() -> RunOptions:
     """How a job is run where nobody says anything: as the user's settings say."""

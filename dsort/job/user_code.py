@@ -25,8 +25,7 @@ def described_steps(steps: Sequence[Step], options: RunOptions) -> tuple[Step, .
 
 
 def _described(number: int, step: PayloadStep, options: RunOptions) -> Step:
-    may = options.fetch is None if options.runs_code is None else options.runs_code
-    if not may:
+    if not options.may_run_code:
         raise ForbiddenError(
             f"transform.steps[{number}] is {step.kind}, which runs code that the spec names",
             hint="--run-code lets it, for a spec that is yours",
