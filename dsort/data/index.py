@@ -195,6 +195,8 @@ class RecordIndex:
     lots: UInt64s | None = None
     """The class of each record and the lot that it draws in it, shape ``(n, 2)``, where they are
     counted to deal out exact numbers."""
+    extensions: BytesColumn | None = None
+    """Of the members of each record, a zero byte behind each, where records are to be joined."""
 
     def __len__(self) -> int:
         return len(self.ordinal)
@@ -224,4 +226,5 @@ class RecordIndex:
             same=None if self.same is None else self.same[rows],
             origins=None if self.origins is None else self.origins.take(rows),
             lots=None if self.lots is None else self.lots[rows],
+            extensions=None if self.extensions is None else self.extensions.take(rows),
         )

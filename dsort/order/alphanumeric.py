@@ -26,6 +26,7 @@ class Alphanumeric(Algorithm):
     words: ClassVar[str] = "alphanumeric: sorted by name"
     needs_keys: ClassVar[bool] = True
     is_sort_key: ClassVar[bool] = True
+    joins: ClassVar[bool] = True
     reason: ClassVar[str] = "the records are sorted by their keys"
 
     decreasing: bool = decreasing_option()

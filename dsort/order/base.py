@@ -166,6 +166,9 @@ class Algorithm:
     then records are dealt out to partitions without a survey."""
     decided_by_inputs: ClassVar[bool] = False
     """Whether only the inputs say what the order is: then :meth:`expected` is never asked."""
+    joins: ClassVar[bool] = False
+    """Whether its sort keys are functions of record keys, but for the name of the shard: then
+    records of several inputs can be joined as they are ordered, where that name is ""."""
     needs_keys: ClassVar[bool] = False
     """Whether the order is that of the records' keys: then :meth:`expected` is not asked where the
     outputs do not say what these were. See :attr:`asks_for_keys`."""

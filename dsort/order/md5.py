@@ -26,6 +26,7 @@ class Md5(Algorithm):
     is_sort_key: ClassVar[bool] = True
     reason: ClassVar[str] = "the records are sorted by the MD5 of their keys"
     spreads_evenly: ClassVar[bool] = True
+    joins: ClassVar[bool] = True
 
     decreasing: bool = decreasing_option()
 

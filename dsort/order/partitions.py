@@ -89,10 +89,12 @@ def pick_splitters(
     count: int,
     *,
     decreasing: bool,
+    between_keys: bool = False,
 ) -> Splitters:
     """The splitters that part a sample's total weight into ``count`` about equal partitions.
 
     The sample's rows are in input order; ``shard`` and ``ordinal`` are their positions.
+    ``between_keys``: rows with equal sort keys are all of one partition.
     """
     order = order_rows(sample, decreasing=decreasing)
     reached = np.cumsum(weights_bytes[order])
@@ -100,4 +102,7 @@ def pick_splitters(
     targets = np.array([total * part // count for part in range(1, count)], np.int64)
     places = np.unique(np.searchsorted(reached, targets, side="right"))
     rows = order[places[places < len(order)]]
+    if between_keys:  # before the very first record that has the sort key, wherever that is
+        none = np.zeros(len(rows), np.int64)
+        return Splitters(sample.take(rows), none, none)
     return Splitters(sample.take(rows), shard[rows], ordinal[rows])

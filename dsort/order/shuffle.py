@@ -27,6 +27,7 @@ class Shuffle(Algorithm):
     spreads_evenly: ClassVar[bool] = True
     decided_by_inputs: ClassVar[bool] = True
     is_sort_key: ClassVar[bool] = True
+    joins: ClassVar[bool] = True
 
     seed: str | None = seed_option()
 

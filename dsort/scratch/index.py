@@ -25,7 +25,7 @@ from dsort.order.partitions import Splitters
 from dsort.order.sort import order_rows
 from dsort.scratch.columns import Column, ColumnFile, columns_bytes, write_columns
 from dsort.scratch.directory import Scratch
-from dsort.scratch.ordered import LineageRows, OrderedRows
+from dsort.scratch.ordered import LineageRows, OrderedRows, sums_of
 
 __all__ = [
     "IndexStore",
@@ -64,6 +64,8 @@ class ShardRows:
     entries: BytesColumn | None = None  # packed (see ``data.entries``)
     blocks: TableBlocks | None = None  # of rows of tables: where they are in the spill
     origins: Origins | None = None
+    extensions: BytesColumn | None = None  # see ``RecordIndex``
+    first_row: int = 0  # of these rows, in the shard's file
 
     def __len__(self) -> int:
         return len(self.ordinal)
@@ -151,6 +153,7 @@ class IndexStore:
                 "lot": None if index.lots is None else index.lots[:, 1].copy(),
                 "origin_start": None if index.origins is None else index.origins.start,
                 "origin_bytes": None if index.origins is None else index.origins.size_bytes,
+                "extensions": index.extensions,
             },
         )
 
@@ -174,6 +177,8 @@ class IndexStore:
             entries=_optional_bytes(file, "entries", start, stop),
             blocks=_blocks(file, partition) if "block_offsets" in file else None,
             origins=_origins(file, start, stop) if "origin_start" in file else None,
+            extensions=_optional_bytes(file, "extensions", start, stop),
+            first_row=start,
         )
 
     def partition_rows(self, stage: str, shards: Sequence[int], partition: int) -> PartitionRows:
@@ -266,6 +271,7 @@ class IndexStore:
                 "block_start": rows.block_start,
                 "block_bytes": rows.block_bytes,
                 "block_rows": rows.block_rows,
+                "record_offsets": rows.record_offsets,
                 "entries": rows.entries,
                 "keys": None if rows.origins is None else rows.origins.keys,
                 "origin_start": None if rows.origins is None else rows.origins.start,
@@ -274,9 +280,15 @@ class IndexStore:
         )
 
     def ordered(self, partition: int, start: int = 0, stop: int | None = None) -> OrderedRows:
-        """Rows ``start:stop`` of one partition in output order."""
+        """Records ``start:stop`` of one partition in output order."""
         file = self.columns(f"ordered-{partition}.col")
-        if stop is None:
+        record_offsets = None
+        if "record_offsets" in file:
+            stop = file.count("record_offsets") - 1 if stop is None else stop
+            record_offsets = file.array("record_offsets", start, stop + 1)
+            start, stop = int(record_offsets[0]), int(record_offsets[-1])
+            record_offsets = record_offsets - start
+        elif stop is None:
             stop = len(file.array("source"))
         return OrderedRows(
             source=file.array("source", start, stop),
@@ -294,15 +306,24 @@ class IndexStore:
             block_bytes=file.array("block_bytes"),
             entries=_optional_bytes(file, "entries", start, stop),
             block_rows=file.array("block_rows") if "block_rows" in file else None,
+            record_offsets=record_offsets,
         )
 
     def stored_bytes(self, partition: int, start: int, stop: int) -> Int64s:
-        """Of rows ``start:stop`` of one partition in output order."""
-        return self.columns(f"ordered-{partition}.col").array("stored_bytes", start, stop)
+        """Of records ``start:stop`` of one partition in output order."""
+        file = self.columns(f"ordered-{partition}.col")
+        if "record_offsets" not in file:
+            return file.array("stored_bytes", start, stop)
+        offsets = file.array("record_offsets", start, stop + 1)
+        stored = file.array("stored_bytes", int(offsets[0]), int(offsets[-1]))
+        return sums_of(stored, offsets - offsets[0])
 
     def lineage_rows(self, partition: int, start: int, stop: int) -> LineageRows:
-        """Rows ``start:stop`` of one partition in output order, for the lineage."""
+        """Records ``start:stop`` of one partition in output order, for the lineage: a row for each
+        piece of those that were joined."""
         file = self.columns(f"ordered-{partition}.col")
+        if "record_offsets" in file:
+            start, stop = file.array("record_offsets")[[start, stop]].tolist()
         return LineageRows(
             shard=file.array("shard", start, stop),
             stored_bytes=file.array("stored_bytes", start, stop),

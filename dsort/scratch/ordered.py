@@ -4,15 +4,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.entries import entries_bytes
 from dsort.data.index import Origins, Segments
 
-__all__ = ["LineageRows", "OrderedRows"]
+__all__ = ["LineageRows", "OrderedRows", "RecordColumns", "sums_of"]
+
+
+def sums_of(values: NDArray[np.integer], offsets: Int64s) -> Int64s:
+    """The sum of each run ``values[offsets[i]:offsets[i + 1]]``; no run is empty."""
+    if len(offsets) < 2:
+        return np.zeros(0, np.int64)
+    return np.add.reduceat(values, offsets[:-1], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordColumns:
+    """What is counted of records in output order, shape ``(n,)``. ``shard``: of a joined record,
+    that of its first piece."""
+
+    shard: Int32s
+    group: Int32s | None
+    members: Int32s
+    payload_bytes: Int64s
+    stored_bytes: Int64s
+    entries_bytes: Int64s | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OrderedRows:
-    """One partition in output order. ``source``: the input shard's ordinal (map) or 0 (spill: all
+    """One partition in output order, a row a record, or a piece of one: see ``record_offsets``.
+    ``source``: the input shard's ordinal (map) or 0 (spill: all
     offsets are in the partition's spill blocks, read one after the other)."""
 
     source: Int32s
@@ -31,9 +56,45 @@ class OrderedRows:
     entries: BytesColumn | None = None  # packed (see ``data.entries``)
     block_rows: Int64s | None = None  # of tables: how many rows each block has; segments count rows
     origins: Origins | None = None  # read back by ``IndexStore.lineage_rows`` alone
+    record_offsets: Int64s | None = None
+    """Where records were joined, which rows each is: record ``i`` those at
+    ``record_offsets[i]:record_offsets[i + 1]``. None: each row is a record."""
+
+    def rows_of(self, start: int, stop: int) -> tuple[int, int]:
+        """The rows of records ``start:stop``."""
+        if self.record_offsets is None:
+            return start, stop
+        return int(self.record_offsets[start]), int(self.record_offsets[stop])
+
+    def by_record(self) -> RecordColumns:
+        """What is counted of each record."""
+        entries = None if self.entries is None else entries_bytes(self.entries, self.members)
+        if self.record_offsets is None:
+            return RecordColumns(
+                self.shard,
+                self.group,
+                self.members,
+                self.payload_bytes,
+                self.stored_bytes,
+                entries,
+            )
+        offsets = self.record_offsets
+        first = offsets[:-1]
+        return RecordColumns(
+            shard=self.shard[first],
+            group=None if self.group is None else self.group[first],
+            members=sums_of(self.members, offsets).astype(np.int32),
+            payload_bytes=sums_of(self.payload_bytes, offsets),
+            stored_bytes=sums_of(self.stored_bytes, offsets),
+            entries_bytes=None if entries is None else sums_of(entries, offsets),
+        )
 
     def run(self, start: int, stop: int) -> OrderedRows:
-        """Rows ``start:stop``."""
+        """Records ``start:stop``."""
+        offsets = None
+        if self.record_offsets is not None:
+            offsets = self.record_offsets[start : stop + 1] - self.record_offsets[start]
+        start, stop = self.rows_of(start, stop)
         rows = slice(start, stop)
         return OrderedRows(
             source=self.source[rows],
@@ -51,6 +112,7 @@ class OrderedRows:
             block_bytes=self.block_bytes,
             entries=None if self.entries is None else self.entries.run(start, stop),
             block_rows=self.block_rows,
+            record_offsets=offsets,
         )
 
 

@@ -1,0 +1,21 @@
+"""How records of several inputs become one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["JoinRule"]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRule:
+    """How records are joined. ``inputs``: their names, in order; ``nonmatch``: what becomes of a
+    record that has no piece in each of them: ``error``, ``skip`` (it is left out) or ``none`` (it
+    is joined without). ``drops_later``: of several records of one input with one key the first
+    counts, and that is no error. ``conflict``: whose member stays where several inputs have one of
+    one extension: ``first``, ``last``, or ``error``."""
+
+    inputs: tuple[str, ...]
+    nonmatch: tuple[str, ...]
+    drops_later: bool = False
+    conflict: str = "error"
