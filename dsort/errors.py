@@ -214,6 +214,10 @@ class ShardCommandError(InputError):
     """The program that is run for each output shard failed. The result is committed."""
 
 
+class JoinError(InputError):
+    """Records of several inputs cannot be joined as the spec says."""
+
+
 class StrayMemberError(InputError):
     """A member that is no part of a record, and the spec says to abort."""
 

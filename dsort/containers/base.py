@@ -156,6 +156,10 @@ class Container(ABC):
     lists_members: bool = False
     """Whether the end needs entries: then ``MemberTable.entries`` is not None."""
 
+    is_of_members: bool = False
+    """Whether a record is its members, one after the other, each with its own name: then one record
+    can be put together of several."""
+
     is_columnar: bool = False
     """Whether records are rows of tables: jobs that write such shards move rows, not bytes."""
 

@@ -240,6 +240,7 @@ def pick_partition_splitters(job: Job, survey: Extraction) -> str:
         np.concatenate([sample.weight_bytes for sample in samples]),
         job.movement.partitions,
         decreasing=job.spec.algorithm.decreasing,
+        between_keys=job.spec.join is not None,
     )
     job.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
     return SPLITTERS_FILE

@@ -157,6 +157,7 @@ QUIET_KINDS = frozenset(
         "stray_members_kept",
         "left_out_by_steps",
         "left_out_by_mix",
+        "left_out_by_join",
         "copied_by_mix",
         "deduplicated",
     }

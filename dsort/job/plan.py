@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import xxhash
 
@@ -28,6 +28,7 @@ from dsort.job.extract import (
     shard_splitters,
 )
 from dsort.job.job import Job
+from dsort.job.joins import settle_join
 from dsort.job.mix import choose_copies
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.positions import count_positions, readings_left
@@ -123,6 +124,10 @@ class Ordering:
         """What is known of all partitions, in their order."""
         return [self.facts[partition] for partition in range(self.partitions)]
 
+    def located(self) -> list[OrderDone]:
+        """The same, with the nodes that have them now."""
+        return [replace(facts, node=self.node_of(facts.partition)) for facts in self.in_order()]
+
     def spend(self, partitions: tuple[int, ...]) -> None:
         """Their records are written: the room that their spill takes is free, as soon as the
         journal says so. Whoever goes on with the job could not write them again."""
@@ -149,8 +154,10 @@ class Ordering:
     def _take(self, facts: OrderDone) -> None:
         self._scratch_nodes[facts.partition] = facts.node
         known = self.facts.setdefault(facts.partition, facts)
-        before = (known.records, known.dropped, known.stored_bytes, known.payload_bytes)
-        now = (facts.records, facts.dropped, facts.stored_bytes, facts.payload_bytes)
+        before, now = (
+            (each.records, each.dropped, each.stored_bytes, each.payload_bytes, each.join)
+            for each in (known, facts)
+        )
         if before != now:
             raise InvariantError(f"partition {facts.partition} has {now} now, it had {before}")
         if known is facts and self.job.state.phase == "plan":
@@ -302,6 +309,8 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     """Order all partitions and cut them into output shards; check that nothing is lost."""
 
     def drop() -> Dropped:
+        if job.spec.join is not None:  # whose keys are settled as they are ordered
+            return Dropped()
         dropped = settle_duplicates(job, extraction)
         store_reactions(job, extraction, dropped.found)
         return dropped
@@ -310,8 +319,15 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     job.note(dropped.tally)
     ordering = Ordering(job, extraction, dropped.file)
     retry_after_lost_scratch(ordering, lambda: None)
-    _check_nothing_lost(dropped, extraction, ordering)
     ordered = ordering.in_order()
+    if job.spec.join is not None:
+        joined = retry_after_lost_scratch(
+            ordering, lambda: settle_join(job, extraction, ordering.located())
+        )
+        job.note(joined)
+        _check_nothing_lost_by_join(extraction, ordered)
+    else:
+        _check_nothing_lost(dropped, extraction, ordering)
     payload_total = sum(facts.payload_bytes for facts in ordered)
     kept = sum(facts.records for facts in ordered)
     counts_file = job.spec.output_shard_size_counts == "file"
@@ -454,3 +470,17 @@ def _check_nothing_lost(dropped: Dropped, extraction: Extraction, ordering: Orde
     planned = sum(facts.stored_bytes for facts in ordered)
     if planned > stored or (not dropped.count and planned != stored):
         raise InvariantError(f"{stored} bytes were extracted, but {planned} are planned")
+
+
+def _check_nothing_lost_by_join(extraction: Extraction, ordered: Sequence[OrderDone]) -> None:
+    """Every record that was extracted is a piece of one in the plan, or was left out."""
+    joins = [facts.join for facts in ordered if facts.join is not None]
+    kept, left_out = (sum(each.pieces for each in joins), sum(each.left_out for each in joins))
+    records = sum(facts.records for facts in extraction.done.values())
+    stored = sum(facts.stored_bytes for facts in extraction.done.values())
+    planned = sum(facts.stored_bytes for facts in ordered)
+    if kept + left_out != records or planned > stored or (not left_out and planned != stored):
+        raise InvariantError(
+            f"{records} records of {stored} bytes were extracted; {kept} of {planned} bytes are "
+            f"planned, and {left_out} were left out"
+        )

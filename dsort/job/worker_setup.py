@@ -199,6 +199,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         division=job.spec.division,
         wants_lineage=job.spec.lineage is not None,
         reads_files=job.spec.ingest is not None,
+        join=job.spec.join_rule,
     )
     job.runtime.start(setup, movement.workers)
 

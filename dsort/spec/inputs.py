@@ -20,6 +20,7 @@ from dsort.spec.fields import (
     Times,
     Weight,
 )
+from dsort.spec.join import InputJoin
 from dsort.storage.ref import BucketRef
 
 __all__ = ["INPUTS_MAX", "Input", "InputFormat", "Mix", "Source"]
@@ -85,6 +86,11 @@ class Input(Part):
         "where it has fewer, all of them as often as it takes. The inputs are looked through once "
         "more for it.",
         examples=[100000],
+    )
+    join: InputJoin | None = Field(
+        default=None,
+        description="With join at the top level: how it differs for this input.",
+        examples=[{"nonmatch": "none"}],
     )
 
 

@@ -12,14 +12,17 @@ from pydantic import ValidationInfo, model_validator
 from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.codecs.base import Codec
 from dsort.containers.registry import codec_of, container_of
+from dsort.data.joins import JoinRule
 from dsort.errors import SpecError
 from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import rules
 from dsort.spec.algorithms import algorithm_model
+from dsort.spec.inputs import Input
 from dsort.spec.outputs import REST
 from dsort.spec.parts import SpecFields
 from dsort.spec.transform import Transform, step_model
 from dsort.transforms.base import Step
+from dsort.transforms.join_key import JoinKey
 from dsort.transforms.outputs import KEY, Division
 from dsort.transforms.require import Require
 from dsort.transforms.strata import class_by
@@ -47,6 +50,7 @@ _UNUSED_LEFT_OUT: Final = (
     "keep_shards",
     "inputs",
     "mix",
+    "join",
     "outputs",
     "exact",
     "stratify",
@@ -105,10 +109,37 @@ class JobSpec(SpecFields):
         return wanted.extensions if wanted is not None and wanted.by == "content" else None
 
     @property
+    def keys_are_unique(self) -> bool:
+        """Whether no two records of the result may have one key."""
+        return self.join is not None or self.config.duplicate_keys not in ("ignore", "warn")
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         """What happens to records between reading and ordering them."""
         required = () if self.require is None else (Require.of(self.require),)
-        return (*required, *(self.transform.build() if self.transform is not None else ()))
+        own = self.transform.build() if self.transform is not None else ()
+        joins = self.inputs if self.join is not None else ()
+        by = tuple((each.name, self.joined_by(each)) for each in joins)
+        joined = (JoinKey(by),) if any(text != "key" for _, text in by) else ()
+        return (*required, *own, *joined)
+
+    def joined_by(self, each: Input) -> str:
+        """What the records of an input are joined by."""
+        assert self.join is not None
+        return (each.join.by if each.join is not None else None) or self.join.by
+
+    @property
+    def join_rule(self) -> JoinRule | None:
+        """How records of several inputs are joined; None if they are not."""
+        if self.join is None:
+            return None
+        own = [each.join.nonmatch if each.join is not None else None for each in self.inputs]
+        return JoinRule(
+            tuple(each.name for each in self.inputs),
+            tuple(each or self.join.nonmatch for each in own),
+            self.config.duplicate_keys == "drop",
+            self.join.conflict,
+        )
 
     @property
     def makes_records(self) -> bool:
@@ -217,12 +248,18 @@ class JobSpec(SpecFields):
             del fields["input_bck"], fields["input_format"]
         for name in ("inputs", "outputs"):
             if name in fields:
-                fields[name] = [
-                    {part: value for part, value in each.items() if value is not None}
-                    for each in fields[name]
-                ]
+                fields[name] = [_given(each) for each in fields[name]]
         config: dict[str, Any] = fields.pop("Config")
         return fields | config
+
+
+def _given(part: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given of a part of a spec."""
+    return {
+        name: _given(value) if isinstance(value, dict) and name == "join" else value
+        for name, value in part.items()
+        if value is not None
+    }
 
 
 _built_of = (algorithm_model(), step_model())

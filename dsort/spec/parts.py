@@ -32,6 +32,7 @@ from dsort.spec.fields import (
 from dsort.spec.hints import FieldError
 from dsort.spec.ingest import Ingest
 from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Mix, Source
+from dsort.spec.join import Join
 from dsort.spec.on_shard import OnShard
 from dsort.spec.outputs import OUTPUTS_MAX, Output, Target
 from dsort.spec.transform import Transform
@@ -214,6 +215,12 @@ class SpecFields(Part):
         description="How many records come out of each input: exact numbers, by the weights of "
         "inputs. Default: all of them, as often as each input says.",
         examples=[{"records": 1000000}, {"stop": "first_exhausted"}],
+    )
+    join: Join | None = Field(
+        default=None,
+        description="Records of several inputs with one key become one record, with the members of "
+        "all of them, in the order of the inputs: labels, captions, masks for an old set.",
+        examples=[{"by": "key", "nonmatch": "skip"}],
     )
     input_extension: ArchiveExtension = Field(
         default_factory=str,

@@ -23,6 +23,7 @@ from dsort.sidecars.kinds import FOR_EXTENSIONS
 from dsort.spec.algorithm_rules import algorithm_rules
 from dsort.spec.algorithms import algorithm_model, joined, known_options, owners_of
 from dsort.spec.input_rules import INPUT_RULES, input_names, is_read_only, suffix_problem
+from dsort.spec.join_rules import JOIN_RULES
 from dsort.spec.output_rules import OUTPUT_RULES
 from dsort.spec.parts import SpecFields
 from dsort.spec.stream_rules import STREAM_FORMAT, STREAM_RULES, is_stdout
@@ -380,8 +381,8 @@ def _readers_can_read_the_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 def _place_rules() -> Iterator[_Rule]:
-    """Those about inputs, several outputs, streams, and the order."""
-    of_parts = (*INPUT_RULES, *OUTPUT_RULES, *STREAM_RULES, *algorithm_rules())
+    """Those about inputs, a join of them, several outputs, streams, and the order."""
+    of_parts = (*INPUT_RULES, *JOIN_RULES, *OUTPUT_RULES, *STREAM_RULES, *algorithm_rules())
     for fields, problems in of_parts:
         yield _Rule(fields, problems)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import MinLen
 
 from dsort.errors import TransformError
-from dsort.naming.names import archive_extension, readable
+from dsort.naming.names import archive_extension, readable, shortened
 from dsort.order.base import OptionError
 from dsort.transforms.base import Step
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dsort.data.columns import BytesColumn, Int64s
     from dsort.order.table import RecordTable
 
-__all__ = ["Rekey"]
+__all__ = ["Rekey", "check_new_keys", "split_keys"]
 
 PLACES = ("key", "base", "dir", "shard", "input", "n", "shard_n", "xxh3")
 NUMBERS = ("n", "shard_n")
@@ -70,7 +70,7 @@ class Rekey(Step):
 
         from dsort.data.row_bytes import decimals, side_by_side
 
-        directory, base = _split(records.keys)
+        directory, base = split_keys(records.keys)
         columns = {"key": records.keys, "dir": directory, "base": base}
         numbers = np.arange(len(records), dtype=np.int64)
         pieces = _pieces(self.template)
@@ -89,7 +89,7 @@ class Rekey(Step):
                 parts.append(columns[place] if place else text)
         _check_lengths(records, parts)
         new_keys = side_by_side(parts, len(records))
-        _check(records, new_keys)
+        check_new_keys(records, new_keys, self.kind)
         return records.with_keys(new_keys)
 
 
@@ -126,7 +126,7 @@ def _content_hashes(records: RecordTable) -> BytesColumn:
     return BytesColumn.of(found)
 
 
-def _split(keys: BytesColumn) -> tuple[BytesColumn, BytesColumn]:
+def split_keys(keys: BytesColumn) -> tuple[BytesColumn, BytesColumn]:
     """(what is before the last slash of each key, what is behind it)."""
     from dsort.data.columns import cut_rows
 
@@ -189,13 +189,14 @@ def _check_lengths(records: RecordTable, parts: list[BytesColumn | bytes]) -> No
         )
 
 
-def _check(records: RecordTable, new_keys: BytesColumn) -> None:
-    """``TransformError`` for a key whose members would be read as another record's."""
+def check_new_keys(records: RecordTable, new_keys: BytesColumn, owner: str) -> None:
+    """``TransformError`` for a key whose members would be read as another record's. ``owner``: who
+    gives the new keys."""
     import numpy as np
 
     blob, ends = new_keys.blob, new_keys.offsets[1:]
     base = _base_starts(new_keys)
-    suspect = base == ends
+    suspect = (base == ends) | (new_keys.lengths > KEY_BYTES_MAX)
     dots = np.flatnonzero(blob == ord("."))
     if len(dots):  # also those of directories, if there are two side by side
         key_of = np.searchsorted(ends, dots, side="right")
@@ -206,15 +207,19 @@ def _check(records: RecordTable, new_keys: BytesColumn) -> None:
     for row in np.flatnonzero(suspect).tolist():
         if problem := _problem_of(new_keys[row]):
             raise TransformError(
-                f"rekey: the new key {readable(new_keys[row])} of record "
+                f"{owner}: the new key {shortened(readable(new_keys[row]))} of record "
                 f"{readable(records.keys[row])} of shard {records.shard} {problem}",
-                hint="{shard} and {dir} may have dots: put a slash behind them",
+                hint="{shard} and {dir} may have dots: put a slash behind them"
+                if owner == "rekey"
+                else "a key is a path without dots in its last part",
             )
 
 
 def _problem_of(key: bytes) -> str:
     """What is wrong with a key; "" if nothing is."""
     base = key.rpartition(b"/")[2]
+    if len(key) > KEY_BYTES_MAX:
+        return f"has {len(key):,} bytes, more than {KEY_BYTES_MAX:,}"
     if key.startswith(b"/") or b".." in key.split(b"/"):
         return "leads out of the directory that it is unpacked in"
     if b"." in base:

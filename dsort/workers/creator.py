@@ -285,10 +285,10 @@ class _Payload(Protocol):
     partition: int
 
     def slices(self, start: int, stop: int) -> SliceLists:
-        """The slices of rows ``start:stop``, some records at a time; valid until the next step."""
+        """The slices of records ``start:stop``, some at a time; valid until the next step."""
 
     def rows(self, start: int, stop: int) -> OrderedRows:
-        """The columns of rows ``start:stop``."""
+        """The columns of records ``start:stop``."""
 
     def check(self, piece: OutputPiece) -> ContentCheck:
         """What the content of a piece's rows is checked with."""
@@ -322,14 +322,15 @@ class _MappedPayload:
         return ContentCheck(self.rows(piece.row_start, piece.row_stop), piece.ordinal)
 
     def slices(self, start: int, stop: int) -> SliceLists:
-        """The slices of rows ``start:stop``, some records at a time."""
+        """The slices of records ``start:stop``, some rows at a time."""
         rows = self.rows(start, stop)
+        count = len(rows.stored_bytes)
         sources = int(np.count_nonzero(np.bincount(rows.source)))
         step = min(ROWS_AT_ONCE_MAX, self._inputs.open_max)
         if are_short(rows.segments) and sources <= self._inputs.open_max:
             step = ROWS_AT_ONCE * min(sources, SOURCES_AT_ONCE_MAX)
-        for at in range(0, stop - start, step):
-            some = slice(at, min(at + step, stop - start))
+        for at in range(0, count, step):
+            some = slice(at, min(at + step, count))
             source = rows.source[some]
             views = self._inputs.views(np.flatnonzero(np.bincount(source)).tolist())
             segments = rows.segments.run(some.start, some.stop)
@@ -362,9 +363,9 @@ class _SpilledPayload:
         *,
         forgets: bool,
     ) -> None:
-        """``span``: the rows that will be asked for."""
+        """``span``: the records that will be asked for."""
         self._forgets = forgets
-        self._span = span
+        self._span = rows.rows_of(*span)
         self._scratch = scratch
         self._split: SplitSpill | None = None
         self.partition = partition
@@ -408,7 +409,8 @@ class _SpilledPayload:
         return self._rows.run(start, stop)
 
     def slices(self, start: int, stop: int) -> SliceLists:
-        """The slices of rows ``start:stop``, some records at a time; valid until the next step."""
+        """The slices of records ``start:stop``, some rows at a time; valid until the next step."""
+        start, stop = self._rows.rows_of(start, stop)
         if self._whole is not None:
             short = are_short(self._rows.segments.run(start, stop))
             step = ROWS_AT_ONCE if short else ROWS_AT_ONCE_MAX

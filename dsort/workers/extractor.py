@@ -41,6 +41,7 @@ from dsort.workers.conversion import (
 from dsort.workers.copies import copied
 from dsort.workers.gathering import small_argsort
 from dsort.workers.headers import with_names_written, with_new_names
+from dsort.workers.join_columns import extension_lists, join_sort_keys
 from dsort.workers.lineage import origins_of
 from dsort.workers.payload_spill import PayloadSpill
 from dsort.workers.placing import Placed, Placer
@@ -399,8 +400,12 @@ class Extractor:
         placed: Placed,
     ) -> RecordIndex:
         """The index of the records as they are stored. ``table``: as they were read."""
-        segments = records.segments(members)
-        sort = self._setup.algorithm.sort_keys(table)
+        segments, extensions = records.segments(members), None
+        if self._setup.join is not None:
+            extensions = extension_lists(table)
+            sort = join_sort_keys(self._setup.algorithm, table, extensions)
+        else:
+            sort = self._setup.algorithm.sort_keys(table)
         ordinal, keys = np.arange(len(records), dtype=np.int64), records.keys
         is_numbered = isinstance(keys, NumberedColumn) and not keys.after
         if isinstance(keys, NumberedColumn) and np.array_equal(keys.numbers, ordinal):
@@ -421,6 +426,7 @@ class Extractor:
             entries=records.entries(members),
             same=self._compared(shard, table),
             lots=placed.lots,
+            extensions=extensions,
         )
 
     def _compared(self, shard: ShardBytes, table: RecordTable) -> UInt64s | None:

@@ -6,14 +6,15 @@ The room ``order`` makes all decisions. The orderer asks nodes for columns, pass
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from dsort.containers.base import Container
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s
-from dsort.data.entries import entries_bytes
 from dsort.data.index import Origins, Segments, SortKeys
+from dsort.data.joins import JoinRule
 from dsort.data.tally import SAMPLES_MAX
 from dsort.errors import InvariantError
 from dsort.naming.names import readable
@@ -24,16 +25,16 @@ from dsort.order.mixing_counts import count_part
 from dsort.order.sort import order_rows
 from dsort.scratch.index import PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
-from dsort.scratch.nodes import ScratchNodes, ShardLocations
-from dsort.scratch.ordered import OrderedRows
+from dsort.scratch.nodes import ScratchNodes
+from dsort.scratch.ordered import OrderedRows, RecordColumns
 from dsort.scratch.requests import (
     KeyHashes,
     KeyRows,
-    KeysOf,
     OrderedRowsOf,
     PartitionRowsOf,
     SameHashes,
 )
+from dsort.workers.joiner import Joiner, keys_of
 from dsort.workers.source import read_inputs
 from dsort.workers.tasks import (
     CutDone,
@@ -58,8 +59,12 @@ class Orderer:
         *,
         spill: bool,
         has_outputs: bool = False,
+        join: JoinRule | None = None,
     ) -> None:
         """``has_outputs``: there are several outputs, and it is counted what each gets."""
+        self._joiner = None
+        if join is not None:
+            self._joiner = Joiner(nodes, join, decreasing=algorithm.decreasing)
         self._has_outputs = has_outputs
         self._scratch_nodes = nodes
         self._container = container  # of the outputs
@@ -92,7 +97,7 @@ class Orderer:
                 return DuplicatesDone(task.part, self._scratch_nodes.node, 0, ())
         shards, ordinals = shards[by_position], ordinals[by_position]
         rows, key_hash = rows[by_position], key_hash[by_position]
-        keys = self._keys(locations, task.stage, shards, rows)
+        keys = keys_of(self._scratch_nodes, locations, task.stage, shards, rows)
         compared = keys
         if task.by_content:
             halves = [part.more for part in parts if part.more is not None]
@@ -128,28 +133,12 @@ class Orderer:
         )
         writer.close()
 
-    def _keys(
-        self, locations: ShardLocations, stage: str, shards: Int64s, rows: Int64s
-    ) -> BytesColumn:
-        """The keys of rows that are sorted by shard."""
-        node = locations.node_of[shards]
-        columns, places = [], []
-        for number in np.unique(node).tolist():
-            mine = np.flatnonzero(node == number)
-            bounds = [*np.flatnonzero(np.diff(shards[mine], prepend=-1)).tolist(), len(mine)]
-            request = KeysOf(
-                stage,
-                tuple(shards[mine[a]] for a in bounds[:-1]),
-                tuple(rows[mine[a:b]] for a, b in pairwise(bounds)),
-            )
-            columns.append(self._scratch_nodes.ask(locations.nodes[number], request))
-            places.append(mine)
-        return BytesColumn.concat(columns).take(np.argsort(np.concatenate(places)))
-
     def order(self, task: OrderTask) -> OrderDone:
         """Put one partition in output order and store it."""
         rows = self._partition_rows(task)
         columns = _Columns(rows, spill=self._spill)
+        if self._joiner is not None:
+            return self._join(task, rows, columns, self._joiner)
         order = order_rows(columns.sort, decreasing=self._decreasing)
         _check_permutation(order, columns.sort.count)
         dropped = 0
@@ -157,16 +146,29 @@ class Orderer:
             kept = self._kept(task.drop, columns)[order]
             dropped = len(order) - int(kept.sum())
             order = order[kept]
-        ordered = columns.ordered(order)
+        return self._stored(task, columns.ordered(order), dropped)
+
+    def _join(
+        self, task: OrderTask, rows: PartitionRows, columns: _Columns, joiner: Joiner
+    ) -> OrderDone:
+        joined, done = joiner.join(task, rows, columns.sort)
+        if len(np.unique(joined.rows)) != len(joined.rows):
+            raise InvariantError("a join has a record twice")
+        ordered = replace(columns.ordered(joined.rows), record_offsets=joined.record_offsets)
+        return replace(self._stored(task, ordered, 0), join=done)
+
+    def _stored(self, task: OrderTask, ordered: OrderedRows, dropped: int) -> OrderDone:
         self._store.write_ordered(task.partition, ordered)
+        records = ordered.by_record()
+        count = len(records.stored_bytes)
         return OrderDone(
             partition=task.partition,
             node=self._scratch_nodes.node,
-            records=len(order),
+            records=count,
             dropped=dropped,
             payload_bytes=int(ordered.payload_bytes.sum()),
             stored_bytes=int(ordered.stored_bytes.sum()),
-            by_output=_sums_by_group(ordered) if self._has_outputs and len(order) else (),
+            by_output=_sums_by_group(records) if self._has_outputs and count else (),
         )
 
     def _partition_rows(self, task: OrderTask) -> PartitionRows:
@@ -202,7 +204,8 @@ class Orderer:
 
     def cut(self, task: CutTask) -> CutDone:
         """Cut one ordered partition into pieces of output shards."""
-        rows = self._scratch_nodes.ask(task.node, OrderedRowsOf(task.partition))
+        ordered: OrderedRows = self._scratch_nodes.ask(task.node, OrderedRowsOf(task.partition))
+        rows = ordered.by_record()
         pieces, state = cut_partition(
             task.rule,
             task.partition,
@@ -210,7 +213,7 @@ class Orderer:
             payload_bytes=rows.payload_bytes,
             stored_bytes=rows.stored_bytes,
             members=rows.members,
-            entries=None if rows.entries is None else entries_bytes(rows.entries, rows.members),
+            entries=rows.entries_bytes,
             state=task.state,
             file_bytes=self._container.file_bytes,
             encoded=task.encoded,
@@ -221,7 +224,7 @@ class Orderer:
         return CutDone(task.partition, pieces, state, mixing)
 
 
-def _sums_by_group(rows: OrderedRows) -> tuple[tuple[int, int, int], ...]:
+def _sums_by_group(rows: RecordColumns) -> tuple[tuple[int, int, int], ...]:
     """(records, payload, stored bytes) of each group, from 0 on."""
     assert rows.group is not None, "records were dealt out to outputs"
     begins = np.searchsorted(rows.group, np.arange(int(rows.group.max(initial=-1)) + 2))

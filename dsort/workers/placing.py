@@ -102,8 +102,10 @@ class Placer:
         if keymap is None:
             return None
         shard, formed = records.shard, records.records
-        names = records.members.names.take(formed.member_rows)
-        match = keymap.lookup(formed.keys, names, formed.member_offsets)
+        names, offsets = records.members.names.take(formed.member_rows), formed.member_offsets
+        if self._setup.join is not None:  # what all pieces of the record have is the key
+            names, offsets = formed.keys, np.arange(len(formed) + 1)
+        match = keymap.lookup(formed.keys, names, offsets)
         unplaced = np.flatnonzero(match.missing | match.ambiguous)
         if len(unplaced) == 0:
             return match.groups

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
 from dsort.data.copies import CopyRule
+from dsort.data.joins import JoinRule
 from dsort.data.tally import Tally
 from dsort.keymap.match import KeyMap
 from dsort.order.base import Algorithm
@@ -31,6 +32,8 @@ __all__ = [
     "DuplicatesDone",
     "DuplicatesTask",
     "ExtractTask",
+    "JoinDone",
+    "JoinFinding",
     "MeasureDone",
     "MeasureTask",
     "OrderDone",
@@ -116,6 +119,7 @@ class WorkerSetup:
     transform: TransformRules = field(default_factory=TransformRules)
     wants_lineage: bool = False
     reads_files: bool = False  # loose ones, of the listing that is shared
+    join: JoinRule | None = None  # where records of several inputs are joined
 
     @property
     def makes_records(self) -> bool:
@@ -229,6 +233,27 @@ class OrderTask:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinFinding:
+    """What a join found in one partition: ``kind`` (see ``order.joining``), how many, which input
+    it is about ("" if none), and the names of the first records."""
+
+    kind: str
+    count: int
+    input_name: str
+    samples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinDone:
+    """Of one partition: how many pieces its records are made of, how many were left out, and what
+    was found."""
+
+    pieces: int
+    left_out: int = 0
+    found: tuple[JoinFinding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class OrderDone:
     """Totals of one ordered partition, and the node that has it."""
 
@@ -240,6 +265,7 @@ class OrderDone:
     stored_bytes: int
     by_output: tuple[tuple[int, int, int], ...] = ()
     """(records, payload, stored bytes) of each output, where there are several."""
+    join: JoinDone | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ class Worker:
             setup.output_container,
             spill=setup.movement == "spill",
             has_outputs=setup.division is not None,
+            join=setup.join,
         )
         self._sealer = Sealer(
             nodes,

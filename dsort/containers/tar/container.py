@@ -45,6 +45,7 @@ class Tar(Container):
 
     suffixes = (".tar",)
     oddities = ODDITIES
+    is_of_members = True
     packs_others = True
     name_block_bytes = BLOCK_BYTES
 

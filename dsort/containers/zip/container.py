@@ -49,6 +49,7 @@ class Zip(Container):
 
     suffixes = (".zip",)
     oddities = ODDITIES
+    is_of_members = True
     lists_members = True
     may_compress = True
     has_checksums = True

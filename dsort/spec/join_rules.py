@@ -1,0 +1,134 @@
+"""Rules about a join: what it goes with, and what has to be done in a job before or behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from dsort.containers.registry import container_of
+from dsort.errors import SpecProblem
+from dsort.spec.parts import SpecFields
+from dsort.transforms.join_key import KEY, STEM
+
+__all__ = ["JOIN_RULES"]
+
+_BEHIND: Final = "join in one job, and do that with its result in another"
+
+
+def _a_join_has_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.join is not None and len(spec.inputs) < 2:
+        hint = "inputs: [{name: images, input_bck: ...}, {name: labels, input_bck: ...}]"
+        yield SpecProblem("join", "needs several inputs", hint)
+    for number, each in enumerate(spec.inputs):
+        if each.join is not None and spec.join is None:
+            text = "says how a join differs, but there is none"
+            yield SpecProblem(f"inputs[{number}].join", text, "join: {by: key} at the top level")
+
+
+def _keys_say_what_is_joined(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.join is None:
+        return
+    from dsort.expressions.expression import Expression
+    from dsort.expressions.nodes import ExpressionError
+
+    paths = {f"inputs[{number}].join.by": each for number, each in enumerate(spec.inputs)}
+    own = {path: each.join.by for path, each in paths.items() if each.join and each.join.by}
+    for path, text in {"join.by": spec.join.by, **own}.items():
+        if text in (KEY, STEM):
+            continue
+        try:
+            Expression.of(text, wanted="")
+        except ExpressionError as error:
+            yield SpecProblem(path, str(error), error.hint or f"or {KEY}, or {STEM}")
+
+
+def _records_have_keys(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.join is None:
+        return
+    container = container_of(spec.input_extension)
+    if spec.key_field or not container.numbers_records:
+        return
+    for each in spec.inputs:
+        by = (each.join.by if each.join is not None else None) or spec.join.by
+        if by in (KEY, STEM):
+            yield SpecProblem(
+                "join.by",
+                f"{spec.input_extension} records have no keys: they are numbered in their shard",
+                'set key_field (as "/id"), or join by: \'ext("json").id\'',
+            )
+            return
+
+
+def _records_can_be_put_together(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.join is None:
+        return
+    if not container_of(spec.output_extension).is_of_members:
+        text = f"{spec.output_extension} records are not put together of several inputs yet"
+        hint = "join into .tar or .zip, and convert that in another job"
+        yield SpecProblem("output_extension", text, hint)
+
+
+def _conflicts_are_errors(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.join is not None and spec.join.conflict != "error":
+        text = f"{spec.join.conflict} is not supported yet"
+        yield SpecProblem("join.conflict", text, "leave out such members in a job before this one")
+
+
+def _order_is_by_keys(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.join is not None and not spec.algorithm.type.joins:
+        text = f"{spec.algorithm.kind} does not go with join: it is decided before records meet"
+        hint = f"shuffle, alphanumeric and md5 do; or {_BEHIND}"
+        yield SpecProblem("algorithm.kind", text, hint)
+
+
+def _records_are_joined_once(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.join is None:
+        return
+    if spec.weighs_inputs:
+        path = "mix" if spec.mix is not None else "inputs"
+        yield SpecProblem(path, "weights do not go with join", _BEHIND)
+    if spec.deduplicate is not None:
+        text = "does not go with join: it compares records before they are joined"
+        yield SpecProblem("deduplicate", text, _BEHIND)
+    reaction = spec.config.duplicate_keys
+    if reaction in ("ignore", "rename"):
+        yield SpecProblem(
+            "duplicate_keys",
+            f"{reaction} does not go with join: which of an input's records is meant?",
+            "drop takes the first of each input; without it they are an error",
+        )
+
+
+def _pieces_go_to_one_output(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.join is None or not spec.outputs:
+        return
+    from dsort.expressions.expression import Expression
+    from dsort.expressions.nodes import ExpressionError
+
+    texts = {f"outputs[{number}].when": each.when for number, each in enumerate(spec.outputs)}
+    for path, text in {**texts, "split_by": spec.split_by}.items():
+        try:
+            asks = Expression.of(text, wanted="").asks if text else frozenset()
+        except ExpressionError:
+            continue  # another rule says so
+        if not asks <= {"key"}:
+            text = "asks for more than the key, which is all that the parts of a record share"
+            yield SpecProblem(path, text, _BEHIND)
+
+
+JOIN_RULES: Final[
+    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
+] = (
+    (("inputs", "join"), _a_join_has_inputs),
+    (("inputs", "join"), _keys_say_what_is_joined),
+    (("inputs", "join", "input_extension", "key_field"), _records_have_keys),
+    (("join", "output_extension"), _records_can_be_put_together),
+    (("join", "algorithm.kind"), _order_is_by_keys),
+    (("join",), _conflicts_are_errors),
+    (
+        ("join", "inputs", "mix", "deduplicate", "Config.duplicate_keys"),
+        _records_are_joined_once,
+    ),
+    (("join", "outputs", "split_by"), _pieces_go_to_one_output),
+)
+"""(the fields that a rule is about, what finds the problems): see ``rules``."""

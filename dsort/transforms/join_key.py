@@ -1,0 +1,68 @@
+"""The step behind all others where records are joined by something else than their keys: it gives
+them that as their key. No spec names it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from dsort.errors import TransformError
+from dsort.naming.names import readable
+from dsort.transforms.base import Step
+from dsort.transforms.rekey import check_new_keys, split_keys
+
+if TYPE_CHECKING:
+    from dsort.data.columns import BytesColumn
+    from dsort.order.table import RecordTable
+
+__all__ = ["JoinKey"]
+
+KEY, STEM = "key", "stem"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinKey(Step):
+    """``by``: for each input (its name), ``key``, ``stem`` or an expression."""
+
+    by: tuple[tuple[str, str], ...]
+
+    kind: ClassVar[str] = "join"
+    summary: ClassVar[str] = "Give records what they are joined by as their key."
+    options_type: ClassVar[Any] = None
+
+    @classmethod
+    def of(cls, options: Any) -> Self:
+        """No spec has it."""
+        raise NotImplementedError("a spec has a join")
+
+    @property
+    def options(self) -> Any:
+        """By input."""
+        return dict(self.by)
+
+    def apply(self, records: RecordTable) -> RecordTable:
+        """``records`` with their new keys."""
+        by = dict(self.by)[records.input]
+        if by == KEY:
+            return records
+        keys = split_keys(records.keys)[1] if by == STEM else _values(records, by)
+        check_new_keys(records, keys, "join")
+        return records.with_keys(keys)
+
+
+def _values(records: RecordTable, text: str) -> BytesColumn:
+    from dsort.data.columns import BytesColumn
+    from dsort.expressions.expression import Expression
+
+    owner = f"join: by of the input {records.input}:"
+    found = []
+    values = Expression.of(text, wanted="").values_of(records, owner)
+    for row, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            raise TransformError(
+                f"{owner} record {readable(records.keys[row])} of shard {records.shard}: "
+                f"{value!r} is no text and no whole number",
+                hint="string(...) converts",
+            )
+        found.append(str(value).encode("utf-8", "surrogateescape"))
+    return BytesColumn.of(found)

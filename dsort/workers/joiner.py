@@ -1,0 +1,150 @@
+"""Joins the records of one partition: finds the pieces of each, and what is wrong with them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from dsort.data.columns import BytesColumn, Int32s, Int64s
+from dsort.data.index import SortKeys
+from dsort.data.joins import JoinRule
+from dsort.data.tally import SAMPLES_MAX
+from dsort.naming.names import readable
+from dsort.order.joining import Joined, JoinedKind, conflicts_in, join_order, join_rows
+from dsort.scratch.index import PartitionRows
+from dsort.scratch.logs import LineWriter, lines_file, reaction_line
+from dsort.scratch.nodes import ScratchNodes, ShardLocations
+from dsort.scratch.requests import KeysOf
+from dsort.storage.several import input_of
+from dsort.workers.source import read_inputs
+from dsort.workers.tasks import JoinDone, JoinFinding, OrderTask
+
+__all__ = ["Joiner", "keys_of"]
+
+_LOGGED = {
+    JoinedKind.DUPLICATE: "duplicate_keys_dropped",
+    JoinedKind.LEFT_OUT: JoinedKind.LEFT_OUT,
+}
+"""The kinds whose records are left out, by the kind of reaction that is logged."""
+
+
+def keys_of(
+    nodes: ScratchNodes, locations: ShardLocations, stage: str, shards: Int64s, rows: Int64s
+) -> BytesColumn:
+    """The keys of ``rows`` of the index files of ``shards``, shapes ``(n,)``; sorted by shard."""
+    node = locations.node_of[shards]
+    columns, places = [], []
+    for number in np.unique(node).tolist():
+        mine = np.flatnonzero(node == number)
+        bounds = [*np.flatnonzero(np.diff(shards[mine], prepend=-1)).tolist(), len(mine)]
+        request = KeysOf(
+            stage,
+            tuple(shards[mine[a]] for a in bounds[:-1]),
+            tuple(rows[mine[a:b]] for a, b in pairwise(bounds)),
+        )
+        columns.append(nodes.ask(locations.nodes[number], request))
+        places.append(mine)
+    if not columns:
+        return BytesColumn.of([])
+    return BytesColumn.concat(columns).take(np.argsort(np.concatenate(places)))
+
+
+class Joiner:
+    """Joins partitions for one job, in one worker."""
+
+    def __init__(self, nodes: ScratchNodes, rule: JoinRule, *, decreasing: bool) -> None:
+        self._nodes = nodes
+        self._rule = rule
+        self._decreasing = decreasing
+        self._shards: list[str] = []
+        self._input_of = np.zeros(0, np.int32)
+
+    def join(self, task: OrderTask, rows: PartitionRows, sort: SortKeys) -> tuple[Joined, JoinDone]:
+        """The rows of the records of one partition, and what is to be told of it. ``sort``: of all
+        ``rows``, one shard after the other."""
+        keys = BytesColumn.empty(0) if sort.text is None else sort.text  # of no rows
+        counts = [len(part) for part in rows.parts]
+        shard = np.repeat(np.array(rows.shards, np.int32), counts)
+        order = join_order(sort, decreasing=self._decreasing)
+        joined = join_rows(self._rule, order, keys, self._inputs()[shard])
+        lists = [part.extensions for part in rows.parts if part.extensions is not None]
+        conflicts = conflicts_in(joined, BytesColumn.concat(lists)) if lists else []
+        first_rows = np.array([part.first_row for part in rows.parts], np.int64)
+        begins = np.cumsum(counts) - counts
+        row_in_file = np.arange(len(shard)) + np.repeat(first_rows - begins, counts)
+        names = _Names(self, task, shard, row_in_file)
+        found = [self._finding(kind, number, each, names) for kind, number, each in joined.found]
+        if conflicts:
+            found.append(self._conflict(conflicts, names))
+        self._log(task, joined, names)
+        return joined, JoinDone(len(joined.rows), len(order) - len(joined.rows), tuple(found))
+
+    def _inputs(self) -> Int32s:
+        """The number of the input that each shard is of."""
+        if not self._shards:
+            self._shards = [each.name for each in read_inputs(self._nodes.store)]
+            numbers = {name: number for number, name in enumerate(self._rule.inputs)}
+            found = [numbers[input_of(name, self._rule.inputs)] for name in self._shards]
+            self._input_of = np.array(found, np.int32)
+        return self._input_of
+
+    def _finding(self, kind: str, number: int, rows: Int64s, names: _Names) -> JoinFinding:
+        input_name = self._rule.inputs[number] if number >= 0 else ""
+        return JoinFinding(kind, len(rows), input_name, tuple(names.of(rows[:SAMPLES_MAX])))
+
+    def _conflict(self, conflicts: list[tuple[int, int, bytes]], names: _Names) -> JoinFinding:
+        rows, earlier, extensions = zip(*conflicts[:SAMPLES_MAX], strict=True)
+        samples = (
+            f"{readable(extension)} of {one} and {other}"
+            for extension, one, other in zip(
+                extensions,
+                names.of(np.array(earlier, np.int64)),
+                names.of(np.array(rows, np.int64)),
+                strict=True,
+            )
+        )
+        return JoinFinding(JoinedKind.CONFLICT, len(conflicts), "", tuple(samples))
+
+    def _log(self, task: OrderTask, joined: Joined, names: _Names) -> None:
+        """The names of all records that are left out."""
+        writer = LineWriter(self._nodes.store.scratch, lines_file("join", task.partition))
+        for kind, _, rows in joined.found:
+            if kind in _LOGGED:
+                writer.write(
+                    reaction_line(_LOGGED[kind], shard=shard, name=key)
+                    for shard, key in names.pairs(rows)
+                )
+        writer.close()
+
+
+class _Names:
+    """What records are called, by row of a partition: asked for where there is something to say."""
+
+    def __init__(self, joiner: Joiner, task: OrderTask, shard: Int32s, row_in_file: Int64s) -> None:
+        self._joiner = joiner
+        self._task = task
+        self._shard = shard
+        self._row_in_file = row_in_file
+
+    def pairs(self, rows: Int64s) -> list[tuple[str, str]]:
+        """(shard, key) of each of ``rows``."""
+        nodes, shards = self._joiner._nodes, self._joiner._shards
+        by_shard = np.argsort(self._shard[rows], kind="stable")
+        sorted_rows = rows[by_shard]
+        own = self._shard[sorted_rows].astype(np.int64)
+        keys = keys_of(
+            nodes,
+            nodes.locations(self._task.locations),
+            "index",
+            own,
+            self._row_in_file[sorted_rows],
+        )
+        found: list[tuple[str, str]] = [("", "")] * len(rows)
+        for place, shard, key in zip(by_shard.tolist(), own.tolist(), keys.tolist(), strict=True):
+            found[place] = shards[shard], readable(key)
+        return found
+
+    def of(self, rows: Int64s) -> list[str]:
+        """``shard: key`` of each of ``rows``."""
+        return [f"{shard}: {key}" for shard, key in self.pairs(rows)]
