@@ -21,6 +21,7 @@ from dsort.order.sort import stable_argsort
 from dsort.spec.model import JobSpec
 from dsort.verification.findings import Findings
 from dsort.verification.inputs import InputReader, InputTable, later_duplicates
+from dsort.verification.joined import Pieces
 from dsort.verification.outputs import OutputReader, OutputTable
 from dsort.verification.read import ShardRecords
 
@@ -181,7 +182,7 @@ class Comparison:
         self._tell_leftovers(left)
         self._check_places(source)
         self._check_order(source, words)
-        if self.spec.config.duplicate_keys not in ("ignore", "warn"):
+        if self.spec.keys_are_unique:
             check_unique_keys(
                 self.outputs, np.flatnonzero(source >= 0), self.output_reader, self.findings
             )
@@ -190,8 +191,11 @@ class Comparison:
 
     def _tell_leftovers(self, left: Leftovers) -> None:
         partners = dict(zip(left.changed.tolist(), left.changed_from.tolist(), strict=True))
+        pieces = self.inputs.pieces
         inputs = _NamedRows(
-            self.inputs.first_rows, lambda at: self.input_reader.shard(at, self._input(at))[0]
+            self.inputs.first_rows if pieces is None else pieces.first_rows,
+            lambda at: self.input_reader.shard(at, self._input(at))[0],
+            pieces,
         )
         inputs.prepare(left.changed_from[: self.findings.room])
         outputs = self._named_outputs()
@@ -278,6 +282,8 @@ class Comparison:
         elif self.algorithm.decided_by_inputs:
             text = "it comes before the record before it in the inputs"
         if not self.algorithm.decided_by_inputs:
+            if self.inputs.pieces is not None:  # their keys are all different: none tie
+                return
             behind &= self.outputs.ties[after] & (after == before + 1)
         wrong = after[behind & same_group]
         self._named_outputs().tell(wrong, "order", self._output, self.findings, text)
@@ -319,13 +325,23 @@ class _Detail:
 class _NamedRows:
     """Keys and members of a few rows, had by reading their shards once more."""
 
-    def __init__(self, first_rows: Int64s, read: Callable[[int], ShardRecords]) -> None:
+    def __init__(
+        self,
+        first_rows: Int64s,
+        read: Callable[[int], ShardRecords],
+        pieces: Pieces | None = None,
+    ) -> None:
+        """``pieces``: what rows are made of, where they are joined; ``first_rows`` is about these
+        then."""
         self._first_rows = first_rows
         self._read = read
+        self._pieces = pieces
         self._details: dict[int, _Detail] = {}
 
     def prepare(self, rows: Int64s) -> None:
         """Read what is needed to name ``rows``: each shard once."""
+        if self._pieces is not None:
+            rows = np.array([each for row in rows.tolist() for each in self._pieces.of(row)], int)
         by_shard: dict[int, list[int]] = defaultdict(list)
         shards = np.searchsorted(self._first_rows, rows, side="right") - 1
         for row, shard in zip(rows.tolist(), shards.tolist(), strict=True):
@@ -338,7 +354,10 @@ class _NamedRows:
 
     def record(self, row: int) -> _Detail:
         """A row that was prepared."""
-        return self._details[row]
+        if self._pieces is None:
+            return self._details[row]
+        parts = [self._details[each] for each in self._pieces.of(row)]
+        return _Detail(parts[0].key, tuple(each for part in parts for each in part.members))
 
     def tell(
         self,
@@ -351,10 +370,13 @@ class _NamedRows:
         """A problem for each of ``rows``; those that there is no room for are only counted."""
         shown = rows[: findings.room]
         self.prepare(shown)
-        shards = np.searchsorted(self._first_rows, shown, side="right") - 1
+        first = shown
+        if self._pieces is not None:
+            first = self._pieces.rows[self._pieces.offsets[shown]]
+        shards = np.searchsorted(self._first_rows, first, side="right") - 1
         for row, shard in zip(shown.tolist(), shards.tolist(), strict=True):
             said = text if isinstance(text, str) else text(row)
-            findings.problem(kind, shard_name(shard), self._details[row].key, said)
+            findings.problem(kind, shard_name(shard), self.record(row).key, said)
         findings.unnamed(len(rows) - len(shown))
 
 

@@ -15,6 +15,7 @@ import xxhash
 from dsort.containers.base import refusal
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.hashes import hash_keys
+from dsort.data.joins import JoinRule
 from dsort.data.members import MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, form_records
 from dsort.errors import CorruptShardError, ShardEndError
@@ -32,6 +33,7 @@ from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
 from dsort.verification.copies import copies_asked_for
 from dsort.verification.findings import Findings, ProgressTeller
+from dsort.verification.joined import Pieces, join_pieces
 from dsort.verification.read import (
     ComparedBytes,
     RecordSizes,
@@ -65,6 +67,7 @@ class InputTable:
     members: Int32s
     group: Int32s | None  # output, or template by the key map; -1: none
     expected: Bools  # False: dropped, as the spec says
+    pieces: Pieces | None = None  # where records of several inputs are joined: then a row is one
 
     def __len__(self) -> int:
         return len(self.key_hash)
@@ -101,6 +104,8 @@ class InputTable:
 
     def hashes(self, algorithm: Algorithm) -> UInt64s | None:
         """What orders each record by its hash; None where the algorithm does not order so."""
+        if self.pieces is not None:  # a joined record is of no one shard
+            return algorithm.hashes("", self.key_hash)
         words = np.empty(len(self), np.uint64)
         for ordinal, name in enumerate(self.shards):
             rows = slice(int(self.first_rows[ordinal]), int(self.first_rows[ordinal + 1]))
@@ -132,6 +137,18 @@ _NO_RECORDS = ShardRecords(
     key_hash=np.zeros(0, np.uint64),
     digests=np.zeros((0, 2), np.uint64),
 )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """The records of one shard, shape ``(n,)``; see ``InputTable``. ``of_members``: the digests
+    of their members, where they are pieces of records."""
+
+    key_hash: UInt64s
+    digests: UInt64s
+    members: Int32s
+    group: Int32s | None
+    of_members: UInt64s | None = None
 
 
 class InputReader:
@@ -183,7 +200,7 @@ class InputReader:
             self._choose_outputs(inputs, progress)
         if self._spec.config.duplicate_keys == "rename":
             self._choose_new_keys(inputs, progress)
-        parts: list[tuple[UInt64s, UInt64s, Int32s, Int32s | None]] = []
+        parts: list[_Part] = []
         readable = True
         for ordinal, shard in enumerate(inputs):
             before = self._reader.bytes_read
@@ -199,7 +216,8 @@ class InputReader:
                 text = f"input: {placed:,} records, the manifest says {shard.records:,}"
                 findings.problem("counts", shard.name, "", text)
             members = np.diff(records.member_offsets).astype(np.int32)
-            parts.append((records.key_hash, records.digests, members, group))
+            of_members = records.member_digests[records.member_rows] if self._spec.join else None
+            parts.append(_Part(records.key_hash, records.digests, members, group, of_members))
             done = self._reader.bytes_read - before
             progress.advance(shards=1, records=len(records), bytes_done=done)
         return self._table([shard.name for shard in inputs], parts) if readable else None
@@ -299,24 +317,56 @@ class InputReader:
             return self._division.numbers(table)
         if self._keymap is None:
             return None
-        own = members.names.take(records.member_rows)
-        return self._keymap.lookup(records.keys, own, records.member_offsets).groups
+        own, offsets = members.names.take(records.member_rows), records.member_offsets
+        if self._spec.join is not None:
+            own, offsets = records.keys, np.arange(len(records) + 1)
+        return self._keymap.lookup(records.keys, own, offsets).groups
 
-    def _table(
-        self, shards: Sequence[str], parts: list[tuple[UInt64s, UInt64s, Int32s, Int32s | None]]
-    ) -> InputTable:
-        counts = [len(key_hash) for key_hash, *_ in parts]
-        key_hash = np.concatenate([np.zeros(0, np.uint64), *(part[0] for part in parts)])
-        groups = [part[3] for part in parts if part[3] is not None]
+    def _table(self, shards: Sequence[str], parts: list[_Part]) -> InputTable:
+        counts = [len(part.key_hash) for part in parts]
+        key_hash = np.concatenate([np.zeros(0, np.uint64), *(part.key_hash for part in parts)])
+        groups = [part.group for part in parts if part.group is not None]
         group = np.concatenate([np.zeros(0, np.int32), *groups]) if self._has_groups else None
-        return InputTable(
+        no_digests = np.zeros((0, 2), np.uint64)
+        table = InputTable(
             shards=tuple(shards),
             first_rows=np.cumsum([0, *counts]),
             key_hash=key_hash,
-            digests=np.concatenate([np.zeros((0, 2), np.uint64), *(part[1] for part in parts)]),
-            members=np.concatenate([np.zeros(0, np.int32), *(part[2] for part in parts)]),
+            digests=np.concatenate([no_digests, *(part.digests for part in parts)]),
+            members=np.concatenate([np.zeros(0, np.int32), *(part.members for part in parts)]),
             group=group,
             expected=self._expected(key_hash, group),
+        )
+        rule = self._spec.join_rule
+        if rule is None:
+            return table
+        of_members = [part.of_members for part in parts if part.of_members is not None]
+        return self._joined(rule, table, np.concatenate([no_digests, *of_members]))
+
+    def _joined(self, rule: JoinRule, table: InputTable, digests: UInt64s) -> InputTable:
+        """``table``, whose rows are pieces, as the records that these make. ``digests``: of the
+        members of all pieces, shape ``(m, 2)``."""
+        numbers = {name: number for number, name in enumerate(rule.inputs)}
+        inputs = np.array([numbers[input_of(name, rule.inputs)] for name in table.shards], np.int32)
+        of_rows = np.repeat(inputs, np.diff(table.first_rows))
+        pieces = join_pieces(
+            rule, table.key_hash, of_rows, table.expected, np.asarray(table.first_rows)
+        )
+        ends = np.append(0, np.cumsum(table.members, dtype=np.int64))
+        counts = table.members[pieces.rows].astype(np.int64)
+        offsets = np.append(0, np.cumsum(counts))
+        picked = np.arange(offsets[-1]) + np.repeat(ends[pieces.rows] - offsets[:-1], counts)
+        bounds = offsets[pieces.offsets]
+        first = pieces.rows[pieces.offsets[:-1]]
+        return InputTable(
+            shards=table.shards,
+            first_rows=np.searchsorted(first, table.first_rows),
+            key_hash=table.key_hash[first],
+            digests=self._compared.record_digests(digests[picked], bounds),
+            members=np.diff(bounds).astype(np.int32),
+            group=None if table.group is None else table.group[first],
+            expected=pieces.expected,
+            pieces=pieces,
         )
 
     def _expected(self, key_hash: UInt64s, group: Int32s | None) -> Bools:
@@ -332,7 +382,7 @@ class InputReader:
                 parts = [self._contents[at] for at in sorted(self._contents)]
                 same = np.concatenate([np.zeros(0, np.uint64), *parts])
             expected[others_of(same, expected, keep_last=wanted.keep == "last")] = False
-        if config.duplicate_keys == "drop":
+        if config.duplicate_keys == "drop" and self._spec.join is None:
             placed = np.flatnonzero(expected)
             expected[placed[later_duplicates(key_hash[placed])[0]]] = False
         return expected

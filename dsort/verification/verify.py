@@ -192,7 +192,7 @@ class _Verification:
             want_md5=manifest.index is not None,
             max_expansion=self._max_expansion,
         )
-        repeats_allowed = manifest.spec.config.duplicate_keys in ("ignore", "warn")
+        repeats_allowed = not manifest.spec.keys_are_unique
         sidecars = SidecarCheck(manifest, self._outputs_bucket, findings)
         with sidecars.samples() as samples:
 
