@@ -22,6 +22,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "inputs",
         "ingest",
         "mix",
+        "join",
         "input_extension",
         "key_field",
         "max_expansion",

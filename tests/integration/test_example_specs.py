@@ -15,7 +15,7 @@ from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import load_spec
 from tests.support.commands import ROOT, CommandLine
-from tests.support.datasets import example_samples, files_of, write_shards
+from tests.support.datasets import Member, Shard, example_samples, files_of, write_shards
 from tests.support.loose_files import write_tree
 from tests.support.seaweedfs import S3Server
 
@@ -35,10 +35,15 @@ RECORDS = 10
 @pytest.fixture
 def buckets(tmp_path: Path) -> Path:
     """What ``specs/README.md`` says that the specs need."""
+
+    def captions(count: int) -> Shard:
+        return Shard(tuple(Member(f"{n:06d}.txt", b"words") for n in range(count, 0, -3)))
+
     write_shards(tmp_path / "samples", example_samples("samples-", 8, 3, RECORDS))
     write_shards(tmp_path / "images", example_samples("samples-", 19, 2, RECORDS))
     pets = {f"{kind}/{at:03d}.jpg": b"image" * at for kind in ("cat", "dog") for at in range(20)}
     write_tree(tmp_path / "pets", pets)
+    write_shards(tmp_path / "captions", {"all.tar": captions(100)})
     return tmp_path
 
 
@@ -53,7 +58,7 @@ def test_an_example_spec_runs_and_its_result_is_right(buckets: Path, path: Path)
     report = dsort.run(spec, options=options)
     if spec.dry_run:
         assert (report.state, report.manifest_name) == ("planned", None)
-        assert sorted(each.name for each in buckets.iterdir()) == ["images", "samples"]
+        assert sorted(each.name for each in buckets.iterdir()) == ["captions", "images", "samples"]
         return
     assert report.state == "finished"
     assert (report.output_shards > 1) == (path != BLOG_POST)  # whose shards are of 100 MB
