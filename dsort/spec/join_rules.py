@@ -105,6 +105,10 @@ def _pieces_go_to_one_output(spec: SpecFields) -> Iterator[SpecProblem]:
     from dsort.expressions.expression import Expression
     from dsort.expressions.nodes import ExpressionError
 
+    for name in ("exact", "stratify"):
+        if getattr(spec, name):
+            problem = "does not go with join: it would count the parts of records"
+            yield SpecProblem(name, problem, _BEHIND)
     texts = {f"outputs[{number}].when": each.when for number, each in enumerate(spec.outputs)}
     for path, text in {**texts, "split_by": spec.split_by}.items():
         try:
@@ -112,8 +116,8 @@ def _pieces_go_to_one_output(spec: SpecFields) -> Iterator[SpecProblem]:
         except ExpressionError:
             continue  # another rule says so
         if not asks <= {"key"}:
-            text = "asks for more than the key, which is all that the parts of a record share"
-            yield SpecProblem(path, text, _BEHIND)
+            problem = "asks for more than the key, which is all that the parts of a record share"
+            yield SpecProblem(path, problem, _BEHIND)
 
 
 JOIN_RULES: Final[
@@ -129,6 +133,6 @@ JOIN_RULES: Final[
         ("join", "inputs", "mix", "deduplicate", "Config.duplicate_keys"),
         _records_are_joined_once,
     ),
-    (("join", "outputs", "split_by"), _pieces_go_to_one_output),
+    (("join", "outputs", "split_by", "exact", "stratify"), _pieces_go_to_one_output),
 )
 """(the fields that a rule is about, what finds the problems): see ``rules``."""
