@@ -58,7 +58,12 @@ def test_an_example_spec_runs_and_its_result_is_right(buckets: Path, path: Path)
     report = dsort.run(spec, options=options)
     if spec.dry_run:
         assert (report.state, report.manifest_name) == ("planned", None)
-        assert sorted(each.name for each in buckets.iterdir()) == ["captions", "images", "samples"]
+        assert sorted(each.name for each in buckets.iterdir()) == [
+            "captions",
+            "images",
+            "pets",
+            "samples",
+        ]
         return
     assert report.state == "finished"
     assert (report.output_shards > 1) == (path != BLOG_POST)  # whose shards are of 100 MB
