@@ -21,6 +21,7 @@ from dsort.job.events import Event, PhaseDone
 from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
+from tests.support.commands import CommandLine
 from tests.support.datasets import files_of
 from tests.support.engine import plan_local, refused, run_local
 from tests.support.inline_runtime import Moved, run_inline
@@ -241,3 +242,36 @@ def test_verify_says_that_files_came_or_went(tmp_path: Path) -> None:
 def test_the_canonical_spec_is_the_spec() -> None:
     spec = parse_spec(ingest_spec(ingest={"layout": "folders", "extensions": ["jpg"]})).spec
     assert parse_spec(json.loads(json.dumps(spec.canonical()))).spec == spec
+
+
+def test_one_command_makes_shards_of_trees(cli: CommandLine, tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", PETS)
+    write_tree(tmp_path / "in2", {"cat/01.txt": b"tom", "cat/01.md": b"left out"})
+    args = ("--dots", "last", "--ext", ".jpg", "--ext", "txt", "--seed", "7", "--workers", 1)
+    ended = cli("ingest", "in", "text=in2", "out/pets-%03d.tar", "--shard-records", 10, *args)
+    assert ended.code == 0, ended.err
+    assert sorted(files_of(tmp_path / "out")) == [f"pets-00{at}.tar" for at in range(3)]
+    assert contents_out(tmp_path) == {**PETS, "cat/01.txt": b"tom"}
+    ended = cli("ingest", "in", "sorted", "--sort", "--layout", "folders", "--workers", 1)
+    assert ended.code == 0, ended.err
+    names = [*contents_out(tmp_path, "sorted")]
+    assert names == sorted({**PETS, **WITH_CLASS})
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("in",), "no DST"),
+        (("in", "x-%d.tar"), "names no bucket"),
+        (("none", "out"), "the input bucket none does not exist"),
+        (("in", "in/out"), "is inside the input in"),
+    ],
+)
+def test_a_command_that_cannot_work_is_refused(
+    args: tuple[str, ...], words: str, cli: CommandLine, tmp_path: Path
+) -> None:
+    write_tree(tmp_path / "in", {"a.txt": b"1"})
+    ended = cli("ingest", *args)
+    assert ended.code != 0
+    assert words in ended.err
+    assert "Traceback" not in ended.err

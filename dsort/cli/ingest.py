@@ -1,0 +1,171 @@
+"""``dsort ingest``: a job that makes shards of loose files."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import typer
+
+from dsort.cli import options
+from dsort.cli.find import bucket_uri
+from dsort.cli.plan import show_plan
+from dsort.cli.progress import make_reporter
+from dsort.cli.remote import write_report
+from dsort.cli.run import read_spec, run_options, show_spec, stoppable
+from dsort.errors import SpecError, SpecProblem
+
+__all__ = ["ingest"]
+
+NAMES = "shard-{n:06d}"
+SIZE = "1GB"
+_TEMPLATE = re.compile(r"[%{@]")
+_NAMED = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LooseFiles:
+    """Which files go in, and what becomes of them."""
+
+    layout: Annotated[
+        Literal["files", "folders"],
+        typer.Option(help="folders: the first directory of a name is a class, which .cls numbers."),
+    ] = "files"
+    key: Annotated[
+        Literal["path", "name", "joined"],
+        typer.Option(help="What of a file's name is the key of its record."),
+    ] = "path"
+    key_pattern: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="The key is the first group of it, in place of --key."),
+    ] = None
+    dots: Annotated[
+        Literal["first", "last"] | None,
+        typer.Option(help="At which dot extensions begin. Default: first; last for folders."),
+    ] = None
+    extensions: Annotated[
+        list[str] | None,
+        typer.Option("--ext", metavar="EXT", help="Only files with it go in; may be repeated."),
+    ] = None
+    unusable: Annotated[
+        Literal["abort", "drop"],
+        typer.Option(help="What becomes of files that can be no members, as without extension."),
+    ] = "abort"
+
+    def fields(self) -> dict[str, object]:
+        """``ingest`` of a spec."""
+        extensions = [text.removeprefix(".") for text in self.extensions or ()]
+        given = {
+            "layout": self.layout,
+            "key": self.key,
+            "key_pattern": self.key_pattern,
+            "dots": self.dots,
+            "extensions": extensions,
+            "unusable": self.unusable,
+        }
+        return {name: value for name, value in given.items() if value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffledShards:
+    """What shards hold, and in which order."""
+
+    shard_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help=f"Payload of a shard. Default: {SIZE}.")
+    ] = None
+    shard_records: Annotated[
+        int | None, typer.Option(metavar="N", help="Records of a shard.", min=1)
+    ] = None
+    seed: Annotated[str | None, typer.Option(metavar="SEED", help="Of the shuffle.")] = None
+    sort: Annotated[
+        bool, typer.Option("--sort", help="In the order of keys, and not shuffled.")
+    ] = False
+
+    def fields(self) -> dict[str, object]:
+        """The fields of a spec."""
+        order = {"kind": "alphanumeric"} if self.sort else {"kind": "shuffle", "seed": self.seed}
+        order = {name: value for name, value in order.items() if value is not None}
+        given = {"output_shard_size": self.shard_size, "output_shard_records": self.shard_records}
+        given = {name: value for name, value in given.items() if value is not None}
+        return {"algorithm": order, **(given or {"output_shard_size": SIZE})}
+
+
+@options.grouped
+def ingest(
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SRC... DST",
+            help="Trees of files, each as PATH or NAME=PATH, and where shards go: a bucket, or "
+            "BUCKET/TEMPLATE.",
+        ),
+    ],
+    root: options.Root = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, but write nothing.")] = False,
+    overwrite: options.Overwrite = False,
+    *,
+    files: LooseFiles,
+    shards: ShuffledShards,
+    run: options.RunArguments,
+    progress: options.ProgressOption = "auto",
+    as_json: options.AsJson = False,
+    verbose: options.Verbose = False,
+    debug: options.Debug = False,
+) -> None:
+    """Make shuffled shards of loose files, each file a member of one record.
+
+    \b
+    Examples:
+      dsort ingest ./imagenet/train s3://data/train --layout folders --shard-size 1GB
+      dsort ingest images=./jpg masks=./png "file:///data/pets/pets-%05d.tar" --shard-records 1000
+    """
+    if len(places) < 2:
+        raise SpecError("there is a SRC, but no DST", hint="dsort ingest SRC... DST")
+    bucket, names = _destination(places[-1])
+    fields: dict[str, Any] = {
+        **_sources(places[:-1]),
+        "output_bck": bucket_uri(bucket),
+        "output_format": names,
+        "ingest": files.fields(),
+        **shards.fields(),
+    }
+    as_given = run_options(run, root=root, overwrite=overwrite)
+    with make_reporter(progress) as reporter:
+        flags = {"overwrite": overwrite}
+        spec = read_spec(json.dumps(fields), None, None, warn=reporter.warn, flags=flags)
+        if verbose:
+            show_spec(spec)
+        if dry_run:
+            show_plan(spec, as_given, reporter, as_json=as_json)
+            return
+        from dsort import api
+
+        with stoppable() as stop:
+            report = api.run(spec, options=as_given, on_event=reporter, stop=stop)
+    write_report(report, as_json=as_json)
+
+
+def _destination(text: str) -> tuple[str, str]:
+    """(bucket, template of names) of where shards go."""
+    bucket, slash, last = text.rpartition("/")
+    if not _TEMPLATE.search(last):
+        return text, NAMES
+    if not slash:
+        raise SpecError([SpecProblem("DST", f"{text} names no bucket", "write BUCKET/TEMPLATE")])
+    return bucket or "/", last
+
+
+def _sources(texts: list[str]) -> dict[str, object]:
+    """The input of a spec, or its inputs, which have the names that are given, or their own."""
+    named = [_NAMED.fullmatch(text) for text in texts]
+    if len(texts) == 1 and named[0] is None:
+        return {"input_bck": bucket_uri(texts[0])}
+    inputs = []
+    for text, match in zip(texts, named, strict=True):
+        name, place = (match[1], match[2]) if match else ("", text)
+        last = place.rstrip("/").rpartition("/")[2]
+        name = name or re.sub(r"[^A-Za-z0-9_-]", "_", last)
+        inputs.append({"name": name, "input_bck": bucket_uri(place)})
+    return {"inputs": inputs}
