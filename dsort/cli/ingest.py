@@ -118,8 +118,9 @@ def ingest(
 
     \b
     Examples:
-      dsort ingest ./imagenet/train s3://data/train --layout folders --shard-size 1GB
-      dsort ingest images=./jpg masks=./png "file:///data/pets/pets-%05d.tar" --shard-records 1000
+      dsort ingest ./imagenet/train s3://data/train --layout folders
+      dsort ingest images=./jpg labels=./txt "shards/pets-%05d.tar" \\
+          --shard-records 1000
     """
     if len(places) < 2:
         raise SpecError("there is a SRC, but no DST", hint="dsort ingest SRC... DST")
