@@ -16,6 +16,8 @@ from tests.support.datasets import Member, Shard, files_of, read_shard, write_sh
 from tests.support.engine import run_local, spec_of
 from tests.support.litdata_reader import CONFIG, leaves_in, read_litdata, write_litdata
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 JOB: dict[str, Any] = {
     "input_format": {"template": "chunk-0-{0..2}"},
     "input_extension": ".bin",
@@ -32,6 +34,7 @@ def some_chunks(directory: Path, count: int = 30) -> list[tuple[bytes, int]]:
     return items
 
 
+@pytest.mark.usefixtures("worker_processes")
 def test_items_are_shuffled_as_they_are_whatever_the_movement_and_the_workers(
     tmp_path: Path,
 ) -> None:

@@ -20,6 +20,8 @@ from tests.support.engine import count_of, run_local, spec_of
 from tests.support.mds_by_the_text import samples_in
 from tests.support.mds_writer import write_mds
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 COLUMNS = {"id": "str", "image": "bytes", "label": "int"}
 JOB: dict[str, Any] = {
     "input_format": {"template": "shard.{00000..00002}"},
@@ -49,6 +51,7 @@ def by_label(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(samples, key=lambda sample: int(sample["label"]))
 
 
+@pytest.mark.usefixtures("worker_processes")
 def test_samples_are_shuffled_as_they_are_whatever_the_movement_and_the_workers(
     tmp_path: Path,
 ) -> None:

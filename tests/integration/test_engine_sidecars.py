@@ -29,6 +29,8 @@ from tests.support.inline_runtime import Moved, run_inline
 from tests.support.seaweedfs import S3Server
 from tests.support.store_like import StoreLikeBucket
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 RECORDS = 7
 _JOB_ID = r"\d{8}-\d{6}-[0-9a-f]{6}"
 KINDS = ["dali", "energon", "huggingface", "sizes"]
@@ -193,6 +195,7 @@ def texts(number: int) -> Shard:
     return Shard(tuple(Member(f"{number}{i}.txt", b"text %d" % number) for i in range(RECORDS)))
 
 
+@pytest.mark.usefixtures("worker_processes")
 def test_a_result_with_all_of_them_is_the_same_on_each_way_and_as_it_should_be(root: Path) -> None:
     trees = []
     for move, workers in (("map", 1), ("spill", 2)):

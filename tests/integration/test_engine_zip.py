@@ -23,6 +23,8 @@ from tests.support.engine import count_of, refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.zips import Record, read_zips, zip_of
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 SHUFFLE = {"kind": "shuffle", "seed": 7}
 ZIPS = {"input_format": {"template": "s-{0..2}"}, "input_extension": ".zip"}
 
@@ -69,6 +71,7 @@ def test_a_shuffle_of_zips_keeps_every_entry_and_compresses_nothing_again(
     assert methods == {(8 if deflated else 0, 8 if streamed else 0)}
 
 
+@pytest.mark.usefixtures("worker_processes")
 def test_outputs_are_the_same_bytes_however_payload_moves(tmp_path: Path) -> None:
     digests = set()
     for move, workers in (("map", 1), ("map", 2), ("spill", 2)):

@@ -19,6 +19,8 @@ import pytest
 from tests.support.engine import run_local, spec_of
 from tests.support.zips import Record, read_zips, zip_of
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 
 def tar_of(members: list[Record]) -> bytes:
     file = io.BytesIO()
