@@ -10,7 +10,7 @@ import pytest
 from tests.support.coordinators import Coordinators, coordinators
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def begun() -> Iterator[Coordinators]:
     """Begins coordinators that may die."""
     with coordinators() as begun:

@@ -7,6 +7,7 @@ by forking one process that has everything loaded, so that a hundred of them tak
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import subprocess
@@ -21,11 +22,20 @@ import psutil
 
 from tests.support.fault_points import DIRECTORY, points_environment
 
-__all__ = ["Coordinators", "Ended", "Running", "coordinators"]
+__all__ = ["NAME", "Coordinators", "Ended", "Running", "coordinators"]
 
 END_SECONDS_MAX = 180
+NAME = "coordinators"
+"""Of the process that begins them, to tell it from those of a test."""
 PARTITION_BYTES = 8 << 10
 """So that small jobs have many buckets, too."""
+LOADED = (
+    *("dsort.api", "dsort.cli.start", "dsort.cli.resume", "dsort.cli.gc", "dsort.verification"),
+    *("dsort.job.tables", "dsort.workers.table_creator", "dsort.workers.table_extractor"),
+    *("dsort.storage.limit", "dsort.storage.retry", "dsort.storage.s3.bucket"),
+    *("numpy.ma", "pyarrow.compute", "pyarrow.parquet", "re2", "zstandard"),
+)
+"""What commands load when they first need it: dozens of them would each load it again."""
 
 
 @dataclass(frozen=True)
@@ -139,16 +149,15 @@ def _text(log: Path, end: str) -> str:
 
 def _serve() -> None:
     """Fork whoever is asked for, until nobody asks."""
-    import dsort.api
-    import dsort.job.gc
     import dsort.job.journal
     import dsort.job.memory
-    import dsort.storage.limit
-    import dsort.storage.retry
     from dsort.cli.main import main
     from dsort.cli.own_process import own_process
 
     dsort.job.memory.PARTITION_BYTES_MIN = PARTITION_BYTES
+    Path("/proc/self/comm").write_text(NAME)
+    for module in LOADED:
+        importlib.import_module(module)
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
@@ -160,6 +169,7 @@ def _serve() -> None:
         else:
             answer = {"pid": os.fork()}
             if not answer["pid"]:
+                Path("/proc/self/comm").write_text("python")
                 dsort.job.journal.FLUSH_S = request["flush_s"]
                 code = 70
                 try:
