@@ -253,6 +253,15 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.fresh_database()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _forked_workers() -> Iterator[None]:
+    """Worker processes of jobs of this process (``tests/support/forked_workers.py``)."""
+    from tests.support.forked_workers import forked_workers
+
+    with forked_workers():
+        yield
+
+
 @pytest.fixture
 def workers_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Local jobs of this process have no worker processes (``tests/support/workers_here.py``)."""

@@ -16,6 +16,7 @@ from dsort.errors import DsortError
 from dsort.job.events import JobReport, PlanReport
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
+from tests.support import coordinators, forked_workers
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of
 
 __all__ = [
@@ -126,4 +127,4 @@ def children_here() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if child.name() not in SERVERS]
 
 
-SERVERS = ("weed", "postgres")
+SERVERS = ("weed", "postgres", coordinators.NAME, forked_workers.NAME)
