@@ -28,7 +28,7 @@ import dsort.runtime.local
 from dsort.runtime import forked
 from tests.support.fault_points import points_environment
 
-__all__ = ["NAME", "forked_workers"]
+__all__ = ["NAME", "forked_workers", "fresh_workers"]
 
 NAME = "first-worker"
 """Of the process that is forked, to tell it from those of a test."""
@@ -46,19 +46,26 @@ class _ForkedWorker(forked.ForkedProcess):
         self.returncode = None
         self.pid = pid
 
+    def _wait(self, flags: int) -> int | None:
+        try:
+            return super()._wait(flags)
+        except ChildProcessError:  # a test has waited for it: subprocess.Popen says the same
+            self.returncode = 0
+            return 0
+
 
 class _Begin:
     """What stands for ``dsort.runtime.local._begin``. Its process begins when it is first asked."""
 
     def __init__(self) -> None:
-        self._fresh = dsort.runtime.local._begin
+        self.fresh = dsort.runtime.local._begin
         self._one_at_a_time = threading.Lock()
         self._link: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def __call__(self, link: socket.socket) -> subprocess.Popen[bytes] | forked.ForkedProcess:
         if dsort.runtime.local.BOOTSTRAP != USUAL:  # a test has workers run something else
-            return self._fresh(link)
+            return self.fresh(link)
         request = {
             "cwd": str(Path.cwd()),
             "env": {**os.environ, "OMP_NUM_THREADS": "1"},
@@ -100,6 +107,17 @@ def forked_workers() -> Iterator[None]:
     finally:
         dsort.runtime.local._begin = fresh
         begin.close()
+
+
+@contextlib.contextmanager
+def fresh_workers() -> Iterator[None]:
+    """The body of a fixture: until it ends, workers are fresh interpreters after all."""
+    begin = dsort.runtime.local._begin
+    dsort.runtime.local._begin = getattr(begin, "fresh", begin)
+    try:
+        yield
+    finally:
+        dsort.runtime.local._begin = begin
 
 
 @contextlib.contextmanager
