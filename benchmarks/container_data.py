@@ -8,6 +8,7 @@ and names. So the same records in two containers are the same work.
 | ``100k`` | 90 to 110 KB of random bytes, as a picture is |
 | ``3k`` | one JSON object of about 3 KB on one line: an identifier, and words |
 | ``3k-files`` | 2 to 4 KB of random bytes |
+| ``labelled-100k``, ``labelled-3k`` | the same as files, each with JSON of some 200 bytes |
 | ``half`` | 100 KB of words, which shrink, and as much of random bytes, which do not |
 
 TFRecord, MDS and zip shards are what dsort converts tars to; all others are written here, by the
@@ -122,6 +123,21 @@ def halves(source: random.Random, shard: int) -> Iterator[Record]:
         yield f"{shard}-{number:07d}", {"txt": text, "jpg": source.randbytes(len(text))}
 
 
+def labelled(source: random.Random, shard: int) -> Iterator[Record]:
+    """Records of kind ``labelled-100k``, without end."""
+    return _with_labels(_files(source, shard, 90_000, 110_000))
+
+
+def labelled_small(source: random.Random, shard: int) -> Iterator[Record]:
+    """Records of kind ``labelled-3k``, without end."""
+    return _with_labels(_files(source, shard, 2_000, 4_000))
+
+
+def _with_labels(records: Iterator[Record]) -> Iterator[Record]:
+    for key, payloads in records:
+        yield key, payloads | {"json": b'{"id": "%s", "text": "%s"}' % (key.encode(), b"x" * 150)}
+
+
 def _words(source: random.Random) -> list[bytes]:
     return [source.randbytes(source.randrange(2, 9)).hex().encode() for _ in range(WORDS)]
 
@@ -131,6 +147,8 @@ KINDS: dict[str, Callable[[random.Random, int], Iterator[Record]]] = {
     "3k": lines,
     "3k-files": small_files,
     "half": halves,
+    "labelled-100k": labelled,
+    "labelled-3k": labelled_small,
 }
 
 

@@ -1,13 +1,15 @@
-"""What steps that look at names alone cost beside the plain shuffle of the same tars in one run."""
+"""What steps that look at names alone, and a join of two inputs, cost beside the plain shuffle of
+the same tars in one run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any, Final
 
 from benchmarks.container_suites import Entry, compare
-from benchmarks.contenders import Contender, dsort_account, dsort_command
+from benchmarks.contenders import Contender, Task, dsort_account, dsort_command
+from benchmarks.join_data import INPUTS, part_inputs
 from benchmarks.measure import Bench
 from benchmarks.results import Run, Target, good_runs
 from benchmarks.settings import Measured, Settings
@@ -27,6 +29,9 @@ NUMBERING: Final[Mapping[str, Mapping[str, Any]]] = {
     "slice": {"slice": "0:"},
     "number": {"rekey": "%09d"},
 }
+JOIN_KINDS: Final = ("labelled-100k", "labelled-3k")
+JOIN: Final = "join"
+JOIN_SPEED_MIN: Final = 0.7
 PLAIN: Final = "plain"
 COST_MAX: Final = 1.05
 
@@ -42,7 +47,33 @@ def steps(bench: Bench, settings: Settings) -> Measured:
             found = compare(bench, settings, "steps", f"{kind}-{move}", entries)
             measured.runs.extend(found.runs)
             measured.skips.extend(found.skips)
+        for kind in JOIN_KINDS:
+            entries = [
+                Entry(_shuffle(PLAIN, settings.shards, move, None), kind, ".tar"),
+                Entry(Contender(JOIN, _join(settings.shards, move), dsort_account), kind, ".tar"),
+            ]
+            found = compare(bench, settings, "steps", f"{kind}-{move}", entries)
+            measured.runs.extend(found.runs)
+            measured.skips.extend(found.skips)
     return measured
+
+
+def _join(shards: int, move: str) -> Callable[[Task], list[str]]:
+    """The same records, of two inputs."""
+
+    def command(task: Task) -> list[str]:
+        part_inputs(task.data)
+        fields = {
+            "input_bck": None,
+            "input_format": None,
+            "inputs": [{"name": name, "input_bck": name} for name in INPUTS],
+            "join": {"by": "key"},
+            "output_shard_size": None,
+            "output_shard_count": shards,
+        }
+        return dsort_command(move, fields)(task)
+
+    return command
 
 
 def _shuffle(name: str, shards: int, move: str, step: Mapping[str, Any] | None) -> Contender:
@@ -64,6 +95,13 @@ def step_targets(runs: list[Run]) -> list[Target]:
                 text, row = f"{profile}: CPU, {name} / plain", f"steps/{profile}/{name}"
                 ratio = _cpu_ratio(runs, profile, name)
                 found.append(Target(text, "x", COST_MAX, False, ratio, row=row))
+    for kind in JOIN_KINDS:
+        for move in ("map", "spill"):
+            profile = f"{kind}-{move}"
+            ratio = _cpu_ratio(runs, profile, JOIN)
+            speed = None if ratio is None else 1 / ratio
+            text, row = f"{profile}: speed by CPU, join / plain", f"steps/{profile}/{JOIN}"
+            found.append(Target(text, "x", JOIN_SPEED_MIN, True, speed, row=row))
     return found
 
 
