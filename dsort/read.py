@@ -48,7 +48,8 @@ from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 from dsort.workers.conversion import payload_table
 from dsort.workers.decoded import DecodingRules
-from dsort.workers.source import PayloadBuffer, ShardBytes
+from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.source import ShardBytes
 
 __all__ = ["ShardReader", "ShardRecord", "read_shards"]
 

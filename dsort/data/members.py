@@ -116,6 +116,36 @@ class MemberTable:
             entries = BytesColumn.concat([entries, entries.take(rows)])
         return replace(self, names=names, entries=entries, record_of=None, **columns, **extras)
 
+    def followed_by(self, more: MemberTable, shift_bytes: int) -> MemberTable:
+        """The table and ``more`` behind it, one of bytes that are ``shift_bytes`` further on in the
+        shard. Both have no more than names, ranges, literals and tails."""
+        count, longer = len(self), len(more)
+        columns: dict[str, Any] = {
+            name: np.append(getattr(self, name), getattr(more, name))
+            for name in ("kind", "payload_bytes", "range_length")
+        }
+        for name in ("payload_start", "range_start"):
+            starts = getattr(more, name)
+            shifted = np.where(starts >= 0, starts + shift_bytes, starts)
+            columns[name] = np.append(getattr(self, name), shifted)
+        extras: dict[str, Any] = {
+            name: RowBytes(BytesColumn.concat([column_of(own, count), column_of(others, longer)]))
+            for name in ("literals", "tails")
+            for own, others in ((getattr(self, name), getattr(more, name)),)
+            if own or others
+        }
+        return MemberTable(BytesColumn.concat([self.names, more.names]), **columns, **extras)
+
+    def taking(self, rows: Int64s) -> MemberTable:
+        """Some rows, of a table as ``followed_by`` makes it."""
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in _COLUMNS[:5]}
+        extras: dict[str, Any] = {
+            name: RowBytes(column_of(getattr(self, name), len(self)).take(rows))
+            for name in ("literals", "tails")
+            if getattr(self, name)
+        }
+        return MemberTable(self.names.take(rows), **columns, **extras)
+
 
 _COLUMNS = (
     "kind",

@@ -16,7 +16,8 @@ from dsort.storage.bucket import ReadObject
 from dsort.transforms.base import Step
 from dsort.workers.conversion import bare_members
 from dsort.workers.decoded import DecodingRules
-from dsort.workers.source import InputShard, PayloadBuffer, ShardBytes
+from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.source import InputShard, ShardBytes
 
 __all__ = ["expanded_bytes", "first_schema"]
 

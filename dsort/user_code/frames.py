@@ -1,12 +1,14 @@
-"""What goes through the pipes between a worker and a process of user code: frames with lengths.
+"""What goes to and fro between a worker and a process of user code: frames with lengths.
 
 No pickle: counts and sizes are arrays of integers, names and payloads are bytes, and texts are
-JSON. Records go in, members of a tar come out.
+JSON. Records go in: what is said of them through a pipe, their payload in memory that both share.
+Members of a tar come out, but for those that are the very ones that came in, which are named.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import struct
 from array import array
@@ -18,9 +20,13 @@ __all__ = [
     "ANSWER",
     "BEGUN",
     "FRAME",
+    "HANDED_BACK",
+    "MAY_NAME",
+    "NEW",
     "PAGE",
     "PAGE_BYTES",
     "RESULTS",
+    "SAME",
     "Answer",
     "FrameHead",
     "Results",
@@ -34,8 +40,9 @@ __all__ = [
     "write_json",
 ]
 
-FRAME = struct.Struct("<QQIIQ")
-"""Number of the frame, bytes of payload, records, members, bytes of names."""
+FRAME = struct.Struct("<QQIIIQ")
+"""Number of the frame, bytes of the memory that its payload is in, which of these memories it is,
+records, members, bytes of names."""
 ANSWER = struct.Struct("<IIQQ")
 """Kind, records that it is about, bytes of what is said of them, bytes of tar."""
 BEGUN, RESULTS = 1, 2
@@ -44,6 +51,11 @@ PAGE = struct.Struct("<QQd")
 it waits)."""
 PAGE_BYTES = 4096
 PIECES_MAX = 512
+HANDED_BACK, MAY_NAME = 1, 2
+"""Flags of a record: it is to come back as it is; its members may be named instead of sent."""
+SAME = NEW = 0xFFFFFFFF
+"""In the place of how many records one became: itself, as it came. Of the number of a member: it is
+in the tar."""
 NAMES = ("utf-8", "surrogateescape")
 
 
@@ -60,58 +72,68 @@ class FrameHead:
     """The fixed part of a frame."""
 
     number: int
-    payload_bytes: int
+    memory_bytes: int
+    memory: int
     records: int
     members: int
     names_bytes: int
 
     @property
     def rest_bytes(self) -> int:
-        """What follows it: one flag a record, arrays, names, payload."""
-        return self.records * 9 + self.members * 12 + self.names_bytes + self.payload_bytes
+        """What follows it: one flag a record, arrays, names."""
+        return self.records * 13 + 4 + self.members * 24 + self.names_bytes
 
 
-def samples_of(head: FrameHead, rest: bytearray) -> tuple[bytes, list[Sample]]:
-    """(flags of the records: 1, if they are to be handed back as they are; the records)."""
+def samples_of(
+    head: FrameHead, rest: bytearray, payload: mmap.mmap
+) -> tuple[bytes, list[Sample], list[int]]:
+    """(flags of the records, the records, the number of the first member of each)."""
     n, m, at = head.records, head.members, 0
     flags, at = bytes(rest[:n]), n
-    counts, at = _integers("I", rest, at, n)
-    key_bytes, at = _integers("I", rest, at, n)
-    name_bytes, at = _integers("I", rest, at, m)
-    sizes, at = _integers("Q", rest, at, m)
-    names = bytes(rest[at : at + head.names_bytes])
-    at += head.names_bytes
-    view = memoryview(rest)
-    samples, member, place = [], 0, 0
-    for count, key_length in zip(counts, key_bytes, strict=True):
-        key = names[place : place + key_length].decode(*NAMES)
-        members = {}
-        for row in range(member, member + count):
-            end = place + name_bytes[row]
-            extension = names[place + key_length + 1 : end].decode(*NAMES)
-            members[extension] = bytes(view[at : at + sizes[row]])
-            at += sizes[row]
-            place = end
-        member += count
-        samples.append(Sample(key, members))
-    return flags, samples
+    firsts, at = _integers("I", rest, at, n + 1)
+    key_starts, at = _integers("I", rest, at, n)
+    key_ends, at = _integers("I", rest, at, n)
+    extension_starts, at = _integers("I", rest, at, m)
+    extension_ends, at = _integers("I", rest, at, m)
+    starts, at = _integers("Q", rest, at, m)
+    ends, at = _integers("Q", rest, at, m)
+    names = rest[at : at + head.names_bytes]
+    keys = _texts(names, key_starts, key_ends)
+    extensions = _texts(names, extension_starts, extension_ends)
+    contents = [payload[start:end] for start, end in zip(starts, ends, strict=True)]
+    numbers = firsts.tolist()
+    samples = [
+        Sample(key, dict(zip(extensions[first:end], contents[first:end], strict=True)))
+        for key, first, end in zip(keys, numbers, numbers[1:], strict=False)
+    ]
+    return flags, samples, numbers
 
 
-def _integers(code: str, data: bytearray, at: int, count: int) -> tuple[array[int], int]:
+def _texts(names: bytearray, starts: array[int], ends: array[int]) -> list[str]:
+    """What is in ``names`` from each of ``starts`` to its end."""
+    if names.isascii():  # a byte is a character: a slice costs a third of decoding one
+        text = names.decode("ascii")
+        return [text[start:end] for start, end in zip(starts, ends, strict=True)]
+    return [names[start:end].decode(*NAMES) for start, end in zip(starts, ends, strict=True)]
+
+
+def _integers(code: str, data: bytearray | bytes, at: int, count: int) -> tuple[array[int], int]:
     found = array(code)
     end = at + count * found.itemsize
-    found.frombytes(bytes(data[at:end]))
+    found.frombytes(memoryview(data)[at:end])
     return found, end
 
 
 @dataclass(slots=True)
 class Answer:
     """Results of some records, as they are gathered: how many records each became, and what each
-    of these has. ``errors``: (record, why it failed)."""
+    of these has, but for those that are the ``SAME``. ``named``: the number of each of their
+    members in the frame, or ``NEW``. ``errors``: (record, why it failed)."""
 
     counts: array[int] = field(default_factory=lambda: array("I"))
     members: array[int] = field(default_factory=lambda: array("I"))
     key_bytes: array[int] = field(default_factory=lambda: array("I"))
+    named: array[int] = field(default_factory=lambda: array("I"))
     errors: list[tuple[int, str]] = field(default_factory=list)
     tar: list[bytes] = field(default_factory=list)
     tar_bytes: int = 0
@@ -124,8 +146,10 @@ def answer_pieces(answer: Answer) -> list[bytes]:
         (
             answer.counts.tobytes(),
             len(answer.members).to_bytes(4, "little"),
+            len(answer.named).to_bytes(4, "little"),
             answer.members.tobytes(),
             answer.key_bytes.tobytes(),
+            answer.named.tobytes(),
             errors,
         )
     )
@@ -135,30 +159,34 @@ def answer_pieces(answer: Answer) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What became of ``len(counts)`` records: ``counts`` of records, whose numbers of members and
-    bytes of key follow each other in ``members`` and ``key_bytes``, and whose members are in
-    ``tar``. ``errors``: by record, why it failed."""
+    """What became of ``len(counts)`` records: ``counts`` of records (or ``SAME``), whose numbers of
+    members and bytes of key follow each other in ``members`` and ``key_bytes``, and whose members
+    are in ``tar``, but for those that are ``named``. ``errors``: by record, why it failed."""
 
     counts: Sequence[int]
     members: Sequence[int]
     key_bytes: Sequence[int]
     errors: Mapping[int, str]
     tar: bytes | bytearray
+    named: Sequence[int] = ()
 
 
 def parse_results(records: int, said: bytes, tar: bytes | bytearray) -> Results:
     """What an answer says. ``ValueError`` if it does not fit together."""
-    counts, at = _integers("I", bytearray(said), 0, records)
-    found = int.from_bytes(said[at : at + 4], "little")
-    members, at = _integers("I", bytearray(said), at + 4, found)
-    key_bytes, at = _integers("I", bytearray(said), at, found)
+    counts, at = _integers("I", said, 0, records)
+    found, named_count = (int.from_bytes(said[at + i : at + i + 4], "little") for i in (0, 4))
+    members, at = _integers("I", said, at + 8, found)
+    key_bytes, at = _integers("I", said, at, found)
+    named, at = _integers("I", said, at, named_count)
     errors = {}
     if len(said) > at:
         for record, text in json.loads(said[at:]):
             errors[int(record)] = str(text)
-    if sum(counts) != found or len(counts) != records or len(key_bytes) != found:
+    made = sum(counts) - counts.count(SAME) * SAME
+    fits = len(counts) == records and len(key_bytes) == found and len(named) == named_count
+    if made != found or sum(members) != named_count or not fits:
         raise ValueError("a process of user code gave results that do not add up")
-    return Results(counts, members, key_bytes, errors, tar)
+    return Results(counts, members, key_bytes, errors, tar, named)
 
 
 def read_exactly(descriptor: int, size_bytes: int) -> bytearray:

@@ -15,6 +15,7 @@ from typing import Any
 
 from dsort.user_code.encoding import DECODERS, encoded
 from dsort.user_code.frames import Sample
+from dsort.user_code.packages import loaded_packages
 from dsort.user_code.runner import (
     BadResultError,
     Outcome,
@@ -72,6 +73,7 @@ class FunctionRunner(Runner):
         self._decode = {name: DECODERS[kind] for name, kind in program["decode"].items()}
         self._drop = frozenset(program["drop"])
         self._keys = program.get("keys")
+        self._may_stay = self._keys is None and not self._drop
         self._batched = program["batch_size"] is not None
         self.batch_size = program["batch_size"] or 1
         found = load_object(self._place)
@@ -86,7 +88,7 @@ class FunctionRunner(Runner):
     def run(self, samples: Sequence[Sample]) -> list[Outcome]:
         """What became of each of ``samples``."""
         if not self._batched:
-            return [self._one(sample) for sample in samples]
+            return [self.one(sample) for sample in samples]
         if len(samples) > 1:
             # Which of them it is that fails is found out below.
             with contextlib.suppress(Exception, SystemExit):
@@ -104,9 +106,12 @@ class FunctionRunner(Runner):
         """The hash of the source, and the packages that are loaded with it."""
         module = inspect.getmodule(inspect.unwrap(_source_of(self._call)))
         name = module.__name__ if module is not None else ""
-        return {"source_sha256": _source_hash(name), "packages": _packages(name)}
+        return {"source_sha256": _source_hash(name), "packages": loaded_packages(ENCODERS)}
 
-    def _one(self, sample: Sample) -> Outcome:
+    def one(self, sample: Sample) -> Outcome:
+        """What became of ``sample``."""
+        if self._batched:
+            return self.run([sample])[0]
         try:
             given = self._decoded(sample)
             if self._salt is None:
@@ -153,9 +158,10 @@ class FunctionRunner(Runner):
 
     def _decoded(self, sample: Sample) -> dict[str, Any]:
         given: dict[str, Any] = {KEY: sample.key, **sample.members}
-        for extension, decode in self._decode.items():
-            if extension in sample.members:
-                given[extension] = decode(sample.members[extension])
+        if self._decode:
+            for extension, decode in self._decode.items():
+                if extension in sample.members:
+                    given[extension] = decode(sample.members[extension])
         return given
 
     def _rng(self, key: str) -> Any:
@@ -169,6 +175,14 @@ class FunctionRunner(Runner):
     def _results(self, sample: Sample, result: Any) -> list[Sample]:
         if result is None:
             return []
+        if self._may_stay and type(result) is dict and len(result) == len(sample.members) + 1:
+            key, old = sample.key, sample.members
+            # The very objects: of any type, they are not asked whether they are equal.
+            if [*result] == [KEY, *old] and [*map(id, result.values())] == [
+                id(key),
+                *map(id, old.values()),
+            ]:
+                return [sample]
         if self._keys is None:
             return self._result(sample, result, sample.key)
         if isinstance(result, (Mapping, str, bytes)) or not isinstance(result, Iterable):
@@ -233,14 +247,3 @@ def _source_hash(module: str) -> str:
         if file and Path(file).is_file():
             state.update(f"{name}\0".encode() + Path(file).read_bytes())
     return state.hexdigest()
-
-
-def _packages(module: str) -> dict[str, str]:
-    """The versions of all packages that are loaded, and of those that encode, by name."""
-    from importlib import metadata
-
-    known = metadata.packages_distributions()
-    tops = {name.partition(".")[0] for name in sys.modules}
-    names = {each for top in tops for each in known.get(top, ())}
-    names |= {each for top in ENCODERS for each in known.get(top, ())}  # loaded where needed
-    return {name: metadata.version(name) for name in sorted(names, key=str.lower)}

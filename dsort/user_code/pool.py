@@ -18,11 +18,10 @@ from typing_extensions import Buffer
 
 from dsort.errors import TransformError
 from dsort.user_code.frames import Results
-from dsort.user_code.process import Begun, CodeProcess
+from dsort.user_code.process import MEMORIES, Begun, CodeProcess, Memories
 
 __all__ = ["CodePool", "Done", "Frame"]
 
-IN_FLIGHT = 2
 AHEAD = 4
 """Frames for each process that may be done before the one that is waited for."""
 BEGIN_S = 600.0
@@ -36,19 +35,21 @@ class Frame(Protocol):
     def __len__(self) -> int: ...
 
     def message(
-        self, number: int, start: int, stop: int, *, hands_back: bool = False
-    ) -> Sequence[Buffer]:
-        """Its records from ``start`` to ``stop`` as a frame (``frames``) with that number.
-        ``hands_back``: they are to come back as they are."""
+        self, number: int, start: int, stop: int, memories: Memories, *, hands_back: bool = False
+    ) -> Buffer:
+        """Its records from ``start`` to ``stop`` as a frame (``frames``) with that number, their
+        payload in one of ``memories``. ``hands_back``: they are to come back as they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of the records of a frame from ``start`` on."""
+    """What became of the records of a frame from ``start`` on. ``sent_from``: the first record of
+    the message whose members ``results`` name by number."""
 
     frame: Frame
     start: int
     results: Results
+    sent_from: int = 0
 
 
 @dataclass(slots=True)
@@ -146,7 +147,7 @@ class CodePool:
                 if not work.has_more(limit):
                     return
                 member = self._start()
-            if len(member.pieces) >= IN_FLIGHT or any(each.alone for each in member.pieces):
+            if len(member.pieces) >= MEMORIES or any(each.alone for each in member.pieces):
                 return
             if work.next_is_alone:
                 if member.pieces:
@@ -164,7 +165,11 @@ class CodePool:
             member.pieces.append(piece)
             member.process.send(
                 piece.frame.message(
-                    piece.number, piece.start, piece.stop, hands_back=piece.hands_back
+                    piece.number,
+                    piece.start,
+                    piece.stop,
+                    member.process.memories,
+                    hands_back=piece.hands_back,
                 )
             )
             member.process.write()
@@ -352,7 +357,7 @@ class _Work:
 
     def take(self, piece: _Piece, start: int, results: Results) -> None:
         """Results of the records of ``piece`` from ``start`` on."""
-        self._waiting[piece.frame_number, start] = Done(piece.frame, start, results)
+        self._waiting[piece.frame_number, start] = Done(piece.frame, start, results, piece.start)
 
     def in_order(self) -> Iterator[Done]:
         """What is done and has its turn."""

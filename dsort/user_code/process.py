@@ -32,7 +32,7 @@ from dsort.user_code.frames import (
 )
 from dsort.user_code.runner import said_briefly
 
-__all__ = ["Begun", "CodeProcess", "Place"]
+__all__ = ["MEMORIES", "Begun", "CodeProcess", "Memories", "Place"]
 
 PIPE_BYTES = 1 << 20
 READ_BYTES = 1 << 16
@@ -40,6 +40,11 @@ SAID_BYTES = 4096
 """What is kept of standard error: its end."""
 F_SETPIPE_SZ = 1031
 CLOSING_S = 5.0
+MEMORIES = 2
+"""Frames that a process has at a time: one that it is at, and one that comes next."""
+MEMORY_STEP = 1 << 20
+KEPT_BYTES = 8 << 20
+"""Memories of more than this are cut to it once less is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,38 @@ class Place:
     since_s: float
 
 
+class Memories:
+    """Memory that a process shares with its worker, in which each frame's payload is. They take
+    turns: a frame has one until it is done."""
+
+    def __init__(self) -> None:
+        self.files: list[int] = []
+        self._maps: list[mmap.mmap | None] = [None] * MEMORIES
+        self._turn = 0
+        for _ in range(MEMORIES):
+            self.files.append(os.memfd_create("dsort-payload"))
+
+    def next(self, size_bytes: int) -> tuple[int, mmap.mmap]:
+        """(its number, the one whose turn it is), of at least ``size_bytes``. ``OSError``."""
+        number, self._turn = self._turn, (self._turn + 1) % MEMORIES
+        found = self._maps[number]
+        has = 0 if found is None else len(found)
+        if found is None or has < size_bytes or (has > KEPT_BYTES >= size_bytes):
+            if found is not None:
+                found.close()
+            wanted = -(-max(size_bytes, 1) // MEMORY_STEP) * MEMORY_STEP
+            os.ftruncate(self.files[number], wanted)
+            found = self._maps[number] = mmap.mmap(self.files[number], wanted)
+        return number, found
+
+    def close(self) -> None:
+        """Let go of them."""
+        for file in self.files:
+            os.close(file)
+        self.files.clear()
+        self._maps.clear()
+
+
 class CodeProcess:
     """Starts at once. ``program``: what it is told to run; ``environment``: what it has besides
     this process' own. ``OSError`` if there can be no more processes. Its pipes do not block: see
@@ -70,12 +107,13 @@ class CodeProcess:
         self._page_file = os.memfd_create("dsort-place")
         os.truncate(self._page_file, PAGE_BYTES)
         self._page = mmap.mmap(self._page_file, PAGE_BYTES)
-        given = (to_read, to_write, self._page_file)
+        self.memories = Memories()
+        given = (to_read, to_write, self._page_file, *self.memories.files)
         path = os.pathsep.join(place for place in sys.path if place)
         own = ["-P", "-m", "dsort.user_code.child"]  # -P: modules are not sought in this directory
         try:
             self._process = subprocess.Popen(
-                [sys.executable, *own, *map(str, given), str(os.getpid())],
+                [sys.executable, *own, *_arguments(given)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -86,6 +124,7 @@ class CodeProcess:
         except BaseException:
             os.close(self._sink)
             os.close(self._source)
+            self.memories.close()
             raise
         finally:
             os.close(to_read)
@@ -103,7 +142,7 @@ class CodeProcess:
         self._directory = tempfile.mkdtemp(prefix="dsort-step-")
         own_values = {"path": [str(Path.cwd())], "directory": self._directory}
         data = json.dumps({**program, **own_values}).encode()
-        self.send([len(data).to_bytes(8, "little"), data])
+        self.send(len(data).to_bytes(8, "little") + data)
         self._head: list[int] = []
         self._wanted = bytearray(ANSWER.size)
         self._have = 0
@@ -112,11 +151,9 @@ class CodeProcess:
 
     # -- what is sent --------------------------------------------------------------------------
 
-    def send(self, pieces: Sequence[Buffer]) -> None:
-        """Have ``pieces`` sent as the process takes them; they stay as they are until then."""
-        self._to_send.extend(
-            memoryview(piece).cast("B") for piece in pieces if len(memoryview(piece))
-        )
+    def send(self, data: Buffer) -> None:
+        """Have ``data`` sent as the process takes it; it stays as it is until then."""
+        self._to_send.append(memoryview(data).cast("B"))
 
     @property
     def has_to_send(self) -> bool:
@@ -236,8 +273,14 @@ class CodeProcess:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._page.close()
+        self.memories.close()
         shutil.rmtree(self._directory, ignore_errors=True)
         self._to_send.clear()
+
+
+def _arguments(given: Sequence[int]) -> list[str]:
+    """What the process is told (``child.main``)."""
+    return [*map(str, given[:3]), str(os.getpid()), *map(str, given[3:])]
 
 
 def _signal_name(number: int) -> str:

@@ -29,6 +29,10 @@ class Runner(ABC):
     def run(self, samples: Sequence[Sample]) -> list[Outcome]:
         """What became of each of ``samples``. Its errors are texts of the outcomes."""
 
+    def one(self, sample: Sample) -> Outcome:
+        """What became of one record, where ``batch_size`` is 1."""
+        return self.run([sample])[0]
+
     def close(self) -> None:  # noqa: B027 - most hold nothing
         """Let go of what it holds."""
 

@@ -28,6 +28,7 @@ from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered
 from dsort.workers.lineage import LINEAGE, write_lineage
 from dsort.workers.member_watch import MemberWatch
+from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.renaming import renamed_slices
 from dsort.workers.shard_writer import (
     ContentCheck,
@@ -37,7 +38,7 @@ from dsort.workers.shard_writer import (
     Writeback,
 )
 from dsort.workers.sidecars import staged_sidecar, write_sidecars
-from dsort.workers.source import MappedInputs, PayloadBuffer, slices_of, slices_of_sources
+from dsort.workers.source import MappedInputs, slices_of, slices_of_sources
 from dsort.workers.split_spill import SPLIT_BYTES_MAX, SplitSpill
 from dsort.workers.tasks import (
     CreateDone,

@@ -9,6 +9,7 @@ import numpy as np
 import xxhash
 
 from dsort.containers.base import Container, oddities_in, refusal
+from dsort.containers.tar.container import TAR
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.index import Origins, RecordIndex, Segments
 from dsort.data.members import MemberKind, MemberTable
@@ -43,17 +44,12 @@ from dsort.workers.gathering import small_argsort
 from dsort.workers.headers import with_names_written, with_new_names
 from dsort.workers.join_columns import extension_lists, join_sort_keys
 from dsort.workers.lineage import origins_of
+from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.payload_spill import PayloadSpill
 from dsort.workers.placing import Placed, Placer
 from dsort.workers.renamed_keys import rename_records
 from dsort.workers.same_content import digests_of
-from dsort.workers.source import (
-    PayloadBuffer,
-    ShardBytes,
-    hash_records,
-    open_input,
-    slices_of,
-)
+from dsort.workers.source import ShardBytes, hash_records, open_input, slices_of
 from dsort.workers.tasks import ExtractTask, ShardExtracted, WorkerSetup
 from dsort.workers.transformer import Transformed, Transformer
 from dsort.workers.unsafe_members import find_unsafe, shown_changes, with_safe_names
@@ -174,7 +170,7 @@ class Extractor:
         if refused:
             raise ShardEndError(f"shard {shard.name} {refused[0]}", hint=refused[1])
         _note_oddities(shard.container, shard.name, members, tally)
-        policy, read = reactions.stray_members, members
+        policy, read, is_tar = reactions.stray_members, members, shard.container == TAR
         if self._setup.converts or self._setup.makes_records:
             members = bare_members(shard, members, policy)
         if shard.container is BARE and not self._setup.makes_records:
@@ -184,7 +180,8 @@ class Extractor:
         self._react(shard.name, members, records, tally)
         named, given = members, 0
         if self._setup.steps:
-            left = self._transformed(task, shard, members, records, tally)
+            stored = read if is_tar else None
+            left = self._transformed(task, shard, members, records, tally, stored)
             if task.stage == "count":
                 return self._counted(task, left.counts[-1])
             members, named, records, given = left.members, left.named, left.records, left.given
@@ -324,8 +321,9 @@ class Extractor:
         members: MemberTable,
         records: FormedRecords,
         tally: Tally,
+        stored: MemberTable | None,
     ) -> Transformed:
-        """What the steps of the job leave."""
+        """What the steps of the job leave. ``stored``: the members as rows of a tar."""
         rejects = None
         if self._setup.transform.rejects and task.stage == "index":
             rejects = LineWriter(self._store.scratch, lines_file("rejects", task.shard))
@@ -336,6 +334,7 @@ class Extractor:
             records,
             tally,
             rejects,
+            stored=stored,
             input_name=self._input_of(shard),
             firsts=task.firsts,
         )

@@ -18,7 +18,7 @@ from dsort.scratch.requests import OrderedRowsOf
 from dsort.storage.bucket import Bucket, StagedObject
 from dsort.storage.process_limits import is_no_thread
 from dsort.workers.decoded import ForwardReader
-from dsort.workers.source import PayloadBuffer
+from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.tasks import SealDone, SealTask, StagedShard
 
 __all__ = ["Sealer"]

@@ -30,17 +30,15 @@ from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import Bucket, ReadObject
-from dsort.storage.directory.files import LocalStagedObject, StorageErrors
 from dsort.workers.decoded import DecodedFile, DecodingRules, decode, file_pieces
 from dsort.workers.gathering import gathered
+from dsort.workers.payload_files import Chain, PayloadBuffer, Spool, Tail
 
 __all__ = [
     "INPUTS_FILE",
     "InputShard",
     "MappedInputs",
-    "PayloadBuffer",
     "ShardBytes",
-    "Spool",
     "Window",
     "hash_records",
     "inputs_bytes",
@@ -54,20 +52,6 @@ WINDOW_ROWS_MAX = 65536
 WINDOW_BYTES_MAX = 8 << 20
 """A shard larger than the buffer is read twice. Small windows leave memory to the page cache, so
 that the second time it is still there: under a limit both come out of one purse."""
-
-
-class PayloadBuffer:
-    """The one large buffer of a worker, allocated once: fresh memory costs more than the copy."""
-
-    def __init__(self, size_bytes: int) -> None:
-        self.size_bytes = size_bytes
-        self._array: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None
-
-    def view(self, size_bytes: int) -> memoryview:
-        """The first ``size_bytes`` of the buffer, writable."""
-        if self._array is None:
-            self._array = np.empty(self.size_bytes, np.uint8)
-        return self._array.data[:size_bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +89,7 @@ class ShardBytes:
         self.watch: Callable[[bytes], object] | None = None  # gets the file while it is decoded
         self._info = source.info
         self._stored = source
-        self._source: ReadObject | Spool | DecodedFile = source
+        self._source: ReadObject | Spool | DecodedFile | Chain = source
         self._buffer = buffer
         self._spool = spool
         self._is_decoded = self.is_as_stored = self.codec is None
@@ -125,7 +109,7 @@ class ShardBytes:
     def close(self) -> None:
         """Let go of the view, and of a spool; the source is its opener's."""
         self.whole = None
-        if isinstance(self._source, (Spool, DecodedFile)):
+        if isinstance(self._source, (Spool, DecodedFile, Chain)):
             self._source.close()
 
     def members(self) -> MemberTable:
@@ -136,18 +120,23 @@ class ShardBytes:
             refuse_misnamed(self.name, self.container, self.at, self.size_bytes)
         limit = self.decoding.max_expansion * self.size_bytes + EXPANSION_FLOOR_BYTES
         container = self.container.within(limit)
+        return self._scanned(container, 0)
+
+    def _scanned(self, container: Container, begin: int) -> MemberTable:
+        """The members of the ``container`` that goes from byte ``begin`` to the end."""
         if self.whole is not None:
-            return container.scan(self.name, self.whole)
-        scanner = container.scanner(self.name, self.size_bytes)
+            return container.scan(self.name, self.whole[begin:])
+        total = self.size_bytes - begin
+        scanner = container.scanner(self.name, total)
         while not scanner.done:
             offset, needed = scanner.next_offset, scanner.window_bytes_min
-            size = min(max(self._window_bytes, needed), self.size_bytes - offset)
+            size = min(max(self._window_bytes, needed), total - offset)
             if size <= 0:
                 break
             # Headers larger than the buffer (the format bounds them) get a window of their own.
             fits = size <= self._buffer.size_bytes
             window = self._buffer.view(size) if fits else memoryview(bytearray(size))
-            self._source.read_into(window, offset)
+            self._source.read_into(window, begin + offset)
             scanner.feed(window, offset)
         return scanner.finish()
 
@@ -273,16 +262,39 @@ class ShardBytes:
             compressed_bytes=None,
         )
 
-    def become(self, file: DecodedFile, container: Container) -> None:
-        """Be the bytes of ``file``, a shard of ``container``, from now on. It is closed with this
+    def tail(self) -> Tail:
+        """What takes bytes that are to stand behind those of the shard."""
+        return Tail(self.name, self._buffer, self._spool, self.size_bytes, self.whole is not None)
+
+    def grow(self, tail: Tail, container: Container) -> MemberTable:
+        """Be the same bytes with those of ``tail``, a shard of ``container``, behind them, from now
+        on: the members of the latter, whose ranges begin with it. ``tail`` is closed with this
         one."""
-        self.close()
-        self._source, self.size_bytes, self.is_as_stored = file, file.size_bytes, False
+        begin, file = self.size_bytes, tail.file
+        if file is None:
+            assert self.whole is not None
+            self.whole = self._buffer.view(begin + tail.size_bytes)
+        else:
+            self._source, self.whole = Chain(self._kept(), begin, file), None
+        self.size_bytes, self.is_as_stored = begin + tail.size_bytes, False
         self.container, self.codec = container, None
         self._is_decoded = self._is_checked = True
-        if 0 < file.size_bytes <= self._buffer.size_bytes:
-            self.whole = self._buffer.view(file.size_bytes)
-            file.read_into(self.whole, 0)
+        return self._scanned(container, begin)
+
+    def fill(self, view: memoryview, start: int) -> None:
+        """Fill ``view`` with the bytes of the shard from ``start`` on."""
+        if self.whole is not None:
+            view[:] = self.whole[start : start + len(view)]
+        else:
+            self._source.read_into(view, start)
+
+    def _kept(self) -> ReadObject | Spool | DecodedFile | Chain:
+        """The bytes of the shard where they can be read once the buffer has others."""
+        if self.whole is None:
+            return self._source
+        file = DecodedFile(self.name, self._spool)
+        file.append(self.whole)
+        return file
 
     def payload(self, members: MemberTable, row: int) -> Iterator[memoryview | bytes]:
         """The payload of one of the shard's ``members``, in pieces. ``CorruptShardError``, at the
@@ -541,49 +553,3 @@ def hash_records(slices: Sequence[memoryview], segment_offsets: Sequence[int]) -
             state.update(piece)
         hashes[record] = state.intdigest()
     return hashes
-
-
-GAP_BYTES = 1 << 20
-
-
-class Spool:
-    """Reads of ``source`` that pass by a file without a name, which is gone with ``close``."""
-
-    def __init__(self, source: ReadObject, scratch: Scratch) -> None:
-        self._source = source
-        self._scratch = str(scratch)
-        self._have = 0
-        with StorageErrors(f"spool {source.info.name}", self._scratch):
-            fd = scratch.open_nameless()
-        self._file = LocalStagedObject(fd, f"spool of {source.info.name}", self._scratch)
-
-    def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset`` of the shard."""
-        end = offset + len(buffer)
-        if end > self._source.info.size_bytes:
-            raise StorageError(
-                f"{self._source.info.name} ended at byte {self._source.info.size_bytes:,}, "
-                f"{end:,} expected"
-            )
-        if offset > self._have:
-            self._catch_up(offset)
-        known = max(min(self._have, end) - offset, 0)
-        if known:
-            self._file.read_into(buffer[:known], offset)
-        if known < len(buffer):
-            self._fetch(buffer[known:])
-
-    def close(self) -> None:
-        """Remove the file."""
-        self._file.close()
-
-    def _catch_up(self, offset: int) -> None:
-        """Fetch all up to ``offset``: sources like this are read in order."""
-        gap = memoryview(bytearray(min(GAP_BYTES, offset - self._have)))
-        while self._have < offset:
-            self._fetch(gap[: min(len(gap), offset - self._have)])
-
-    def _fetch(self, buffer: memoryview) -> None:
-        self._source.read_into(buffer, self._have)
-        self._file.write_at(self._have, [buffer])
-        self._have += len(buffer)

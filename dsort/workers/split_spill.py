@@ -19,7 +19,8 @@ from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill import SpillReader
 from dsort.storage.directory.files import LocalStagedObject, StorageErrors
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
-from dsort.workers.source import PayloadBuffer, slices_of
+from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.source import slices_of
 
 __all__ = ["SPLIT_BYTES_MAX", "SplitSpill", "runs_that_fit"]
 

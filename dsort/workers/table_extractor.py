@@ -45,8 +45,9 @@ from dsort.storage.bucket import ReadObject
 from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
 from dsort.workers.extractor import Extractor
+from dsort.workers.payload_files import PayloadBuffer, Spool
 from dsort.workers.placing import Placed
-from dsort.workers.source import PayloadBuffer, ShardBytes, Spool, open_input
+from dsort.workers.source import ShardBytes, open_input
 from dsort.workers.tasks import SCHEMA_FILE, ExtractTask, ShardExtracted
 
 __all__ = ["ShardSource", "TableExtractor"]

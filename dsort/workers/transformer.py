@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import base64
 import json
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from typing_extensions import Buffer
 
-from dsort.containers.tar.container import TAR
-from dsort.containers.tar.scan import END_OF_ARCHIVE
-from dsort.data.columns import Bools, Int64s
+from dsort.data.columns import Bools
 from dsort.data.members import MemberTable
-from dsort.data.records import FormedRecords, form_records
+from dsort.data.records import FormedRecords
 from dsort.data.tally import Tally
-from dsort.errors import InvariantError, TransformError
+from dsort.errors import TransformError
 from dsort.naming.names import readable
 from dsort.order.table import RecordTable
 from dsort.scratch.directory import Scratch
@@ -30,10 +26,9 @@ from dsort.scratch.logs import LineWriter
 from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
 from dsort.transforms.steps import apply_steps
-from dsort.user_code.frames import FRAME
-from dsort.user_code.pool import CodePool, Done
+from dsort.user_code.pool import CodePool
+from dsort.workers.code_frames import GivenRecords, RecordFrame, ShardResults
 from dsort.workers.conversion import BARE, bared_records
-from dsort.workers.decoded import DecodedFile
 from dsort.workers.devices import GpuNeeds, GpuPlace
 from dsort.workers.source import ShardBytes
 from dsort.workers.tasks import TransformRules
@@ -83,13 +78,14 @@ class Transformer:
         tally: Tally,
         rejects: LineWriter | None,
         *,
+        stored: MemberTable | None = None,
         input_name: str = "",
         firsts: Sequence[int] = (),
     ) -> Transformed:
         """What ``steps`` leave of the records of ``shard``, which becomes another one where a step
-        is on payload; it is bare then. ``firsts``: as for ``apply_steps``. ``rejects`` gets a line
-        for each record that is lost. ``TransformError`` where ``on_error`` says so, or a step
-        cannot be done."""
+        is on payload; it is bare then. ``stored``: its members as rows of a tar, if it is one.
+        ``firsts``: as for ``apply_steps``. ``rejects`` gets a line for each record that is lost.
+        ``TransformError`` where ``on_error`` says so, or a step cannot be done."""
         named, given = members, 0
         counts: list[int] = []
         left_out: dict[str, int] = {}
@@ -107,11 +103,14 @@ class Transformer:
                     left_out[kind] = left_out.get(kind, 0) + count
                 continue
             if shard.container is not BARE:
+                stored = members
                 named, records = bared_records(shard, named, records)
                 table = RecordTable(shard.name, named, records, shard.content)
             given += len(table)
             pool = self._pool(number, steps)
-            members, records = self._run_step(number, step, pool, shard, table, tally, rejects)
+            members, records = self._run_step(
+                number, step, pool, stored, shard, table, tally, rejects
+            )
             named = members
         for kind, count in left_out.items():
             tally.add("left_out_by_steps", count, [f"{kind} in {shard.name}"])
@@ -122,37 +121,39 @@ class Transformer:
         number: int,
         step: PayloadStep,
         pool: CodePool,
+        stored: MemberTable | None,
         shard: ShardBytes,
         table: RecordTable,
         tally: Tally,
         rejects: LineWriter | None,
     ) -> tuple[MemberTable, FormedRecords]:
         """What the step with that ``number`` makes of the records of ``table``, which is bare: the
-        members and records of ``shard``, which has become a tar of them. ``TransformError`` where
+        members and records of ``shard``, which has become a tar of them. ``stored``: its members as
+        rows of a tar, if it was one. ``TransformError`` where
         ``on_error`` says so. ``rejects`` gets a line for each record that is lost."""
         kind = step.kind
         failures = _Failures(kind, number, table, self._rules, rejects)
-        results = _Results(DecodedFile(shard.name, self._scratch))
+        given = GivenRecords.of(shard, table, stored)
+        results = ShardResults(given)
         try:
-            with closing(pool.run(_frames(shard, table, step.batch_records))) as found:
+            frames = given.frames(step.batch_records, FRAME_RECORDS, FRAME_BYTES)
+            with closing(pool.run(frames)) as found:
                 for done in found:
-                    assert isinstance(done.frame, _Frame)
+                    assert isinstance(done.frame, RecordFrame)
                     results.add(done)
                     failures.add(done.frame.start + done.start, done.results.errors)
                     if failures.ends_shard:
                         break
-            results.file.append(END_OF_ARCHIVE)
             stays = failures.stays(len(table))
-            dropped = results.counts_of(len(table)) == 0
+            dropped = results.counts == 0
             dropped[failures.rows] = False
             left_out = int((dropped & stays).sum())
             tally.add("left_out_by_steps", left_out, [f"{kind} in {shard.name}"] * bool(left_out))
             failures.tell(tally, stays)
         except BaseException:
-            results.file.close()
+            results.close()
             raise
-        shard.become(results.file, TAR)
-        return _formed(shard, results, stays)
+        return results.formed(stays)
 
     def _pool(self, number: int, steps: Sequence[Step]) -> CodePool:
         if number in self._pools:
@@ -175,46 +176,6 @@ class Transformer:
             environment=environment,
         )
         return pool
-
-
-class _Results:
-    """What has come back of one shard, in its order. ``file``: the tar."""
-
-    def __init__(self, file: DecodedFile) -> None:
-        self.file = file
-        self._counts = array("I")
-        self._members = array("I")
-        self._key_bytes = array("I")
-
-    def add(self, done: Done) -> None:
-        found = done.results
-        self._counts.extend(found.counts)
-        self._members.extend(found.members)
-        self._key_bytes.extend(found.key_bytes)
-        if found.tar:
-            self.file.append(found.tar)
-
-    def counts_of(self, records: int) -> Int64s:
-        """How many records each of the first ``records`` became; 0 for those without results."""
-        counts = np.zeros(records, np.int64)
-        counts[: len(self._counts)] = self._counts
-        return counts
-
-    @property
-    def members(self) -> Int64s:
-        """How many members each result has."""
-        return np.array(self._members, np.int64)
-
-    @property
-    def key_bytes(self) -> Int64s:
-        """How long the key of each result is."""
-        return np.array(self._key_bytes, np.int64)
-
-    @property
-    def of_record(self) -> Int64s:
-        """The record that each result was made of."""
-        counts = np.array(self._counts, np.int64)
-        return np.repeat(np.arange(len(counts)), counts)
 
 
 class _Failures:
@@ -303,95 +264,3 @@ class _Failures:
                 members[name.decode("utf-8", "surrogateescape")] = data
             line["members"] = members
         return json.dumps(line).encode() + b"\n"
-
-
-class _Frame:
-    """Records ``start:stop`` of a bare table, as one or several messages."""
-
-    def __init__(self, shard: ShardBytes, table: RecordTable, start: int, stop: int) -> None:
-        self.start = start
-        self._stop = stop
-        self._table = table
-        offsets = table.records.member_offsets
-        self._first_member = int(offsets[start])
-        self._rows = table.records.member_rows[offsets[start] : offsets[stop]]
-        self._payloads = _payloads(shard, table.members, self._rows)
-
-    def __len__(self) -> int:
-        return self._stop - self.start
-
-    def message(
-        self, number: int, start: int, stop: int, *, hands_back: bool = False
-    ) -> Sequence[Buffer]:
-        """See :class:`~dsort.user_code.pool.Frame`."""
-        table, records = self._table, self._table.records
-        first, last = self.start + start, self.start + stop
-        offsets = records.member_offsets[first : last + 1]
-        begin, end = (int(offsets[at]) - self._first_member for at in (0, -1))
-        rows = self._rows[begin:end]
-        names = table.members.names.take(rows)
-        blob = names.blob.tobytes()
-        sizes = table.members.payload_bytes[rows]
-        count = stop - start
-        rest = b"".join(
-            (
-                (b"\1" if hands_back else b"\0") * count,
-                np.diff(offsets).astype(np.uint32).tobytes(),
-                np.diff(records.keys.offsets[first : last + 1]).astype(np.uint32).tobytes(),
-                names.lengths.astype(np.uint32).tobytes(),
-                sizes.astype(np.uint64).tobytes(),
-                blob,
-            )
-        )
-        head = FRAME.pack(number, int(sizes.sum()), count, len(rows), len(blob))
-        return [head + rest, *self._payloads[begin:end]]
-
-
-def _payloads(shard: ShardBytes, members: MemberTable, rows: Int64s) -> list[memoryview | bytes]:
-    """The content of ``rows``, as views of the shard where it is in memory."""
-    whole, literals = shard.whole, members.literals
-    starts = members.payload_start[rows].tolist()
-    if whole is None:
-        return [
-            shard.content(members, row) if start >= 0 else literals.get(row, b"")
-            for row, start in zip(rows.tolist(), starts, strict=True)
-        ]
-    sizes = members.payload_bytes[rows].tolist()
-    if min(starts, default=0) >= 0:
-        return [whole[at : at + size] for at, size in zip(starts, sizes, strict=True)]
-    return [
-        whole[at : at + size] if at >= 0 else literals.get(row, b"")
-        for row, at, size in zip(rows.tolist(), starts, sizes, strict=True)
-    ]
-
-
-def _frames(shard: ShardBytes, table: RecordTable, batch: int) -> Iterator[_Frame]:
-    """All records in frames of bounded size, of whole batches but for the last."""
-    at, ends = 0, np.cumsum(table.payload_bytes)
-    while at < len(table):
-        before = int(ends[at - 1]) if at else 0
-        fit = int(np.searchsorted(ends, before + FRAME_BYTES, side="right")) - at
-        size = max(1, min(fit, FRAME_RECORDS) // batch) * batch
-        stop = min(at + size, len(table))
-        yield _Frame(shard, table, at, stop)
-        at = stop
-
-
-def _formed(
-    shard: ShardBytes, results: _Results, stays: Bools
-) -> tuple[MemberTable, FormedRecords]:
-    """The members of a shard that is a tar of ``results``, and its records: those that were made
-    of records where ``stays`` is true."""
-    members, counts = shard.members(), results.members
-    if len(members) != int(counts.sum()):
-        raise InvariantError(
-            f"{len(members)} members came of {shard.name}, and {int(counts.sum())} were counted"
-        )
-    known = replace(
-        members,
-        record_of=np.repeat(np.arange(len(counts)), counts),
-        key_bytes=np.repeat(results.key_bytes, counts),
-    )
-    records = form_records(known, "keep")
-    kept = stays[results.of_record]
-    return known, records if kept.all() else records.keeping(kept)

@@ -12,8 +12,8 @@ from dsort.workers.creator import Creator
 from dsort.workers.extractor import Extractor
 from dsort.workers.heap import Heap
 from dsort.workers.orderer import Orderer
+from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.sealer import Sealer
-from dsort.workers.source import PayloadBuffer
 from dsort.workers.tasks import (
     CreateTask,
     CutTask,

@@ -342,6 +342,19 @@ def test_tables_are_not_made_of_records_that_steps_make(tmp_path: Path) -> None:
         parse_spec(with_steps(with_code("same"), output_extension=".parquet"))
 
 
+def test_members_that_stay_as_they_are_keep_their_headers(tmp_path: Path) -> None:
+    keys = [f"{n:02d}" for n in range(20)]
+    shards(tmp_path, *keys)
+    (data,) = files_of(tmp_path / "in").values()
+    before = {member.name: member for member in read_shard(data)}
+    run_local(tmp_path, with_steps(with_code("partly"), with_code("same")))
+    found = [member for out in files_of(tmp_path / "out").values() for member in read_shard(out)]
+    kept = [each for each in found if before.get(each.name) == each]
+    same = [each for each in found if each.name in before and not each.payload.endswith(b"!")]
+    assert kept == same
+    assert len(keys) < len(kept) < len(found) < 2 * len(keys) + 10
+
+
 def test_results_do_not_depend_on_processes_or_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ from tests.property.test_step_laws import (
 )
 from tests.support.datasets import files_of, write_shards
 from tests.support.engine import run_local, spec_of
-from tests.support.user_functions import doubled, longer, rekeyed, upper
+from tests.support.user_functions import doubled, longer, partly, rekeyed, twice, upper
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -68,6 +68,8 @@ def code(name: str, kind: str = "map", **options: Any) -> dict[str, Any]:
 PAYLOAD_STEPS: dict[str, tuple[dict[str, Any], Model]] = {
     "upper": (code("upper"), mapped(upper)),
     "longer": (code("longer", args={"times": 2}), mapped(longer, times=2)),
+    "partly": (code("partly"), mapped(partly)),
+    "twice": (code("twice", "flat_map"), flat_mapped(twice)),
     "rekeyed": (code("rekeyed"), mapped(rekeyed)),
     "doubled": (code("doubled", "flat_map"), flat_mapped(doubled)),
 }

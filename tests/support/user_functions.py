@@ -37,6 +37,25 @@ def doubled(sample: Sample) -> Iterator[Sample]:
         yield {name: sample[name]}
 
 
+def partly(sample: Sample) -> Sample | None:
+    """By key: the very record; with a member more, less, changed, elsewhere, or made anew; none."""
+    first, *rest = [name for name in sample if name != "__key__"]
+    ways: list[Sample | None] = [
+        sample,
+        {**sample, "n.txt": "1"},
+        {name: sample[name] for name in [*rest, first]},
+        {first: sample[first]},
+        {**sample, first: sample[first] + b"!"},
+        {name: bytes(bytearray(sample[name])) for name in [first, *rest]},
+        None,
+    ]
+    return ways[sum(sample["__key__"].encode()) % len(ways)]
+
+
+def twice(sample: Sample) -> list[Sample]:
+    return [sample, sample]
+
+
 def to_one_key(sample: Sample) -> Sample:
     return {**sample, "__key__": "all"}
 

@@ -6,13 +6,15 @@ import io
 import json
 import random
 import tarfile
+from importlib import metadata
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dsort.user_code.encoding import DECODERS, EncodingError, encoded
-from dsort.user_code.frames import Answer, Results, answer_pieces, parse_results
+from dsort.user_code.frames import NEW, SAME, Answer, Results, answer_pieces, parse_results
+from dsort.user_code.packages import loaded_packages
 from dsort.user_code.runner import BadResultError, check_extension, check_key, said_briefly
 from dsort.user_code.tar_headers import tar_header, tar_padding
 
@@ -107,25 +109,34 @@ def test_keys_and_extensions_that_names_are_made_of_are_taken() -> None:
 
 def test_answers_say_what_was_gathered() -> None:
     answer = Answer()
-    answer.counts.extend([1, 0, 2])
+    answer.counts.extend([1, 0, 2, SAME])
     answer.members.extend([2, 1, 1])
     answer.key_bytes.extend([3, 4, 4])
+    answer.named.extend([NEW, 7, 1, NEW])
     answer.errors.append((1, "bad"))
     answer.tar, answer.tar_bytes = [b"xy", b"z"], 3
     _head, said, *tar = answer_pieces(answer)
-    found = parse_results(3, said, b"".join(tar))
+    found = parse_results(4, said, b"".join(tar))
     assert isinstance(found, Results)
     assert [list(found.counts), list(found.members), list(found.key_bytes)] == [
-        [1, 0, 2],
+        [1, 0, 2, SAME],
         [2, 1, 1],
         [3, 4, 4],
     ]
+    assert list(found.named) == [NEW, 7, 1, NEW]
     assert (found.errors, found.tar) == ({1: "bad"}, b"xyz")
     for wrong in (said[:-9], said[:8], json.dumps([]).encode()):
         with pytest.raises(ValueError):
-            parse_results(3, wrong, b"")
+            parse_results(4, wrong, b"")
 
 
 def test_texts_of_users_become_one_short_line() -> None:
     assert said_briefly("a\n b\t\tc") == "a b c"
     assert len(said_briefly("x" * 10_000)) <= 300
+
+
+def test_versions_are_those_of_the_packages_that_are_loaded() -> None:
+    found = loaded_packages(["PIL"])
+    assert found["numpy"] == metadata.version("numpy")
+    assert found["pillow"] == metadata.version("pillow")
+    assert "tarfile" not in found

@@ -1,0 +1,129 @@
+"""Where payload is while a shard is extracted: a worker's buffer, and files without a name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dsort.errors import StorageError
+from dsort.scratch.directory import Scratch
+from dsort.storage.bucket import ReadObject
+from dsort.storage.directory.files import LocalStagedObject, StorageErrors
+from dsort.workers.decoded import DecodedFile
+
+__all__ = ["Chain", "PayloadBuffer", "Spool", "Tail"]
+
+GAP_BYTES = 1 << 20
+
+
+class PayloadBuffer:
+    """The one large buffer of a worker, allocated once: fresh memory costs more than the copy."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self._array: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None
+
+    def view(self, size_bytes: int) -> memoryview:
+        """The first ``size_bytes`` of the buffer, writable."""
+        if self._array is None:
+            self._array = np.empty(self.size_bytes, np.uint8)
+        return self._array.data[:size_bytes]
+
+
+class Spool:
+    """Reads of ``source`` that pass by a file without a name, which is gone with ``close``."""
+
+    def __init__(self, source: ReadObject, scratch: Scratch) -> None:
+        self._source = source
+        self._scratch = str(scratch)
+        self._have = 0
+        with StorageErrors(f"spool {source.info.name}", self._scratch):
+            fd = scratch.open_nameless()
+        self._file = LocalStagedObject(fd, f"spool of {source.info.name}", self._scratch)
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset`` of the shard."""
+        end = offset + len(buffer)
+        if end > self._source.info.size_bytes:
+            raise StorageError(
+                f"{self._source.info.name} ended at byte {self._source.info.size_bytes:,}, "
+                f"{end:,} expected"
+            )
+        if offset > self._have:
+            self._catch_up(offset)
+        known = max(min(self._have, end) - offset, 0)
+        if known:
+            self._file.read_into(buffer[:known], offset)
+        if known < len(buffer):
+            self._fetch(buffer[known:])
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
+
+    def _catch_up(self, offset: int) -> None:
+        """Fetch all up to ``offset``: sources like this are read in order."""
+        gap = memoryview(bytearray(min(GAP_BYTES, offset - self._have)))
+        while self._have < offset:
+            self._fetch(gap[: min(len(gap), offset - self._have)])
+
+    def _fetch(self, buffer: memoryview) -> None:
+        self._source.read_into(buffer, self._have)
+        self._file.write_at(self._have, [buffer])
+        self._have += len(buffer)
+
+
+class Tail:
+    """Bytes that are to stand behind those of a shard: behind them in the buffer, if both have room
+    there, else in a file without a name. ``file``: that one."""
+
+    def __init__(
+        self, name: str, buffer: PayloadBuffer, scratch: Scratch | None, begin: int, fits: bool
+    ) -> None:
+        self._name = name
+        self._buffer = buffer
+        self._scratch = scratch
+        self._begin = begin
+        self.size_bytes = 0
+        self.file = None if fits else DecodedFile(name, scratch)
+
+    def append(self, data: bytes | bytearray) -> None:
+        """Add ``data`` to its end."""
+        at = self._begin + self.size_bytes
+        if self.file is None and at + len(data) > self._buffer.size_bytes:
+            self.file = DecodedFile(self._name, self._scratch)
+            self.file.append(self._buffer.view(at)[self._begin :])
+        if self.file is None:
+            self._buffer.view(at + len(data))[at:] = data
+        else:
+            self.file.append(data)
+        self.size_bytes += len(data)
+
+    def close(self) -> None:
+        """Remove the file."""
+        if self.file is not None:
+            self.file.close()
+
+
+class Chain:
+    """Reads of two sources, of which the second follows the first at byte ``border``."""
+
+    def __init__(
+        self, first: ReadObject | Spool | DecodedFile | Chain, border: int, second: DecodedFile
+    ) -> None:
+        self._first = first
+        self._border = border
+        self._second = second
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset`` of both."""
+        here = min(max(self._border - offset, 0), len(buffer))
+        if here:
+            self._first.read_into(buffer[:here], offset)
+        if here < len(buffer):
+            self._second.read_into(buffer[here:], max(offset - self._border, 0))
+
+    def close(self) -> None:
+        """Let go of both; an input is its opener's."""
+        self._second.close()
+        if isinstance(self._first, (Spool, DecodedFile, Chain)):
+            self._first.close()

@@ -1,0 +1,53 @@
+"""Bytes that are put behind those of a shard, wherever there is room for them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from dsort.containers.tar.container import TAR
+from dsort.scratch.directory import Scratch
+from dsort.storage.directory.bucket import LocalBucket
+from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.source import ShardBytes
+from tests.support.datasets import Shard
+from tests.support.engine import record
+
+
+@pytest.mark.parametrize("room", ["all", "the shard", "a part of it"])
+@pytest.mark.parametrize("tails", [1, 2])
+def test_a_shard_that_grows_is_read_wherever_its_parts_are(
+    room: str, tails: int, tmp_path: Path, rng: random.Random
+) -> None:
+    parts = [
+        Shard(tuple(each for n in range(40) for each in record(f"{part}-{n}"))).data
+        for part in range(tails + 1)
+    ]
+    (tmp_path / "a.tar").write_bytes(parts[0])
+    whole = sum(map(len, parts))
+    size = {"all": whole, "the shard": len(parts[0]), "a part of it": len(parts[0]) // 3}[room]
+    scratch = Scratch(tmp_path / "scratch", make=True)
+    bucket = LocalBucket(tmp_path)
+    with bucket.open("a.tar") as source:
+        shard = ShardBytes("a.tar", source, PayloadBuffer(size), mapped=False, spool=scratch)
+        shard.members()
+        for part in parts[1:]:
+            tail, begin = shard.tail(), shard.size_bytes
+            for at in range(0, len(part), 7000):
+                tail.append(part[at : at + 7000])
+            members = shard.grow(tail, TAR)
+            assert members.names.tolist() == TAR.scan("", part).names.tolist()
+            assert int(members.payload_start[0]) == 512
+            assert shard.size_bytes == begin + len(part)
+        assert (shard.whole is not None) == (room == "all")
+        data = b"".join(parts)
+        for _ in range(20):
+            start, stop = sorted(rng.sample(range(whole + 1), 2))
+            assert b"".join(map(bytes, shard.range(start, stop - start))) == data[start:stop]
+            filled = bytearray(stop - start)
+            shard.fill(memoryview(filled), start)
+            assert filled == data[start:stop]
+        shard.close()
+    assert [*scratch.names()] == []
