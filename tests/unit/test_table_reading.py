@@ -188,18 +188,100 @@ def test_a_page_or_buffer_that_takes_too_much_is_refused_before_it_is_inflated(
 ) -> None:
     for table in (ZEROS, ONE_WORD):
         data = written_small(suffix, table, codec)
-        pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
-        pa.set_memory_pool(pool)
-        try:
+        with counted_memory() as pool:
             with pytest.raises(CorruptShardError, match=r"shard s .* take .* MiB") as refused:
                 list(batches_of(data, inflated_max=1 << 20))
             assert "max_expansion" in refused.value.hint
             assert (pool.max_memory() or 0) < 1 << 20
-        finally:
-            pa.set_memory_pool(before)
         with contextlib.suppress(InputError):  # the job would refuse nested dictionaries
             rows = sum(batch.num_rows for batch in batches_of(data, 1 << 22, inflated_max=1 << 28))
             assert rows == len(table)
+
+
+def repeated(rows: int, value: bytes, *, nested: bool = False) -> pa.Table:
+    """Rows, or items of one row, that are all the last of the three words of a dictionary."""
+    words = pa.array([b"a", b"bc", value], pa.binary())
+    column = pa.DictionaryArray.from_arrays(pa.array([2] * rows, pa.int32()), words)
+    if nested:
+        column = pa.ListArray.from_arrays(pa.array([0, rows], pa.int32()), column)
+    return pa.table({"id": pa.array(range(len(column))), "value": column})
+
+
+def written_repeated(suffix: str, table: pa.Table) -> bytes:
+    file = io.BytesIO()
+    if suffix == ".parquet":
+        kept = {"dictionary_pagesize_limit": 8 << 20, "store_schema": False}
+        pq.write_table(table, file, compression="NONE", **kept)
+    else:
+        opened = pa.ipc.new_file if suffix == ".arrow" else pa.ipc.new_stream
+        with opened(file, table.schema) as writer:
+            writer.write_table(table)
+    return file.getvalue()
+
+
+POOLS: list[pa.MemoryPool] = []
+"""An array that outlives its pool ends the process."""
+
+
+@contextlib.contextmanager
+def counted_memory() -> Iterator[pa.MemoryPool]:
+    """What arrow takes in the body."""
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    POOLS.append(pool)
+    pa.set_memory_pool(pool)
+    try:
+        yield pool
+    finally:
+        pa.set_memory_pool(before)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_a_dictionary_repeats_is_decoded_as_many_rows_at_a_time_as_fit(suffix: str) -> None:
+    data = written_repeated(suffix, repeated(5000, bytes(1 << 20)))
+    assert len(data) < 2 << 20
+    with counted_memory() as pool:
+        rows = 0
+        for batch in batches_of(data, 8 << 20, inflated_max=1 << 40):
+            assert batch.nbytes < 9 << 20
+            assert batch.column(1)[0].as_py() == bytes(1 << 20)
+            rows += batch.num_rows
+            if rows >= 40:
+                break
+        assert rows >= 40
+        assert (pool.max_memory() or 0) < 64 << 20
+
+
+def test_a_list_that_repeats_a_value_beyond_the_bound_is_refused_before_it_is_decoded() -> None:
+    data = written_repeated(".parquet", repeated(4000, bytes(1 << 20), nested=True))
+    with (
+        counted_memory() as pool,
+        pytest.raises(CorruptShardError, match=r"value.* take .* GiB, more than 1 GiB") as refused,
+    ):
+        list(batches_of(data, 8 << 20, inflated_max=1 << 30))
+    assert "max_expansion" in refused.value.hint
+    assert (pool.max_memory() or 0) < 64 << 20
+
+
+def test_lists_of_which_few_items_are_long_are_read() -> None:
+    """Each item as long as the longest would be more than is allowed."""
+    words = pa.array([b"a", bytes(1 << 20)], pa.binary())
+    items = pa.DictionaryArray.from_arrays(pa.array([0] * 3999 + [1], pa.int32()), words)
+    table = pa.table({"value": pa.ListArray.from_arrays(pa.array([0, 4000], pa.int32()), items)})
+    (batch,) = batches_of(written_repeated(".parquet", table), 8 << 20, inflated_max=1 << 30)
+    assert len(batch.column(0)[0].as_py()) == 4000
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.binary(1 << 10)])
+def test_a_list_of_many_equal_items_of_a_fixed_width_is_refused_too(kind: pa.DataType) -> None:
+    item = pa.scalar(0 if kind == pa.int64() else bytes(1 << 10), kind)
+    items = pa.repeat(item, 100_000)
+    table = pa.table({"value": pa.ListArray.from_arrays(pa.array([0, 100_000], pa.int32()), items)})
+    data = written_repeated(".parquet", table)
+    assert len(data) < 100_000
+    with pytest.raises(CorruptShardError, match=r"value.* take .*, more than") as refused:
+        list(batches_of(data, 8 << 20, inflated_max=1 << 18))
+    assert "max_expansion" in refused.value.hint
 
 
 def test_a_codec_that_nobody_knows_is_refused(tmp_path: Path) -> None:

@@ -6,18 +6,29 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from dsort.containers.columnar.thrift import read_struct
 from dsort.errors import CorruptShardError
 from dsort.sizes import format_bytes
 
-__all__ = ["codecs_of", "file_messages", "inflated_buffers", "inflated_pages", "refuse_larger"]
+__all__ = [
+    "ColumnPages",
+    "codecs_of",
+    "file_messages",
+    "inflated_buffers",
+    "inflated_pages",
+    "refuse_larger",
+]
 
 HEADER_BYTES_MAX = 1 << 20
 _GROUPS, _GROUP_COLUMNS, _CHUNK_METADATA, _CODEC = 4, 1, 3, 4  # fields of a footer
 _UNCOMPRESSED, _COMPRESSED = 2, 3  # fields of a page header, by number
-_DATA_PAGES = (5, 8)  # headers of data pages: the first field of each counts the values
+_DATA_PAGES = {5: 2, 8: 4}
+"""Headers of data pages, and where each says the encoding. The first field counts the values."""
+_KIND, _DICTIONARY_PAGE = 1, 2
+_DICTIONARY_CODED, _DELTA_BYTE_ARRAY = (2, 8), 7
 _RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # kinds of a message
 _DICTIONARY_DATA, _BUFFERS, _COMPRESSION = 1, 2, 3
 _FOOTER_DICTIONARIES, _FOOTER_BATCHES = 2, 3
@@ -36,18 +47,41 @@ def refuse_larger(shard: str, what: str, size_bytes: int, bytes_max: float) -> N
         )
 
 
-def inflated_pages(shard: memoryview, group: Any) -> int:
-    """How long the longest page of each column of a row group is once it is inflated, in all: so
-    much is in memory at once. ``group``: its metadata. ``ValueError`` for pages that are none."""
-    total = 0
+@dataclass(slots=True)
+class ColumnPages:
+    """The lengths of some pages of a column, once they are inflated: of the longest; of its
+    dictionary; and of the longest whose values say how much they share with those before them.
+    ``coded``: how many values are numbers of the dictionary."""
+
+    longest_bytes: int = 0
+    dictionary_bytes: int = 0
+    prefixed_bytes: int = 0
+    coded: int = 0
+
+
+def inflated_pages(shard: memoryview, group: Any) -> list[ColumnPages]:
+    """What pages of each column of a row group take. ``group``: its metadata. ``ValueError`` for
+    pages that are none."""
+    found = []
     for number in range(group.num_columns):
         chunk = group.column(number)  # its codec is not asked for: see ``codecs_of``
         start, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
         if dictionary is not None and 0 < dictionary < start:
             start = dictionary
         stop = min(start + chunk.total_compressed_size, len(shard))
-        total += max(_pages(shard, start, stop, chunk.num_values), default=0)
-    return total
+        pages = ColumnPages()
+        for size_bytes, is_dictionary, encoding, values in _pages(
+            shard, start, stop, chunk.num_values
+        ):
+            pages.longest_bytes = max(pages.longest_bytes, size_bytes)
+            if is_dictionary:
+                pages.dictionary_bytes = max(pages.dictionary_bytes, size_bytes)
+            elif encoding in _DICTIONARY_CODED:
+                pages.coded += values
+            elif encoding == _DELTA_BYTE_ARRAY:
+                pages.prefixed_bytes = max(pages.prefixed_bytes, size_bytes)
+        found.append(pages)
+    return found
 
 
 def codecs_of(shard: memoryview) -> list[list[int]]:
@@ -67,8 +101,11 @@ def codecs_of(shard: memoryview) -> list[list[int]]:
         raise ValueError("the footer says no codecs") from None
 
 
-def _pages(shard: memoryview, at: int, stop: int, values: int) -> Iterator[int]:
-    """The inflated length of each page in bytes ``at:stop``, until ``values`` values are read."""
+def _pages(
+    shard: memoryview, at: int, stop: int, values: int
+) -> Iterator[tuple[int, bool, object, int]]:
+    """(inflated length, whether it is a dictionary, encoding, count of its values) of each page in
+    bytes ``at:stop``, until ``values`` values are read. What is no data page has none."""
     if at < 0:
         raise ValueError("a column begins before its shard")
     while at < stop and values > 0:
@@ -76,12 +113,14 @@ def _pages(shard: memoryview, at: int, stop: int, values: int) -> Iterator[int]:
         sizes = [header.get(number, (0, -1))[1] for number in (_UNCOMPRESSED, _COMPRESSED)]
         if not all(isinstance(size, int) and size >= 0 for size in sizes):
             raise ValueError("a page has no length")
-        yield sizes[0]
-        at = body + sizes[1]
-        for number in _DATA_PAGES:
+        at, encoding, found = body + sizes[1], None, 0
+        for number, place in _DATA_PAGES.items():
             if number in header and isinstance(header[number][1], dict):
                 count = header[number][1].get(1, (0, 0))[1]
-                values -= count if isinstance(count, int) else 0
+                found += max(count, 0) if isinstance(count, int) else 0
+                encoding = header[number][1].get(place, (0, None))[1]
+        values -= found
+        yield sizes[0], header.get(_KIND, (0, None))[1] == _DICTIONARY_PAGE, encoding, found
 
 
 def inflated_buffers(messages: Iterable[Any]) -> Iterator[int]:

@@ -22,9 +22,11 @@ from dsort.containers.columnar.declared import (
 )
 from dsort.containers.columnar.placed_rows import PlacedLeaf, with_placed
 from dsort.containers.columnar.plain_pages import PlacedValues, placed_values
+from dsort.containers.columnar.repeated import decoded_columns
 from dsort.containers.columnar.schema import decoded
 from dsort.containers.columnar.values import IN_SHARD_SHARE, LONG_BYTES, Leaf, LightRows, leaves_of
 from dsort.errors import CorruptShardError
+from dsort.naming.names import shortened
 
 __all__ = [
     "ROWS_A_BATCH_MAX",
@@ -331,9 +333,8 @@ class _Parquet:
         return is_stored and 0 < group.num_rows * LONG_BYTES <= chunk.total_compressed_size
 
     def _batches_of(self, run: _Run, columns: list[str] | None) -> Iterator[Any]:
-        self._check_pages(run)
+        some = min(run.rows_at_once, self._check_pages(run))
         with arrow_errors(self._shard):
-            some = run.rows_at_once
             found = self._file.iter_batches(
                 some, row_groups=run.groups, columns=columns, use_threads=False
             )
@@ -353,15 +354,28 @@ class _Parquet:
             text = f"row group{many} {seen} rows, the footer says {run.rows}"
             raise CorruptShardError(self._shard, 0, text)
 
-    def _check_pages(self, run: _Run) -> None:
-        """``CorruptShardError`` if the pages of a row group take too much, inflated."""
+    def _check_pages(self, run: _Run) -> int:
+        """How many rows of a run may be decoded at once, however often values are repeated.
+        ``CorruptShardError`` if the pages of a row group take too much, inflated, or its lists."""
+        fit = ROWS_A_BATCH_MAX
         if self._whole is None or math.isinf(self._inflated_max):
-            return
+            return fit
         for number in run.groups:
             with arrow_errors(self._shard):
-                size_bytes = inflated_pages(self._whole, self._file.metadata.row_group(number))
+                pages = inflated_pages(self._whole, self._file.metadata.row_group(number))
+            # The longest page of each column: so much is in memory at once.
+            size_bytes = sum(each.longest_bytes for each in pages)
             what = f"the pages of row group {number}"
             refuse_larger(self._shard, what, size_bytes, self._inflated_max)
+            with arrow_errors(self._shard):
+                columns = decoded_columns(
+                    self._whole, self._file, number, pages, self._inflated_max
+                )
+            for each in columns:
+                what = f"the values of column {shortened(each.path)} in row group {number}"
+                refuse_larger(self._shard, what, each.list_bytes, self._inflated_max)
+            fit = min(fit, run.bytes_max // max(sum(each.row_bytes for each in columns), 1))
+        return max(fit, 1)
 
     def _runs(
         self,
@@ -454,10 +468,26 @@ class _Arrow:
                     return
                 batch.validate(full=True)
                 rows = batch.num_rows
-                size_bytes = batch.nbytes
+                size_bytes = _decoded_bytes(batch)
             step = max(rows * bytes_max // max(size_bytes, bytes_max), 1)
             for at in range(0, rows, min(step, ROWS_A_BATCH_MAX)):
                 yield batch.slice(at, min(step, ROWS_A_BATCH_MAX))
+
+
+def _decoded_bytes(batch: Any) -> int:
+    """What a batch takes at most once its dictionaries are decoded."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    size_bytes = int(batch.nbytes)
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type):
+            words = column.dictionary
+            width = max(words.nbytes // max(len(words), 1), 1)
+            if words.type in (pa.binary(), pa.string(), pa.large_binary(), pa.large_string()):
+                width = pc.max(pc.binary_length(words)).as_py() or 0
+            size_bytes += width * len(column)
+    return size_bytes
 
 
 class _ArrowFile(_Arrow):
