@@ -34,9 +34,9 @@ def decoded_columns(
     shard: memoryview, file: Any, number: int, pages: Sequence[ColumnPages], bytes_max: float
 ) -> list[DecodedColumn]:
     """For row group ``number`` of ``file`` (a ``ParquetFile`` on ``shard``). ``pages``: of each of
-    its columns. Left out are values that stand in the shard one by one, and those of dictionaries
-    that come to ``UNSEEN_BYTES_MAX`` at most, and shared prefixes in lists. The items of lists are counted one by one where only
-    that says whether they take less than ``bytes_max``."""
+    its columns. Left out are values that stand in the shard one by one, prefixes that are shared in
+    lists, and values of dictionaries that come to ``UNSEEN_BYTES_MAX`` at most. The items of lists
+    are counted one by one where only that says whether they take less than ``bytes_max``."""
     group, found = file.metadata.row_group(number), []
     for at, each in enumerate(pages):
         column, count = file.schema.column(at), group.column(at).num_values
