@@ -91,6 +91,7 @@ class Extraction:
     splitters: str = ""
     renames: str = ""
     borders: str = ""
+    classes: str = ""
     copies: Sequence[CopyRule] | None = None
     positions: InputPositions | None = None
     done: dict[int, ShardExtracted] = field(default_factory=dict)
@@ -166,6 +167,7 @@ class Extraction:
             splitters=self.splitters,
             renames=self.renames,
             borders=self.borders,
+            classes=self.classes,
             xxh3=xxh3 if self.stage == "index" else "",
             written_by=written_by,
             copies=self.copies[ordinal] if self.copies is not None else None,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import xxhash
 
 from dsort.data.tally import Tally, parse_tally, tally_rows
 from dsort.errors import InvariantError, SpecError, SpecProblem, StorageError
 from dsort.job.borders import choose_borders, readings_for_borders
+from dsort.job.classes import CLASSES_FILE, count_job_classes
 from dsort.job.cut_rules import cut_rule
 from dsort.job.duplicates import RENAME_FILE, Dropped, Renamed, rename_duplicates, settle_duplicates
 from dsort.job.encoded_sizes import known_sizes, measured_sizes, run_rule
@@ -44,6 +45,7 @@ from dsort.order.cut import (
     merge_pieces,
 )
 from dsort.order.mixing_counts import MixingTally, judge_mixing
+from dsort.scratch.class_table import check_class_table
 from dsort.scratch.index import check_renames, check_splitters
 from dsort.scratch.spill import RemoveSpill
 from dsort.sizes import format_bytes
@@ -199,6 +201,19 @@ class Plan:
         return state.hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class _Surveyed:
+    """Shared files that a survey made, "" where there is nothing to part, rename or number: of
+    splitters, of new keys, of classes."""
+
+    splitters: str = ""
+    renames: str = ""
+    classes: str = ""
+
+
+_SURVEY_FILES = (SPLITTERS_FILE, RENAME_FILE, CLASSES_FILE)
+
+
 def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()) -> Extraction:
     """Extract all input shards: index, and spill where payload has to move. If ``dry``, only where
     it has to be measured for the plan.
@@ -210,9 +225,11 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     spill = job.movement.kind == "spill"
     hashed = job.spec.algorithm.type.spreads_evenly and job.keymap is None
     even = hashed or job.movement.partitions == 1
-    splitters = rename_file = ""
+    found = _Surveyed()
     kept = spill and not even and job.spec.keep_shards  # needs no look at the records
-    surveyed = job.spec.config.duplicate_keys == "rename" or (spill and not even and not kept)
+    placed = job.spec.algorithm.build().placement is not None
+    renames = job.spec.config.duplicate_keys == "rename"
+    surveyed = renames or placed or (spill and not even and not kept)
     _expect(job, passes=1 + readings_left(job) + readings_for_borders(job) + surveyed)
     positions = count_positions(job)
     copies = choose_copies(job, positions)
@@ -220,17 +237,18 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     _expect(job, passes=1 + surveyed)
     if surveyed:
         survey = Extraction(job, "survey", copies=copies, positions=positions, borders=borders)
-        splitters, rename_file = _survey(job, survey, even=even or kept)
+        found = _survey(job, survey, even=even or kept)
     if kept:
-        splitters = shard_splitters(job)
+        found = replace(found, splitters=shard_splitters(job))
     extraction = Extraction(
         job,
         "index",
-        partitions=job.movement.partitions if even or splitters else 1,
+        partitions=job.movement.partitions if even or found.splitters else 1,
         spill=spill and (not dry or job.spec.measures_encoded),
-        splitters=splitters,
-        renames=rename_file,
+        splitters=found.splitters,
+        renames=found.renames,
         borders=borders,
+        classes=found.classes,
         copies=copies,
         positions=positions,
     )
@@ -242,32 +260,35 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     return extraction
 
 
-def _survey(job: Job, survey: Extraction, *, even: bool) -> tuple[str, str]:
-    """(file of splitters, file of new keys), each "" where there is nothing to part or rename.
+def _survey(job: Job, survey: Extraction, *, even: bool) -> _Surveyed:
+    """What has to be known before payload is dealt out.
 
     A later attempt goes on with what was found here, for its spill is parted by that.
     """
     marker = f"survey-{job.movement.partitions}.json"
     kept = job.retained(marker)
     if kept is not None:
-        splitters, renames, tally = _parse_survey(kept, f"{marker} of job {job.job_id}")
-        shared = {name: job.retained(name) for name in filter(None, (splitters, renames))}
+        known, tally = _parse_survey(kept, f"{marker} of job {job.job_id}")
+        shared = {name: job.retained(name) for name in filter(None, astuple(known))}
         if None not in shared.values():
             _check_shared(job, shared)
             for name, data in shared.items():
                 job.runtime.share(name, data or b"")
             _expect(job, passes=1)
             job.note(tally)
-            return splitters, renames
-    renamed, splitters = Renamed(), ""
+            return known
+    renamed, splitters, classes = Renamed(), "", ""
     if job.spec.config.duplicate_keys == "rename":
         renamed = retry_after_lost_scratch(survey, lambda: rename_duplicates(job, survey))
     if not even:
         splitters = retry_after_lost_scratch(survey, lambda: pick_partition_splitters(job, survey))
+    if job.spec.algorithm.build().placement is not None:
+        classes = retry_after_lost_scratch(survey, lambda: count_job_classes(job, survey))
     job.note(renamed.tally)
-    found = {"files": [splitters, renamed.file], "tally": tally_rows(renamed.tally)}
-    job.retain(marker, json.dumps(found).encode())
-    return splitters, renamed.file
+    found = _Surveyed(splitters, renamed.file, classes)
+    content = {"files": [*astuple(found)], "tally": tally_rows(renamed.tally)}
+    job.retain(marker, json.dumps(content).encode())
+    return found
 
 
 def _check_shared(job: Job, shared: Mapping[str, bytes | None]) -> None:
@@ -277,23 +298,27 @@ def _check_shared(job: Job, shared: Mapping[str, bytes | None]) -> None:
         what = f"{name} of job {job.job_id}"
         if name == SPLITTERS_FILE:
             check_splitters(data or b"", what, shards=shards, decreasing=decreasing)
+        elif name == CLASSES_FILE:
+            check_class_table(data or b"", what, shards=shards)
         else:
             check_renames(data or b"", what, shards=shards)
 
 
-def _parse_survey(data: bytes, what: str) -> tuple[str, str, Tally]:
-    """(file of splitters, file of new keys, what was counted). Others may have written it: they do
-    not choose under which names files come to nodes."""
+def _parse_survey(data: bytes, what: str) -> tuple[_Surveyed, Tally]:
+    """(what was found, what was counted). Others may have written it: they do not choose under
+    which names files come to nodes."""
     survey = parse_json(data, what)
     try:
-        splitters, renames = survey["files"]
+        found = _Surveyed(*survey["files"])
         tally = parse_tally(survey["tally"])
-        if splitters not in ("", SPLITTERS_FILE) or renames not in ("", RENAME_FILE):
+        if any(
+            name not in ("", made) for name, made in zip(astuple(found), _SURVEY_FILES, strict=True)
+        ):
             raise ValueError("it names other files than a survey makes")
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         hint = "the job cannot be resumed; start it again"
         raise StorageError(f"{what} is damaged: {error}", hint=hint) from None
-    return splitters, renames, tally
+    return found, tally
 
 
 def _expect(job: Job, *, passes: int) -> None:

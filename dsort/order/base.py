@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 if TYPE_CHECKING:
     from dsort.data.columns import UInt64s
     from dsort.data.index import SortKeys
+    from dsort.order.placement import Placement
     from dsort.order.table import RecordTable
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Check",
     "Option",
     "OptionError",
+    "OptionGroup",
     "Record",
     "SortValue",
     "decreasing_option",
@@ -147,7 +149,18 @@ class SortValue:
         return after is not decreasing
 
 
-class Algorithm:
+class OptionGroup:
+    """A frozen dataclass whose fields are options: an algorithm, or an option that has parts."""
+
+    __slots__ = ()
+
+    @classmethod
+    def options(cls) -> dict[str, Option]:
+        """Its options by name."""
+        return {each.name: each.metadata["option"] for each in fields(cls)}  # type: ignore[arg-type]
+
+
+class Algorithm(OptionGroup):
     """How records are ordered: every algorithm is a sort, and ties keep the order of the input."""
 
     __slots__ = ()
@@ -177,15 +190,21 @@ class Algorithm:
     """Whether it may be one of several sort keys (``keys``)."""
 
     @classmethod
-    def options(cls) -> dict[str, Option]:
-        """Its options by name."""
-        return {each.name: each.metadata["option"] for each in fields(cls)}  # type: ignore[arg-type]
-
-    @classmethod
     def own_defaults(cls) -> dict[str, Any]:
         """What it takes where a spec gives nothing, but for None."""
         defaults = {each.name: each.default for each in fields(cls)}  # type: ignore[arg-type]
         return {name: it for name, it in defaults.items() if it is not MISSING and it is not None}
+
+    @property
+    def placement(self) -> Placement | None:
+        """What places records by their numbers among all records, which a survey counts; None:
+        their sort keys say enough."""
+        return None
+
+    @property
+    def seed_text(self) -> str:
+        """What everything random is drawn with."""
+        return ""
 
     @property
     def extensions(self) -> tuple[str, ...]:

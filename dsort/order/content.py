@@ -33,11 +33,14 @@ if TYPE_CHECKING:
     from dsort.data.json_pointer import JsonPointer
     from dsort.order.table import RecordTable
 
-__all__ = ["DIGITS_MAX", "Content", "ContentValueError", "content_value"]
+__all__ = ["DIGITS_MAX", "SCALAR", "Content", "ContentValueError", "content_value"]
 
 DIGITS_MAX: Final = 4096
 """An integer has at most so many digits, zeros in front not counted: reading one takes time that
 grows with the square of its length."""
+
+SCALAR: Final = "scalar"
+"""The type of keys that may be anything but an object or a list: their text is the key."""
 
 _SHORT_MAX: Final = 18  # characters; Python reads so many digits at once
 _INTEGER = re.compile(r"([+-]?)([0-9]+)")
@@ -61,7 +64,7 @@ def content_value(
             return _typed(_json_value(content, json_field), kind, strip=strip)
         except ContentValueError as error:
             raise ContentValueError(f"field {shortened(json_field)}: {error}") from None
-    if kind == "string":
+    if kind in ("string", SCALAR):
         return content.strip() if strip else content
     text = content.strip()
     try:
@@ -135,6 +138,11 @@ class Content(Algorithm):
     words: ClassVar[str] = "content"
     reason: ClassVar[str] = "the records are sorted by their content"
     is_sort_key: ClassVar[bool] = True
+    noun: ClassVar[str] = "content key"
+    missing_hint: ClassVar[str] = (
+        "set algorithm.content_key_missing to first or last to keep such records"
+    )
+    wrong_hint: ClassVar[str] = "mend the member, or sort by another extension or content_key_type"
     checks: ClassVar[tuple[Check, ...]] = (
         Check(("content_key_type", "strip"), _only_strings_are_not_stripped),
         Check(("content_key_type", "bins"), _only_numbers_have_bins),
@@ -242,7 +250,7 @@ class Content(Algorithm):
         if self.content_key_missing != "abort":
             missing_rank = _RANK[self.content_key_missing]
             rank = np.array([missing_rank if v is None else 1 for v in values], np.uint8)
-        if self.content_key_type == "string":
+        if self.content_key_type in ("string", SCALAR):
             text = BytesColumn.of([v if isinstance(v, bytes) else b"" for v in values])
             return SortKeys(len(values), rank=rank, text=text)
         numbers = [0 if v is None else v for v in values]
@@ -267,8 +275,8 @@ class Content(Algorithm):
         except ContentValueError as problem:
             name = readable(records.members.names[row])
             raise ContentKeyError(
-                f"member {name} of shard {records.shard} is no content key: {problem}",
-                hint="mend the member, or sort by another extension or content_key_type",
+                f"member {name} of shard {records.shard} is no {self.noun}: {problem}",
+                hint=self.wrong_hint,
             ) from None
 
     def _missing(self, shard: str, key: bytes, *, has_member: bool) -> ContentKeyError:
@@ -280,7 +288,7 @@ class Content(Algorithm):
         )
         return ContentKeyError(
             f"record {record} of shard {shard} {what}",
-            hint="set algorithm.content_key_missing to first or last to keep such records",
+            hint=self.missing_hint,
         )
 
     def expected(self, record: Record) -> SortValue | None:
@@ -361,7 +369,11 @@ def _json_value(content: bytes, field: str) -> object:
 def _typed(value: object, kind: str, *, strip: bool) -> int | float | bytes:
     from dsort.data.json_pointer import JsonNumber
 
+    if kind == SCALAR and not isinstance(value, (str, dict, list)):
+        value = json.dumps(value)
     if isinstance(value, JsonNumber):
+        if kind == SCALAR:
+            return value.encode()
         if kind == "string":
             raise ContentValueError(f"the number {shortened(value)} is not a string")
         if kind == "int":

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from dsort.data.columns import Int32s, Int64s
 from dsort.order.algorithms import ALGORITHMS
+from dsort.order.batches import BATCHES, Batches
 from dsort.order.cut import OpenShard, Piece
 from dsort.order.mixing import P_MIN, Mixing, Table, chi_squared_p_value, verdict_in_words
 
@@ -201,8 +202,8 @@ def judge_mixing(
 ) -> Mixing | None:
     """What the table ``counts``, shape ``(input bins, output bins)``, says; None if it is empty.
 
-    ``order``: the kind of the algorithm, "key map" where one decides, or
-    "outputs" where what records say decides which output they go to.
+    ``order``: the kind of the algorithm, ``BATCHES`` where a shuffle has them, "key map" where one
+    decides, or "outputs" where what records say decides which output they go to.
     """
     if counts.size == 0:
         return None
@@ -232,6 +233,8 @@ def _reason(order: str) -> str:
         return "a key map says where each record goes"
     if order == "outputs":
         return "what records say decides which output they go to"
+    if order == BATCHES:
+        return Batches.reason
     return ALGORITHMS[order].reason if order in ALGORITHMS else ""
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from dsort.order.base import Algorithm, seed_option
+from dsort.order.base import Algorithm, Check, option, seed_option
+from dsort.order.batches import Batches
+from dsort.order.interleave import Interleave
+from dsort.order.placement import Placement
 
 if TYPE_CHECKING:
     from dsort.data.columns import UInt64s
@@ -15,10 +19,21 @@ if TYPE_CHECKING:
 __all__ = ["Shuffle"]
 
 
+def _one_placement(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    batches = options["batches"]
+    if batches is None:
+        return
+    if options["interleave"] is not None:
+        yield "batches", "does not go with interleave", "each says alone where records go"
+    if batches.window < batches.records:
+        text = f"{batches.window:,} records are less than a batch of {batches.records:,}"
+        yield "batches.window", text, "100000, the default, or some hundred batches"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shuffle(Algorithm):
     """By a hash of seed, shard name and record key. The shard's name is in it because many data
-    sets number their keys anew in every shard."""
+    sets number their keys anew in every shard. Records may be placed by their numbers instead."""
 
     kind: ClassVar[str] = "shuffle"
     summary: ClassVar[str] = "by a hash of seed, shard name and record key"
@@ -28,8 +43,41 @@ class Shuffle(Algorithm):
     decided_by_inputs: ClassVar[bool] = True
     is_sort_key: ClassVar[bool] = True
     joins: ClassVar[bool] = True
+    checks: ClassVar[tuple[Check, ...]] = (Check(("interleave", "batches"), _one_placement),)
 
     seed: str | None = seed_option()
+    interleave: Interleave | None = option(  # noqa: RUF009
+        Interleave | None,
+        "Of a shuffle: every stretch of an output has the classes of its records in the proportion "
+        "that all of them have. Inputs are read once more before, to count.",
+        examples=({"by": "cls"},),
+    )
+    batches: Batches | None = option(  # noqa: RUF009
+        Batches | None,
+        "Of a shuffle: batches of records that have about the same of a number, the batches in "
+        "random order. Inputs are read once more before, to count.",
+        examples=({"records": 64, "similar": "json.length"},),
+    )
+
+    @property
+    def placement(self) -> Placement | None:
+        """Classes in proportion, batches, or none."""
+        return self.interleave or self.batches
+
+    @property
+    def seed_text(self) -> str:
+        """The seed, which a job has at the latest when it begins."""
+        return self.seed or ""
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """What the placement reads."""
+        return self.placement.content.extensions if self.placement is not None else ()
+
+    @property
+    def in_words(self) -> str:
+        """What a summary says of it."""
+        return f"{self.words}, {self.placement.in_words}" if self.placement else self.words
 
     @property
     def has_texts(self) -> bool:
@@ -46,4 +94,4 @@ class Shuffle(Algorithm):
         """The hash of each record of an input shard."""
         from dsort.data.hashes import shard_seed, shuffle_words
 
-        return shuffle_words(key_hash, shard_seed(self.seed or "", shard))
+        return shuffle_words(key_hash, shard_seed(self.seed_text, shard))

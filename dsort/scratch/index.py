@@ -236,6 +236,11 @@ class IndexStore:
             write_columns(self.scratch, name, _hash_columns(hash_column(keys)))
         return self.columns(name)
 
+    def sort_keys(self, stage: str, shard: int) -> SortKeys:
+        """The sort keys of all records of a shard."""
+        file = self.columns(f"{stage}-{shard}.col")
+        return _sort_keys(file, 0, file.count("ordinal"))
+
     def survey_sample(
         self, stage: str, shard: int, rows_max: int
     ) -> tuple[SortKeys, Int64s, Int64s]:

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.copies import lots_of
 from dsort.data.index import SortKeys
+from dsort.order.class_numbers import count_classes
 from dsort.scratch.index import IndexStore, ShardRows
 from dsort.scratch.logs import CreatedShard, read_created_logs
 from dsort.scratch.ordered import LineageRows, OrderedRows
 
 __all__ = [
     "LOT_STEPS",
+    "ClassCountsOf",
     "CreatedShards",
     "DistinctKeyHashes",
     "FreeBytes",
@@ -238,6 +240,23 @@ class Sample:
             sort, ordinal, weight = store.survey_sample(self.stage, shard, self.rows_max)
             if sort.count:
                 found.append(Sampled(shard, sort, ordinal, weight))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCountsOf:
+    """How many records of each class each of some shards has, by a survey whose sort keys are
+    classes: ((output, class), number), in the order in which they come."""
+
+    stage: str
+    shards: Int64s
+
+    def answer(self, store: IndexStore) -> list[list[tuple[tuple[int, bytes], int]]]:
+        found = []
+        for shard in self.shards.tolist():
+            sort = store.sort_keys(self.stage, shard)
+            names = BytesColumn.empty(sort.count) if sort.text is None else sort.text
+            found.append(count_classes(sort.group, names))
         return found
 
 

@@ -6,10 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from dsort.errors import SpecProblem
 from dsort.order.algorithms import ALGORITHMS
 from dsort.order.base import Check, Option
+from dsort.order.batches import Batches
+from dsort.order.shuffle import Shuffle
 from dsort.spec.algorithms import Algorithm, joined, known_options, owners_of
 from dsort.spec.parts import SpecFields
 
@@ -31,7 +34,56 @@ def algorithm_rules() -> Iterator[_Rule]:
     for name, option in sorted(known_options().items(), key=lambda it: len(owners_of(it[0])) > 1):
         if not option.no_effect:
             yield _about([name], partial(_misplaced, name, option))
+    yield from _PLACEMENTS
 
+
+def _placements_count_records(spec: SpecFields) -> Iterator[SpecProblem]:
+    """Places are drawn from the numbers of records in an output, so nothing may come between."""
+    algorithm = spec.algorithm
+    for name in ("interleave", "batches"):
+        if getattr(algorithm, name) is None or algorithm.kind != Shuffle.kind:
+            continue
+        if spec.has_key_map:
+            hint = "outputs: [...] divides records by conditions, and goes with it"
+            yield SpecProblem(f"algorithm.{name}", "does not go with a key map", hint)
+        if spec.join is not None:
+            text = "does not go with join: places are given before records meet"
+            yield SpecProblem(f"algorithm.{name}", text, "order what is joined in another job")
+
+
+def _batches_are_whole(spec: SpecFields) -> Iterator[SpecProblem]:
+    batches = spec.algorithm.build().placement if spec.algorithm.kind == Shuffle.kind else None
+    if not isinstance(batches, Batches):
+        return
+    text = "leaves gaps in windows, so that batches of fewer records would lie between others"
+    hint = "leave records out in a job before this one"
+    if spec.deduplicate is not None:
+        yield SpecProblem("deduplicate", f"with algorithm.batches {text}", hint)
+    if spec.config.duplicate_keys == "drop":
+        yield SpecProblem("duplicate_keys", f"drop with algorithm.batches {text}", hint)
+    for target in spec.targets:
+        if target.records is not None and target.records % batches.records:
+            text = f"{target.records:,} records are no whole batches of {batches.records:,}"
+            near = max(target.records // batches.records, 1) * batches.records
+            yield SpecProblem("output_shard_records", text, f"a multiple, as {near:,}")
+
+
+_PLACEMENTS: Final[tuple[_Rule, ...]] = (
+    (
+        ("algorithm", "ekm", "ekm_file", "join"),
+        _placements_count_records,
+    ),
+    (
+        (
+            "algorithm",
+            "outputs",
+            "deduplicate",
+            "output_shard_records",
+            "Config.duplicate_keys",
+        ),
+        _batches_are_whole,
+    ),
+)
 
 _Problems = Callable[[str, Algorithm], Iterator[SpecProblem]]
 
@@ -58,7 +110,7 @@ def _required(
 
 def _checked(kind: str, check: Check, place: str, algorithm: Algorithm) -> Iterator[SpecProblem]:
     if algorithm.kind == kind:
-        values = {name: getattr(algorithm, name) for name in check.options}
+        values = {name: getattr(algorithm, name, None) for name in check.options}
         for name, message, hint in check.problems(values):
             yield SpecProblem(f"{place}.{name}", message, hint)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -24,7 +24,8 @@ from pydantic import (
 
 from dsort.order.algorithms import ALGORITHMS, BUILT_IN, DEFAULT_KIND, is_random
 from dsort.order.base import Algorithm as OrderAlgorithm
-from dsort.order.base import Option, OptionError
+from dsort.order.base import Option, OptionError, OptionGroup
+from dsort.order.batches import BATCHES
 from dsort.order.keys import Keys
 from dsort.spec.hints import FieldError, describe
 
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Algorithm",
     "AnyAlgorithm",
+    "Group",
     "Part",
     "algorithm_model",
+    "group_model",
     "joined",
     "key_model",
     "known_options",
@@ -98,6 +101,11 @@ class Algorithm(Part):
         )
 
     @property
+    def places_by(self) -> str:
+        """What decides where records go: the kind, or ``batches`` of a shuffle that has them."""
+        return BATCHES if getattr(self, BATCHES, None) is not None else self.kind
+
+    @property
     def takes_seed(self) -> bool:
         """Whether the order depends on a seed."""
         keys = getattr(self, "keys", None) or ()
@@ -138,7 +146,7 @@ class Algorithm(Part):
 
 
 def _built(value: Any) -> Any:
-    if isinstance(value, Algorithm):
+    if isinstance(value, (Algorithm, Group)):
         return value.build()
     return tuple(map(_built, value)) if isinstance(value, tuple) else value
 
@@ -197,6 +205,48 @@ def _model_of(algorithms: tuple[type[OrderAlgorithm], ...]) -> type[Algorithm]:
     )
 
 
+class Group(Part):
+    """An option that has parts."""
+
+    _of: ClassVar[type[OptionGroup]]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Its class is made anew in each process, so it is sent as values."""
+        return _restored_group, (self._of, self.model_dump(), self.model_fields_set)
+
+    def build(self) -> OptionGroup:
+        """The same as algorithms have it."""
+        return self._of(**self.model_dump())
+
+
+def _restored_group(of: type[OptionGroup], values: dict[str, Any], given: set[str]) -> Group:
+    return group_model(of).model_construct(given, **values)
+
+
+def group_model(of: type[OptionGroup]) -> type[Group]:
+    """The model of an option that has parts; those that are required have no defaults."""
+    return _group_model_of(of)  # type: ignore[arg-type]
+
+
+@cache
+def _group_model_of(of: Any) -> type[Group]:
+    fields: dict[str, Any] = {
+        name: _field(name, option, [of.__name__]) for name, option in of.options().items()
+    }
+    made: type[Group] = create_model(
+        of.__name__, __base__=Group, __module__=__name__, __doc__=of.__doc__, **fields
+    )
+    made._of = of
+    return made
+
+
+def _group_of(option: Option) -> type[OptionGroup] | None:
+    """What the parts of an option are of; None if it has none."""
+    first: Any = next(iter(get_args(option.type)), None)
+    is_group = isinstance(first, type) and issubclass(first, OptionGroup)
+    return first if is_group and not issubclass(first, OrderAlgorithm) else None
+
+
 def key_model() -> type[Algorithm]:
     """The model of one of several sort keys."""
     return _key_model_of(tuple(ALGORITHMS.values()))
@@ -210,7 +260,7 @@ def _key_model_of(algorithms: tuple[type[OrderAlgorithm], ...]) -> type[Algorith
     fields: dict[str, Any] = {"kind": (Literal[kinds], Field(description=summaries))}
     for name, option in known_options().items():
         owners = [each.kind for each in those if name in each.options()]
-        if owners and name != "seed":  # which is the job's
+        if owners and name not in _OF_THE_JOB:
             fields[name] = _field(name, option, owners)
     return create_model(
         "SortKey",
@@ -225,19 +275,26 @@ class _SortKey(Algorithm):
     _is_key: ClassVar[bool] = True
 
 
+_OF_THE_JOB: Final = ("seed", "interleave", "batches")
+"""Options of algorithms that a sort key has none of."""
+
+
 def _field(name: str, option: Option, owners: Sequence[str] = ()) -> tuple[Any, Any]:
     owners = owners or owners_of(name)
     scope = f" For {joined(owners)} only." if len(owners) > 1 else ""
     annotation: Any = option.type
+    is_optional = type(None) in get_args(annotation)
     if annotation == tuple[OrderAlgorithm, ...] | None:
         annotation = tuple[key_model(), ...] | None  # type: ignore[misc]
+    if group := _group_of(option):
+        annotation = group_model(group) | None
     if option.check is not None:
         validator = BeforeValidator if option.before else AfterValidator
         annotation = Annotated[annotation, validator(_checked(option.check))]
     if option.json_schema is not None:
         annotation = Annotated[annotation, WithJsonSchema(dict(option.json_schema))]
     made = Field(
-        default=option.default,
+        default=... if option.required and not is_optional else option.default,
         description=option.description + scope,
         examples=[*option.examples] or None,
         strict=False if option.is_sequence else None,

@@ -15,8 +15,10 @@ from pydantic_core import ErrorDetails
 
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import closest, shortened
+from dsort.order.batches import Batches
+from dsort.order.interleave import Interleave
 from dsort.sizes import format_bytes
-from dsort.spec.algorithms import algorithm_model, key_model
+from dsort.spec.algorithms import algorithm_model, group_model, key_model
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import describe, path_of, plain_problems
 from dsort.spec.ingest import Ingest
@@ -326,6 +328,8 @@ def _fields() -> dict[str, list[str]]:
         "inputs.input_format": _names_of(InputFormat),
         "algorithm": _names_of(algorithm_model()),
         "algorithm.keys": _names_of(key_model()),
+        "algorithm.interleave": _names_of(group_model(Interleave)),
+        "algorithm.batches": _names_of(group_model(Batches)),
         "transform": _names_of(Transform),
         "transform.steps": _names_of(step_model()),
         "Config": _names_of(JobConfig),

@@ -171,7 +171,7 @@ class JobSpec(SpecFields):
         by_content = bool(self.outputs) and (
             self.outputs[0].fraction is None or self.split_by != KEY or bool(self.stratify)
         )
-        return "outputs" if by_content else self.algorithm.kind
+        return "outputs" if by_content else self.algorithm.places_by
 
     @property
     def container_options(self) -> ContainerOptions:

@@ -34,6 +34,8 @@ from dsort.transforms.steps import apply_steps
 from dsort.verification.copies import copies_asked_for
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.joined import Pieces, join_pieces
+from dsort.verification.order import records_read
+from dsort.verification.places import PlaceFacts
 from dsort.verification.read import (
     ComparedBytes,
     RecordSizes,
@@ -68,6 +70,7 @@ class InputTable:
     group: Int32s | None  # output, or template by the key map; -1: none
     expected: Bools  # False: dropped, as the spec says
     pieces: Pieces | None = None  # where records of several inputs are joined: then a row is one
+    facts: PlaceFacts | None = None  # where records are placed by their numbers
 
     def __len__(self) -> int:
         return len(self.key_hash)
@@ -113,6 +116,8 @@ class InputTable:
             if found is None:
                 return None
             words[rows] = found
+        if self.facts is not None:
+            words = self.facts.places(self.group, words, algorithm.seed_text)
         return words if self.shards else None
 
     @cached_property
@@ -178,6 +183,8 @@ class InputReader:
         self._copies: dict[str, Int64s] | None = None
         self._contents: dict[int, UInt64s] = {}
         self._outputs: dict[int, Int32s] = {}
+        placement = spec.algorithm.build().placement
+        self._facts = PlaceFacts(placement) if placement is not None else None
 
     @property
     def passes(self) -> int:
@@ -240,17 +247,19 @@ class InputReader:
             new_keys = self._renames.get(ordinal, {})
             members, records = with_new_keys(shard, members, records, new_keys)
             digests = self._compared.digests(shard, members, records.key_bytes)
-        offsets = records.member_offsets
-        found = ShardRecords(
-            members=members,
-            member_digests=digests,
-            member_rows=records.member_rows,
-            member_offsets=offsets,
-            key_bytes=records.key_bytes,
-            keys=records.keys,
-            key_hash=records.key_hash,
-            digests=self._compared.record_digests(digests[records.member_rows], offsets),
-        )
+            offsets = records.member_offsets
+            found = ShardRecords(
+                members=members,
+                member_digests=digests,
+                member_rows=records.member_rows,
+                member_offsets=offsets,
+                key_bytes=records.key_bytes,
+                keys=records.keys,
+                key_hash=records.key_hash,
+                digests=self._compared.record_digests(digests[records.member_rows], offsets),
+            )
+            if self._facts is not None:
+                self._facts.look(ordinal, records_read(shard, found))
         return found, group
 
     def _formed(self, ordinal: int, shard: ShardBytes) -> tuple[FormedRecords, MemberTable] | None:
@@ -336,6 +345,7 @@ class InputReader:
             members=np.concatenate([np.zeros(0, np.int32), *(part.members for part in parts)]),
             group=group,
             expected=self._expected(key_hash, group),
+            facts=self._facts,
         )
         rule = self._spec.join_rule
         if rule is None:

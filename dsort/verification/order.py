@@ -6,16 +6,17 @@ one after the other, and none of the words and partitions that a job sorts with.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from dsort.data.columns import Bools
-from dsort.order.base import Algorithm, SortValue
+from dsort.order.base import Algorithm, Record, SortValue
 from dsort.verification.read import ShardRecords
 from dsort.workers.source import ShardBytes
 
-__all__ = ["OrderSeen", "OrderWatch"]
+__all__ = ["OrderSeen", "OrderWatch", "records_read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,12 @@ class _Record:
         return self.shard.content(members, found)
 
 
+def records_read(shard: ShardBytes, records: ShardRecords) -> Iterator[Record]:
+    """The records of an opened shard, as algorithms read them."""
+    for row, key in enumerate(records.keys.tolist()):
+        yield _Record(shard, records, row, key)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class OrderSeen:
     """``ties``: records that equal the one before them; ``backwards``: those that should stand
@@ -69,8 +76,8 @@ class OrderWatch:
         if self._unknown:
             return OrderSeen(ties, backwards)
         last = self._last.get(group)
-        for record, key in enumerate(records.keys.tolist()):
-            value = self._algorithm.expected(_Record(shard, records, record, key))
+        for record, each in enumerate(records_read(shard, records)):
+            value = self._algorithm.expected(each)
             if last is not None and value is not None:
                 if last.comes_after(value, decreasing=self._algorithm.decreasing):
                     backwards.append(record)

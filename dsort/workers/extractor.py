@@ -49,6 +49,7 @@ from dsort.workers.payload_spill import PayloadSpill
 from dsort.workers.placing import Placed, Placer
 from dsort.workers.renamed_keys import rename_records
 from dsort.workers.same_content import digests_of
+from dsort.workers.sort_keys import ShardSortKeys
 from dsort.workers.source import ShardBytes, hash_records, open_input, slices_of
 from dsort.workers.tasks import ExtractTask, ShardExtracted, WorkerSetup
 from dsort.workers.transformer import Transformed, Transformer
@@ -227,7 +228,7 @@ class Extractor:
         if shard.container is BARE:
             members, records = packed_records(shard, members, records, self._setup.output_container)
         index = replace(
-            self._index(shard, members, records, table, placed),
+            self._index(task, shard, members, records, table, placed),
             origins=None if origins is None else replace(origins, keys=records.keys),
         )
         kept = placed.kept()
@@ -392,6 +393,7 @@ class Extractor:
 
     def _index(
         self,
+        task: ExtractTask,
         shard: ShardBytes,
         members: MemberTable,
         records: FormedRecords,
@@ -403,8 +405,11 @@ class Extractor:
         if self._setup.join is not None:
             extensions = extension_lists(table)
             sort = join_sort_keys(self._setup.algorithm, table, extensions)
+            sort = replace(sort, group=placed.group)
         else:
-            sort = self._setup.algorithm.sort_keys(table)
+            own = ShardSortKeys(self._setup.algorithm, task, self._store)
+            sort = own.of(table, placed.group)
+            own.finish()
         ordinal, keys = np.arange(len(records), dtype=np.int64), records.keys
         is_numbered = isinstance(keys, NumberedColumn) and not keys.after
         if isinstance(keys, NumberedColumn) and np.array_equal(keys.numbers, ordinal):
@@ -416,7 +421,7 @@ class Extractor:
             ordinal=ordinal,
             keys=keys,
             key_hash=None if is_numbered else records.key_hash,
-            sort=replace(sort, group=placed.group),
+            sort=sort,
             members=member_counts,
             payload_bytes=records.payload_bytes,
             stored_bytes=records.stored_bytes,

@@ -69,6 +69,7 @@ class Orderer:
         self._scratch_nodes = nodes
         self._container = container  # of the outputs
         self._store = nodes.store
+        self._algorithm = algorithm
         self._decreasing = algorithm.decreasing
         self._spill = spill
 
@@ -146,6 +147,9 @@ class Orderer:
             kept = self._kept(task.drop, columns)[order]
             dropped = len(order) - int(kept.sum())
             order = order[kept]
+        placement = self._algorithm.placement
+        if placement is not None:
+            order = placement.arranged(columns.sort, order, self._algorithm.seed_text)
         return self._stored(task, columns.ordered(order), dropped)
 
     def _join(

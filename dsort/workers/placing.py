@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
+from dsort.data.columns import Int32s, Int64s, UInt64s
 from dsort.data.tally import Tally
 from dsort.errors import KeyMapError
 from dsort.naming.names import readable
@@ -43,17 +43,12 @@ class Placed:
             None if self.lots is None else self.lots[start:stop],
         )
 
-    def spread(self, among: Bools) -> Placed:
-        """The same for more records: these are those where ``among`` is true, others are
-        dropped."""
-        group = lots = None
-        if self.group is not None:
-            group = np.full(len(among), -1, np.int32)
-            group[among] = self.group
-        if self.lots is not None:
-            lots = np.zeros((len(among), 2), np.uint64)
-            lots[among] = self.lots
-        return Placed(group, lots)
+    def take(self, rows: Int64s) -> Placed:
+        """Those of the records ``rows``."""
+        return Placed(
+            None if self.group is None else self.group[rows],
+            None if self.lots is None else self.lots[rows],
+        )
 
     def kept(self) -> Int64s | None:
         """The records that are not dropped; None: all of them."""

@@ -47,6 +47,7 @@ from dsort.transforms.steps import apply_steps
 from dsort.workers.extractor import Extractor
 from dsort.workers.payload_files import PayloadBuffer, Spool
 from dsort.workers.placing import Placed
+from dsort.workers.sort_keys import ShardSortKeys
 from dsort.workers.source import ShardBytes, open_input
 from dsort.workers.tasks import SCHEMA_FILE, ExtractTask, ShardExtracted
 
@@ -112,6 +113,7 @@ class _Rows:
     columns: int = 0
     left_out: Counter[str] = field(default_factory=Counter)  # by steps, of each kind
     counts: tuple[int, ...] = ()  # how many came to each step that asks for positions
+    sort_keys: ShardSortKeys | None = None
 
     def index(self) -> tuple[RecordIndex, Int32s]:
         """The index of all rows, in input order, and the partition of each."""
@@ -293,40 +295,39 @@ class TableExtractor(Extractor):
         light = [batch.light for batch in batches]
         keys = _keys_of(task.name, light, self._key_field, first)
         payload = np.concatenate([batch.row_bytes() for batch in batches])
-        algorithm = self._setup.algorithm
-        table = _record_table(task.name, light, keys, payload, algorithm.extensions)
-        sort, key_hash = algorithm.sort_keys(table), table.key_hash
+        table = _record_table(task.name, light, keys, payload, self._setup.algorithm.extensions)
         stays = np.ones(len(keys), np.bool_)
         if steps:
             table, stays = _left_rows(task, steps, table, rows)
-        ordinal = first + np.arange(len(keys), dtype=np.int64)
+        left = np.flatnonzero(stays)
         if placed is None:
             column, read = self._placer.column, table
             if column:
                 whole = _record_table(task.name, light, keys, payload, (f".{column}",), _CLASSES)
                 read = whole.keeping(stays)
             placed = self._placer.placed(task, read, log)
-            placed = self._placer.settled(task, placed, ordinal[stays]).spread(stays)
-        if placed.group is not None:
-            sort = SortKeys(sort.count, placed.group, sort.rank, sort.words, sort.text)
-            stays &= placed.group >= 0
-        partition = partitioning.assign(sort, task.shard, ordinal)
-        if not stays.all():
-            partition = np.where(stays, partition, -1).astype(np.int32)
-            kept = np.flatnonzero(stays)
-            keys, sort, key_hash = keys.take(kept), sort.take(kept), key_hash[kept]
-            ordinal, payload = ordinal[kept], payload[kept]
-        rows.keys.append(keys)
-        rows.key_hash.append(key_hash)
+            placed = self._placer.settled(task, placed, first + left)
+        kept = placed.kept()
+        if kept is not None:
+            stays = np.isin(np.arange(len(left)), kept)
+            left, table, placed = left[kept], table.keeping(stays), placed.take(kept)
+        if rows.sort_keys is None:
+            rows.sort_keys = ShardSortKeys(self._setup.algorithm, task, self._store)
+        sort = rows.sort_keys.of(table, placed.group)
+        ordinal = first + left
+        partition = np.full(len(keys), -1, np.int32)
+        partition[left] = partitioning.assign(sort, task.shard, ordinal)
+        rows.keys.append(table.keys)
+        rows.key_hash.append(table.key_hash)
         rows.sort.append(sort)
-        rows.partition.append(partition[partition >= 0])
+        rows.partition.append(partition[left])
         rows.ordinal.append(ordinal)
-        rows.payload_bytes.append(payload)
+        rows.payload_bytes.append(payload[left])
         if placed.lots is not None:
-            rows.lots.append(placed.lots[stays])
+            rows.lots.append(placed.lots)
         if self._setup.hashes_content:
             hashes = np.concatenate([row_hashes(batch) for batch in light])
-            rows.content_hash.append(hashes[stays])
+            rows.content_hash.append(hashes[left])
         return partition
 
     def _spill_rows(
@@ -351,6 +352,8 @@ class TableExtractor(Extractor):
     ) -> ShardExtracted:
         """Write the index, and say what was found. ``origins``: of records of another container."""
         index, partition = rows.index()
+        if rows.sort_keys is not None:
+            rows.sort_keys.finish()
         if self._setup.wants_lineage:
             if origins is None:  # a row is in no one place: its values are in as many columns
                 nowhere = np.full(len(index), -1, np.int64)

@@ -142,6 +142,8 @@ class ExtractTask:
     """Read one input shard: write its record index and, with ``spill``, its payload, to scratch.
 
     ``stage`` names the index files: ``survey`` (one partition, no payload) or ``index``.
+    ``classes``: the column file of the records of each class, where the order needs it (see
+    ``scratch.class_table``).
     ``renames``: a column file with the new keys of this job's records, or "" (see
     ``scratch.index``).
     ``xxh3``: of the shard, as the job ``written_by`` has it in its manifest; "" if it is not to be
@@ -161,6 +163,7 @@ class ExtractTask:
     partitions: int
     splitters: str = ""  # name of a shared file; "": hashes, split evenly
     renames: str = ""
+    classes: str = ""
     xxh3: str = ""
     written_by: str = ""
     copies: CopyRule | None = None  # None: each record comes out once

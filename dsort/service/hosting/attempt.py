@@ -34,6 +34,7 @@ from dsort.job.resume import state_of
 from dsort.job.setup import load_keymap, output_names
 from dsort.naming.overlap import final_templates
 from dsort.options import RunOptions
+from dsort.order.batches import BATCHES
 from dsort.order.mixing import Mixing
 from dsort.order.mixing_counts import mixing_of
 from dsort.service.jobs.rows import JobRow
@@ -264,6 +265,8 @@ def _mixing(manifest: Mapping[str, Any]) -> Mixing | None:
     by_key_map = bool(spec.get("ekm") or spec.get("ekm_file"))
     by_content = any(each.get("when") for each in spec.get("outputs", ()))
     by_content = by_content or spec.get("split_by") or spec.get("stratify")
-    order = "outputs" if by_content else spec["algorithm"]["kind"]
+    algorithm = spec["algorithm"]
+    own = BATCHES if algorithm.get(BATCHES) else algorithm["kind"]
+    order = "outputs" if by_content else own
     order = "key map" if by_key_map else order
     return None if mixing is None else mixing_of(mixing, order=order)

@@ -1,0 +1,149 @@
+"""Numbers of records in their classes: how many of its class come before a record, of how many.
+
+A *class* is what some records have in common: a label, or nothing at all. What a survey counted of
+each shard becomes one table for all of them; of that, a worker gets the classes of its shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import xxhash
+
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.permutation import permuted
+from dsort.errors import InvariantError
+
+__all__ = [
+    "CLASSES_MAX",
+    "ClassCounter",
+    "ClassCounts",
+    "ClassPlaces",
+    "class_seed",
+    "classes_of_all",
+    "count_classes",
+]
+
+CLASSES_MAX: Final = 1 << 16
+"""More classes are none: each is a row for each shard that has it."""
+
+Class = tuple[int, bytes]
+"""The output that its records go to, and what they have in common."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassCounts:
+    """How many records of each class some shard has; columns of shape ``(n,)``. Of all shards,
+    ``first``: how many of the class come before them, and ``total``: how many there are."""
+
+    group: Int32s
+    name: BytesColumn
+    count: Int64s
+    first: Int64s
+    total: Int64s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassPlaces:
+    """Of each record: a place among all of its class, which the seed draws, and how many those
+    are; shapes ``(n,)``."""
+
+    place: Int64s
+    total: Int64s
+
+
+def class_seed(seed: str, group: int, name: bytes) -> int:
+    """The number that draws the places of one class."""
+    outer = xxhash.xxh3_64_intdigest(f"class {seed}".encode("utf-8", "surrogateescape"))
+    return xxhash.xxh3_64_intdigest(b"%d\0%b" % (group, name), seed=outer)
+
+
+def count_classes(group: Int32s | None, names: BytesColumn) -> list[tuple[Class, int]]:
+    """How many records each class has, in the order in which they come."""
+    found: dict[Class, int] = {}
+    for key in _classes(group, names):
+        found[key] = found.get(key, 0) + 1
+    return [*found.items()]
+
+
+def _classes(group: Int32s | None, names: BytesColumn) -> list[Class]:
+    groups = [0] * len(names) if group is None else group.tolist()
+    if not len(names.blob):
+        return [(each, b"") for each in groups]
+    return [*zip(groups, names.tolist(), strict=True)]
+
+
+@dataclass(slots=True)
+class ClassCounter:
+    """Numbers the records of one shard, some at a time, in input order."""
+
+    shard: str
+    counts: ClassCounts
+    seed: str
+    _rows: Mapping[Class, int] = field(init=False)
+    _seeds: UInt64s = field(init=False)
+    _seen: Int64s = field(init=False)
+
+    def __post_init__(self) -> None:
+        keys = _classes(self.counts.group, self.counts.name)
+        self._rows = {key: row for row, key in enumerate(keys)}
+        self._seeds = np.array([class_seed(self.seed, *key) for key in keys], np.uint64)
+        self._seen = np.zeros(len(keys), np.int64)
+
+    def places(self, group: Int32s | None, names: BytesColumn) -> ClassPlaces:
+        """The places of the next records."""
+        try:
+            classes = [self._rows[key] for key in _classes(group, names)]
+        except KeyError as error:
+            raise self._changed(f"has a record of the class {error}") from None
+        row = np.array(classes, np.int64)
+        number = self.counts.first[row] + self._seen[row] + _earlier(row)
+        self._seen += np.bincount(row, minlength=len(self._seen))
+        total = self.counts.total[row]
+        return ClassPlaces(permuted(number, total, self._seeds[row]), total)
+
+    def finish(self) -> None:
+        """``InvariantError`` if other records came than were counted."""
+        if not np.array_equal(self._seen, self.counts.count):
+            raise self._changed(f"has {int(self._seen.sum())} records")
+
+    def _changed(self, what: str) -> InvariantError:
+        counted = int(self.counts.count.sum())
+        return InvariantError(f"shard {self.shard} {what}, but {counted} others were counted")
+
+
+def _earlier(rows: Int64s) -> Int64s:
+    """How many earlier ones have the same number."""
+    order = np.argsort(rows, kind="stable")
+    ordered, at = rows[order], np.arange(len(rows))
+    begins = np.append(True, ordered[1:] != ordered[:-1])[: len(rows)]
+    earlier = np.empty(len(rows), np.int64)
+    earlier[order] = at - np.maximum.accumulate(np.where(begins, at, 0))
+    return earlier
+
+
+def classes_of_all(counts: Sequence[Sequence[tuple[Class, int]]]) -> tuple[Int64s, ClassCounts]:
+    """(where each shard's rows begin, and the end; the rows) of what shards have, in input
+    order."""
+    totals: dict[Class, int] = {}
+    keys: list[Class] = []
+    own: list[int] = []
+    first: list[int] = []
+    for shard in counts:
+        for key, count in shard:
+            before = totals.get(key, 0)
+            keys.append(key)
+            own.append(count)
+            first.append(before)
+            totals[key] = before + count
+    table = ClassCounts(
+        group=np.array([group for group, _ in keys], np.int32),
+        name=BytesColumn.of([name for _, name in keys]),
+        count=np.array(own, np.int64),
+        first=np.array(first, np.int64),
+        total=np.array([totals[key] for key in keys], np.int64),
+    )
+    return np.cumsum([0, *map(len, counts)]), table

@@ -1,0 +1,99 @@
+"""Interleaved classes: each stretch of a shuffle has the classes in the proportion that all have.
+
+The n-th record of a class with N records, in an order that is drawn, lies somewhere in the n-th of
+N equal parts of the output. So of any stretch with the share s of the output, a class has s N
+records, less than two more or less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+from dsort.errors import ContentKeyError
+from dsort.naming.names import readable
+from dsort.order.base import option
+from dsort.order.content import SCALAR, Content
+from dsort.order.placement import WORDS, Placement, checked_field, field_content
+
+if TYPE_CHECKING:
+    from dsort.data.columns import BytesColumn, UInt64s
+    from dsort.data.index import SortKeys
+    from dsort.order.class_numbers import ClassPlaces
+    from dsort.order.table import RecordTable
+
+__all__ = ["Interleave"]
+
+CLASS_BYTES_MAX: Final = 4096
+"""What is longer is no label."""
+
+
+class _Class(Content):
+    """The class of a record: any text, number or truth value."""
+
+    __slots__ = ()
+    noun: ClassVar[str] = "class"
+    missing_hint: ClassVar[str] = "interleave.missing: keep makes them a class of their own"
+    wrong_hint: ClassVar[str] = "interleave.by names a member or a field with a text or a number"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interleave(Placement):
+    """Classes in proportion, everywhere."""
+
+    by_class: ClassVar[bool] = True
+
+    by: str = option(
+        str,
+        "What says the class of a record: a member (`cls`), a field of its JSON (`json.label`), or "
+        "the column of a table. Up to 65,536 classes.",
+        examples=("cls", "json.label"),
+        check=checked_field,
+        required="a member (cls) or a field of its JSON (json.label)",
+    )
+    json_field: str | None = option(
+        str | None,
+        "The field, where `by` is a member whose extension has a dot: `by: info.json`, "
+        "`json_field: label`.",
+        examples=("label",),
+    )
+    missing: str = option(
+        Literal["abort", "keep"],
+        "Where a record has no such member or field. abort: the job fails and names it. keep: "
+        "those are a class of their own, that of the empty text.",
+        default="abort",
+    )
+
+    @property
+    def content(self) -> Content:
+        """The class."""
+        missing = "first" if self.missing == "keep" else "abort"
+        return field_content(_Class, self.by, self.json_field, SCALAR, missing)
+
+    @property
+    def in_words(self) -> str:
+        """What a summary says of it."""
+        return f"interleaved by {self.by}"
+
+    def classes(self, records: RecordTable) -> BytesColumn:
+        """The class of each record, which is short."""
+        import numpy as np
+
+        found = Placement.classes(self, records)
+        long = np.flatnonzero(found.lengths > CLASS_BYTES_MAX).tolist()
+        if long:
+            raise ContentKeyError(
+                f"{self.by} of record {readable(records.keys[long[0]])} of shard {records.shard} "
+                f"is no class: it has more than {CLASS_BYTES_MAX:,} bytes",
+                hint=_Class.wrong_hint,
+            )
+        return found
+
+    def sort_keys(self, records: RecordTable, found: ClassPlaces, hashes: UInt64s) -> SortKeys:
+        """Words that are spread evenly."""
+        import numpy as np
+
+        from dsort.data.index import SortKeys
+
+        step = np.uint64(WORDS) // found.total.astype(np.uint64)
+        return SortKeys(len(records), words=found.place.astype(np.uint64) * step + hashes % step)

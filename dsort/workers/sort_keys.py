@@ -1,0 +1,51 @@
+"""The sort keys of the records of one shard, as they are read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dsort.data.columns import Int32s
+from dsort.data.index import SortKeys
+from dsort.errors import InvariantError
+from dsort.order.base import Algorithm
+from dsort.order.class_numbers import ClassCounter
+from dsort.order.table import RecordTable
+from dsort.scratch.class_table import classes_of_shard
+from dsort.scratch.index import IndexStore
+from dsort.workers.tasks import ExtractTask
+
+__all__ = ["ShardSortKeys"]
+
+
+class ShardSortKeys:
+    """Makes the sort keys of one shard's records, some at a time and in input order.
+
+    Where records are placed by their numbers (``Algorithm.placement``), a survey has their classes
+    as sort keys, and the extraction counts them once more.
+    """
+
+    def __init__(self, algorithm: Algorithm, task: ExtractTask, store: IndexStore) -> None:
+        self._algorithm = algorithm
+        self._counter: ClassCounter | None = None
+        if task.classes:
+            counts = classes_of_shard(store.columns(task.classes), task.shard)
+            self._counter = ClassCounter(task.name, counts, algorithm.seed_text)
+
+    def of(self, records: RecordTable, group: Int32s | None) -> SortKeys:
+        """The sort keys of the next ``records``. ``group``: the output of each, -1 for none."""
+        placement = self._algorithm.placement
+        if placement is None:
+            return replace(self._algorithm.sort_keys(records), group=group)
+        classes = placement.classes(records)
+        if self._counter is None:
+            return SortKeys(len(records), group=group, text=classes)
+        places = self._counter.places(group, classes)
+        hashes = self._algorithm.hashes(records.shard, records.key_hash)
+        if hashes is None:
+            raise InvariantError("only a shuffle places records by their numbers")
+        return replace(placement.sort_keys(records, places, hashes), group=group)
+
+    def finish(self) -> None:
+        """``InvariantError`` if other records came than the survey counted."""
+        if self._counter is not None:
+            self._counter.finish()

@@ -1,0 +1,277 @@
+"""Interleaved classes and batches of similar records are what a plain-Python model says."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter, defaultdict
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xxhash
+
+from dsort import api
+from dsort.errors import ContentKeyError, SpecError
+from dsort.job.layout import manifest_name
+from dsort.options import RunOptions
+from tests.property.test_order_laws import (
+    MOVED,
+    SEED,
+    Record,
+    drawn,
+    runs_alike,
+    shuffle_word,
+    spec_of,
+    verified,
+)
+from tests.property.test_step_laws import mix
+from tests.support.datasets import Member, Shard, files_of, write_shards
+from tests.support.inline_runtime import run_inline
+
+WORDS = 2**64
+Labelled = list[tuple[str, str]]
+
+
+def place_of(number: int, total: int, seed: int) -> int:
+    """The permutation as its page says it, one number at a time."""
+    rows = isqrt(total - 1) + 1 if total > 1 else 1
+    columns = -(-total // rows)
+    while True:
+        if number < 2 and rows * columns > 1:
+            number ^= mix((seed + 16) % WORDS) & 1
+        row, column = divmod(number, columns)
+        for turn in range(16):
+            own = mix((seed + turn) % WORDS)
+            if turn % 2:
+                column = (column + (mix(own ^ row) >> 32)) % columns
+            else:
+                row = (row + (mix(own ^ column) >> 32)) % rows
+        number = row * columns + column
+        if number < total:
+            return number
+
+
+def class_seed(name: str, group: int = 0) -> int:
+    outer = xxhash.xxh3_64_intdigest(f"class {SEED}".encode())
+    return xxhash.xxh3_64_intdigest(b"%d\0%b" % (group, name.encode()), seed=outer)
+
+
+def interleaved(records: list[Record], name: str = "label") -> list[Record]:
+    members: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        members[str(record[2][name])].append(record)
+    words = []
+    for label, each in members.items():
+        step = (WORDS - 1) // len(each)
+        for number, record in enumerate(each):
+            place = place_of(number, len(each), class_seed(label))
+            words.append((place * step + shuffle_word(*record[:2]) % step, record))
+    return [record for _, record in sorted(words, key=lambda pair: pair[0])]
+
+
+def batched(records: list[Record], size: int, window: int, name: str = "score") -> list[Record]:
+    total, window = len(records), window - window % size
+    seed, step = class_seed(""), (WORDS - 1) // -(-total // window)
+    places = {place_of(at, total, seed): record for at, record in enumerate(records)}
+    outer = xxhash.xxh3_64_intdigest(f"batches {SEED}".encode())
+    found: list[Record] = []
+    for start in range(0, total, window):
+        own = sorted(
+            range(start, min(start + window, total)), key=lambda at: (places[at][2][name], at)
+        )
+        batches = [own[at : at + size] for at in range(0, len(own), size)]
+        rest = [] if len(own) % size == 0 else batches.pop()
+        text = f"0 {start // window * step}"
+        order = sorted(
+            range(len(batches)),
+            key=lambda at: xxhash.xxh3_64_intdigest(f"{text} {at}".encode(), seed=outer),
+        )
+        found += [places[at] for batch in [*(batches[at] for at in order), rest] for at in batch]
+    return found
+
+
+def named(records: list[Record]) -> Labelled:
+    return [(key, said["label"]) for _, key, said in records]
+
+
+@pytest.mark.parametrize("by", ["cls", "json.label"])
+def test_interleaved_classes_are_where_the_model_has_them(
+    by: str, tmp_path: Path, rng: random.Random
+) -> None:
+    records = drawn(tmp_path, rng)
+    algorithm = {"kind": "shuffle", "seed": SEED, "interleave": {"by": by}}
+    assert runs_alike(tmp_path, spec_of(algorithm)) == named(interleaved(records))
+
+
+def test_each_stretch_has_the_classes_in_proportion(rng: random.Random) -> None:
+    labels = ["a"] * 300 + ["b"] * 100 + ["c"] * 10
+    records: list[Record] = [
+        ("in-0.tar", f"{number}", {"label": label}) for number, label in enumerate(labels)
+    ]
+    found = [each[2]["label"] for each in interleaved(records)]
+    classes = Counter(labels)
+    for length in (20, 41, 205):
+        for start in range(len(found) - length):
+            stretch = Counter(found[start : start + length])
+            for label, count in classes.items():
+                assert abs(stretch[label] - count * length / len(found)) < 2 + len(classes)
+
+
+def test_batches_are_the_models(tmp_path: Path, rng: random.Random) -> None:
+    records = drawn(tmp_path, rng)
+    batches = {"records": 4, "similar": "json.score", "window": 30}
+    algorithm = {"kind": "shuffle", "seed": SEED, "batches": batches}
+    spec = spec_of(algorithm, output_shard_records=8)
+    assert runs_alike(tmp_path, spec) == named(batched(records, 4, 30))
+
+
+INTERLEAVED = {"kind": "shuffle", "seed": SEED, "interleave": {"by": "cls"}}
+BATCHED = {
+    "kind": "shuffle",
+    "seed": SEED,
+    "batches": {"records": 3, "similar": "json.score", "window": 25},
+}
+
+
+@pytest.mark.parametrize("algorithm", [INTERLEAVED, BATCHED], ids=["interleave", "batches"])
+def test_each_output_has_places_of_its_own(
+    algorithm: Any, tmp_path: Path, rng: random.Random
+) -> None:
+    records = drawn(tmp_path, rng)
+    spec = spec_of(algorithm, duplicate_keys="rename")
+    spec["outputs"] = [
+        {"name": "low", "when": 'ext("json").score < 1', "output_format": "a-%d"},
+        {"name": "high", "when": "rest", "output_format": "b-%d"},
+    ]
+    del spec["output_format"]
+    low = sum(record[2]["score"] < 1 for record in records)
+    found = runs_alike(tmp_path, spec)
+    labels = Counter(record[2]["label"] for record in records if record[2]["score"] < 1)
+    assert Counter(label for _, label in found[:low]) == labels
+
+
+def test_a_verified_order_is_that_of_the_seed(tmp_path: Path, rng: random.Random) -> None:
+    drawn(tmp_path, rng)
+    for number, algorithm in enumerate((INTERLEAVED, BATCHED)):
+        report = run_inline(spec_of(algorithm, output_bck=f"out{number}"), tmp_path, MOVED[0])
+        path = tmp_path / f"out{number}" / manifest_name(report.job_id)
+        manifest = path.read_bytes().replace(b'"seed": "7"', b'"seed": "8"')
+        problems = api.verify(manifest, options=RunOptions(root=tmp_path)).problems
+        assert {each.kind for each in problems} == {"order"}
+
+
+def test_rows_are_placed_as_records_are(tmp_path: Path, rng: random.Random) -> None:
+    (tmp_path / "in").mkdir()
+    records: list[Record] = []
+    for number in range(4):
+        rows = [
+            {"__key__": f"{number}-{row}", "label": rng.choice("abc"), "score": rng.random()}
+            for row in range(25)
+        ]
+        name = f"in-{number}.parquet"
+        records += [(name, str(row["__key__"]), row) for row in rows]
+        table = pa.Table.from_pylist(rows)
+        pq.write_table(table, tmp_path / "in" / name, row_group_size=7)
+    batches = {**BATCHED, "batches": {**BATCHED["batches"], "similar": "score"}}  # type: ignore[dict-item]
+    for case, (algorithm, wanted) in enumerate(
+        (
+            ({**INTERLEAVED, "interleave": {"by": "label"}}, interleaved(records)),
+            (batches, batched(records, 3, 25)),
+        )
+    ):
+        suffixes = {"input_extension": ".parquet", "output_extension": ".parquet"}
+        spec = spec_of(algorithm, **suffixes)
+        for number, moved in enumerate(MOVED[1:]):
+            bucket = f"out{case}{number}"
+            report = run_inline({**spec, "output_bck": bucket}, tmp_path, moved)
+            verified(tmp_path, bucket, report)
+        assert files_of(tmp_path / f"out{case}0") == files_of(tmp_path / f"out{case}1")
+        paths = (tmp_path / f"out{case}0").glob("*.parquet")
+        ordered = sorted(paths, key=lambda each: (len(each.name), each))
+        found = [row for path in ordered for row in pq.read_table(path).to_pylist()]
+        assert found == [record[2] for record in wanted]
+
+
+def test_classes_that_are_shards_are_found_evenly_mixed(tmp_path: Path, rng: random.Random) -> None:
+    files = {}
+    for number in range(4):
+        members = [(f"{number}-{at}.cls", b"%d" % number) for at in range(400)]
+        files[f"in-{number}.tar"] = Shard(tuple(Member(*each) for each in members))
+    write_shards(tmp_path / "in", files)
+    spec = spec_of(INTERLEAVED, output_shard_records=100)
+    report = run_inline(spec, tmp_path, MOVED[0])
+    assert report.mixing is not None
+    assert report.mixing.verdict == "even"
+    batches = {"records": 20, "similar": "cls", "window": 800}
+    spec = spec_of({"kind": "shuffle", "seed": 1, "batches": batches}, output_shard_records=100)
+    report = run_inline({**spec, "output_bck": "similar"}, tmp_path, MOVED[0])
+    assert report.mixing is not None
+    assert "batches hold records that are similar" in report.mixing.words
+
+
+REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"interleave": {"by": "a/b"}}, {}, "names no member"),
+    ({"interleave": {}}, {}, "algorithm.interleave.by: is required"),
+    ({"interleave": {"by": "cls", "bye": 1}}, {}, "algorithm.interleave.bye: unknown field"),
+    ({**INTERLEAVED, "batches": BATCHED["batches"]}, {}, "batches: does not go with interleave"),
+    ({"batches": {"records": 64, "similar": "json.n", "window": 9}}, {}, "batches.window: 9"),
+    ({"batches": {"records": 0, "similar": "json.n"}}, {}, "must be at least 1"),
+    (INTERLEAVED, {"ekm": {"a-%d": ["x"]}}, "interleave: does not go with a key map"),
+    (
+        INTERLEAVED,
+        {"inputs": [{"name": n, "input_bck": n} for n in "ab"], "join": {"by": "key"}},
+        "interleave: does not go with join",
+    ),
+    (BATCHED, {"duplicate_keys": "drop"}, "drop with algorithm.batches leaves gaps"),
+    (BATCHED, {"deduplicate": {"by": "key"}}, "with algorithm.batches leaves gaps"),
+    (BATCHED, {"output_shard_records": 10}, "10 records are no whole batches of 3"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "fields", "message"), REFUSED, ids=str)
+def test_placements_that_cannot_be_are_refused(
+    algorithm: dict[str, Any], fields: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    spec = spec_of({"kind": "shuffle", **algorithm}, **fields)
+    with pytest.raises(SpecError, match=message):
+        run_inline(spec, tmp_path, MOVED[0])
+
+
+def test_records_without_a_class_or_a_number(tmp_path: Path, rng: random.Random) -> None:
+    records = drawn(tmp_path, rng)
+    kept = {**INTERLEAVED, "interleave": {"by": "json.none", "missing": "keep"}}
+    one_class = [(*each[:2], {**each[2], "none": ""}) for each in records]
+    found = runs_alike(tmp_path, spec_of(kept))
+    assert found == named(interleaved(one_class, "none"))
+    for algorithm, message in (
+        ({"interleave": {"by": "json.none"}}, "has no field none in its .json member"),
+        ({"interleave": {"by": "txt"}}, "has no .txt member"),
+        ({"interleave": {"by": "json:"}}, "has no .json: member"),
+        ({"batches": {"records": 3, "similar": "json.label"}}, "is no number to sort by"),
+    ):
+        spec = spec_of({"kind": "shuffle", **algorithm}, output_bck="none")
+        with pytest.raises(ContentKeyError, match=message):
+            run_inline(spec, tmp_path, MOVED[0])
+
+
+def test_lines_are_placed_as_records_are(tmp_path: Path, rng: random.Random) -> None:
+    (tmp_path / "in").mkdir()
+    records: list[Record] = []
+    for number in range(4):
+        name = f"in-{number}.jsonl"
+        rows = [{"id": f"{number}-{row}", "label": rng.randrange(3)} for row in range(20)]
+        (tmp_path / "in" / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        records += [(name, str(row["id"]), row) for row in rows]
+    algorithm = {**INTERLEAVED, "interleave": {"by": "json.label"}}
+    spec = spec_of(algorithm, input_extension=".jsonl", key_field="id")
+    for number, moved in enumerate(MOVED):
+        report = run_inline({**spec, "output_bck": f"out{number}"}, tmp_path, moved)
+        verified(tmp_path, f"out{number}", report)
+        paths = (tmp_path / f"out{number}").glob("*.jsonl")
+        ordered = sorted(paths, key=lambda each: (len(each.name), each))
+        lines = [line for path in ordered for line in path.read_text().splitlines()]
+        assert [json.loads(line) for line in lines] == [each[2] for each in interleaved(records)]
