@@ -30,8 +30,11 @@ class LooseFiles:
     """Which files go in, and what becomes of them."""
 
     layout: Annotated[
-        Literal["files", "folders"],
-        typer.Option(help="folders: the first directory of a name is a class, which .cls numbers."),
+        Literal["files", "folders", "metadata"],
+        typer.Option(
+            help="folders: the first directory of a name is a class, which .cls numbers. metadata: "
+            "metadata.csv, .jsonl or .parquet describes the files."
+        ),
     ] = "files"
     key: Annotated[
         Literal["path", "name", "joined"],

@@ -2,52 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
-
-from dsort.data.columns import BytesColumn
 from dsort.data.tally import Tally
 from dsort.errors import DuplicateError, InputError, MissingShardError
-from dsort.ingest.listing import LITERAL, Listing, stamp_of
+from dsort.ingest.classes import class_map_of, labels_of
+from dsort.ingest.listing import Listing, stamp_of
 from dsort.ingest.member_names import BETWEEN, HIDDEN, OTHER, UNUSABLE, NameRules
+from dsort.ingest.members import Members
+from dsort.ingest.metadata import UNLISTED, add_described, is_metadata
+from dsort.ingest.tables import json_payload, rows_of
 from dsort.naming.names import first_few, is_internal, readable
 from dsort.naming.patterns import KeyPattern, glob_prefix, glob_regex
-from dsort.spec.ingest import Ingest
+from dsort.spec.ingest import Ingest, Table
 from dsort.spec.inputs import Source
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.directory.bucket import LocalBucket
+from dsort.storage.small_objects import read_small
 
 __all__ = ["list_members"]
 
 _NAMES = ("utf-8", "surrogateescape")
 NAMES_A_CHECK = 10_000
 NAMES_KEPT_MAX = 1_000
-_KINDS = {HIDDEN: "hidden_files", OTHER: "other_files", UNUSABLE: "unusable_files"}
+TABLE_BYTES_MAX = 1 << 30
+_KINDS = {
+    HIDDEN: "hidden_files",
+    OTHER: "other_files",
+    UNUSABLE: "unusable_files",
+    UNLISTED: "unlisted_files",
+}
 
 
-@dataclass(slots=True)
-class _Members:
-    """Members as they are found: columns, and what is left out."""
-
-    names: list[bytes] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    inputs: list[int] = field(default_factory=list)
-    paths: list[bytes] = field(default_factory=list)
-    stamps: list[int] = field(default_factory=list)
-    left_out: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, name: bytes, size: int, number: int, path: bytes, stamp: int) -> None:
-        self.names.append(name)
-        self.sizes.append(size)
-        self.inputs.append(number)
-        self.paths.append(path)
-        self.stamps.append(stamp)
-
-    def leave_out(self, why: str, name: str) -> None:
-        self.left_out.setdefault(why, []).append(name)
+Read = Callable[[str], bytes]
+"""The bytes at a path, a URL, or a place in an object store."""
 
 
 def list_members(
@@ -55,13 +43,15 @@ def list_members(
     sources: Sequence[Source],
     buckets: Sequence[Bucket],
     tally: Tally,
+    read: Read,
     *,
     check: Callable[[], None] = lambda: None,
 ) -> Listing:
     """The members that the files of ``sources`` become, each file one of them, or counted as left
     out. ``InputError`` that names files which cannot be members, ``DuplicateError`` for two that
-    would be the same one. ``check`` is called again and again, and may raise."""
-    members = _Members()
+    would be the same one. ``read``: what ``rules`` name besides. ``check`` is called again and
+    again, and may raise."""
+    members = Members()
     for number, (source, bucket) in enumerate(zip(sources, buckets, strict=True)):
         _add_files(members, rules, number, source, bucket, check)
     _tell_left_out(members, rules, tally)
@@ -71,12 +61,16 @@ def list_members(
             hint="check input_format and ingest; `dsort ls` shows what is there",
         )
     if rules.layout == "folders":
-        _add_classes(members)
-    return _listed(members)
+        _add_classes(members, rules, read)
+    if rules.labels is not None:
+        _add_labels(members, rules, read)
+    if rules.table is not None:
+        _add_table(members, rules.table, read, tally)
+    return members.listed()
 
 
 def _add_files(
-    members: _Members,
+    members: Members,
     rules: Ingest,
     number: int,
     source: Source,
@@ -94,16 +88,29 @@ def _add_files(
         needs_directory=rules.layout == "folders",
     )
     member_of, add = names.member_of, members.add
+    is_described = rules.layout == "metadata"
+    described: dict[str, ObjectInfo] = {}
     for at, (name, info) in enumerate(_files(source, bucket)):
         if at % NAMES_A_CHECK == 0:
             check()
         path = name.encode(*_NAMES)
         found = UNUSABLE if info is None else member_of(path)
+        if is_described and info is not None and (is_metadata(name) or isinstance(found, tuple)):
+            described[name] = info
+            continue
         if isinstance(found, str) or info is None:
             members.leave_out(str(found), source.shard_name(name))
             continue
         key, extension = found
         add(key + BETWEEN + prefix + extension, info.size_bytes, number, path, stamp_of(info))
+    if is_described:
+        add_described(
+            members,
+            names,
+            number,
+            described,
+            lambda name: read_small(bucket, name, bytes_max=TABLE_BYTES_MAX),
+        )
     if len(members.names) == before and source.name:
         raise MissingShardError(
             f"no file of the input {source.name} was found in {bucket.uri} that could go in",
@@ -140,14 +147,20 @@ def _listed_names(bucket: Bucket, prefix: str) -> Iterator[tuple[str, ObjectInfo
     return ((info.name, info) for info in bucket.list(prefix))
 
 
-def _tell_left_out(members: _Members, rules: Ingest, tally: Tally) -> None:
-    reactions = {HIDDEN: rules.hidden, UNUSABLE: rules.unusable}
-    words = {HIDDEN: "are hidden", UNUSABLE: "can be no members of records"}
+def _tell_left_out(members: Members, rules: Ingest, tally: Tally) -> None:
+    reactions = {HIDDEN: ("hidden", rules.hidden)}
+    reactions |= dict.fromkeys((UNUSABLE, UNLISTED), ("unusable", rules.unusable))
+    words = {
+        HIDDEN: "are hidden",
+        UNUSABLE: "can be no members of records",
+        UNLISTED: "are in no row of metadata",
+    }
     for why, names in sorted(members.left_out.items()):
-        if reactions.get(why) == "abort":
+        field, reaction = reactions.get(why, ("", "drop"))
+        if reaction == "abort":
             raise InputError(
                 f"{len(names):,} files {words[why]}: {first_few([_shown(each) for each in names])}",
-                hint=f"ingest.{why}: drop leaves them out, and counts them"
+                hint=f"ingest.{field}: drop leaves them out, and counts them"
                 + ("; a member needs a name with an extension" if why == UNUSABLE else ""),
             )
         tally.add(_KINDS[why], len(names), map(_shown, names[:NAMES_KEPT_MAX]))
@@ -157,7 +170,7 @@ def _shown(name: str) -> str:
     return readable(name.encode(*_NAMES))
 
 
-def _add_classes(members: _Members) -> None:
+def _add_classes(members: Members, rules: Ingest, read: Read) -> None:
     """A member ``.cls`` for each record: the number of its class, the first part of the path."""
     of_record: dict[bytes, bytes] = {}
     for name, path in zip(members.names, members.paths, strict=True):
@@ -170,60 +183,54 @@ def _add_classes(members: _Members) -> None:
                 f"{readable(key)}",
                 hint="use ingest.key: path",
             )
-    numbers = {name: at for at, name in enumerate(sorted({*of_record.values()}))}
+    there = sorted({*of_record.values()})
+    numbers: Mapping[bytes, int] = {name: at for at, name in enumerate(there)}
+    if rules.class_map is not None:
+        numbers = class_map_of(rules.class_map, read(rules.class_map))
+        unknown = [readable(each) for each in there if each not in numbers]
+        if unknown:
+            raise InputError(
+                f"{len(unknown):,} classes are not in {rules.class_map}: {first_few(unknown)}"
+            )
     for key, own in of_record.items():
-        text = b"%d" % numbers[own]
-        members.add(key + BETWEEN + b"cls", len(text), LITERAL, text, 0)
+        members.add_text(key, b"cls", b"%d" % numbers[own])
 
 
-def _listed(members: _Members) -> Listing:
-    """The listing of the members, sorted by key and extension."""
-    names = members.names
-    order = sorted(range(len(names)), key=names.__getitem__)
-    ordered = [names[row] for row in order]
-    _refuse_alike(members, ordered, order)
-    keys = [name.partition(BETWEEN)[0] for name in ordered]
-    records = [0, *(row for row, (a, b) in enumerate(pairwise(keys), 1) if a != b)]
-    rows = np.array(order, np.int64)
-    return Listing.of(
-        names=BytesColumn.of([name.replace(BETWEEN, b".", 1) for name in ordered]),
-        sizes=np.array(members.sizes, np.int64)[rows],
-        inputs=np.array(members.inputs, np.int32)[rows],
-        paths=BytesColumn.of([members.paths[row] for row in order]),
-        stamps=np.array(members.stamps, np.uint64)[rows],
-        records=np.array(records, np.int64),
-    )
+def _add_labels(members: Members, rules: Ingest, read: Read) -> None:
+    """A member ``.cls`` for each record: the number in the line of its place."""
+    location = rules.labels or ""
+    labels, keys = labels_of(location, read(location)), members.record_keys()
+    if len(labels) != len(keys):
+        raise InputError(
+            f"{location} has {len(labels):,} labels, and there are {len(keys):,} records",
+            hint="it has one a line, for the records in the order of their keys",
+        )
+    for key, label in zip(keys, labels, strict=True):
+        members.add_text(key, b"cls", b"%d" % (label - rules.labels_from))
 
 
-def _refuse_alike(members: _Members, ordered: list[bytes], order: list[int]) -> None:
-    """``DuplicateError`` for two files that would be one member, also to readers that take
-    extensions for the same that differ in case."""
-    for at, (name, other) in enumerate(pairwise(ordered)):
-        if name == other:
-            _refuse(members, order[at], order[at + 1], "would be the same member")
-    extensions = {name[name.find(BETWEEN) + 1 :] for name in ordered}
-    if len({each.lower() for each in extensions}) == len(extensions):
-        return
-    seen: dict[bytes, int] = {}
-    for row, name in zip(order, ordered, strict=True):
-        key, _, extension = name.partition(BETWEEN)
-        other_row = seen.setdefault(key + BETWEEN + extension.lower(), row)
-        if other_row != row:
-            what = "would be the same member to readers that read extensions in lower case"
-            _refuse(members, other_row, row, what)
-
-
-def _refuse(members: _Members, one: int, other: int, what: str) -> None:
-    first, second = (_source_of(members, row) for row in (one, other))
-    name = readable(members.names[other].replace(BETWEEN, b".", 1))
-    raise DuplicateError(
-        f"{first} and {second} {what}, {name}",
-        hint="rename one of them, use ingest.key: path, or say with ingest.members what stands "
-        "before the extensions of an input",
-    )
-
-
-def _source_of(members: _Members, row: int) -> str:
-    if members.inputs[row] == LITERAL:
-        return f"the {readable(members.names[row].partition(BETWEEN)[2])} that is made"
-    return readable(members.paths[row])
+def _add_table(members: Members, table: Table, read: Read, tally: Tally) -> None:
+    """A member ``.json`` for each record that has a row in the table."""
+    records: dict[bytes, list[bytes]] = {}
+    for key in members.record_keys():
+        own = key if table.match == "key" else key[key.rfind(b"/") + 1 :]
+        records.setdefault(own, []).append(key)
+    seen: dict[bytes, str] = {}
+    for where, row in rows_of(table.file, read(table.file)):
+        if table.key not in row:
+            raise InputError(f"{where} has no column {table.key}", hint="check ingest.table.key")
+        value = row.pop(table.key)
+        if not isinstance(value, (str, int)) or isinstance(value, bool):
+            raise InputError(f"{where}: {table.key} is neither text nor a whole number")
+        own = str(value).encode(*_NAMES)
+        if own in seen:
+            raise DuplicateError(f"{where} is about {value}, as is {seen[own]}")
+        seen[own] = where
+        if own not in records:
+            tally.add("rows_without_record", 1, [f"{where}: {value}"])
+            continue
+        text = json_payload(where, row)
+        for key in records[own]:
+            members.add_text(key, b"json", text)
+    without = [readable(key) for own, keys in records.items() if own not in seen for key in keys]
+    tally.add("records_without_row", len(without), without[:NAMES_KEPT_MAX])

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dsort.data.tally import Tally
-from dsort.errors import ChangedInputError, SpecError, SpecProblem, StorageError
+from dsort.errors import ChangedInputError, InputError, SpecError, SpecProblem, StorageError
 from dsort.ingest.bucket import FilesBucket
 from dsort.ingest.gather import list_members
 from dsort.ingest.listing import LISTING_FILE, Listing
 from dsort.job.inputs import refuse_absent, refuse_changed_files, resolve_inputs
 from dsort.job.job import Job
+from dsort.job.setup import named_text
+from dsort.keymap.fetch import TextKind
+from dsort.options import RunOptions
 from dsort.scratch.columns import ColumnFile
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
@@ -20,15 +23,25 @@ __all__ = ["files_of", "list_files", "list_files_again", "retain_files", "share_
 
 
 def files_of(
-    spec: JobSpec, bucket: Bucket, tally: Tally, *, check: Callable[[], None] = lambda: None
+    spec: JobSpec,
+    bucket: Bucket,
+    options: RunOptions,
+    tally: Tally,
+    *,
+    check: Callable[[], None] = lambda: None,
 ) -> FilesBucket:
     """The files that the ``ingest`` of a spec names, as a bucket of shards. ``bucket``: of the
     inputs. They are listed once it is asked for them; errors as ``list_members``."""
     rules = spec.ingest
     assert rules is not None
     buckets = [bucket_named(bucket, source.name) for source in spec.sources]
+
+    def read(location: str) -> bytes:
+        text = named_text(location, TextKind("file", "ingest", "copy it", InputError), options)
+        return text.encode("utf-8", "surrogateescape")
+
     return FilesBucket(
-        buckets, lambda: list_members(rules, spec.sources, buckets, tally, check=check)
+        buckets, lambda: list_members(rules, spec.sources, buckets, tally, read, check=check)
     )
 
 
@@ -37,7 +50,8 @@ def list_files(job: Job, tally: Tally) -> None:
     for source in job.spec.sources:
         refuse_absent(source, bucket_named(job.inputs_bucket, source.name))
     _refuse_outputs_inside(job)
-    files = files_of(job.spec, job.inputs_bucket, tally, check=job.stop.raise_if_requested)
+    check = job.stop.raise_if_requested
+    files = files_of(job.spec, job.inputs_bucket, job.options, tally, check=check)
     job.inputs_bucket = files
     assert files.listing is not None
 
@@ -57,7 +71,7 @@ def list_files_again(job: Job) -> None:
             before = job.inputs_bucket.listing
         refuse_changed_files(FilesBucket(job.inputs_bucket.buckets, lambda: before))
     raise ChangedInputError(
-        "files came to the inputs, or went, since the job began",
+        "files came to the inputs, or went, or what is said of them changed, since the job began",
         hint="put them back, or start the job again",
     )
 

@@ -165,6 +165,9 @@ QUIET_KINDS = frozenset(
 """Counted in the manifest, but nothing that a user has to be warned of."""
 
 WARNING_TEXTS = {
+    "rows_without_record": "{count} rows of ingest.table are about no record: {names}",
+    "records_without_row": "{count} records have no row in ingest.table: {names}",
+    "unlisted_files": "{count} files were left out, for they are in no row of metadata: {names}",
     "unusable_files": "{count} files were left out, for they can be no members: {names}",
     "failed_records": "steps failed at {count} records, as on_error says: {names}",
     "lost_with_failed": "{count} records were left out with one of their shard at which a step "

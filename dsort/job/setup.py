@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError, SpecError, SpecProblem, StorageError, TransformError
@@ -18,7 +19,10 @@ from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.small_objects import read_small
 from dsort.transforms.base import Step
 
-__all__ = ["load_keymap", "load_steps", "new_job_id", "output_names", "with_seed"]
+if TYPE_CHECKING:
+    from dsort.keymap.fetch import TextKind
+
+__all__ = ["load_keymap", "load_steps", "named_text", "new_job_id", "output_names", "with_seed"]
 
 
 def new_job_id() -> str:
@@ -71,14 +75,22 @@ def load_steps(spec: JobSpec, options: RunOptions) -> tuple[Step, ...]:
 
 def _listed_text(location: str, options: RunOptions) -> str:
     """The text at a path, a URL, or a place in an object store."""
-    from dsort.keymap.fetch import TEXT_BYTES_MAX, TextKind, read_text
+    from dsort.keymap.fetch import TextKind
 
     kind = TextKind("list of keys", "transform.steps", "give the keys themselves", TransformError)
+    return named_text(location, kind, options)
+
+
+def named_text(location: str, kind: TextKind, options: RunOptions) -> str:
+    """The text that a spec names: at a path, a URL, or a place in an object store. ``kind.error``
+    if it cannot be had."""
+    from dsort.keymap.fetch import TEXT_BYTES_MAX, read_text
+
     scheme, found, _ = location.partition("://")
     if not found or scheme.lower() in ("file", "http", "https"):
         return read_text(location, kind, policy=options.fetch)
     if options.fetch is not None:
-        raise TransformError(
+        raise kind.error(
             f"{kind.words} {location} is in an object store, from which no spec that came over "
             "the network may have one",
             hint=kind.in_place,
@@ -88,7 +100,7 @@ def _listed_text(location: str, options: RunOptions) -> str:
         bucket = open_with_settings(where, root=options.root, settings=options.settings)
         data = read_small(bucket, name, bytes_max=TEXT_BYTES_MAX)
     except (SpecError, StorageError) as error:
-        raise TransformError(
+        raise kind.error(
             f"cannot read {kind.words} {location}: {error}", hint=f"check {kind.field}"
         ) from error
     return data.decode("utf-8", "surrogateescape")

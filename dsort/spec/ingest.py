@@ -9,9 +9,11 @@ from pydantic import AfterValidator, Field
 
 from dsort.naming.patterns import KeyPattern
 from dsort.spec.algorithms import Part
-from dsort.spec.fields import Extension, InputName
+from dsort.spec.fields import Count, Extension, InputName
 
-__all__ = ["Ingest"]
+__all__ = ["Ingest", "Table"]
+
+Location = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 def _key_pattern(text: str) -> str:
@@ -19,14 +21,34 @@ def _key_pattern(text: str) -> str:
     return text
 
 
+class Table(Part):
+    """A table by key column."""
+
+    file: Location = Field(
+        description="A .csv, .jsonl or .parquet: a path (relative to the spec file, if the spec is "
+        "one), an http(s) URL, or, in specs of your own machine, an object such as "
+        "s3://bucket/captions.parquet."
+    )
+    key: str = Field(
+        default="key", min_length=1, description="The column that says which record a row is of."
+    )
+    match: Literal["key", "name"] = Field(
+        default="key",
+        description="What it is compared with. key: the record's key. name: what is behind the "
+        "key's last slash.",
+    )
+
+
 class Ingest(Part):
     """The inputs are loose files, not shards. Each becomes one member of one record."""
 
-    layout: Literal["files", "folders"] = Field(
+    layout: Literal["files", "folders", "metadata"] = Field(
         default="files",
         description="What the files are. files: those of one key are a record. folders: as "
         "torchvision's ImageFolder: the first directory of a name is the record's class, whose "
-        "number, by sorted names, is a member .cls.",
+        "number, by sorted names, is a member .cls. metadata: as Hugging Face's imagefolder: "
+        "metadata.csv, .jsonl or .parquet beside the files names one in each row, in file_name; "
+        "its other columns are a member .json.",
     )
     key: Literal["path", "name", "joined"] = Field(
         default="path",
@@ -59,6 +81,27 @@ class Ingest(Part):
         "a.mask.png of the file a.png of the input masks.",
         examples=[{"masks": "mask"}],
     )
+    class_map: Location | None = Field(
+        default=None,
+        description="With folders: which number each class has. A JSON object of numbers or list "
+        "of names, lines of name,number or of names, or ImageNet's meta.mat. A class that is not "
+        "in it is an error.",
+        examples=["classes.json"],
+    )
+    labels: Location | None = Field(
+        default=None,
+        description="A list with a number a line, one for each record in the order of the keys, as "
+        "ImageNet's ground truth: a member .cls.",
+        examples=["ILSVRC2012_validation_ground_truth.txt"],
+    )
+    labels_from: Count | Literal[0] = Field(
+        default=0, description="The number in labels that becomes 0; ImageNet's begin at 1."
+    )
+    table: Table | None = Field(
+        default=None,
+        description="A table with a row for each record, whose columns are a member .json.",
+        examples=[{"file": "captions.csv", "key": "image_id", "match": "name"}],
+    )
     hidden: Literal["drop", "abort"] = Field(
         default="drop",
         description="Files and directories whose names begin with a dot. drop: left out, counted "
@@ -67,7 +110,8 @@ class Ingest(Part):
     unusable: Literal["abort", "drop"] = Field(
         default="abort",
         description="What can be no member: files without an extension, links to nothing, pipes, "
-        "sockets, devices, and with folders files in no class. drop: left out, counted and named.",
+        "sockets, devices, with folders files in no class, with metadata files in no row. drop: "
+        "left out, counted and named.",
     )
 
     @property

@@ -109,6 +109,10 @@ def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.weighs_inputs:
         text = "does not go with ingest: inputs are trees of files that are joined"
         yield SpecProblem("mix" if spec.mix is not None else "inputs", text)
+    if spec.ingest.class_map is not None and spec.ingest.layout != "folders":
+        yield SpecProblem("ingest.class_map", "needs layout: folders, which has classes")
+    if spec.ingest.labels is not None and spec.ingest.layout == "folders":
+        yield SpecProblem("ingest.labels", "does not go with folders, whose classes are labels")
     names = {source.name for source in spec.sources}
     for name in spec.ingest.members:
         if name not in names:

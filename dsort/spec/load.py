@@ -21,7 +21,7 @@ from dsort.sizes import format_bytes
 from dsort.spec.algorithms import algorithm_model, group_model, key_model
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import describe, path_of, plain_problems
-from dsort.spec.ingest import Ingest
+from dsort.spec.ingest import Ingest, Table
 from dsort.spec.inputs import Input, InputFormat, Mix
 from dsort.spec.model import Draft, JobSpec, current_job_spec
 from dsort.spec.named import Lookup, resolve_use
@@ -242,6 +242,12 @@ def _is_utf8(text: str) -> bool:
 def anchor_files(fields: dict[str, Any], directory: Path) -> None:
     """Make paths in a spec file relative to it: of the key map, of what steps read."""
     _anchor(fields, "ekm_file", directory)
+    ingest = fields.get("ingest")
+    if isinstance(ingest, dict):
+        _anchor(ingest, "class_map", directory)
+        _anchor(ingest, "labels", directory)
+        if isinstance(ingest.get("table"), dict):
+            _anchor(ingest["table"], "file", directory)
     transform = fields.get("transform")
     steps = transform.get("steps") if isinstance(transform, dict) else None
     for step in steps if isinstance(steps, list) else ():
@@ -338,6 +344,7 @@ def _fields() -> dict[str, list[str]]:
         "on_shard": _names_of(OnShard),
         "mix": _names_of(Mix),
         "ingest": _names_of(Ingest),
+        "ingest.table": _names_of(Table),
         "deduplicate": _names_of(Deduplicate),
     }
 

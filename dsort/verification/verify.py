@@ -111,9 +111,9 @@ def _ignore(event: Event) -> None:
     """Nobody listens."""
 
 
-def _files_there(spec: JobSpec, bucket: Bucket) -> FilesBucket:
+def _files_there(spec: JobSpec, bucket: Bucket, options: RunOptions) -> FilesBucket:
     """The files that a spec names, as far as they are still there."""
-    found = files_of(spec, bucket, Tally())
+    found = files_of(spec, bucket, options, Tally())
     try:
         assert found.listing is not None
     except (InputError, ObjectNotFoundError):
@@ -161,7 +161,7 @@ class _Verification:
                 place.ref, root=options.root, settings=options.settings
             ),
         )
-        return bucket if spec.ingest is None else _files_there(spec, bucket)
+        return bucket if spec.ingest is None else _files_there(spec, bucket, options)
 
     def run(self) -> VerifyReport:
         """Do all of it."""

@@ -244,6 +244,98 @@ def test_the_canonical_spec_is_the_spec() -> None:
     assert parse_spec(json.loads(json.dumps(spec.canonical()))).spec == spec
 
 
+def test_metadata_describes_the_files_around_it(tmp_path: Path) -> None:
+    rows = [
+        {"file_name": "train/1.jpg", "text": "caf\u00e9", "mask_file_name": "masks/1.png"},
+        {"file_name": "train/2.jpg", "text": "", "mask_file_name": None},
+    ]
+    lines = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    nested = b"n,file_name,text\r\n7,./3.jpg,three\r\n"
+    files = {"train/1.jpg": b"1", "train/2.jpg": b"2", "masks/1.png": b"m", "deep/3.jpg": b"3"}
+    write_tree(tmp_path / "in", files | {"metadata.jsonl": lines, "deep/metadata.csv": nested})
+    spec = ingest_spec(ingest={"layout": "metadata"})
+    report = run_local(tmp_path, spec)
+    assert contents_out(tmp_path) == {
+        "deep/3.jpg": b"3",
+        "deep/3.json": b'{"n": "7", "text": "three"}',
+        "train/1.jpg": b"1",
+        "train/1.json": '{"text": "caf\u00e9"}'.encode(),
+        "train/1.mask.png": b"m",
+        "train/2.jpg": b"2",
+        "train/2.json": b'{"text": ""}',
+    }
+    assert (report.records, verified(tmp_path, report.job_id)) == (3, [])
+    (tmp_path / "in" / "more.jpg").write_bytes(b"")
+    with refused(tmp_path, InputError, "1 files are in no row of metadata: more.jpg"):
+        run_local(tmp_path, {**spec, "output_format": "other-%d"})
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (b"file_name\n../out/x.jpg\n", "line 2 names '../out/x.jpg', which is not below"),
+        (b"file_name\n/etc/passwd\n", "line 2 names '/etc/passwd', which is not below"),
+        (b"file_name\ns3://a/b.jpg\n", "line 2 names 's3://a/b.jpg', which is not below"),
+        (b"file_name\nb.jpg\n", "line 2 names b.jpg, which is not there"),
+        (b"file_name\na.jpg\n./a.jpg\n", "line 3 names ./a.jpg, as does metadata.csv, line 2"),
+        (b"name\na.jpg\n", "line 2 names no file"),
+        (b"file_name,../x_file_name\na.jpg,c.jpg\n", "is no usable column"),
+    ],
+)
+def test_metadata_leads_nowhere_else(table: bytes, words: str, tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", {"a.jpg": b"", "c.jpg": b"", "metadata.csv": table})
+    with pytest.raises(InputError) as caught:
+        run_local(tmp_path, ingest_spec(ingest={"layout": "metadata", "unusable": "drop"}))
+    assert words in caught.value.message
+
+
+def test_hugging_face_reads_the_same_of_the_tree_and_of_the_shards(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    image = pytest.importorskip("PIL.Image")
+    tree = tmp_path / "in"
+    tree.mkdir()
+    for at in range(4):
+        image.new("RGB", (2, 2), (at * 60, 0, 0)).save(tree / f"{at}.png")
+    rows = [{"file_name": f"{at}.png", "text": f"no. {at}"} for at in range(4)]
+    (tree / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run_local(tmp_path, ingest_spec(ingest={"layout": "metadata"}, algorithm=SHUFFLE))
+    cache = str(tmp_path / "cache")
+    there = datasets.load_dataset("imagefolder", data_dir=str(tree), split="train", cache_dir=cache)
+    shards = sorted(map(str, (tmp_path / "out").glob("*.tar")))
+    ours = datasets.load_dataset("webdataset", data_files=shards, split="train", cache_dir=cache)
+    expected = sorted((row["text"], row["image"].tobytes()) for row in there)
+    assert sorted((row["json"]["text"], row["png"].tobytes()) for row in ours) == expected
+
+
+def test_class_maps_labels_and_tables_come_from_files(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", PETS)
+    write_tree(tmp_path, {"map.json": b'{"ant": 5, "bee": 0, "cat": 2, "dog": 9}'})
+    folders = {"layout": "folders", "class_map": str(tmp_path / "map.json")}
+    report = run_local(tmp_path, ingest_spec(ingest=folders))
+    found = contents_out(tmp_path)
+    assert {found[f"{kind}/01.cls"] for kind in ("ant", "bee", "cat")} == {b"5", b"0", b"2"}
+    assert verified(tmp_path, report.job_id) == []
+    write_tree(tmp_path, {"map.json": b"[]", "labels.txt": b"1\n" * 20 + b"4\n"})
+    with refused(tmp_path, InputError, "3 classes are not in", "ant, bee, cat"):
+        run_local(tmp_path, ingest_spec(ingest=folders, overwrite=True))
+    table = b"id,text\n01,one\n02,two\n99,none\n"
+    write_tree(tmp_path, {"table.csv": table})
+    more = {
+        "labels": str(tmp_path / "labels.txt"),
+        "labels_from": 1,
+        "table": {"file": str(tmp_path / "table.csv"), "key": "id", "match": "name"},
+    }
+    report = run_local(tmp_path, ingest_spec(ingest=more, overwrite=True))
+    found = contents_out(tmp_path)
+    assert (found["ant/00.cls"], found["cat/06.cls"]) == (b"0", b"3")
+    assert {found[f"{kind}/02.json"] for kind in ("ant", "bee", "cat")} == {b'{"text": "two"}'}
+    counted = {each.kind: each.count for each in report.reactions}
+    assert counted == {"records_without_row": 15, "rows_without_record": 1}
+    (tmp_path / "labels.txt").write_bytes(b"1\n")
+    with refused(tmp_path, InputError, "has 1 labels, and there are 21 records"):
+        run_local(tmp_path, ingest_spec(ingest=more, overwrite=True))
+
+
 def test_one_command_makes_shards_of_trees(cli: CommandLine, tmp_path: Path) -> None:
     write_tree(tmp_path / "in", PETS)
     write_tree(tmp_path / "in2", {"cat/01.txt": b"tom", "cat/01.md": b"left out"})

@@ -1,0 +1,86 @@
+"""Class maps and lists of labels: which number a class, or a record, has.
+
+They are texts of others: what is none is an ``InputError`` that names the file and its line.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+
+from dsort.errors import InputError
+from dsort.ingest.mat import is_mat, synsets_of
+
+__all__ = ["class_map_of", "labels_of"]
+
+
+def class_map_of(name: str, data: bytes) -> Mapping[bytes, int]:
+    """The number of each class. A JSON object of numbers or list of names, lines of
+    ``name,number`` or of names alone, or ImageNet's ``meta.mat``, whose classes are called by
+    their WNIDs and numbered from 0 as it numbers them from 1."""
+    if is_mat(data):
+        return {wnid: number - 1 for wnid, number in synsets_of(name, data)}
+    text = _text(name, data)
+    found = _of_json(name, text) if text.lstrip()[:1] in ("{", "[") else _of_lines(name, text)
+    classes: dict[bytes, int] = {}
+    for each, number in found:
+        key = each.encode("utf-8", "surrogateescape")
+        if key in classes:
+            raise InputError(f"{name} has the class {each!r} twice")
+        classes[key] = number
+    return classes
+
+
+def labels_of(name: str, data: bytes) -> Sequence[int]:
+    """One number a line, as in ImageNet's lists of ground truth."""
+    found = []
+    for number, line in enumerate(_text(name, data).splitlines(), 1):
+        if not line.strip():
+            continue
+        found.append(_number(f"{name}, line {number:,}", line.strip()))
+    return found
+
+
+def _of_json(name: str, text: str) -> list[tuple[str, int]]:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name} is no JSON: {error}") from None
+    if isinstance(content, list) and all(isinstance(each, str) for each in content):
+        return [(each, number) for number, each in enumerate(content)]
+    if isinstance(content, dict) and all(type(each) is int for each in content.values()):
+        return [*content.items()]
+    raise InputError(f"{name} is no class map", hint='write {"cat": 0, "dog": 1} or ["cat", "dog"]')
+
+
+def _of_lines(name: str, text: str) -> list[tuple[str, int]]:
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+    except csv.Error as error:
+        raise InputError(f"{name}: {error}") from None
+    if all(len(row) == 1 for row in rows):
+        return [(row[0], number) for number, row in enumerate(rows)]
+    found = []
+    for number, row in enumerate(rows, 1):
+        if len(row) != 2:
+            raise InputError(f"{name}, line {number:,} is no name and number")
+        if number == 1 and not row[1].strip().lstrip("-").isdecimal():
+            continue  # the names of the columns
+        found.append((row[0], _number(f"{name}, line {number:,}", row[1].strip())))
+    return found
+
+
+def _number(where: str, text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 19):
+        raise InputError(f"{where}: {text[:40]!r} is no number")
+    return int(text)
+
+
+def _text(name: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8, at byte {error.start:,}") from None

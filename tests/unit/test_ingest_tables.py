@@ -1,0 +1,116 @@
+"""Tables, class maps and lists of labels that say something of loose files; all may be hostile."""
+
+from __future__ import annotations
+
+import base64
+import io
+from contextlib import suppress
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from dsort.errors import InputError
+from dsort.ingest.classes import class_map_of, labels_of
+from dsort.ingest.mat import synsets_of
+from dsort.ingest.tables import json_payload, rows_of
+
+META = base64.b64decode(
+    "TUFUTEFCIDUuMCBNQVQtZmlsZSBQbGF0Zm9ybTogcG9zaXgsIENyZWF0ZWQgb246IFN1biBOb3YgMjIg"
+    "MTY6NTc6MjcgMjAyNgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+    "AAAAAAABSU0PAAAAHQEAAHic42NgYOhgZWBgA9IcQMzEAAGsUD4LEDNCMTsQF1fmFaeWFAPlWRj4oOJu"
+    "QOzpExwW5GxkYGgU7+nCEO4HJOCgPL8opRjOyyvNjU/OyMxJKUrNY2BAsCAAZKYBA8I93GjuYUTCDGD3"
+    "MYHZIH0OSPpYsOjjRNInAOXnGRgZGlqaW1gi2W9BwBx2NHNA/OzMEoW0/AoM/WwE3M8JFcflf3T9MICs"
+    "n9xwY6Iw3AwMzI1NkewnZA4fmjkgvmteek5mcYYCMFGVpBZhhv9gDj9mCsPP0MDQAjn8CKU7VjRzQPyM"
+    "0uLsSiz6B3O4sVAUbkBgaG5iQEK4saGZA+Kn5pVkllRSGm4cDiD9HgT0M6Ppl4Dr/2APZTjAzAMANPs0"
+    "YA=="
+)
+"""Three classes and one of all of them, as SciPy's savemat writes ImageNet's meta.mat."""
+
+
+def parquet_of(rows: list[dict[str, object]]) -> bytes:
+    file = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(rows), file)
+    return file.getvalue()
+
+
+def test_tables_of_each_kind_have_the_same_rows() -> None:
+    csv = b'\xef\xbb\xbfa,b\r\n1,"x,\ny"\r\n\r\n2,\r\n'
+    assert [row for _, row in rows_of("t.csv", csv)] == [
+        {"a": "1", "b": "x,\ny"},
+        {"a": "2", "b": ""},
+    ]
+    jsonl = b'{"a": 1, "b": [1.5, null]}\n\n{"a": 2}'
+    assert list(rows_of("t.jsonl", jsonl)) == [
+        ("t.jsonl, line 1", {"a": 1, "b": [1.5, None]}),
+        ("t.jsonl, line 3", {"a": 2}),
+    ]
+    rows: list[dict[str, object]] = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+    assert [row for _, row in rows_of("t.parquet", parquet_of(rows))] == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("t.csv", b"a,a\n1,2\n", "two columns of one name"),
+        ("t.csv", b"a,b\n1\n", "line 2 has 1 cells, and not 2"),
+        ("t.csv", b'a\n"x', "line 2: unexpected end"),
+        ("t.csv", b"a\n\xff", "not UTF-8, at byte 2"),
+        ("t.jsonl", b"{}\n[1]", "line 2 is no JSON object"),
+        ("t.jsonl", b"{}\n{", "line 2 is no JSON"),
+        ("t.jsonl", b'{"a":' + b"[" * 100_000, "line 1 is no JSON"),
+        ("t.parquet", b"PAR1nothing", "cannot be read as Parquet"),
+        ("t.txt", b"", "is no table that is known"),
+    ],
+)
+def test_what_is_no_table_is_refused_by_file_and_line(name: str, data: bytes, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        list(rows_of(name, data))
+    assert caught.value.message.startswith(name)
+
+
+def test_what_json_cannot_say_is_refused() -> None:
+    for value in (b"bytes", float("nan")):
+        with pytest.raises(InputError, match="row 3 cannot be written as JSON"):
+            json_payload("row 3", {"a": value})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"cat": 0, "dog": 1}',
+        b'["cat", "dog"]',
+        b"cat,0\ndog,1\n",
+        b"class,index\r\ncat,0\r\ndog,1",
+        b"cat\ndog\n",
+    ],
+)
+def test_a_class_map_is_json_or_lines(data: bytes) -> None:
+    assert class_map_of("map", data) == {b"cat": 0, b"dog": 1}
+
+
+def test_the_classes_of_imagenet_are_read() -> None:
+    assert class_map_of("meta.mat", META) == {b"n02119789": 0, b"n02100735": 1, b"n02110185": 2}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"a,1\na,2", b"a,1,2", b"a,x\nb,y", b'{"a": 1.5}', b'{"a": true}', b"[1]", b"[", b"\xff"],
+)
+def test_what_is_no_class_map_is_refused(data: bytes) -> None:
+    with pytest.raises(InputError, match="map"):
+        class_map_of("map", data)
+
+
+def test_no_damage_to_a_matlab_file_is_more_than_an_error() -> None:
+    whole = synsets_of("m", META)
+    for at in range(128, len(META)):
+        for cut in (META[:at], META[:at] + bytes([META[at] ^ 0x55]) + META[at + 1 :]):
+            with suppress(InputError):
+                assert synsets_of("m", cut) == whole
+
+
+def test_labels_are_a_number_a_line() -> None:
+    assert labels_of("l", b"490\n361\n\n7\r\n") == [490, 361, 7]
+    with pytest.raises(InputError, match="l, line 2: 'x' is no number"):
+        labels_of("l", b"1\nx")
