@@ -31,7 +31,7 @@ ROOMS = (
     {"job"},
     {"runtime"},
     {"workers"},
-    {"ingest"},
+    {"loose_files"},
     {"scratch"},
     {"options"},
     {"settings"},

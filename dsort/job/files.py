@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from dsort.data.tally import Tally
 from dsort.errors import ChangedInputError, InputError, SpecError, SpecProblem, StorageError
-from dsort.ingest.bucket import FilesBucket
-from dsort.ingest.gather import list_members
-from dsort.ingest.listing import LISTING_FILE, Listing
 from dsort.job.inputs import refuse_absent, refuse_changed_files, resolve_inputs
 from dsort.job.job import Job
 from dsort.job.setup import named_text
 from dsort.keymap.fetch import TextKind
+from dsort.loose_files.bucket import FilesBucket
+from dsort.loose_files.gather import list_members
+from dsort.loose_files.listing import LISTING_FILE, Listing
 from dsort.options import RunOptions
 from dsort.scratch.columns import ColumnFile
 from dsort.spec.model import JobSpec

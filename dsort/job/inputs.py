@@ -17,8 +17,8 @@ from dsort.errors import (
     StorageAccessError,
     StorageError,
 )
-from dsort.ingest.bucket import FilesBucket
 from dsort.job.job import Job
+from dsort.loose_files.bucket import FilesBucket
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import archive_extension, first_few, is_internal, position_key
 from dsort.naming.patterns import glob_prefix, glob_regex

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from dsort.containers.base import OddityKind
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError, ObjectNotFoundError
-from dsort.ingest.bucket import FILES_REF, FilesBucket
 from dsort.job.collisions import BucketIdentity, InputIdentities
 from dsort.job.events import Event, JobWarning, PhaseDone, Progress, ReactionCount, Timeline
 from dsort.job.journal import Journal
@@ -25,6 +24,7 @@ from dsort.job.lease import Lease
 from dsort.job.memory import JobMemory, Movement
 from dsort.job.output_names import OutputNames
 from dsort.keymap.match import KeyMap
+from dsort.loose_files.bucket import FILES_REF, FilesBucket
 from dsort.options import RunOptions
 from dsort.order.mixing import Mixing
 from dsort.runtime.base import Runtime

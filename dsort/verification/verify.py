@@ -43,13 +43,13 @@ import numpy as np
 from dsort.data.members import MemberTable
 from dsort.data.tally import Tally
 from dsort.errors import InputError, ObjectNotFoundError
-from dsort.ingest.bucket import FilesBucket
-from dsort.ingest.listing import Listing
 from dsort.job.events import Event, VerifyReport
 from dsort.job.files import files_of
 from dsort.job.inputs import resolve_inputs
 from dsort.job.manifest import ManifestOutput, StoredManifest, parse_manifest
 from dsort.job.setup import load_keymap, load_steps, output_names
+from dsort.loose_files.bucket import FilesBucket
+from dsort.loose_files.listing import Listing
 from dsort.naming.names import first_few
 from dsort.options import RunOptions, default_options, open_with_settings
 from dsort.read import ShardReader

@@ -53,7 +53,7 @@ class Worker:
         root = Path(setup.root)
         inputs, outputs = open_pair(setup.inputs, setup.output, root)
         if setup.reads_files:
-            from dsort.ingest.bucket import of_shared_files  # other jobs read shards
+            from dsort.loose_files.bucket import of_shared_files  # other jobs read shards
 
             inputs = of_shared_files(inputs, [each.name for each in setup.inputs], nodes.store)
         buffer = PayloadBuffer(setup.buffer_bytes)

@@ -58,7 +58,7 @@ def test_an_image_folder_becomes_records_with_the_number_of_their_class(tmp_path
 def test_the_bytes_are_the_same_however_records_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsort.ingest.listing.SHARD_BYTES", 2000)  # several runs of files
+    monkeypatch.setattr("dsort.loose_files.listing.SHARD_BYTES", 2000)  # several runs of files
     write_tree(tmp_path / "in", PETS | {"bee/large.jpg": os.urandom(9000)})
     spec = ingest_spec(ingest={"layout": "folders"}, algorithm=SHUFFLE, verify="content")
     outputs = []

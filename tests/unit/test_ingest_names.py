@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.ingest.member_names import HIDDEN, OTHER, UNUSABLE, NameRules
+from dsort.loose_files.member_names import HIDDEN, OTHER, UNUSABLE, NameRules
 from dsort.naming.patterns import KeyPattern
 
 

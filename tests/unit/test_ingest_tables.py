@@ -11,9 +11,9 @@ import pytest
 from pyarrow import parquet
 
 from dsort.errors import InputError
-from dsort.ingest.classes import class_map_of, labels_of
-from dsort.ingest.mat import synsets_of
-from dsort.ingest.tables import json_payload, rows_of
+from dsort.loose_files.classes import class_map_of, labels_of
+from dsort.loose_files.mat import synsets_of
+from dsort.loose_files.tables import json_payload, rows_of
 
 META = base64.b64decode(
     "TUFUTEFCIDUuMCBNQVQtZmlsZSBQbGF0Zm9ybTogcG9zaXgsIENyZWF0ZWQgb246IFN1biBOb3YgMjIg"

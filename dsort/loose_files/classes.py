@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from dsort.errors import InputError
-from dsort.ingest.mat import is_mat, synsets_of
+from dsort.loose_files.mat import is_mat, synsets_of
 
 __all__ = ["class_map_of", "labels_of"]
 

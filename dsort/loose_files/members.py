@@ -10,8 +10,8 @@ import numpy as np
 
 from dsort.data.columns import BytesColumn
 from dsort.errors import DuplicateError
-from dsort.ingest.listing import LITERAL, Listing
-from dsort.ingest.member_names import BETWEEN
+from dsort.loose_files.listing import LITERAL, Listing
+from dsort.loose_files.member_names import BETWEEN
 from dsort.naming.names import readable
 
 __all__ = ["Members"]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dsort.data.tally import Tally
 from dsort.errors import DuplicateError, InputError, MissingShardError
-from dsort.ingest.classes import class_map_of, labels_of
-from dsort.ingest.listing import Listing, stamp_of
-from dsort.ingest.member_names import BETWEEN, HIDDEN, OTHER, UNUSABLE, NameRules
-from dsort.ingest.members import Members
-from dsort.ingest.metadata import UNLISTED, add_described, is_metadata
-from dsort.ingest.tables import json_payload, rows_of
+from dsort.loose_files.classes import class_map_of, labels_of
+from dsort.loose_files.listing import Listing, stamp_of
+from dsort.loose_files.member_names import BETWEEN, HIDDEN, OTHER, UNUSABLE, NameRules
+from dsort.loose_files.members import Members
+from dsort.loose_files.metadata import UNLISTED, add_described, is_metadata
+from dsort.loose_files.tables import json_payload, rows_of
 from dsort.naming.names import first_few, is_internal, readable
 from dsort.naming.patterns import KeyPattern, glob_prefix, glob_regex
 from dsort.spec.ingest import Ingest, Table

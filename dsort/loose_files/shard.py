@@ -12,7 +12,7 @@ import numpy as np
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import ChangedInputError, ObjectNotFoundError, StorageError
-from dsort.ingest.listing import BLOCK_BYTES, LITERAL, Listing, stamp_of
+from dsort.loose_files.listing import BLOCK_BYTES, LITERAL, Listing, stamp_of
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.directory.files import info_of, storage_error_of
 from dsort.user_code.tar_headers import tar_header

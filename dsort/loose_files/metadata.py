@@ -10,10 +10,10 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping
 
 from dsort.errors import DuplicateError, InputError, MissingShardError
-from dsort.ingest.listing import stamp_of
-from dsort.ingest.member_names import BETWEEN, NameRules
-from dsort.ingest.members import Members
-from dsort.ingest.tables import TABLE_SUFFIXES, Row, json_payload, rows_of
+from dsort.loose_files.listing import stamp_of
+from dsort.loose_files.member_names import BETWEEN, NameRules
+from dsort.loose_files.members import Members
+from dsort.loose_files.tables import TABLE_SUFFIXES, Row, json_payload, rows_of
 from dsort.naming.names import readable
 from dsort.storage.bucket import ObjectInfo
 

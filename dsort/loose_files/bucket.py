@@ -10,8 +10,8 @@ from typing import NoReturn
 import numpy as np
 
 from dsort.errors import InvariantError, ObjectNotFoundError
-from dsort.ingest.listing import LISTING_FILE, Listing, stamp_of
-from dsort.ingest.shard import FilesShard, Places
+from dsort.loose_files.listing import LISTING_FILE, Listing, stamp_of
+from dsort.loose_files.shard import FilesShard, Places
 from dsort.scratch.index import IndexStore
 from dsort.storage.bucket import Bucket, ObjectInfo, StagedObject
 from dsort.storage.ref import BucketRef
