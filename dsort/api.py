@@ -22,6 +22,7 @@ from dsort.errors import (
     SpecError,
 )
 from dsort.job.coordinator import plan_job, planned, run_job
+from dsort.job.elsewhere import refuse_unnoted
 from dsort.job.events import Event, JobReport, JobWarning, PlanReport, Progress, VerifyReport
 from dsort.job.job import Job
 from dsort.job.journal import discard_run
@@ -45,6 +46,7 @@ from dsort.spec.parts import Hook
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_bucket, open_inputs, parse_address
+from dsort.storage.output_buckets import open_outputs
 from dsort.storage.process_limits import explain_limits
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace
@@ -218,6 +220,7 @@ def resume(
         )
     listener = _listener(on_progress, on_event)
     with _job(spec, options, listener, stop, job_id=job_id, before=known) as (job, tally):
+        refuse_unnoted(job.outputs_bucket, job_id)  # before anything is undone there
         job.begin_attempt(last_attempt(held, job_id) + 1)
         job.before = _state_now(job, held)
         return run_job(job, tally)
@@ -390,13 +393,14 @@ def _job(
         output_bck = resolve_ref(spec.output_bck, options.settings)
         if streams is not None and streams.output is not None:
             output_bck = streams.output
+        targets = (BucketPlace("", output_bck), *_own_places(spec, options))
         if options.forks:  # what is loaded and parsed by now, workers have loaded and parsed
-            buckets = _open_inputs(places, options, flag), _open(output_bck, options, flag)
+            buckets = _open_all(places, targets, options, flag)
             _load_formats(spec)
         runtime = _runtime(spec, options, flag, memory)
         stack.callback(runtime.close)
         if not options.forks:  # workers load all that while it is loaded here
-            buckets = _open_inputs(places, options, flag), _open(output_bck, options, flag)
+            buckets = _open_all(places, targets, options, flag)
         if streams is not None:  # by now no worker can be a fork of a process with threads
             streams.spool(flag)
         tally = Tally(named={})
@@ -417,7 +421,7 @@ def _job(
             spec=with_seed(spec),
             options=options,
             input_places=places,
-            output_bck=output_bck,
+            output_places=targets,
             inputs_bucket=buckets[0],
             outputs_bucket=buckets[1],
             runtime=runtime,
@@ -452,10 +456,27 @@ def _input_places(
     )
 
 
-def _open_inputs(
-    places: Sequence[BucketPlace], options: RunOptions, stop: StopFlag | None
-) -> Bucket:
-    return open_inputs(places, lambda place: _open(place.ref, options, stop))
+def _own_places(spec: JobSpec, options: RunOptions) -> tuple[BucketPlace, ...]:
+    """The buckets of outputs that have one of their own."""
+    return tuple(
+        BucketPlace(target.place, resolve_ref(target.bucket, options.settings))
+        for target in spec.targets
+        if target.bucket is not None
+    )
+
+
+def _open_all(
+    sources: Sequence[BucketPlace],
+    targets: Sequence[BucketPlace],
+    options: RunOptions,
+    stop: StopFlag | None,
+) -> tuple[Bucket, Bucket]:
+    """(what is read, what is written)."""
+
+    def opened(place: BucketPlace) -> Bucket:
+        return _open(place.ref, options, stop)
+
+    return open_inputs(sources, opened), open_outputs(targets, opened)
 
 
 def _open(ref: BucketRef, options: RunOptions, stop: StopFlag | None) -> Bucket:

@@ -17,9 +17,10 @@ from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.ref import BucketRef
 
 if TYPE_CHECKING:
+    from dsort.spec.model import JobSpec
     from dsort.storage.bucket import Bucket
 
-__all__ = ["RunOptions", "default_options", "open_with_settings"]
+__all__ = ["RunOptions", "default_options", "open_result", "open_with_settings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +70,17 @@ def open_with_settings(where: str | BucketRef, *, root: Path, settings: Settings
     ref = parse_address(where) if isinstance(where, str) else where
     ref = resolve_ref(ref, settings)
     return open_bucket(ref, root=root, limits=settings.limits(ref))
+
+
+def open_result(spec: JobSpec, main: Bucket, options: RunOptions) -> Bucket:
+    """All buckets that a result of ``spec`` is in, as one: ``main`` has its manifest."""
+    from dsort.storage.output_buckets import OutputBuckets
+
+    own = {
+        target.place: open_with_settings(
+            target.bucket, root=options.root, settings=options.settings
+        )
+        for target in spec.targets
+        if target.bucket is not None
+    }
+    return OutputBuckets(main, own) if own else main

@@ -40,7 +40,7 @@ from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.job.schemas import with_schema_beside
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import INTERNAL_PART, archive_extension, first_few, is_internal
-from dsort.options import RunOptions, default_options, open_with_settings
+from dsort.options import RunOptions, default_options, open_result, open_with_settings
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.open import parse_address
@@ -231,7 +231,8 @@ def _one_place(
     if text.endswith(".json"):
         ref, name = _object(text, options)
         manifest = _manifest(_open(ref, options), name)
-        return _of_manifest(manifest, _open(manifest.spec.output_bck, options), how)
+        bucket = _open(manifest.spec.output_bck, options)
+        return _of_manifest(manifest, open_result(manifest.spec, bucket, options), how)
     head, slash, tail = text.rpartition("/")
     at = _TEMPLATE.search(text)
     if at is not None:
@@ -246,7 +247,8 @@ def _result(
     where: str | BucketRef, name: str, options: RunOptions, how: _How
 ) -> Iterator[ShardRecord]:
     bucket = _open(where, options)
-    return _of_manifest(_manifest(bucket, name), bucket, how)
+    manifest = _manifest(bucket, name)
+    return _of_manifest(manifest, open_result(manifest.spec, bucket, options), how)
 
 
 def _manifest(bucket: Bucket, name: str) -> StoredManifest:

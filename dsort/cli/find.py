@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from dsort.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from dsort.storage.bucket import Bucket
+    from dsort.storage.ref import BucketRef
 
 __all__ = [
     "FoundJob",
@@ -29,6 +30,7 @@ __all__ = [
     "object_in",
     "open_argument",
     "open_existing",
+    "opener",
     "scratch_bases",
     "user_settings",
 ]
@@ -271,6 +273,18 @@ def open_argument(text: str, *, root: Path | None) -> Bucket:
 
     settings = user_settings()
     return open_with_settings(bucket_uri(text), root=data_root(root, settings), settings=settings)
+
+
+def opener(root: Path | None) -> Callable[[BucketRef], Bucket]:
+    """Opens further buckets of a job, as ``open_argument`` does."""
+
+    def opened(ref: BucketRef) -> Bucket:
+        from dsort.options import open_with_settings
+
+        settings = user_settings()
+        return open_with_settings(ref, root=data_root(root, settings), settings=settings)
+
+    return opened
 
 
 def open_existing(text: str, *, root: Path | None) -> Bucket:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.find import open_existing, scratch_bases
+from dsort.cli.find import open_existing, opener, scratch_bases
 from dsort.cli.options import span_s
 from dsort.errors import DsortError
 
@@ -69,7 +69,7 @@ def gc(
     found = find_garbage(opened, scratch_bases=bases, ray_bases=ray_places())
     old = [each for each in found if each.age_s >= older_than_s]
     doomed = [each for each in old if all_uploads or each.kind != "upload" or each.job_id]
-    gone, errors = _remove(opened, doomed if remove else [])
+    gone, errors = _remove(opened, doomed if remove else [], root)
     if as_json:
         entries = [asdict(each) | {"removed": each in gone} for each in old]
         output.write_json({"bucket": opened.uri, "garbage": entries})
@@ -90,7 +90,9 @@ def gc(
         raise errors[0]
 
 
-def _remove(bucket: Bucket, doomed: Sequence[Garbage]) -> tuple[list[Garbage], list[DsortError]]:
+def _remove(
+    bucket: Bucket, doomed: Sequence[Garbage], root: Path | None
+) -> tuple[list[Garbage], list[DsortError]]:
     """Remove all that can be removed. Returns (what was removed, why the rest was not)."""
     from dsort.job.gc import remove_garbage
 
@@ -101,7 +103,7 @@ def _remove(bucket: Bucket, doomed: Sequence[Garbage]) -> tuple[list[Garbage], l
         if each.job_id in in_use:
             continue
         try:
-            remove_garbage(bucket, each)
+            remove_garbage(bucket, each, opened=opener(root))
         except DsortError as error:
             errors.append(error)
             in_use |= {each.job_id} - {""}

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.find import FoundJob, find_job, scratch_bases
+from dsort.cli.find import FoundJob, find_job, opener, scratch_bases
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import connected, follow, found_jobs, is_remote, write_report
 from dsort.cli.run import run_options, stoppable
@@ -61,7 +61,7 @@ def resume(
         if found.in_place:
             as_given = replace(run_options(run, root=root, overwrite=False), runs_code=run_code)
             _finish_on_shard(found, as_given)
-            _tidy(found, run.scratch)
+            _tidy(found, run.scratch, root)
             _tell_stale(found)
         show_finished(found, as_json=as_json)
         return
@@ -94,12 +94,12 @@ def _finish_on_shard(found: FoundJob, as_given: RunOptions) -> None:
         output.inform(f"on_shard was run for {done:,} shard{'s' * (done > 1)}")
 
 
-def _tidy(found: FoundJob, scratch: Path | None) -> None:
+def _tidy(found: FoundJob, scratch: Path | None, root: Path | None) -> None:
     """Remove what a job left that died between its manifest and its end."""
     from dsort.job.gc import tidy_finished
 
     bases = [scratch] if scratch else scratch_bases()
-    left = tidy_finished(found.bucket, found.job_id, scratch_bases=bases)
+    left = tidy_finished(found.bucket, found.job_id, scratch_bases=bases, opened=opener(root))
     if left:
         output.inform(f"removed what it had left: {', '.join(each.where for each in left)}")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from dsort.errors import SpecError, SpecProblem
 from dsort.job.output_names import OutputNames
 from dsort.storage.bucket import Bucket
+from dsort.storage.output_buckets import place_of, placed_at
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import parted
 from dsort.workers.source import InputShard
@@ -17,6 +18,7 @@ __all__ = [
     "NAMES_CHECKED_EARLY_MAX",
     "BucketIdentity",
     "InputIdentities",
+    "OutputIdentities",
     "refuse_collisions",
     "refuse_early_collisions",
     "refuse_shards_twice",
@@ -69,11 +71,27 @@ class InputIdentities:
         bucket, inside = self.found(shard)
         return bucket.identity(inside)
 
-    def names_in(self, target: BucketIdentity, shards: Iterable[InputShard]) -> set[str]:
-        """The names in the bucket ``target`` of the ``shards`` that are objects of it."""
-        same = [name for name, each in self.buckets.items() if each.is_same(target)]
-        found = (self.found(shard.name) for shard in shards) if same else ()
-        return {inside for bucket, inside in found if bucket.is_same(target)}
+    def names_in(self, targets: OutputIdentities, shards: Iterable[InputShard]) -> set[str]:
+        """The names in the buckets ``targets`` of the ``shards`` that are objects of them."""
+        found: set[str] = set()
+        for place, target in targets.buckets.items():
+            if any(each.is_same(target) for each in self.buckets.values()):
+                inside = (self.found(shard.name) for shard in shards)
+                found |= {placed_at(place, name) for each, name in inside if each.is_same(target)}
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class OutputIdentities:
+    """The buckets of a job's outputs by place, "" the main one (see ``storage.output_buckets``),
+    and which object each name stands for."""
+
+    buckets: Mapping[str, BucketIdentity]
+
+    def identity(self, name: str) -> str:
+        """One text for one object."""
+        place, inside = place_of(name)
+        return self.buckets[place].identity(inside)
 
 
 def refuse_shards_twice(inputs: Iterable[InputShard], source: InputIdentities) -> None:
@@ -93,7 +111,7 @@ def refuse_early_collisions(
     inputs: Sequence[InputShard],
     source: InputIdentities,
     names: OutputNames,
-    target: BucketIdentity,
+    target: OutputIdentities,
 ) -> None:
     """:func:`refuse_collisions` for the first names of a template, before anything is read."""
     taken = source.names_in(target, inputs)
@@ -108,7 +126,7 @@ def refuse_collisions(
     inputs: Iterable[InputShard],
     source: InputIdentities,
     outputs: Iterable[str],
-    target: BucketIdentity,
+    target: OutputIdentities,
 ) -> None:
     """``SpecError`` if an output would have the name of an input, or of another output."""
     taken: dict[str, str] = {}
@@ -120,18 +138,21 @@ def refuse_collisions(
             taken[str(path.resolve())] = shard.name
     seen: set[str] = set()
     for name in outputs:
-        if name in seen:
+        identity = target.identity(name)
+        if identity in seen:
             raise SpecError(
                 [
                     SpecProblem(
-                        "ekm",
+                        "outputs" if len(target.buckets) > 1 else "ekm",
                         f"two output shards would be named {name}",
-                        "templates of a key map must not produce the same names",
+                        "two buckets are one, under two names"
+                        if len(target.buckets) > 1
+                        else "templates of a key map must not produce the same names",
                     )
                 ]
             )
-        seen.add(name)
-        clash = taken.get(target.identity(name))
+        seen.add(identity)
+        clash = taken.get(identity)
         if clash is not None:
             raise SpecError(
                 [

@@ -15,6 +15,7 @@ from dsort.job.plan import Ordering, Plan
 from dsort.order.cut import OutputShard
 from dsort.scratch.logs import CreatedShard
 from dsort.sidecars.kinds import SHARD_KINDS
+from dsort.storage.output_buckets import OutputBuckets, bucket_for
 from dsort.storage.small_objects import parse_json
 from dsort.workers.lineage import LINEAGE
 from dsort.workers.tasks import (
@@ -97,7 +98,7 @@ def shard_created(shard: CreatedShard) -> ShardCreated:
 def _create_tasks(
     job: Job, plan: Plan, missing: list[OutputShard], ordering: Ordering
 ) -> Iterator[CreateTask]:
-    on_the_way = job.outputs_bucket.seals_on_finish
+    on_the_way = _some_seal_on_finish(job)
     for pieces in _create_runs(job, plan, missing):
         weights: Counter[str] = Counter()
         nodes = {}
@@ -120,6 +121,13 @@ def _create_tasks(
             ),
             sidecars_prefix=sidecars_prefix(job.job_id),
         )
+
+
+def _some_seal_on_finish(job: Job) -> bool:
+    """Whether some output shards cannot be read back once they are staged."""
+    bucket = job.outputs_bucket
+    buckets = bucket.others.values() if isinstance(bucket, OutputBuckets) else ()
+    return bucket.seals_on_finish or any(each.seals_on_finish for each in buckets)
 
 
 def _create_runs(job: Job, plan: Plan, missing: list[OutputShard]) -> list[tuple[OutputPiece, ...]]:
@@ -170,9 +178,13 @@ def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> d
     Nothing to do where the store did both when they were written. ``ordering``: needed to check
     content.
     """
-    if job.outputs_bucket.seals_on_finish:
+    bucket = job.outputs_bucket
+    if bucket.seals_on_finish:
         return {ordinal: shard.md5 for ordinal, shard in created.shards.items()}
     md5 = _sealed_before(job, created)
+    for ordinal, shard in created.shards.items():
+        if bucket_for(bucket, plan.names[ordinal]).seals_on_finish:
+            md5[ordinal] = shard.md5
     _advance(job, plan, md5)
     if ordering is not None and job.spec.verify == "content":
         ordering.want_all()
@@ -189,6 +201,7 @@ def _seal_missing(
         StagedShard(
             ordinal=shard.ordinal,
             token=f"{staged_prefix(job.job_id)}{shard.ordinal}",
+            name=plan.names[shard.ordinal],
             shard_bytes=shard.file_bytes,
             checksum=created.shards[shard.ordinal].checksum,
             pieces=tuple((p.partition, p.row_start, p.row_stop) for p in shard.pieces)

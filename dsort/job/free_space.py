@@ -6,6 +6,7 @@ from dsort.errors import StorageFullError
 from dsort.job.job import Job
 from dsort.scratch.requests import FreeBytes
 from dsort.sizes import format_bytes
+from dsort.storage.output_buckets import bucket_for, placed_at
 
 __all__ = ["check_free_space", "check_output_space"]
 
@@ -21,11 +22,10 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
         scratch_bytes = total_bytes // 20 if job.movement.kind == "spill" else scratch_bytes
         _need(scratch_free, scratch_bytes, "scratch")
         return
-    output_free = job.outputs_bucket.free_bytes() if not dry else None
     shares_disk = not dry and _shares_disk(job)
-    if output_free is not None:
-        needed = _outputs_bytes(job, total_bytes) + (scratch_bytes if shares_disk else 0)
-        _need(output_free, needed, f"the output bucket {job.outputs_bucket.uri}")
+    if not dry:
+        beside = scratch_bytes if shares_disk else 0
+        _need_for_outputs(job, _outputs_bytes(job, total_bytes), beside=beside)
     if not shares_disk:
         _need(scratch_free, scratch_bytes, "scratch")
 
@@ -35,11 +35,28 @@ def check_output_space(job: Job, total_bytes: int) -> None:
     links that are resolved make them larger than the inputs that room was checked for."""
     if job.before is not None or job.spec.output_codec is not None:
         return  # planned sizes are those before the codec
-    free = job.outputs_bucket.free_bytes()
     expected = sum(shard.size_bytes for shard in job.inputs)
-    if free is not None and total_bytes > expected:
+    if total_bytes > expected:
         spilled = job.movement.scratch_bytes if _shares_disk(job) else 0  # goes as outputs come
-        _need(free + spilled, total_bytes, f"the output bucket {job.outputs_bucket.uri}")
+        _need_for_outputs(job, total_bytes, beside=-spilled)
+
+
+def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
+    """``StorageFullError`` unless each bucket has room for its share of ``needed``, as far as it is
+    known, and the main one for so many bytes more."""
+    division = job.spec.division
+    shares = {"": 1.0} if division is None else {place.name: 0.0 for place in job.output_places}
+    if division is not None and division.fractions:
+        for target, fraction in zip(job.spec.targets, division.fractions, strict=True):
+            shares[target.place] += fraction
+    elif len(shares) == 1:
+        shares[""] = 1.0
+    for place, share in shares.items():
+        bucket = bucket_for(job.outputs_bucket, placed_at(place, "x"))
+        free = bucket.free_bytes()
+        if free is not None:
+            own = int(needed * share) + (0 if place else beside)
+            _need(free, own, f"the output bucket {bucket.uri}")
 
 
 def _outputs_bytes(job: Job, total_bytes: int) -> int:

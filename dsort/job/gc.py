@@ -19,6 +19,7 @@ import xxhash
 from dsort.containers.registry import container_of
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.job.directory_files import directory_file_names
+from dsort.job.elsewhere import Opened, forget_elsewhere, is_elsewhere, outputs_left
 from dsort.job.journal import JobDirectory, discard_run, list_job_directories, read_journal
 from dsort.job.journal_entries import JournalState
 from dsort.job.layout import (
@@ -117,10 +118,17 @@ def find_garbage(
     ]
 
 
-def remove_garbage(bucket: Bucket, garbage: Garbage, *, machine: Machine | None = None) -> None:
-    """Remove it. ``JobConflictError`` if somebody has begun to run the job meanwhile."""
+def remove_garbage(
+    bucket: Bucket,
+    garbage: Garbage,
+    *,
+    machine: Machine | None = None,
+    opened: Opened | None = None,
+) -> None:
+    """Remove it. ``JobConflictError`` if somebody has begun to run the job meanwhile. ``opened``:
+    opens the buckets that outputs of the job have for themselves."""
     if garbage.kind == "job":
-        _remove_job(bucket, garbage.job_id, machine or Machine())
+        _remove_job(bucket, garbage.job_id, machine or Machine(), opened)
     elif garbage.kind == "file":
         bucket.delete(garbage.where)
     elif garbage.kind == "upload":
@@ -144,9 +152,10 @@ def tidy_finished(
     *,
     scratch_bases: Sequence[Path] = (),
     machine: Machine | None = None,
+    opened: Opened | None = None,
 ) -> list[Garbage]:
     """Remove what a job left that died after its manifest was written; what that was. Nothing while
-    its coordinator lives: it is about to do the same."""
+    its coordinator lives: it is about to do the same. ``opened``: as for ``remove_garbage``."""
     machine = machine or Machine()
     search = _Search(bucket, machine, list_job_directories(bucket, job_id))
     if not any(each.has_manifest and each.objects for each in search.directories):
@@ -156,31 +165,42 @@ def tidy_finished(
     scratch = (found for base in scratch_bases for found in search.scratch(base))
     left += [each for each in scratch if each.job_id == job_id]
     for each in left:
-        remove_garbage(bucket, each, machine=machine)
+        remove_garbage(bucket, each, machine=machine, opened=opened)
     return left
 
 
-def _remove_job(bucket: Bucket, job_id: str, machine: Machine) -> None:
+def _remove_job(bucket: Bucket, job_id: str, machine: Machine, opened: Opened | None) -> None:
     # Taken first, so that nobody resumes the job while it is being removed.
     attempt = last_attempt(bucket, job_id) + 1
     lease = Lease.take(bucket, job_id, attempt=attempt, machine=machine)
     lease.keep(on_lost=lambda why: None, on_stop=lambda: None)
+    outputs = bucket
     try:
         kept = False
         for directory in list_job_directories(bucket, job_id):
+            outputs = _outputs_of(bucket, directory, opened)
             kept = directory.has_result or directory.has_report
             if directory.has_result and not directory.has_manifest:
                 raise JobConflictError(f"there is the result of a job in {directory.job_id}")
             if not directory.has_manifest:
-                _remove_named(bucket, directory)
+                _remove_named(outputs, directory)
                 for name in (reactions_name(job_id), *lineage_names(job_id)):
                     bucket.delete(name)
         lease.check()
-        discard_run(bucket, job_id, lease=lease)
+        discard_run(outputs, job_id, lease=lease)
         if not kept:
-            bucket.discard(job_directory(job_id))
+            outputs.discard(job_directory(job_id))
+        forget_elsewhere(outputs, job_id)
     finally:
         lease.close()
+
+
+def _outputs_of(bucket: Bucket, directory: JobDirectory, opened: Opened | None) -> Bucket:
+    """All buckets that a job wrote to, as one."""
+    state = _journal(bucket, directory)
+    if state is None or state.accepted is None:
+        return bucket
+    return outputs_left(bucket, directory.job_id, state.accepted.spec, opened)
 
 
 def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
@@ -239,6 +259,8 @@ class _Search:
         for each in self.directories:
             if each.has_result and not each.has_manifest:
                 continue  # what is inside is no job's of this bucket
+            if is_elsewhere(each):
+                continue  # who clears up after it does so from where it is
             if each.objects and not self._is_live(each.job_id):
                 resumable = each.has_journal and not each.has_manifest
                 yield Garbage(
@@ -265,10 +287,13 @@ class _Search:
             return
         live = self._owners(each for each in self.directories if self._is_live(each.job_id))
         dead = self._owners(each for each in self.directories if not self._is_live(each.job_id))
+        has_guests = any(is_elsewhere(each) for each in self.directories)
         for each in found:
             if _owner(each.name, live):
                 continue  # even if a dead job wrote to that name, too
             job_id = _owner(each.name, dead)
+            if has_guests and not job_id:
+                continue  # may well be theirs: their names are known where they are
             what = "an unfinished upload" + (
                 f" of job {job_id}" if job_id else " of nobody who is known here"
             )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dsort.containers.base import OddityKind
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError, ObjectNotFoundError
-from dsort.job.collisions import BucketIdentity, InputIdentities
+from dsort.job.collisions import BucketIdentity, InputIdentities, OutputIdentities
 from dsort.job.events import Event, JobWarning, PhaseDone, Progress, ReactionCount, Timeline
 from dsort.job.journal import Journal
 from dsort.job.journal_entries import JournalEvent, JournalState
@@ -31,6 +31,7 @@ from dsort.runtime.base import Runtime
 from dsort.spec.model import JobSpec
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ObjectInfo
+from dsort.storage.output_buckets import bucket_for, placed_at
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace, bucket_named
 from dsort.storage.small_objects import read_small
@@ -223,7 +224,7 @@ class Job:
     spec: JobSpec
     options: RunOptions
     input_places: tuple[BucketPlace, ...]
-    output_bck: BucketRef
+    output_places: tuple[BucketPlace, ...]
     inputs_bucket: Bucket
     outputs_bucket: Bucket
     runtime: Runtime
@@ -261,16 +262,25 @@ class Job:
         return self.movement_chosen
 
     @property
-    def bucket_identities(self) -> tuple[InputIdentities, BucketIdentity]:
+    def output_bck(self) -> BucketRef:
+        """The bucket of the outputs in which the job itself is."""
+        return self.output_places[0].ref
+
+    @property
+    def bucket_identities(self) -> tuple[InputIdentities, OutputIdentities]:
         """Of the buckets of the inputs, and of the outputs'."""
-        if isinstance(self.inputs_bucket, FilesBucket):
-            files = {"": BucketIdentity(self.inputs_bucket, FILES_REF)}
-            return InputIdentities(files), BucketIdentity(self.outputs_bucket, self.output_bck)
+        bucket = self.outputs_bucket
+        targets = {
+            place.name: BucketIdentity(bucket_for(bucket, placed_at(place.name, "x")), place.ref)
+            for place in self.output_places
+        }
         sources = {
             place.name: BucketIdentity(bucket_named(self.inputs_bucket, place.name), place.ref)
-            for place in self.input_places
+            for place in (() if isinstance(self.inputs_bucket, FilesBucket) else self.input_places)
         }
-        return InputIdentities(sources), BucketIdentity(self.outputs_bucket, self.output_bck)
+        if isinstance(self.inputs_bucket, FilesBucket):
+            sources = {"": BucketIdentity(self.inputs_bucket, FILES_REF)}
+        return InputIdentities(sources), OutputIdentities(targets)
 
     @property
     def overwrite(self) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 from dsort.data.tally import Tally, parse_tally
 from dsort.errors import InvariantError, JobConflictError, StorageError
 from dsort.naming.names import check_object_name
+from dsort.storage.output_buckets import place_of
 from dsort.workers.tasks import ScratchLost, ShardExtracted
 
 __all__ = [
@@ -215,8 +216,9 @@ class JournalState:
             raise _damaged("it moves payload in a way that there is not")
         rows: tuple[InputRow | PlannedRow, ...] = self.inputs or ()
         for row in (*rows, *(self.planned.shards if self.planned is not None else ())):
+            planned = isinstance(row, PlannedRow)
             try:
-                check_object_name(row.name)
+                check_object_name(place_of(row.name)[1] if planned else row.name)
             except ValueError as error:
                 raise _damaged(str(error)) from None
 

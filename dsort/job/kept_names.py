@@ -48,7 +48,7 @@ class KeptNames(OutputNames):
         counter = NumberRange(0, 1, len(listed), 1, "")
         template = ShardTemplate("of the inputs' names", "fmt", prefix, (counter,))
         numbers = {name: number for number, name in enumerate(listed)}
-        return cls((template,), extension, (len(listed),), listed, numbers)
+        return cls((template,), extension, (len(listed),), listed=listed, numbers=numbers)
 
     def counted(self, shards: Iterable[OutputShard]) -> Self:
         """The same: it is known how many there are."""

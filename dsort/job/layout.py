@@ -10,6 +10,7 @@
         lineage.parquet, .jsonl   where each record comes from and is now, if asked for; stays
         on_shard.json             for which shards on_shard was done; stays
         report.json               of an aborted job, in place of a manifest; stays
+        elsewhere.json            in the bucket of one output alone: where the job is
         lease.json                who runs the job, and until when
         attempts/0001, ...        the claim of each attempt
         stop                      asks the job to stop
@@ -42,6 +43,7 @@ __all__ = [
     "attempt_of",
     "attempts_prefix",
     "clock_name",
+    "elsewhere_name",
     "generated_prefix",
     "index_name",
     "job_directory",
@@ -142,6 +144,11 @@ def lineage_names(job_id: str) -> tuple[str, ...]:
 def index_name(job_id: str) -> str:
     """The wids index of a job. It is part of the result, beside the output shards."""
     return f"{job_id}-index.json"
+
+
+def elsewhere_name(job_id: str) -> str:
+    """In a bucket that one of several outputs has for itself: where the job is."""
+    return f"{job_directory(job_id)}elsewhere.json"
 
 
 # -- who has the job -----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dsort.naming.names import check_output_name, with_extension
 from dsort.naming.overlap import final_templates, names_made
 from dsort.naming.templates import ShardTemplate, parse_template
 from dsort.order.cut import CutRule, OutputShard
+from dsort.storage.output_buckets import place_of, placed_at
 
 __all__ = ["OutputNames", "TemplateExhaustedError"]
 
@@ -28,22 +29,29 @@ class OutputNames:
     """The templates of a job's outputs, one a group, each with its own counter.
 
     ``totals``: how many names each template makes, as ``{total}`` says it; None until the outputs
-    are planned, unless the spec says how many there will be."""
+    are planned, unless the spec says how many there will be. ``places``: what names say of the
+    bucket that a group is in (see ``storage.output_buckets``), if any is in another one."""
 
     templates: tuple[ShardTemplate, ...]
     extension: str
     totals: tuple[int, ...] | None = None
+    places: tuple[str, ...] = ()
 
     @classmethod
     def of(
-        cls, texts: Sequence[str], extension: str, totals: Sequence[int] | None = None
+        cls,
+        texts: Sequence[str],
+        extension: str,
+        totals: Sequence[int] | None = None,
+        places: Sequence[str] = (),
     ) -> OutputNames:
         """From the templates' texts; ``ValueError`` where one is none, or its names cannot be those
         of outputs."""
         known = None if totals is None else tuple(totals)
-        names = cls(tuple(parse_template(text) for text in texts), extension, known)
+        templates = tuple(parse_template(text) for text in texts)
+        names = cls(templates, extension, known, tuple(places) if any(places) else ())
         for group in range(len(names.templates)):
-            check_output_name(names.name(group, 0))
+            check_output_name(names._inside(group, 0))
         return names
 
     def counted(self, shards: Iterable[OutputShard]) -> OutputNames:
@@ -71,17 +79,35 @@ class OutputNames:
     def name(self, group: int, number: int) -> str:
         """The name of shard ``number`` of ``group``; as if it was the last one if nobody knows yet
         how many there are."""
+        return placed_at(self.place(group), self._inside(group, number))
+
+    def place(self, group: int) -> str:
+        """Which bucket the names of a group are in: "" for the main one."""
+        return self.places[group] if self.places else ""
+
+    def prefix(self, group: int) -> str:
+        """What all names of a group begin with."""
+        return placed_at(self.place(group), self.templates[group].prefix)
+
+    def _inside(self, group: int, number: int) -> str:
+        """The name in its bucket."""
         total = None if self.totals is None else self.totals[group]
         return with_extension(self.templates[group].name(number, total), self.extension)
+
+    def _own(self, group: int, name: str) -> str | None:
+        """``name`` as it is in the bucket of a group; None if it is in another one."""
+        place, inside = place_of(name)
+        return inside if place == self.place(group) else None
 
     def number_of(self, group: int, name: str) -> int | None:
         """The number of the shard of ``group`` that is called ``name``, None if none is; where
         names say how many there are, whatever ``name`` says of it. For templates with one counter;
         of others None."""
         template = self.templates[group]
-        counter = template.counter
-        if counter is None or not name.startswith(template.prefix):
+        counter, own = template.counter, self._own(group, name)
+        if counter is None or own is None or not own.startswith(template.prefix):
             return None
+        name = own
         if template.has_total:
             return self._number_of_many(group, name)
         digits = _DIGITS.match(name, len(template.prefix))
@@ -93,7 +119,7 @@ class OutputNames:
             return None
         number, rest = divmod(int(text) - counter.start, counter.step)
         in_range = number >= 0 and (counter.count is None or number < counter.count)
-        return number if in_range and not rest and self.name(group, number) == name else None
+        return number if in_range and not rest and self._inside(group, number) == name else None
 
     def _number_of_many(self, group: int, name: str) -> int | None:
         """The number of a shard whose name says how many there are."""
@@ -115,10 +141,12 @@ class OutputNames:
         """Those of ``names`` that a template makes, from the number in ``first`` on, by group. Of
         templates with several counters, from 0 on; so are names that say another total."""
         found = set()
-        several: list[str] = []
+        several: dict[str, list[str]] = {}
         for group, template in enumerate(self.templates):
             if template.counter is None:
-                several += final_templates(template.text, self.extension)
+                several.setdefault(self.place(group), []).extend(
+                    final_templates(template.text, self.extension)
+                )
                 continue
             for name in names:
                 number = self.number_of(group, name)
@@ -126,7 +154,10 @@ class OutputNames:
                     number >= first[group] or self.name(group, number) != name
                 ):
                     found.add(name)
-        return found | (names_made(several, names) if several else set())
+        for place, texts in several.items():
+            inside = [each for at, each in map(place_of, names) if at == place]
+            found |= {placed_at(place, each) for each in names_made(texts, inside)}
+        return found
 
     def some(self, group: int, first: int, count_max: int) -> list[str]:
         """The names of the shards of ``group`` from number ``first`` on, ``count_max`` at most.
@@ -155,7 +186,7 @@ class OutputNames:
                 )
         names = [self.name(shard.group, shard.number) for shard in shards]
         for name in names:
-            check_output_name(name)
+            check_output_name(place_of(name)[1])
         return names
 
     def cut_rule(

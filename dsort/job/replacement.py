@@ -20,6 +20,7 @@ from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.job.layout import replaced_list_name, replaced_prefix, staged_prefix
 from dsort.naming.names import check_output_name
 from dsort.storage.bucket import COPY, Bucket, ObjectInfo
+from dsort.storage.output_buckets import place_of
 
 __all__ = [
     "Kept",
@@ -242,7 +243,7 @@ def _row(values: Any) -> Kept:
             raise ValueError(f"{value!r} is no {kind.__name__}")
     if row.number < 0:
         raise ValueError("a number is negative")
-    check_output_name(row.name)
+    check_output_name(place_of(row.name)[1])
     return row
 
 

@@ -14,6 +14,7 @@ import xxhash
 from dsort.data.tally import Tally, tally_of, tally_rows
 from dsort.errors import ChangedInputError
 from dsort.job.collisions import refuse_early_collisions, refuse_shards_twice
+from dsort.job.elsewhere import note_elsewhere
 from dsort.job.events import JobStarted
 from dsort.job.files import list_files, list_files_again, retain_files, share_files
 from dsort.job.free_space import check_free_space
@@ -86,6 +87,7 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
         return
     job.stop.wait_for(job.outputs_bucket.create)
     job.begin_attempt(1)
+    note_elsewhere(job.outputs_bucket, job.job_id)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     job.resolved = {
         "tally": tally_rows(tally),

@@ -118,7 +118,8 @@ def output_names(spec: JobSpec, keymap: KeyMap | None, inputs: Iterable[str] = (
         counts = [target.count for target in spec.targets]
         totals = None if None in counts else [count or 0 for count in counts]
         templates = [target.template or "" for target in spec.targets]
-        return OutputNames.of(templates, spec.output_extension, totals)
+        places = [target.place for target in spec.targets]
+        return OutputNames.of(templates, spec.output_extension, totals, places)
     try:
         return OutputNames.of(keymap.templates, spec.names_extension)
     except ValueError as error:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import xxhash
 
 from dsort.storage.bucket import Bucket
+from dsort.storage.output_buckets import bucket_for
 
 __all__ = ["stage_pieces"]
 
@@ -23,6 +24,6 @@ def stage_pieces(
             held.write_at(at, [piece])
             at += len(piece)
         receipt = held.finish()
-        if not bucket.seals_on_finish:
+        if not bucket_for(bucket, name).seals_on_finish:
             held.sync()
     return receipt, digest.hexdigest()

@@ -7,7 +7,7 @@ removed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
@@ -20,7 +20,10 @@ from dsort.job.replacement import each_at_once
 from dsort.job.setup import output_names
 from dsort.job.taken_names import existing_names
 from dsort.naming.names import first_few
+from dsort.spec.model import JobSpec
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
+from dsort.storage.output_buckets import place_of
+from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 
 __all__ = ["left_of_replaced", "look_for_stale", "remove_stale"]
@@ -82,7 +85,8 @@ def left_of_replaced(bucket: Bucket, manifest: StoredManifest) -> list[str]:
     if not spec.remove_stale:
         return []
     written = {shard.name for shard in manifest.outputs}
-    listed = _of_replaced(bucket, written, job_id=manifest.job_id)
+    written = {name for name in written if not place_of(name)[0]}  # others are in other buckets
+    listed = _of_replaced(bucket, written, {}, job_id=manifest.job_id)
     names: Collection[str] = listed
     if not spec.has_key_map:
         inputs = [shard.name for shard in manifest.inputs]
@@ -102,7 +106,7 @@ def _find(job: Job, written: set[str], used: list[int]) -> _Stale:
     """What is left beside what is ``written``, of whose templates ``used`` names are. Never an
     input."""
     names = {name for name in existing_names(job, used) if name not in written}
-    listed = _of_replaced(job.outputs_bucket, written)
+    listed = _of_replaced(job.outputs_bucket, written, _buckets_of(job.spec))
     there = job.outputs_bucket.stat_many(job.names.made(listed, used))
     source, target = job.bucket_identities
     inputs = {source.identity(shard.name) for shard in job.inputs} if there else set()
@@ -114,12 +118,20 @@ def _find(job: Job, written: set[str], used: list[int]) -> _Stale:
     return _Stale(sorted(names.union(ours)), [ours[name] for name in sorted(ours)])
 
 
-def _of_replaced(bucket: Bucket, written: set[str], *, job_id: str = "") -> dict[str, _Listed]:
+def _buckets_of(spec: JobSpec) -> dict[str, BucketRef]:
+    """The buckets of outputs that have one of their own, by place."""
+    return {target.place: target.bucket for target in spec.targets if target.bucket is not None}
+
+
+def _of_replaced(
+    bucket: Bucket, written: set[str], own: Mapping[str, BucketRef], *, job_id: str = ""
+) -> dict[str, _Listed]:
     """The rest of the results that a job replaces which writes ``written``, by name.
 
     A name belongs to the newest manifest that lists it. The result of that one is replaced if it
     lists a name that is written, too; else nobody replaces it. ``job_id``: of the job, if it has a
-    manifest; the job replaced no result that is newer.
+    manifest; the job replaced no result that is newer. ``own``: the
+    buckets of outputs; what a manifest lists in others is nothing to this job.
     """
     newest: dict[str, _Listed | None] = dict.fromkeys(written)
     is_older = not job_id
@@ -127,7 +139,7 @@ def _of_replaced(bucket: Bucket, written: set[str], *, job_id: str = "") -> dict
         if info.name == manifest_name(job_id):
             is_older = True
             continue
-        sizes, is_known = _outputs(bucket, info)
+        sizes, is_known = _outputs(bucket, info, own)
         is_replaced = is_older and is_known and not written.isdisjoint(sizes)
         for name, size_bytes in sizes.items():
             newest.setdefault(name, _Listed(size_bytes, info.mtime_ns) if is_replaced else None)
@@ -195,7 +207,9 @@ def _manifests(bucket: Bucket) -> Iterator[ObjectInfo]:
         yield info
 
 
-def _outputs(bucket: Bucket, info: ObjectInfo) -> tuple[dict[str, int], bool]:
+def _outputs(
+    bucket: Bucket, info: ObjectInfo, own: Mapping[str, BucketRef]
+) -> tuple[dict[str, int], bool]:
     """Sizes by name of the outputs that a manifest lists, and whether it is one that we know: only
     by such a one is anything removed. What others list is theirs all the same."""
     try:
@@ -203,9 +217,14 @@ def _outputs(bucket: Bucket, info: ObjectInfo) -> tuple[dict[str, int], bool]:
     except ObjectNotFoundError:
         return {}, False
     try:
-        return {shard.name: shard.file_bytes for shard in parse_manifest(data).outputs}, True
+        manifest = parse_manifest(data)
+        theirs = _buckets_of(manifest.spec)
+        sizes = {shard.name: shard.file_bytes for shard in manifest.outputs}
+        same = {"", *(place for place, ref in theirs.items() if own.get(place) == ref)}
+        return {name: size for name, size in sizes.items() if place_of(name)[0] in same}, True
     except InputError:
-        return {name: size_bytes for name, size_bytes, _ in listed_outputs(data)}, False
+        found = {name: size_bytes for name, size_bytes, _ in listed_outputs(data)}
+        return {name: size for name, size in found.items() if not place_of(name)[0]}, False
 
 
 def _infos(bucket: Bucket) -> Iterator[ObjectInfo]:

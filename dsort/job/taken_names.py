@@ -91,7 +91,7 @@ def existing_names(job: Job, first: Sequence[int] = ()) -> list[str]:
         ]
         found.update(bucket.stat_many(asked))
     else:
-        for prefix in {template.prefix for template in names.templates}:
+        for prefix in {names.prefix(group) for group in range(len(names.templates))}:
             found.update(info.name for info in bucket.list(prefix))
         found = names.made(found, starts)
     source, target = job.bucket_identities

@@ -27,7 +27,8 @@ from dsort.job.resources import store_limits, with_part_sizes
 from dsort.job.schemas import input_schema
 from dsort.spec.model import JobSpec
 from dsort.storage.limit import StoreLimits
-from dsort.storage.several import BucketPlace
+from dsort.storage.output_buckets import bucket_for, placed_at
+from dsort.storage.ref import BucketRef
 from dsort.workers.decoded import DecodingRules
 from dsort.workers.encoded import ENCODING_BYTES
 from dsort.workers.tasks import ReactionRules, TransformRules, WorkerSetup
@@ -53,7 +54,7 @@ kernel begins to write it by itself when a tenth of what is free is dirty, or af
 def movement_for(job: Job) -> Movement:
     """How the job moves payload. ``SpecError`` if it cannot, with the memory that it may use."""
     mappable = all(bucket.local_path(name) is not None for bucket, name in first_objects(job))
-    uploads = _output_limits(job).upload_bytes if job.outputs_bucket.seals_on_finish else 0
+    uploads = _upload_bytes(job)
     decoded = decoded_bytes(job)
     is_table = job.spec.input_container.is_columnar or job.spec.output_container.is_columnar
     input_bytes, values_stay = bytes_to_move(job, decoded.estimate_bytes), False
@@ -136,9 +137,11 @@ def check_directories(job: Job, *, dry: bool) -> None:
     lost: dict[str, None] = {}
     buckets = [("input", bucket, name) for bucket, name in first_objects(job)]
     token = f"{staged_prefix(job.job_id)}here"
-    if not dry and job.output_bck.is_directory:
-        job.outputs_bucket.stage(token).close()
-        buckets.append(("output", job.outputs_bucket, token))
+    for place in () if dry else job.output_places:
+        if place.ref.is_directory:
+            bucket = bucket_for(job.outputs_bucket, placed_at(place.name, "x"))
+            bucket.stage(token).close()
+            buckets.append(("output", bucket, token))
     for role, bucket, name in buckets:
         path = bucket.local_path(name)
         if path is None:
@@ -172,7 +175,10 @@ def start_workers(job: Job, *, dry: bool) -> None:
             replace(place, limits=store_limits(place.ref, job.options, workers=movement.workers))
             for place in job.input_places
         ),
-        output=BucketPlace("", job.output_bck, _output_limits(job, workers=movement.workers)),
+        outputs=tuple(
+            replace(place, limits=_output_limits(job, place.ref, workers=movement.workers))
+            for place in job.output_places
+        ),
         output_uri=job.outputs_bucket.uri,
         root=str(job.options.root.absolute()),
         scratch=str(_scratch(job, dry=dry)),
@@ -214,10 +220,21 @@ def _transform_rules(job: Job, workers: int) -> TransformRules:
     return TransformRules(transform.on_error, rejects, extractors, job.code_room.gpus)
 
 
-def _output_limits(job: Job, *, workers: int = 1) -> StoreLimits:
-    """What each of ``workers`` may take for its uploads."""
+def _upload_bytes(job: Job) -> int:
+    """What a worker takes for its uploads: to one bucket at a time."""
+    names = [placed_at(place.name, "x") for place in job.output_places]
+    return max(
+        _output_limits(job, place.ref).upload_bytes
+        if bucket_for(job.outputs_bucket, name).seals_on_finish
+        else 0
+        for place, name in zip(job.output_places, names, strict=True)
+    )
+
+
+def _output_limits(job: Job, ref: BucketRef, *, workers: int = 1) -> StoreLimits:
+    """What each of ``workers`` may take for its uploads to a bucket."""
     return with_part_sizes(
-        store_limits(job.output_bck, job.options, workers=workers),
+        store_limits(ref, job.options, workers=workers),
         job.memory.wanted_bytes,
         workers_a_node=-(-job.runtime.workers_max() // job.runtime.nodes()),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from dsort.containers.registry import container_of, is_columnar
@@ -11,13 +11,17 @@ from dsort.errors import SpecProblem
 from dsort.naming.overlap import conflicts_among, final_templates
 from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.spec.algorithms import joined
-from dsort.spec.input_rules import suffix_problem
-from dsort.spec.outputs import REST
+from dsort.spec.input_rules import is_read_only, suffix_problem
+from dsort.spec.outputs import REST, Output
 from dsort.spec.parts import SpecFields
+from dsort.storage.ref import PIPE
+from dsort.storage.registry import object_store_behind
 
 __all__ = ["OUTPUT_RULES"]
 
 _COUNT_UNSIZED_MAX: Final = 2**31 - 1
+_KINDS_OF_ALL: Final = ("energon", "huggingface", "sizes")
+"""Of sidecars: those that list all shards, in one file at the top of the bucket."""
 _SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
 
 
@@ -119,7 +123,7 @@ def _outputs_have_templates(spec: SpecFields) -> Iterator[SpecProblem]:
     if shared and given is None:
         hint = f'e.g. output_format: "{SPLIT_FIELD}-%06d" for all of them'
         yield SpecProblem("output_format", f"is required: {shared[0].name} has none", hint)
-    elif len(shared) > 1 and given is not None and SPLIT_FIELD not in given:
+    elif _several_in_one_bucket(spec, shared) and given is not None and SPLIT_FIELD not in given:
         text = f"is that of {joined([each.name for each in shared])}, so names would be the same"
         yield SpecProblem("output_format", text, f'write {SPLIT_FIELD}: "{SPLIT_FIELD}/{given}"')
         return
@@ -132,7 +136,10 @@ def _outputs_have_templates(spec: SpecFields) -> Iterator[SpecProblem]:
         if problem is not None:
             yield problem
     claims = [
-        [("", each) for each in final_templates(target.template or "", spec.output_extension)]
+        [
+            ((target.bucket or spec.output_bck).uri, each)
+            for each in final_templates(target.template or "", spec.output_extension)
+        ]
         for target in named
     ]
     for one, other in conflicts_among(claims):
@@ -140,8 +147,34 @@ def _outputs_have_templates(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem(f"{named[other].path}output_format", text)
 
 
+def _several_in_one_bucket(spec: SpecFields, outputs: Sequence[Output]) -> bool:
+    return len({(each.output_bck or spec.output_bck).uri for each in outputs}) < len(outputs)
+
+
 def _own(spec: SpecFields, name: str) -> bool:
     return any(each.name == name and each.output_format is not None for each in spec.outputs)
+
+
+def _buckets_of_outputs_can_be_written(spec: SpecFields) -> Iterator[SpecProblem]:
+    apart = False
+    for number, output in enumerate(spec.outputs):
+        ref = output.output_bck
+        if ref is None:
+            continue
+        apart = apart or ref != spec.output_bck
+        path = f"outputs[{number}].output_bck"
+        if ref.is_stream or ref.scheme == PIPE:
+            yield SpecProblem(path, "several outputs are buckets: a stream is the only one")
+        elif is_read_only(ref):
+            behind = object_store_behind(ref)
+            hint = f'write "{behind}"' if behind else "to a directory, or s3://, gs://, az://"
+            yield SpecProblem(path, f'"{ref.uri}" can only be read', hint)
+    listing = [kind for kind in spec.index if kind in _KINDS_OF_ALL]
+    if apart and listing:
+        text = f"{joined(listing)} would list the shards of several buckets"
+        yield SpecProblem("index", text, "leave it out, or have all outputs in one bucket")
+    if apart and spec.on_shard is not None:
+        yield SpecProblem("on_shard", "does not go with outputs that have buckets of their own")
 
 
 def _shards_of_each_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -203,7 +236,8 @@ OUTPUT_RULES: Final[
         ("outputs", "split_by", "exact", "stratify", "input_extension", "output_extension"),
         _exact_numbers_can_be,
     ),
-    (("outputs", "output_format", "output_extension"), _outputs_have_templates),
+    (("outputs", "output_format", "output_bck", "output_extension"), _outputs_have_templates),
+    (("outputs", "output_bck", "index", "on_shard"), _buckets_of_outputs_can_be_written),
     (("outputs", "output_format", *_SIZES), _shards_of_each_end_somewhere),
     (
         ("keep_shards", "algorithm.kind", "output_format", "outputs", "ekm", "ekm_file", *_SIZES),

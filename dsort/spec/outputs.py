@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from dsort.spec.algorithms import Part
-from dsort.spec.fields import Count, OutputFormat, SizeBytes, SplitName
+from dsort.spec.fields import Bucket, Count, OutputFormat, SizeBytes, SplitName
 from dsort.spec.hints import FieldError, describe
+from dsort.storage.ref import BucketRef
 
 __all__ = ["OUTPUTS_MAX", "REST", "Output", "Target"]
 
@@ -57,6 +58,11 @@ class Output(Part):
         "fails the job.",
         examples=['ext("cls") < 500'],
     )
+    output_bck: Bucket | None = Field(
+        default=None,
+        description="Its bucket, of any store. Manifest, journal and all else that is not of its "
+        "shards stay in output_bck of the top level, which is the default.",
+    )
     output_format: OutputFormat | None = Field(
         default=None, description="As at the top level, which is the default."
     )
@@ -73,7 +79,7 @@ class Output(Part):
 class Target:
     """One output of a job. ``name``: "" of the only one. ``path``: of what the spec says of it,
     with the dot behind it; "" at the top level. ``template``: None where it has none, or a key map
-    says it."""
+    says it. ``bucket``: its own; None: that of the job."""
 
     name: str
     path: str
@@ -81,6 +87,12 @@ class Target:
     size_bytes: int | None
     records: int | None
     count: int | None
+    bucket: BucketRef | None = None
+
+    @property
+    def place(self) -> str:
+        """What names of its shards say of the bucket that they are in; "" for that of the job."""
+        return "" if self.bucket is None else self.name
 
     @property
     def ends(self) -> bool:

@@ -520,7 +520,9 @@ class SpecFields(Part):
             says = any(value is not None for value in own)
             template = each.output_format or self.output_format
             named = None if template is None else template.replace(SPLIT_FIELD, each.name)
-            found.append(Target(each.name, f"outputs[{number}].", named, *(own if says else ends)))
+            bucket = None if each.output_bck == self.output_bck else each.output_bck
+            sizes = own if says else ends
+            found.append(Target(each.name, f"outputs[{number}].", named, *sizes, bucket))
         return tuple(found)
 
     @property

@@ -14,6 +14,7 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.limit import StoreLimits
 from dsort.storage.network_policy import FetchPolicy
+from dsort.storage.output_buckets import open_outputs
 from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef, BucketTextError, refuse_internal
 from dsort.storage.registry import misspelt_uri, open_object_bucket, parse_store_uri, split_scheme
 from dsort.storage.several import BucketPlace, SeveralBuckets
@@ -70,23 +71,23 @@ def open_bucket(
 
 
 def open_pair(
-    sources: Sequence[BucketPlace], target: BucketPlace, root: Path
+    sources: Sequence[BucketPlace], targets: Sequence[BucketPlace], root: Path
 ) -> tuple[Bucket, Bucket]:
     """(what is read, what is written): buckets that share one bandwidth, the smallest one, if
     there is a limit to it."""
-    places = [*sources, target]
+    places = [*sources, *targets]
     rates = [each.limits.bandwidth_max_bytes_per_s for each in places]
     rate = min((each for each in rates if each is not None), default=None)
     limiter = None
     if rate is not None and not all(each.ref.is_directory for each in places):
         from dsort.storage.limit import StoreLimiter
 
-        limiter = StoreLimiter(replace(target.limits, bandwidth_max_bytes_per_s=rate))
+        limiter = StoreLimiter(replace(targets[0].limits, bandwidth_max_bytes_per_s=rate))
 
     def opened(place: BucketPlace) -> Bucket:
         return open_bucket(place.ref, root=root, limits=place.limits, limiter=limiter)
 
-    return open_inputs(sources, opened), opened(target)
+    return open_inputs(sources, opened), open_outputs(targets, opened)
 
 
 def open_inputs(places: Sequence[BucketPlace], opened: Callable[[BucketPlace], Bucket]) -> Bucket:

@@ -161,9 +161,9 @@ def find_strangers(
     who reads all names of a template reads them, too."""
     known = {*outputs, *inputs}
     patterns: dict[str, list[str]] = {}
-    for template in names.templates:
+    for group, template in enumerate(names.templates):
         numbers = "".join(r"[0-9]+" + re.escape(each.gap) for each in template.ranges)
-        patterns.setdefault(template.prefix, []).append(numbers)
+        patterns.setdefault(names.prefix(group), []).append(numbers)
     strangers: set[str] = set()
     for prefix, endings in patterns.items():
         any_ending = LinearRegex(f"(?:{'|'.join(endings)})(?:{re.escape(names.extension)})?")

@@ -51,7 +51,7 @@ from dsort.job.setup import load_keymap, load_steps, output_names
 from dsort.loose_files.bucket import FilesBucket
 from dsort.loose_files.listing import Listing
 from dsort.naming.names import first_few
-from dsort.options import RunOptions, default_options, open_with_settings
+from dsort.options import RunOptions, default_options, open_result, open_with_settings
 from dsort.read import ShardReader
 from dsort.spec.model import JobSpec
 from dsort.stop_flag import StopFlag
@@ -103,7 +103,8 @@ def verify_result(
     options = options or default_options()
     stored = parse_manifest(manifest)
     where = output_uri or stored.spec.output_bck
-    outputs = open_with_settings(where, root=options.root, settings=options.settings)
+    main = open_with_settings(where, root=options.root, settings=options.settings)
+    outputs = open_result(stored.spec, main, options)
     return _Verification(stored, outputs, max_expansion, options, on_event or _ignore, stop).run()
 
 

@@ -24,6 +24,7 @@ from dsort.scratch.requests import OrderedRowsOf, StoredBytesOf
 from dsort.scratch.spill import SpillReader
 from dsort.sidecars.shard_index import lines_sidecar
 from dsort.storage.bucket import Bucket
+from dsort.storage.output_buckets import bucket_for
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered
 from dsort.workers.lineage import LINEAGE, write_lineage
@@ -114,7 +115,7 @@ class Creator:
                         staged,
                         self._writeback,
                         want_md5=task.want_md5,
-                        seals_on_finish=self._outputs.seals_on_finish,
+                        seals_on_finish=bucket_for(self._outputs, piece.name).seals_on_finish,
                     )
                     out = ShardWriter(
                         file,
@@ -133,7 +134,7 @@ class Creator:
                     if payload is not None:
                         payload.close()
                     payload = next(payloads)
-                check = payload.check(piece) if payload and task.check_content else None
+                check = payload.check(piece) if payload and self._is_checked(task, piece) else None
                 out.write_piece(piece, payload, check)
                 if piece.last:
                     self._write_sidecars(task, piece, out)
@@ -152,6 +153,9 @@ class Creator:
             records=sum(piece.row_stop - piece.row_start for piece in task.pieces),
             bytes_written=sum(piece.stored_bytes for piece in task.pieces),
         )
+
+    def _is_checked(self, task: CreateTask, piece: OutputPiece) -> bool:
+        return task.check_content and bucket_for(self._outputs, piece.name).seals_on_finish
 
     def measure(self, task: MeasureTask) -> MeasureDone:
         """Encode the runs of a task, and forget what comes out but its length."""
@@ -221,7 +225,7 @@ class Creator:
             return piece.shard_bytes
         # An upload needs to know how large its parts have to be. A file would have room reserved.
         longest = piece.shard_bytes + piece.shard_bytes // 100 + ENCODING_BYTES
-        return longest if self._outputs.seals_on_finish else None
+        return longest if bucket_for(self._outputs, piece.name).seals_on_finish else None
 
     def _payloads(self, task: CreateTask | MeasureTask) -> Generator[_Payload, None, None]:
         """The payload of one partition after the other. While one is written, the next one's first

@@ -60,7 +60,7 @@ class Sealer:
         with ExitStack() as stack:
             opened = []
             for shard in task.shards:
-                staged = stack.enter_context(self._outputs.stage(shard.token))
+                staged = stack.enter_context(self._outputs.stage(shard.token, name=shard.name))
                 opened.append(staged)
                 size = staged.size_bytes()
                 if size != shard.shard_bytes:

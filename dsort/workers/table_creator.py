@@ -28,6 +28,7 @@ from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket
+from dsort.storage.output_buckets import bucket_for
 from dsort.workers.lineage import LINEAGE, write_lineage
 from dsort.workers.shard_writer import FinishedShard, StagedFile, Writeback
 from dsort.workers.source import MappedInputs
@@ -102,7 +103,7 @@ class TableCreator:
                         staged,
                         self._writeback,
                         want_md5=task.want_md5,
-                        seals_on_finish=self._outputs.seals_on_finish,
+                        seals_on_finish=bucket_for(self._outputs, piece.name).seals_on_finish,
                     )
                     check = RowCheck(piece.ordinal) if task.check_content else None
                     out = _TableShardWriter(

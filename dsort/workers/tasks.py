@@ -92,7 +92,7 @@ class WorkerSetup:
 
     job_id: str
     inputs: tuple[BucketPlace, ...]
-    output: BucketPlace
+    outputs: tuple[BucketPlace, ...]  # the main one first: see ``storage.output_buckets``
     output_uri: str  # for people, and for `dsort gc`
     root: str
     scratch: str
@@ -380,6 +380,7 @@ class StagedShard:
     pieces: tuple[tuple[int, int, int], ...] = ()
     reread: bool = False
     head_bytes: int = 0
+    name: str = ""  # that it is going to have
 
 
 @dataclass(frozen=True, slots=True)

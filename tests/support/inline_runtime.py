@@ -29,6 +29,7 @@ from dsort.scratch.nodes import Request, ScratchNodes, make_scratch, open_scratc
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from dsort.storage.open import open_bucket, open_inputs
+from dsort.storage.output_buckets import open_outputs
 from dsort.storage.several import BucketPlace
 from dsort.workers.tasks import ScratchLost, Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
@@ -238,6 +239,10 @@ def _job(
     parsed = parse_spec(spec).spec
     tally = Tally(named={})
     keymap = load_keymap(parsed, tally)
+    targets = (
+        BucketPlace("", parsed.output_bck),
+        *(BucketPlace(each.place, each.bucket) for each in parsed.targets if each.bucket),
+    )
     job = object.__new__(_MovedJob)
     job.moved = moved
     job.__init__(  # type: ignore[misc]
@@ -245,12 +250,14 @@ def _job(
         spec=with_seed(parsed),
         options=options,
         input_places=tuple(BucketPlace(each.name, each.bucket) for each in parsed.sources),
-        output_bck=parsed.output_bck,
+        output_places=targets,
         inputs_bucket=open_inputs(
             [BucketPlace(each.name, each.bucket) for each in parsed.sources],
             lambda place: open_bucket(place.ref.uri, root=options.root),
         ),
-        outputs_bucket=open_bucket(parsed.output_bck.uri, root=options.root),
+        outputs_bucket=open_outputs(
+            targets, lambda place: open_bucket(place.ref.uri, root=options.root)
+        ),
         runtime=InlineRuntime(moved),
         stop=stop,
         on_event=(lambda event: None) if events is None else events.append,

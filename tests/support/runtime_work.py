@@ -72,7 +72,7 @@ def make_work(directory: Path) -> Work:
     setup = WorkerSetup(
         job_id="job-1",
         inputs=(BucketPlace("", BucketRef("file", str(directory / "in"))),),
-        output=BucketPlace("", BucketRef("file", str(directory / "out"))),
+        outputs=(BucketPlace("", BucketRef("file", str(directory / "out"))),),
         output_uri=(directory / "out").as_uri(),
         root=str(directory),
         scratch=str(directory / "scratch"),

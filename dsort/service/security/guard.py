@@ -233,6 +233,11 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
         for source in spec.sources
     ]
     output = _checked_bucket("output_bck", spec.output_bck, policy, fetch, found)
+    for target in spec.targets:
+        if target.bucket is not None:
+            message = "outputs of specs that come over the network share one bucket"
+            hint = "run such a job with `dsort start` on the machine itself"
+            found.forbidden.append(SpecProblem(f"{target.path}output_bck", message, hint))
     _check_names(spec, found)
     if spec.on_shard is not None:
         message = "a program is not for specs that come over the network"

@@ -1,0 +1,105 @@
+"""The buckets that outputs of a job have for themselves: which job writes there, and where it is.
+
+Lease, journal and manifest are in the main bucket alone. So that ``dsort gc`` in another one does
+not take what waits there for garbage, the job leaves ``.dsort/<job>/elsewhere.json`` in it, as long
+as there is something of it. And whoever goes on with a job, or clears up after it, touches a bucket
+only if that is there: who can write to the main bucket can have written the spec.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from dsort.errors import JobConflictError, ObjectNotFoundError, SpecError, StorageError
+from dsort.job.journal import JobDirectory
+from dsort.job.layout import elsewhere_name
+from dsort.spec.load import parse_spec
+from dsort.storage.bucket import Bucket
+from dsort.storage.output_buckets import OutputBuckets
+from dsort.storage.ref import BucketRef
+from dsort.storage.small_objects import read_json
+
+__all__ = [
+    "Opened",
+    "forget_elsewhere",
+    "is_elsewhere",
+    "note_elsewhere",
+    "outputs_left",
+    "refuse_unnoted",
+]
+
+Opened = Callable[[BucketRef], Bucket]
+_BYTES_MAX = 1 << 16
+
+
+def note_elsewhere(bucket: Bucket, job_id: str) -> None:
+    """Say in all other buckets of ``bucket`` where the job is."""
+    content = json.dumps({"job_id": job_id, "output_uri": bucket.uri}).encode()
+    for other in _others(bucket).values():
+        other.write(elsewhere_name(job_id), content)
+
+
+def forget_elsewhere(bucket: Bucket, job_id: str) -> None:
+    """Nothing of the job is left in other buckets but its result."""
+    for other in _others(bucket).values():
+        other.delete(elsewhere_name(job_id))
+        other.discard(elsewhere_name(job_id))
+
+
+def is_elsewhere(directory: JobDirectory) -> bool:
+    """Whether a job has but outputs in the bucket."""
+    return elsewhere_name("").rpartition("/")[2] in directory.parts
+
+
+def refuse_unnoted(bucket: Bucket, job_id: str) -> None:
+    """``JobConflictError`` for a bucket of the job in which the job has never been."""
+    for other in _others(bucket).values():
+        if not _is_noted(other, bucket, job_id):
+            raise JobConflictError(
+                f"what is left of job {job_id} in {bucket.uri} says that it writes to {other.uri}, "
+                "but nothing of it is there",
+                hint="start it again",
+            )
+
+
+def outputs_left(
+    main: Bucket, job_id: str, spec: Mapping[str, Any], opened: Opened | None
+) -> Bucket:
+    """The buckets that a job whose journal has ``spec`` has written to, as one; ``main`` itself if
+    there is no other. ``StorageError`` if one cannot be opened; ``opened``: None opens none."""
+    try:
+        targets = parse_spec(dict(spec)).spec.targets
+    except SpecError:
+        return main
+    own = {target.place: target.bucket for target in targets if target.bucket is not None}
+    others = {name: opened(ref) for name, ref in own.items() if opened is not None}
+    noted = {name: each for name, each in others.items() if _is_noted(each, main, job_id)}
+    return OutputBuckets(main, noted) if own else main
+
+
+def _others(bucket: Bucket) -> Mapping[str, Bucket]:
+    return bucket.others if isinstance(bucket, OutputBuckets) else {}
+
+
+def _is_noted(other: Bucket, main: Bucket, job_id: str) -> bool:
+    try:
+        found = read_json(other, elsewhere_name(job_id), bytes_max=_BYTES_MAX)
+    except ObjectNotFoundError:
+        return False
+    except StorageError as error:
+        raise StorageError(f"{other.uri}: {error.message}", hint=error.hint) from None
+    uri = found.get("output_uri") if isinstance(found, dict) else None
+    if uri == main.uri:
+        return True
+    place = main.local_path("x")
+    if not isinstance(uri, str) or place is None:
+        return False
+    return _real(uri) == os.path.realpath(place.parent)
+
+
+def _real(uri: str) -> str:
+    return os.path.realpath(unquote(uri.removeprefix("file://"), errors="surrogateescape"))

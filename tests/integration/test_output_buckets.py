@@ -1,0 +1,219 @@
+"""Outputs that have buckets of their own: where everything is, what is refused and verified."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dsort
+from dsort import api
+from dsort.errors import NamesTakenError, SpecError
+from dsort.job.layout import job_directory, manifest_name
+from dsort.options import RunOptions, open_with_settings
+from dsort.settings import Settings, StoreSettings
+from dsort.spec import parse_spec
+from tests.support.commands import CommandLine
+from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of, write_shards
+from tests.support.engine import plan_local, run_local, spec_of
+from tests.support.inline_runtime import Moved, run_inline
+from tests.support.seaweedfs import S3Server
+
+pytestmark = pytest.mark.usefixtures("workers_here")
+
+SHUFFLE = {"kind": "shuffle", "seed": 7}
+OUTPUTS = [
+    {"name": "train", "fraction": 0.6},
+    {"name": "val", "fraction": 0.3, "output_bck": "val"},
+    {"name": "test", "fraction": 0.1, "output_bck": "test", "output_shard_count": 1},
+]
+
+
+def apart(**fields: Any) -> dict[str, Any]:
+    """All outputs have shards of the same names."""
+    fixed = {"output_format": "s-%d", "algorithm": SHUFFLE, "outputs": OUTPUTS}
+    return spec_of(**{**fixed, **fields})
+
+
+@pytest.fixture
+def root(tmp_path: Path, rng: random.Random) -> Path:
+    shards = {
+        f"in-{shard}.tar": Shard(
+            tuple(
+                Member(f"{shard}{number:02d}.bin", rng.randbytes(rng.randrange(300)))
+                for number in range(20)
+            )
+        )
+        for shard in range(3)
+    }
+    write_shards(tmp_path / "in", shards)
+    return tmp_path
+
+
+def members_of(bucket: Path) -> list[tuple[str, bytes]]:
+    files = files_of(bucket)
+    names = sorted(files, key=lambda name: (len(name), name))
+    return [(each.name, each.payload) for name in names for each in read_shard(files[name])]
+
+
+def verified(root: Path, job_id: str, **options: Any) -> list[str]:
+    manifest = (root / "out" / manifest_name(job_id)).read_bytes()
+    report = api.verify(manifest, options=RunOptions(root=root, **options))
+    return [str(problem) for problem in report.problems] + list(report.warnings)
+
+
+@pytest.mark.parametrize("move", ["map", "spill"])
+def test_each_output_is_in_its_bucket_as_it_would_be_in_one(root: Path, move: str) -> None:
+    together = [{name: each[name] for name in each if name != "output_bck"} for each in OUTPUTS]
+    run_local(root, apart(outputs=together, output_format="{split}/s-%d", output_bck="one"))
+    report = run_local(root, apart(verify="content"), move=move, workers=2)
+    for name, bucket in (("train", "out"), ("val", "val"), ("test", "test")):
+        own = files_of(root / bucket)
+        assert {f"{name}/{each}": data for each, data in own.items()} == {
+            each: data
+            for each, data in files_of(root / "one").items()
+            if each.startswith(f"{name}/")
+        }
+    assert tree_of(root / "val").keys() == files_of(root / "val").keys()  # nothing beside them
+    assert [each.records for each in report.outputs] == [
+        len(members_of(root / bucket)) for bucket in ("out", "val", "test")
+    ]
+    assert verified(root, report.job_id) == []
+
+
+def test_a_result_is_read_from_all_of_its_buckets(root: Path, cli: CommandLine) -> None:
+    report = run_local(root, apart(lineage="jsonl", index=["dali"]))
+    records = [
+        record.key
+        for record in dsort.read_shards("out", job_id=report.job_id, options=RunOptions(root=root))
+    ]
+    buckets = ("out", "val", "test")
+    held = [name.removesuffix(".bin") for each in buckets for name, _ in members_of(root / each)]
+    assert records == held
+    assert len(records) == 60
+    assert (root / "val" / "s-0.idx").exists()
+    key = members_of(root / "val")[0][0].removesuffix(".bin")
+    assert "val//s-0.tar" in cli("where", "out", key).out
+    assert verified(root, report.job_id) == []
+
+
+def test_a_plan_names_the_shards_with_their_output(root: Path) -> None:
+    names = [shard.name for shard in plan_local(root, apart()).shards]
+    assert "s-0.tar" in names
+    assert "test//s-0.tar" in names
+    assert sorted(path.name for path in root.iterdir()) == ["in"]
+
+
+def test_neither_nodes_nor_workers_change_what_is_where(root: Path) -> None:
+    found = []
+    for moved in (
+        Moved(movement="map", workers=1),
+        Moved(movement="spill", workers=2, nodes=2, partitions=5, losses=1, order_seed=2),
+    ):
+        run_inline(apart(overwrite=True), root, moved)
+        found.append([files_of(root / name) for name in ("out", "val", "test")])
+    assert found[0] == found[1]
+
+
+def test_directories_and_stores_go_together(root: Path, s3: S3Server) -> None:
+    settings = Settings(stores=(("s3", StoreSettings(endpoint_url=s3.endpoint_url)),))
+    run_local(root, apart())
+    outputs = [OUTPUTS[0], {**OUTPUTS[1], "output_bck": "s3://apart/val"}, OUTPUTS[2]]
+    spec = apart(outputs=outputs, output_bck="again", verify="content")
+    spec["outputs"][2] = {**OUTPUTS[2], "output_bck": "test-again"}
+    report = run_local(root, spec, workers=2, settings=settings, move="spill")
+    assert files_of(root / "again") == files_of(root / "out")
+    assert files_of(root / "test-again") == files_of(root / "test")
+    bucket = open_with_settings("s3://apart/val", root=root, settings=settings)
+    stored = {info.name: bucket.read(info.name) for info in bucket.list("")}
+    assert stored == files_of(root / "val")
+    assert [*bucket.list(job_directory(report.job_id))] == []
+    manifest = (root / "again" / manifest_name(report.job_id)).read_bytes()
+    found = api.verify(manifest, options=RunOptions(root=root, settings=settings))
+    assert found.problems == ()
+    with pytest.raises(NamesTakenError, match="val//s-0"):
+        run_local(root, {**spec, "output_bck": "third"}, workers=2, settings=settings, move="spill")
+
+
+def test_what_is_replaced_in_any_bucket_is_kept_until_the_end(root: Path) -> None:
+    for bucket in ("out", "val", "test"):
+        write_shards(root / bucket, {"s-0.tar": b"old"})
+    with pytest.raises(NamesTakenError, match="3 objects have names"):
+        run_local(root, apart())
+    report = run_local(root, apart(overwrite=True))
+    assert b"old" not in [
+        data for name in ("out", "val") for data in files_of(root / name).values()
+    ]
+    assert verified(root, report.job_id) == []
+    assert [*(root / "val").glob(".dsort/*")] == []
+
+
+def test_what_is_left_of_an_older_result_goes_where_it_is(root: Path) -> None:
+    run_local(root, apart(output_shard_records=2))
+    before = files_of(root / "val")
+    write_shards(root / "val", {"s-700.tar": b"somebody else's"})
+    spec = apart(overwrite=True, remove_stale=True)
+    report = run_local(root, spec)
+    after = files_of(root / "val")
+    assert after.pop("s-700.tar") == b"somebody else's"
+    assert len(after) < len(before)
+    assert len(after) == report.outputs[1].shards
+
+
+def test_a_result_with_other_buckets_is_none_that_is_replaced(root: Path) -> None:
+    run_local(root, apart(output_shard_records=2))
+    kept = files_of(root / "val")
+    outputs = [OUTPUTS[0], {**OUTPUTS[1], "output_bck": "other"}, OUTPUTS[2]]
+    run_local(root, apart(outputs=outputs, overwrite=True, remove_stale=True))
+    assert files_of(root / "val") == kept
+
+
+def test_an_output_in_the_bucket_of_the_inputs_replaces_none(root: Path) -> None:
+    outputs = [OUTPUTS[0], {**OUTPUTS[1], "output_bck": "in", "output_format": "in-%d"}, OUTPUTS[2]]
+    with pytest.raises(SpecError, match="would replace the input shard in-0"):
+        run_local(root, apart(outputs=outputs))
+    assert sorted(files_of(root / "in")) == ["in-0.tar", "in-1.tar", "in-2.tar"]
+
+
+def test_two_names_of_one_bucket_are_found_out(root: Path) -> None:
+    (root / "val").mkdir()
+    (root / "test").symlink_to(root / "val")
+    with pytest.raises(SpecError, match="two output shards would be named"):
+        run_local(root, apart())
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"index": "energon"}, "index: energon would list the shards of several buckets"),
+        (
+            {"outputs": [{**OUTPUTS[0], "output_bck": "val"}, *OUTPUTS[1:]]},
+            "names would be the same",
+        ),
+        (
+            {"outputs": [OUTPUTS[0], {**OUTPUTS[1], "output_bck": "https://host/x"}, OUTPUTS[2]]},
+            r"outputs\[1\].output_bck: .* can only be read",
+        ),
+        (
+            {
+                "output_format": None,
+                "outputs": [
+                    {**OUTPUTS[0], "output_format": "val/s-%d"},
+                    {**OUTPUTS[1], "output_bck": "out/val", "output_format": "s-%d"},
+                    {**OUTPUTS[2], "output_format": "s-%d"},
+                ],
+            },
+            "makes names that the template of train makes",
+        ),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_read(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        parse_spec(apart(**fields))
+
+
+def test_a_spec_says_again_what_it_said() -> None:
+    spec = parse_spec(apart()).spec
+    assert parse_spec(spec.canonical()).spec == spec
