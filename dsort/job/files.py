@@ -17,6 +17,7 @@ from dsort.options import RunOptions
 from dsort.scratch.columns import ColumnFile
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
+from dsort.storage.output_buckets import placed_at
 from dsort.storage.several import bucket_named
 
 __all__ = ["files_of", "list_files", "list_files_again", "retain_files", "share_files"]
@@ -92,11 +93,12 @@ def _refuse_outputs_inside(job: Job) -> None:
     """``SpecError`` if outputs would be among the files: they would be files themselves when these
     are listed again."""
     source, target = job.bucket_identities  # of the buckets: nothing is listed yet
-    where = f"{target.identity('x')}"
+    where = [target.identity(placed_at(place, "x")) for place in target.buckets]
     for each in job.spec.sources:
         bucket = source.buckets[each.name]
         inside = _directory_of(each.format.prefix or "")
-        if where.startswith(bucket.identity(f"{inside}x").removesuffix("x")):
+        start = bucket.identity(f"{inside}x").removesuffix("x")
+        if any(name.startswith(start) for name in where):
             text = f"is inside the input {each.bucket.uri}: outputs would be listed as files"
             hint = "use a bucket beside it, or an input_format.prefix that does not hold it"
             raise SpecError([SpecProblem("output_bck", text, hint)])
