@@ -21,9 +21,10 @@ from dsort.errors import JobStoppedError
 from dsort.job.events import Event, PhaseDone
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
+from tests.support.children import children_here
 from tests.support.commands import ROOT
 from tests.support.datasets import files_of, small_dataset, write_shards
-from tests.support.engine import children_here, left_in, run_local, spec_of
+from tests.support.engine import left_in, run_local, spec_of
 from tests.support.faults import Fault, make_pipes
 
 END_SECONDS_MAX = 120

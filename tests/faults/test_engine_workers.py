@@ -9,8 +9,9 @@ import pytest
 
 from dsort.errors import DsortError, InvariantError, StorageFullError, WorkerLostError
 from dsort.job.events import Event, JobReport, JobStarted, PhaseDone
+from tests.support.children import children_here
 from tests.support.datasets import files_of, small_dataset, write_shards
-from tests.support.engine import children_here, left_in, refused, run_local, spec_of
+from tests.support.engine import left_in, refused, run_local, spec_of
 from tests.support.faults import Fault, bootstrap, strikes
 
 DATASET = small_dataset("workers", shards=4)

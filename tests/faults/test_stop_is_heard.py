@@ -22,9 +22,10 @@ from dsort.retry import RetryPolicy
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.retry import RetryingBucket
+from tests.support.children import children_here
 from tests.support.commands import ROOT
 from tests.support.datasets import small_dataset, write_shards
-from tests.support.engine import children_here, left_in, run_local, spec_of
+from tests.support.engine import left_in, run_local, spec_of
 from tests.support.hooked_bucket import HookedBucket
 
 T = TypeVar("T")

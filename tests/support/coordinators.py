@@ -20,13 +20,12 @@ from typing import Any
 
 import psutil
 
+from tests.support.children import COORDINATORS
 from tests.support.fault_points import DIRECTORY, points_environment
 
-__all__ = ["NAME", "Coordinators", "Ended", "Running", "coordinators"]
+__all__ = ["Coordinators", "Ended", "Running", "coordinators"]
 
 END_SECONDS_MAX = 180
-NAME = "coordinators"
-"""Of the process that begins them, to tell it from those of a test."""
 PARTITION_BYTES = 8 << 10
 """So that small jobs have many buckets, too."""
 LOADED = (
@@ -155,7 +154,7 @@ def _serve() -> None:
     from dsort.cli.own_process import own_process
 
     dsort.job.memory.PARTITION_BYTES_MIN = PARTITION_BYTES
-    Path("/proc/self/comm").write_text(NAME)
+    Path("/proc/self/comm").write_text(COORDINATORS)
     for module in LOADED:
         importlib.import_module(module)
     for line in sys.stdin:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import psutil
 import pytest
 
 import dsort
@@ -16,11 +15,9 @@ from dsort.errors import DsortError
 from dsort.job.events import JobReport, PlanReport
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
-from tests.support import coordinators, forked_workers
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of
 
 __all__ = [
-    "children_here",
     "count_of",
     "keys_in",
     "left_in",
@@ -119,12 +116,3 @@ def records_out(root: Path) -> list[str]:
     return [
         name for shard in sorted(found, key=lambda n: (len(n), n)) for name in keys_in(found[shard])
     ]
-
-
-def children_here() -> list[psutil.Process]:
-    """The processes that this one has started and not ended, without the servers that all tests of
-    a session share."""
-    return [child for child in psutil.Process().children() if child.name() not in SERVERS]
-
-
-SERVERS = ("weed", "postgres", coordinators.NAME, forked_workers.NAME)

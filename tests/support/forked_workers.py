@@ -26,12 +26,11 @@ from pathlib import Path
 
 import dsort.runtime.local
 from dsort.runtime import forked
+from tests.support.children import FIRST_WORKER
 from tests.support.fault_points import points_environment
 
-__all__ = ["NAME", "forked_workers", "fresh_workers"]
+__all__ = ["forked_workers", "fresh_workers"]
 
-NAME = "first-worker"
-"""Of the process that is forked, to tell it from those of a test."""
 LOADED = (
     *("dsort.runtime.forked", "dsort.workers.table_creator", "dsort.workers.table_extractor"),
     *("numpy.ma", "pyarrow.compute", "pyarrow.parquet"),
@@ -176,7 +175,7 @@ def _become_worker(request: dict[str, object], link: int) -> None:
 
 
 if __name__ == "__main__":
-    Path("/proc/self/comm").write_text(NAME)
+    Path("/proc/self/comm").write_text(FIRST_WORKER)
     for module in LOADED:
         importlib.import_module(module)
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -20,6 +20,7 @@ from dsort.service.hosting.dispatcher import Dispatcher, Timing
 from dsort.service.jobs.rows import JobRow, NewJob
 from dsort.service.jobs.store import JobStore
 from dsort.spec.load import parse_spec
+from tests.support.children import children_here
 from tests.support.fault_points import DIRECTORY, points_environment
 from tests.support.service_process import await_that
 from tests.support.surviving import CASES, Case, prepare
@@ -130,7 +131,7 @@ def hosting(
     """A database and its first dispatcher. ``points``: the faults that job processes meet. In the
     end all processes of jobs are killed, and none is left as a zombie: other tests of this process
     count its children."""
-    before = set(psutil.Process().children())
+    before = set(children_here())
     for name, value in points_environment(points).items():
         monkeypatch.setenv(name, value)
     if points is None:
@@ -153,4 +154,4 @@ def hosting(
                 if row.pid is not None:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(row.pid, signal.SIGKILL)
-            psutil.wait_procs(set(psutil.Process().children()) - before, timeout=WAIT_S)
+            psutil.wait_procs(set(children_here()) - before, timeout=WAIT_S)

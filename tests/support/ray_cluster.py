@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.children import children_here
 from tests.support.fault_points import PointFault, arm, disarm, points_environment
 
 __all__ = ["NODES", "Nodes", "SharedCluster", "end_shared_cluster", "shared_cluster"]
@@ -175,7 +176,7 @@ def _nodes_here() -> Iterator[Nodes]:
         ray._private.utils.write_ray_address,
         lambda *given: None,  # in /tmp/ray, for whoever has no address
     )
-    before = set(psutil.Process().children(recursive=True))
+    before = set(children_here(recursive=True))
     cluster = None
     try:
         cluster = Cluster(
@@ -194,7 +195,7 @@ def _nodes_here() -> Iterator[Nodes]:
         ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.CRITICAL)
         yield nodes
     finally:
-        begun = set(psutil.Process().children(recursive=True)) - before
+        begun = set(children_here(recursive=True)) - before
         ray.shutdown()
         if cluster is not None:
             cluster.shutdown()

@@ -11,6 +11,8 @@ from typing import Any
 
 import psutil
 
+from tests.support.children import children_here
+
 __all__ = ["ray_here"]
 
 END_S_MAX = 60.0
@@ -23,7 +25,7 @@ def ray_here() -> Iterator[Any]:
 
     directory = tempfile.mkdtemp(prefix="dt-", dir="/tmp")  # a short path: Ray puts sockets there
     handler = signal.getsignal(signal.SIGTERM)  # Ray takes it over
-    before = set(psutil.Process().children())
+    before = set(children_here())
     try:
         ray.init(
             address="local",
@@ -38,7 +40,7 @@ def ray_here() -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
-        for each in psutil.wait_procs(set(psutil.Process().children()) - before, END_S_MAX)[1]:
+        for each in psutil.wait_procs(set(children_here()) - before, END_S_MAX)[1]:
             each.kill()
             each.wait(END_S_MAX)
         signal.signal(signal.SIGTERM, handler)

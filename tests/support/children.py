@@ -1,0 +1,26 @@
+"""The processes that a test's process has started, without those that all tests of a run share."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psutil
+
+__all__ = ["COORDINATORS", "FIRST_WORKER", "children_here"]
+
+COORDINATORS = "coordinators"
+"""The name of the process that begins coordinators."""
+FIRST_WORKER = "first-worker"
+"""The name of the process that worker processes are forks of."""
+_SHARED = ("weed", "postgres", COORDINATORS, FIRST_WORKER)
+
+
+def children_here(*, recursive: bool = False) -> list[psutil.Process]:
+    """The processes that this one has started and not ended; with ``recursive`` those below them,
+    too."""
+    found = []
+    for child in psutil.Process().children(recursive=recursive):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.name() not in _SHARED:
+                found.append(child)
+    return found
