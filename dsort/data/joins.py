@@ -19,3 +19,12 @@ class JoinRule:
     nonmatch: tuple[str, ...]
     drops_later: bool = False
     conflict: str = "error"
+
+    @property
+    def is_settled_first(self) -> bool:
+        """Whether what is left out is found by a pass before payload moves."""
+        return self.conflict != "error"
+
+    def settled(self) -> JoinRule:
+        """The rule for what is left once that is done."""
+        return JoinRule(self.inputs, ("none",) * len(self.inputs))

@@ -92,6 +92,7 @@ class Extraction:
     renames: str = ""
     borders: str = ""
     classes: str = ""
+    left_out: str = ""
     copies: Sequence[CopyRule] | None = None
     positions: InputPositions | None = None
     done: dict[int, ShardExtracted] = field(default_factory=dict)
@@ -166,6 +167,7 @@ class Extraction:
             partitions=self.partitions,
             splitters=self.splitters,
             renames=self.renames,
+            left_out=self.left_out,
             borders=self.borders,
             classes=self.classes,
             xxh3=xxh3 if self.stage == "index" else "",

@@ -159,6 +159,7 @@ QUIET_KINDS = frozenset(
         "left_out_by_steps",
         "left_out_by_mix",
         "left_out_by_join",
+        "conflicts_left_out",
         "copied_by_mix",
         "deduplicated",
     }

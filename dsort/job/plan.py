@@ -29,7 +29,7 @@ from dsort.job.extract import (
     shard_splitters,
 )
 from dsort.job.job import Job
-from dsort.job.joins import settle_join
+from dsort.job.joins import choose_left_out, readings_for_join, settle_join
 from dsort.job.mix import choose_copies
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.positions import count_positions, readings_left
@@ -230,8 +230,10 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     placed = job.spec.algorithm.build().placement is not None
     renames = job.spec.config.duplicate_keys == "rename"
     surveyed = renames or placed or (spill and not even and not kept)
-    _expect(job, passes=1 + readings_left(job) + readings_for_borders(job) + surveyed)
+    readings = readings_left(job) + readings_for_borders(job) + readings_for_join(job)
+    _expect(job, passes=1 + readings + surveyed)
     positions = count_positions(job)
+    left_out = choose_left_out(job, positions)
     copies = choose_copies(job, positions)
     borders = choose_borders(job, copies, positions)
     _expect(job, passes=1 + surveyed)
@@ -249,6 +251,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
         renames=found.renames,
         borders=borders,
         classes=found.classes,
+        left_out=left_out,
         copies=copies,
         positions=positions,
     )

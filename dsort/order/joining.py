@@ -7,8 +7,9 @@ record key alone, and ends with the key itself, so that two keys with one hash a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 
 import numpy as np
 
@@ -18,7 +19,15 @@ from dsort.data.joins import JoinRule
 from dsort.data.row_bytes import distinct_rows
 from dsort.order.sort import order_rows
 
-__all__ = ["Joined", "JoinedKind", "conflicts_in", "join_order", "join_rows"]
+__all__ = [
+    "Joined",
+    "JoinedKind",
+    "LeftOut",
+    "conflicts_in",
+    "join_order",
+    "join_rows",
+    "left_out_in",
+]
 
 
 class JoinedKind:
@@ -28,6 +37,15 @@ class JoinedKind:
     UNMATCHED = "unmatched"  # an input has no record of the key, and that is an error
     LEFT_OUT = "left_out_by_join"  # the same, and such records are left out
     CONFLICT = "conflict"  # two pieces have members of one extension
+
+
+class LeftOut(IntEnum):
+    """Why a piece, or some of its members, are left out."""
+
+    MEMBERS = 0  # members of these extensions: another input's stay
+    RECORD = 1  # the first piece of a record that some input lacks
+    PIECE = 2  # its other pieces
+    DUPLICATE = 3  # a second record of its input has the key
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,9 +112,9 @@ def _unmatched(
 
 
 def conflicts_in(joined: Joined, extensions: BytesColumn) -> list[tuple[int, int, bytes]]:
-    """(row, earlier row, extension) of pieces of one record that have members of one extension,
-    the first of each pair of rows. ``extensions``: of the members of each row, a zero byte behind
-    each."""
+    """(row, earlier row, extensions) of pieces of one record that have members of one extension.
+    ``extensions``: of the members of each row, a zero byte behind each; and of those shared, a zero
+    byte between them."""
     counts = np.diff(joined.record_offsets)
     if not len(counts) or int(counts.max()) < 2:
         return []
@@ -106,6 +124,33 @@ def conflicts_in(joined: Joined, extensions: BytesColumn) -> list[tuple[int, int
     which, firsts = distinct_rows(extensions.blob, starts, extensions.lengths[rows])
     lists = [frozenset(extensions[row].split(b"\0")[:-1]) for row in rows[firsts].tolist()]
     return sorted(_conflicts(rows, record_of, which, lists, longest))
+
+
+def left_out_in(
+    joined: Joined,
+    conflicts: Sequence[tuple[int, int, bytes]],
+    order: Int64s,
+    *,
+    keeps_last: bool,
+) -> tuple[Int64s, Int64s, BytesColumn]:
+    """(rows, why each is left out, the extensions of its members that are) of one partition; a row
+    is there once. ``order``: all of its rows."""
+    gone = order[np.isin(order, joined.rows, invert=True)]
+    found = {kind: rows for kind, number, rows in joined.found if number < 0}
+    none = np.zeros(0, np.int64)
+    why = np.full(len(gone), LeftOut.PIECE, np.int64)
+    why[np.isin(gone, found.get(JoinedKind.LEFT_OUT, none))] = LeftOut.RECORD
+    why[np.isin(gone, found.get(JoinedKind.DUPLICATE, none))] = LeftOut.DUPLICATE
+    members: dict[int, set[bytes]] = {}
+    for row, earlier, shared in conflicts:
+        members.setdefault(earlier if keeps_last else row, set()).update(shared.split(b"\0"))
+    rows = np.array([*members], np.int64)
+    lists = [b"\0".join(sorted(each)) for each in members.values()]
+    return (
+        np.concatenate([gone, rows]),
+        np.append(why, np.full(len(rows), LeftOut.MEMBERS, np.int64)),
+        BytesColumn.concat([BytesColumn.empty(len(gone)), BytesColumn.of(lists)]),
+    )
 
 
 def _conflicts(
@@ -121,7 +166,7 @@ def _conflicts(
         for pair in np.unique(pairs).tolist():
             shared = lists[pair // len(lists)] & lists[pair % len(lists)]
             for at in near[pairs == pair].tolist() if shared else ():
-                yield int(rows[at + lag]), int(rows[at]), min(shared)
+                yield int(rows[at + lag]), int(rows[at]), b"\0".join(sorted(shared))
 
 
 def _equal_to_next(keys: BytesColumn, order: Int64s) -> Bools:

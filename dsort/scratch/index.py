@@ -21,6 +21,7 @@ from dsort.data.index import Origins, RecordIndex, Segments, SortKeys
 from dsort.data.new_names import NewNames
 from dsort.data.numbered import NumberedColumn, hash_column
 from dsort.errors import StorageError
+from dsort.order.joining import LeftOut
 from dsort.order.partitions import Splitters
 from dsort.order.sort import order_rows
 from dsort.scratch.columns import Column, ColumnFile, columns_bytes, write_columns
@@ -32,6 +33,7 @@ __all__ = [
     "PartitionRows",
     "ShardRows",
     "TableBlocks",
+    "check_left_out",
     "check_renames",
     "check_splitters",
     "splitters_bytes",
@@ -398,6 +400,19 @@ def check_renames(data: bytes, what: str, *, shards: int) -> None:
     order = np.lexsort((ordinal, shard))
     if not np.array_equal(order, np.arange(len(order))) or (np.diff(keys.offsets) <= 0).any():
         raise _damaged(what, "new keys are not in order")
+
+
+def check_left_out(data: bytes, what: str, *, shards: int) -> None:
+    """``StorageError`` unless ``data`` is a file of what a join leaves out of so many shards."""
+    file = ColumnFile(data, what)
+    _check_positions(file, what, shards)
+    shard, ordinal, why = file.array("shard"), file.array("ordinal"), file.array("nth")
+    file.bytes_column("keys", 0, len(shard))
+    order = np.lexsort((ordinal, shard))
+    if not np.array_equal(order, np.arange(len(order))):
+        raise _damaged(what, "positions are not in order")
+    if why.dtype != np.int64 or len(why) != len(shard) or not np.isin(why, [*LeftOut]).all():
+        raise _damaged(what, "it gives reasons that there are not")
 
 
 def _check_positions(file: ColumnFile, what: str, shards: int) -> None:

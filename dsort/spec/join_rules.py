@@ -68,17 +68,18 @@ def _records_can_be_put_together(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("output_extension", text, hint)
 
 
-def _conflicts_are_errors(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.join is not None and spec.join.conflict != "error":
-        text = f"{spec.join.conflict} is not supported yet"
-        yield SpecProblem("join.conflict", text, "leave out such members in a job before this one")
-
-
 def _order_is_by_keys(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.join is not None and not spec.algorithm.type.joins:
-        text = f"{spec.algorithm.kind} does not go with join: it is decided before records meet"
-        hint = f"shuffle, alphanumeric and md5 do; or {_BEHIND}"
-        yield SpecProblem("algorithm.kind", text, hint)
+    if spec.join is None:
+        return
+    kind = spec.algorithm.kind
+    if not spec.algorithm.type.joins:
+        text = f"{kind} does not go with join: it is decided before records meet"
+        yield SpecProblem("algorithm.kind", text, f"shuffle, alphanumeric and md5 do; or {_BEHIND}")
+        return
+    for name in ("interleave", "batches"):
+        if getattr(spec.algorithm, name, None) is not None:
+            text = "does not go with join: it places records before they meet"
+            yield SpecProblem(f"algorithm.{name}", text, _BEHIND)
 
 
 def _records_are_joined_once(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -127,8 +128,7 @@ JOIN_RULES: Final[
     (("inputs", "join"), _keys_say_what_is_joined),
     (("inputs", "join", "input_extension", "key_field"), _records_have_keys),
     (("join", "output_extension"), _records_can_be_put_together),
-    (("join", "algorithm.kind"), _order_is_by_keys),
-    (("join",), _conflicts_are_errors),
+    (("join", "algorithm"), _order_is_by_keys),
     (
         ("join", "inputs", "mix", "deduplicate", "Config.duplicate_keys"),
         _records_are_joined_once,

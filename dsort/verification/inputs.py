@@ -6,7 +6,7 @@ Made from the shards alone. Nothing that a job decided is looked at, so that a w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -33,7 +33,7 @@ from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
 from dsort.verification.copies import copies_asked_for
 from dsort.verification.findings import Findings, ProgressTeller
-from dsort.verification.joined import Pieces, join_pieces
+from dsort.verification.joined import Pieces, join_pieces, members_that_stay
 from dsort.verification.order import records_read
 from dsort.verification.places import PlaceFacts
 from dsort.verification.read import (
@@ -147,13 +147,14 @@ _NO_RECORDS = ShardRecords(
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
     """The records of one shard, shape ``(n,)``; see ``InputTable``. ``of_members``: the digests
-    of their members, where they are pieces of records."""
+    of their members, where they are pieces of records; ``extensions``: hashes of theirs."""
 
     key_hash: UInt64s
     digests: UInt64s
     members: Int32s
     group: Int32s | None
     of_members: UInt64s | None = None
+    extensions: UInt64s | None = None
 
 
 class InputReader:
@@ -219,12 +220,16 @@ class InputReader:
                 progress.advance(shards=1, records=0, bytes_done=self._reader.bytes_read - before)
                 continue
             placed = len(records) if group is None else int((group >= 0).sum())
-            if placed != shard.records:
+            rule = self._spec.join_rule
+            if placed != shard.records and (rule is None or not rule.is_settled_first):
                 text = f"input: {placed:,} records, the manifest says {shard.records:,}"
                 findings.problem("counts", shard.name, "", text)
             members = np.diff(records.member_offsets).astype(np.int32)
-            of_members = records.member_digests[records.member_rows] if self._spec.join else None
-            parts.append(_Part(records.key_hash, records.digests, members, group, of_members))
+            part = _Part(records.key_hash, records.digests, members, group)
+            if self._spec.join is not None:
+                of_members = records.member_digests[records.member_rows]
+                part = replace(part, of_members=of_members, extensions=_extensions(records))
+            parts.append(part)
             done = self._reader.bytes_read - before
             progress.advance(shards=1, records=len(records), bytes_done=done)
         return self._table([shard.name for shard in inputs], parts) if readable else None
@@ -351,11 +356,15 @@ class InputReader:
         if rule is None:
             return table
         of_members = [part.of_members for part in parts if part.of_members is not None]
-        return self._joined(rule, table, np.concatenate([no_digests, *of_members]))
+        named = [part.extensions for part in parts if part.extensions is not None]
+        extensions = np.concatenate([np.zeros(0, np.uint64), *named])
+        return self._joined(rule, table, np.concatenate([no_digests, *of_members]), extensions)
 
-    def _joined(self, rule: JoinRule, table: InputTable, digests: UInt64s) -> InputTable:
-        """``table``, whose rows are pieces, as the records that these make. ``digests``: of the
-        members of all pieces, shape ``(m, 2)``."""
+    def _joined(
+        self, rule: JoinRule, table: InputTable, digests: UInt64s, extensions: UInt64s
+    ) -> InputTable:
+        """``table``, whose rows are pieces, as the records that these make. ``digests``, shape
+        ``(m, 2)``, and ``extensions`` (their hashes): of the members of all pieces."""
         numbers = {name: number for number, name in enumerate(rule.inputs)}
         inputs = np.array([numbers[input_of(name, rule.inputs)] for name in table.shards], np.int32)
         of_rows = np.repeat(inputs, np.diff(table.first_rows))
@@ -367,6 +376,10 @@ class InputReader:
         offsets = np.append(0, np.cumsum(counts))
         picked = np.arange(offsets[-1]) + np.repeat(ends[pieces.rows] - offsets[:-1], counts)
         bounds = offsets[pieces.offsets]
+        record = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        stays = members_that_stay(rule.conflict, record, extensions[picked])
+        picked = picked[stays]
+        bounds = np.append(0, np.cumsum(np.bincount(record[stays], minlength=len(bounds) - 1)))
         first = pieces.rows[pieces.offsets[:-1]]
         return InputTable(
             shards=table.shards,
@@ -502,6 +515,13 @@ class InputReader:
             records = records.stored_as(members)
             group = None if group is None else np.repeat(group, counts)
         return records, members, group
+
+
+def _extensions(records: ShardRecords) -> UInt64s:
+    """A hash of the extension of each member in a record, in their order."""
+    names, key_bytes = records.members.names, records.key_bytes
+    found = [names[row][int(key_bytes[row]) :] for row in records.member_rows.tolist()]
+    return hash_keys(found, len(found))
 
 
 def _tell_unreadable(

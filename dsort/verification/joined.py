@@ -11,7 +11,7 @@ from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.joins import JoinRule
 from dsort.order.sort import stable_argsort
 
-__all__ = ["Pieces", "join_pieces"]
+__all__ = ["Pieces", "join_pieces", "members_that_stay"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,3 +60,19 @@ def join_pieces(
     counts = np.bincount(place[record], minlength=count)
     offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
     return Pieces(order[by_record], offsets, expected[by_first], first_rows)
+
+
+def members_that_stay(conflict: str, record: Int64s, extensions: UInt64s) -> Bools:
+    """Which members stay, of those of all records one after the other: of a record that has several
+    of one extension, the ``first`` or the ``last``. Shapes ``(m,)``; ``extensions``: their
+    hashes."""
+    stays = np.ones(len(record), np.bool_)
+    if conflict == "error":
+        return stays
+    order = np.lexsort((extensions, record))  # stable: as they follow each other in the record
+    same = (record[order[1:]] == record[order[:-1]]) & (
+        extensions[order[1:]] == extensions[order[:-1]]
+    )
+    goes = order[1:][same] if conflict == "first" else order[:-1][same]
+    stays[goes] = False
+    return stays

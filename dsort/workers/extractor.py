@@ -42,7 +42,8 @@ from dsort.workers.conversion import (
 from dsort.workers.copies import copied
 from dsort.workers.gathering import small_argsort
 from dsort.workers.headers import with_names_written, with_new_names
-from dsort.workers.join_columns import extension_lists, join_sort_keys
+from dsort.workers.join_columns import SEARCHED, extension_lists, join_sort_keys
+from dsort.workers.left_out import leave_out
 from dsort.workers.lineage import origins_of
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.payload_spill import PayloadSpill
@@ -191,6 +192,9 @@ class Extractor:
             named, records, made = with_member_defaults(named, records, defaults)
             tally.add("members_defaulted", len(made), _names(shard.name, named, made))
         table = RecordTable(shard.name, named, records, shard.content, input=self._input_of(shard))
+        if task.left_out:
+            table = leave_out(self._store, task, table, tally)
+            records = table.records
         placed = self._placer.placed(
             task, table, tally
         )  # neither key map nor outputs know new names
@@ -404,7 +408,8 @@ class Extractor:
         segments, extensions = records.segments(members), None
         if self._setup.join is not None:
             extensions = extension_lists(table)
-            sort = join_sort_keys(self._setup.algorithm, table, extensions)
+            algorithm = SEARCHED if task.stage == "join" else self._setup.algorithm
+            sort = join_sort_keys(algorithm, table, extensions)
             sort = replace(sort, group=placed.group)
         else:
             own = ShardSortKeys(self._setup.algorithm, task, self._store)

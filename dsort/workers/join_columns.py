@@ -10,9 +10,10 @@ from dsort.data.columns import BytesColumn, cut_rows
 from dsort.data.index import SortKeys
 from dsort.data.row_bytes import side_by_side
 from dsort.order.base import Algorithm
+from dsort.order.shuffle import Shuffle
 from dsort.order.table import RecordTable
 
-__all__ = ["extension_lists", "join_sort_keys"]
+__all__ = ["SEARCHED", "extension_lists", "join_sort_keys"]
 
 _STRAY = b"\0"
 """What is kept of the one member of a stray, which has no extension."""
@@ -28,6 +29,11 @@ def extension_lists(table: RecordTable) -> BytesColumn:
     )
     ended = side_by_side([own, b"\0"], len(own))
     return BytesColumn(ended.offsets[records.member_offsets], ended.blob)
+
+
+SEARCHED = Shuffle(seed="")
+"""How records are ordered where it is but found out what a join leaves out: by hashes, which part
+them evenly whatever the order of the job is."""
 
 
 def join_sort_keys(algorithm: Algorithm, table: RecordTable, extensions: BytesColumn) -> SortKeys:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,7 @@ from dsort.data.index import SortKeys
 from dsort.data.joins import JoinRule
 from dsort.data.tally import SAMPLES_MAX
 from dsort.naming.names import readable
-from dsort.order.joining import Joined, JoinedKind, conflicts_in, join_order, join_rows
+from dsort.order.joining import Joined, JoinedKind, conflicts_in, join_order, join_rows, left_out_in
 from dsort.scratch.index import PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
@@ -22,6 +23,7 @@ from dsort.workers.tasks import JoinDone, JoinFinding, OrderTask
 
 __all__ = ["Joiner", "keys_of"]
 
+NUL = b"\0"
 _LOGGED = {
     JoinedKind.DUPLICATE: "duplicate_keys_dropped",
     JoinedKind.LEFT_OUT: JoinedKind.LEFT_OUT,
@@ -63,22 +65,58 @@ class Joiner:
     def join(self, task: OrderTask, rows: PartitionRows, sort: SortKeys) -> tuple[Joined, JoinDone]:
         """The rows of the records of one partition, and what is to be told of it. ``sort``: of all
         ``rows``, one shard after the other."""
+        rule = self._rule.settled() if self._rule.is_settled_first else self._rule
+        found = self._found(task, rows, sort, rule)
+        joined, names = found.joined, found.names
+        told = [self._finding(kind, number, each, names) for kind, number, each in joined.found]
+        if found.conflicts:
+            told.append(self._conflict(found.conflicts, names))
+        self._log(task, joined, names)
+        left_out = len(found.order) - len(joined.rows)
+        return joined, JoinDone(len(joined.rows), left_out, found=tuple(told))
+
+    def search(self, task: OrderTask, rows: PartitionRows, sort: SortKeys) -> JoinDone:
+        """Store what is to be left out before payload moves."""
+        found = self._found(task, rows, sort, self._rule)
+        told = [
+            self._finding(kind, number, each, found.names)
+            for kind, number, each in found.joined.found
+            if kind == JoinedKind.UNMATCHED
+            or (kind == JoinedKind.DUPLICATE and not self._rule.drops_later)
+        ]
+        keeps_last = self._rule.conflict == "last"
+        gone, why, lists = left_out_in(
+            found.joined, found.conflicts, found.order, keeps_last=keeps_last
+        )
+        shards, ordinals = found.names.shard[gone].astype(np.int64), found.ordinal[gone]
+        by_position = np.lexsort((ordinals, shards))
+        if len(gone):
+            self._nodes.store.write_positions(
+                f"left-out-{task.partition}.col",
+                shards[by_position],
+                ordinals[by_position],
+                why[by_position],
+                lists.take(by_position),
+            )
+        return JoinDone(len(found.joined.rows), 0, len(gone), tuple(told))
+
+    def _found(
+        self, task: OrderTask, rows: PartitionRows, sort: SortKeys, rule: JoinRule
+    ) -> _Found:
         keys = BytesColumn.empty(0) if sort.text is None else sort.text  # of no rows
         counts = [len(part) for part in rows.parts]
         shard = np.repeat(np.array(rows.shards, np.int32), counts)
         order = join_order(sort, decreasing=self._decreasing)
-        joined = join_rows(self._rule, order, keys, self._inputs()[shard])
+        joined = join_rows(rule, order, keys, self._inputs()[shard])
         lists = [part.extensions for part in rows.parts if part.extensions is not None]
         conflicts = conflicts_in(joined, BytesColumn.concat(lists)) if lists else []
         first_rows = np.array([part.first_row for part in rows.parts], np.int64)
         begins = np.cumsum(counts) - counts
         row_in_file = np.arange(len(shard)) + np.repeat(first_rows - begins, counts)
         names = _Names(self, task, shard, row_in_file)
-        found = [self._finding(kind, number, each, names) for kind, number, each in joined.found]
-        if conflicts:
-            found.append(self._conflict(conflicts, names))
-        self._log(task, joined, names)
-        return joined, JoinDone(len(joined.rows), len(order) - len(joined.rows), tuple(found))
+        ordinals = [part.ordinal for part in rows.parts]
+        ordinal = np.concatenate([np.zeros(0, np.int64), *ordinals])
+        return _Found(order, joined, conflicts, ordinal, names)
 
     def _inputs(self) -> Int32s:
         """The number of the input that each shard is of."""
@@ -96,7 +134,7 @@ class Joiner:
     def _conflict(self, conflicts: list[tuple[int, int, bytes]], names: _Names) -> JoinFinding:
         rows, earlier, extensions = zip(*conflicts[:SAMPLES_MAX], strict=True)
         samples = (
-            f"{readable(extension)} of {one} and {other}"
+            f"{readable(extension.partition(NUL)[0])} of {one} and {other}"
             for extension, one, other in zip(
                 extensions,
                 names.of(np.array(earlier, np.int64)),
@@ -118,25 +156,37 @@ class Joiner:
         writer.close()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """One partition, joined: its rows in order, what was made of them, the pieces with members of
+    one extension, the ordinal of each row, and what they are called."""
+
+    order: Int64s
+    joined: Joined
+    conflicts: list[tuple[int, int, bytes]]
+    ordinal: Int64s
+    names: _Names
+
+
 class _Names:
     """What records are called, by row of a partition: asked for where there is something to say."""
 
     def __init__(self, joiner: Joiner, task: OrderTask, shard: Int32s, row_in_file: Int64s) -> None:
         self._joiner = joiner
         self._task = task
-        self._shard = shard
+        self.shard = shard
         self._row_in_file = row_in_file
 
     def pairs(self, rows: Int64s) -> list[tuple[str, str]]:
         """(shard, key) of each of ``rows``."""
         nodes, shards = self._joiner._nodes, self._joiner._shards
-        by_shard = np.argsort(self._shard[rows], kind="stable")
+        by_shard = np.argsort(self.shard[rows], kind="stable")
         sorted_rows = rows[by_shard]
-        own = self._shard[sorted_rows].astype(np.int64)
+        own = self.shard[sorted_rows].astype(np.int64)
         keys = keys_of(
             nodes,
             nodes.locations(self._task.locations),
-            "index",
+            self._task.stage,
             own,
             self._row_in_file[sorted_rows],
         )

@@ -138,6 +138,9 @@ class Orderer:
         """Put one partition in output order and store it."""
         rows = self._partition_rows(task)
         columns = _Columns(rows, spill=self._spill)
+        if self._joiner is not None and task.stage == "join":
+            done = self._joiner.search(task, rows, columns.sort)
+            return OrderDone(task.partition, self._scratch_nodes.node, 0, 0, 0, 0, join=done)
         if self._joiner is not None:
             return self._join(task, rows, columns, self._joiner)
         order = order_rows(columns.sort, decreasing=self._decreasing)
@@ -178,7 +181,7 @@ class Orderer:
     def _partition_rows(self, task: OrderTask) -> PartitionRows:
         """The rows of one partition, from all nodes, in shard order."""
         asks = (
-            (node, PartitionRowsOf("index", shards, task.partition))
+            (node, PartitionRowsOf(task.stage, shards, task.partition))
             for node, shards in self._scratch_nodes.locations(task.locations).by_node()
         )
         parts = [part for answer in self._scratch_nodes.ask_all(asks) for part in answer]

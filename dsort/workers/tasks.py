@@ -169,6 +169,7 @@ class ExtractTask:
     copies: CopyRule | None = None  # None: each record comes out once
     firsts: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
+    left_out: str = ""  # name of a shared file: what a join leaves out
     borders: str = ""
 
 
@@ -228,11 +229,13 @@ class DuplicatesDone:
 @dataclass(frozen=True, slots=True)
 class OrderTask:
     """Put one partition's records in output order. ``locations``: as for duplicates. ``drop``: the
-    column file of positions to leave out, or ""."""
+    column file of positions to leave out, or "". At the stage ``join`` nothing is stored but what a
+    join leaves out."""
 
     partition: int
     locations: str
     drop: str = ""
+    stage: str = "index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +251,12 @@ class JoinFinding:
 
 @dataclass(frozen=True, slots=True)
 class JoinDone:
-    """Of one partition: how many pieces its records are made of, how many were left out, and what
-    was found."""
+    """Of one partition: how many pieces its records are made of, how many were left out, of how
+    many something is to be left out later (``left-out-<partition>.col``), and what was found."""
 
     pieces: int
     left_out: int = 0
+    positions: int = 0
     found: tuple[JoinFinding, ...] = ()
 
 

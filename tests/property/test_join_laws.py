@@ -131,3 +131,42 @@ def test_records_of_one_key_become_one_record(
     lines = [json.loads(line) for line in names.read_text().splitlines()] if left_out else []
     assert len(lines) == left_out
     assert all(line["kind"] == "left_out_by_join" for line in lines)
+
+
+@pytest.mark.parametrize("conflict", ["first", "last"])
+@pytest.mark.parametrize("kind", ["shuffle", "alphanumeric"])
+def test_of_members_with_one_extension_one_input_s_stays(
+    conflict: str, kind: str, tmp_path: Path, rng: random.Random
+) -> None:
+    inputs = drawn(tmp_path, rng)
+    more = [(key, {"jpg": b"more", "cls": b"9"}) for key, _ in inputs["masks"][:20]]
+    more += [(key, {"png": b"m", "txt": b""}) for key, _ in inputs["old"][:15]]
+    more = [*dict(more).items()]
+    members = [Member(f"{key}.{e}", data) for key, own in more for e, data in own.items()]
+    write_shards(tmp_path / "more", {"s.tar": Shard(tuple(members))})
+    inputs["more"] = more
+    nonmatch = {"old": "skip", "labels": "none", "masks": "none", "more": "none"}
+    expected: dict[str, list[tuple[str, bytes]]] = {}
+    for key, all_members in joined(inputs, nonmatch, str).items():
+        by_name: dict[str, int] = {}
+        for at, (name, _) in enumerate(all_members):
+            if conflict == "last" or name not in by_name:
+                by_name[name] = at
+        expected[key] = [all_members[at] for at in sorted(by_name.values())]
+    results = []
+    for number, moved in enumerate(WAYS[:3]):
+        algorithm = {"kind": kind} | ({"seed": 1} if kind == "shuffle" else {})
+        spec = spec_of(nonmatch, algorithm=algorithm, output_bck=f"out{number}")
+        spec |= {"join": {"conflict": conflict}, "verify": "content", "lineage": "jsonl"}
+        report = run_inline(spec, tmp_path, moved)
+        results.append(files_of(tmp_path / f"out{number}"))
+        assert problems(tmp_path, report.job_id, f"out{number}") == []
+    assert results[1:] == results[:1] * 2
+    assert sorted(found_in(tmp_path, "out0")) == sorted(expected.values())
+    everything = joined(inputs, nonmatch, str)
+    gone = sum(map(len, everything.values())) - sum(map(len, expected.values()))
+    assert count_of(report, "conflicts_left_out")[0] == gone > 10
+    names = (tmp_path / "out2" / reactions_name(report.job_id)).read_text().splitlines()
+    kinds = [json.loads(line)["kind"] for line in names]
+    assert kinds.count("conflicts_left_out") == gone
+    assert kinds.count("left_out_by_join") == count_of(report, "left_out_by_join")[0] > 0

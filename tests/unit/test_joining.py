@@ -80,7 +80,7 @@ def test_nothing_is_joined_of_no_rows() -> None:
 def test_members_of_one_extension_in_two_pieces_are_found_whatever_is_between() -> None:
     joined = join([b"x", b"x", b"x", b"y", b"y"], [0, 1, 2, 0, 1])
     lists = [b".jpg\0.cls\0", b".png\0", b".cls\0.jpg\0", b".a\0", b".a.b\0"]
-    assert conflicts_in(joined, BytesColumn.of(lists)) == [(2, 0, b".cls")]
+    assert conflicts_in(joined, BytesColumn.of(lists)) == [(2, 0, b".cls\0.jpg")]
 
 
 def test_splitters_between_keys_part_no_key() -> None:

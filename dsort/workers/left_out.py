@@ -1,0 +1,62 @@
+"""What a join leaves out where inputs have members of one extension: decided before any payload
+moves, and done as each shard is extracted."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dsort.data.columns import Bools
+from dsort.errors import StorageError
+from dsort.naming.names import readable
+from dsort.order.joining import LeftOut
+from dsort.order.table import RecordTable
+from dsort.scratch.index import IndexStore
+from dsort.scratch.logs import ReactionLog
+from dsort.workers.tasks import ExtractTask
+
+__all__ = ["leave_out"]
+
+
+def leave_out(
+    store: IndexStore, task: ExtractTask, table: RecordTable, log: ReactionLog
+) -> RecordTable:
+    """What stays of the records of a shard. What goes is counted and named in ``log``."""
+    positions = store.positions(task.left_out)
+    start, stop = np.searchsorted(positions.array("shard"), [task.shard, task.shard + 1]).tolist()
+    if start == stop:
+        return table
+    ordinals = positions.array("ordinal", start, stop)
+    why = positions.array("nth", start, stop)
+    if int(ordinals.max()) >= len(table):
+        raise StorageError(f"{task.left_out} is about records that {task.name} has not")
+    records = table.records
+    kept = np.ones(len(records.member_rows), np.bool_)
+    of_whole = np.isin(table.record_of, ordinals[why != LeftOut.MEMBERS])
+    kept[of_whole] = False
+    for kind, reasons in (
+        ("left_out_by_join", (LeftOut.RECORD,)),
+        ("duplicate_keys_dropped", (LeftOut.DUPLICATE,)),
+    ):
+        rows = ordinals[np.isin(why, reasons)].tolist()
+        log.add(kind, len(rows), [f"{task.name}: {readable(table.keys[row])}" for row in rows])
+    lists = positions.bytes_column("keys", start, stop)
+    names = []
+    for at in np.flatnonzero(why == LeftOut.MEMBERS).tolist():
+        wanted = {*lists[at].split(b"\0")}
+        names += _without(table, int(ordinals[at]), wanted, kept)
+    log.add("conflicts_left_out", len(names), [f"{task.name}: {name}" for name in names])
+    return table.keeping_members(kept)
+
+
+def _without(table: RecordTable, record: int, wanted: set[bytes], kept: Bools) -> list[str]:
+    """The names of the members of a record with extensions that are ``wanted`` elsewhere, which are
+    no more ``kept``."""
+    records, names, found = table.records, table.members.names, []
+    first, last = records.member_offsets[record : record + 2].tolist()
+    for at in range(first, last):
+        row = int(records.member_rows[at])
+        name = names[row]
+        if name[int(records.key_bytes[row]) :] in wanted:
+            kept[at] = False
+            found.append(readable(name))
+    return found
