@@ -69,17 +69,10 @@ def _records_can_be_put_together(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 def _order_is_by_keys(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.join is None:
-        return
-    kind = spec.algorithm.kind
-    if not spec.algorithm.type.joins:
-        text = f"{kind} does not go with join: it is decided before records meet"
-        yield SpecProblem("algorithm.kind", text, f"shuffle, alphanumeric and md5 do; or {_BEHIND}")
-        return
-    for name in ("interleave", "batches"):
-        if getattr(spec.algorithm, name, None) is not None:
-            text = "does not go with join: it places records before they meet"
-            yield SpecProblem(f"algorithm.{name}", text, _BEHIND)
+    if spec.join is not None and not spec.algorithm.type.joins:
+        text = f"{spec.algorithm.kind} does not go with join: it is decided before records meet"
+        hint = f"shuffle, alphanumeric and md5 do; or {_BEHIND}"
+        yield SpecProblem("algorithm.kind", text, hint)
 
 
 def _records_are_joined_once(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -128,7 +121,7 @@ JOIN_RULES: Final[
     (("inputs", "join"), _keys_say_what_is_joined),
     (("inputs", "join", "input_extension", "key_field"), _records_have_keys),
     (("join", "output_extension"), _records_can_be_put_together),
-    (("join", "algorithm"), _order_is_by_keys),
+    (("join", "algorithm.kind"), _order_is_by_keys),
     (
         ("join", "inputs", "mix", "deduplicate", "Config.duplicate_keys"),
         _records_are_joined_once,

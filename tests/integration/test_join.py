@@ -189,7 +189,7 @@ def test_lines_with_keys_are_joined_into_tars(tmp_path: Path) -> None:
         ({"algorithm": {"kind": "content", "extension": "cls"}}, "content does not go with join"),
         (
             {"algorithm": {"kind": "shuffle", "interleave": {"by": "cls"}}},
-            "algorithm.interleave: does not go with join",
+            "does not go with join: places are given before",
         ),
         ({"mix": {"stop": "all_exhausted"}}, "weights do not go with join"),
         ({"deduplicate": {"by": "key"}}, "deduplicate: does not go with join"),
