@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from dsort.options import RunOptions
     from dsort.read import ShardRecord, read_shards
     from dsort.spec.model import JobSpec
+    from dsort.staged_samples import ingest
 
 __all__ = [
     "ChangedInputError",
@@ -112,6 +113,7 @@ __all__ = [
     "VerifyError",
     "VerifyReport",
     "WorkerLostError",
+    "ingest",
     "load_spec",
     "plan",
     "read_shards",
@@ -128,6 +130,7 @@ _SOURCES = {
     "RunOptions": ("dsort.options", "RunOptions"),
     "ShardRecord": ("dsort.read", "ShardRecord"),
     "VerifyReport": ("dsort.job.events", "VerifyReport"),
+    "ingest": ("dsort.staged_samples", "ingest"),
     "load_spec": ("dsort.api", "load_spec"),
     "plan": ("dsort.api", "plan"),
     "read_shards": ("dsort.read", "read_shards"),

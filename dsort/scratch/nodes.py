@@ -54,7 +54,7 @@ def make_scratch(directory: Path, owner: Mapping[str, str]) -> str:
     """
     with Scratch(directory, make=True) as scratch:
         _refuse_others(scratch, owner.get("job_id", ""))
-        boot = _boot_id()
+        boot = boot_id()
         if scratch.has(NODE_FILE):
             known = _known_node(scratch, boot)
             if known:
@@ -129,7 +129,7 @@ def scratch_owner(job_id: str, output_uri: str) -> dict[str, str]:
     return {"job_id": job_id, "output_uri": output_uri, "created": created}
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
     try:
         return BOOT_ID_FILE.read_text(encoding="ascii").strip()
     except OSError:  # no Linux: then only this process's word is trusted
