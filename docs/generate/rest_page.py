@@ -14,6 +14,7 @@ TITLES = {
     "jobs": "Jobs",
     "schedules": "Schedules",
     "transforms": "Transforms",
+    "objects": "Objects",
     "specs": "Specs",
     "access": "Tokens and the audit trail",
     "service": "The service itself",

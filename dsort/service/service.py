@@ -15,6 +15,7 @@ from dsort.service.jobs.notices import NoticeStore
 from dsort.service.jobs.rows import ENDED, EventRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.jobs.submit import Submitter
+from dsort.service.objects.inline import InlineTransforms
 from dsort.service.schedules.create import JobMaker
 from dsort.service.schedules.fire import ScheduleKeeper
 from dsort.service.schedules.store import ScheduleStore
@@ -37,6 +38,7 @@ class Service(ClosesOnExit):
             self.store = JobStore(self.database, max_queued_per_owner=config.queued_per_owner_max)
             self.transforms = TransformStore(self.database)
             self.submitter = Submitter(config, self.store, self.transforms)
+            self.inline = InlineTransforms(config, self.submitter)
             self.tokens = TokenStore(self.database)
             self.audit = Audit(self.database)
             self.limits = RequestLimits(config.requests_per_minute_max)
@@ -61,6 +63,7 @@ class Service(ClosesOnExit):
 
     def start(self) -> None:
         """Begin to work."""
+        self.inline.remove_left()
         self.feed.start()
         self.dispatcher.start()
         self._ending.callback(self.dispatcher.close)

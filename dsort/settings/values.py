@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from dsort.errors import SpecError
 from dsort.storage.limit import StoreLimits
@@ -50,6 +51,15 @@ class Settings:
     ray_address: str | None = None
     stores: tuple[tuple[str, StoreSettings], ...] = ()
     commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @classmethod
+    def of_json(cls, values: Mapping[str, Any]) -> Self:
+        """The settings whose ``asdict`` somebody made JSON of, paths as texts; none of its
+        ``commands``."""
+        paths = {name: values[name] for name in ("root", "scratch")}
+        found = {name: None if text is None else Path(text) for name, text in paths.items()}
+        stores = tuple((store, StoreSettings(**table)) for store, table in values["stores"])
+        return cls(**{**values, **found, "stores": stores, "commands": ()})
 
     @property
     def ais_is_there(self) -> bool:

@@ -105,7 +105,8 @@ class FetchPolicy:
 
     ``roots``: files under these directories (absolute, symbolic links resolved), those of buckets
     and of key maps; relative paths of key maps are under the first. ``patterns``: the same with
-    wildcards in them. ``denied``: but not under these. ``hosts``: web servers that key maps may be
+    wildcards in them. ``denied``: but not under these. ``own``: what the job has for itself, which
+    may be under these. ``hosts``: web servers that key maps may be
     on, as ``host``, ``host:port`` or ``host:*`` with wildcards in the host; without a port the
     usual one of the scheme is meant. ``allow_private``: also at loopback, private and shared
     addresses; link-local, multicast, unspecified and reserved ones are always refused.
@@ -118,6 +119,7 @@ class FetchPolicy:
     hosts: tuple[str, ...] = ()
     allow_private: bool = False
     bytes_max: int = 256 << 20
+    own: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> FetchPolicy:
@@ -137,6 +139,8 @@ class FetchPolicy:
 
     def allows_path(self, path: str) -> bool:
         """Whether the file or directory ``path``, absolute and without links, may be touched."""
+        if any(_is_under(path, each) for each in self.own):
+            return True
         inside = any(_is_under(path, root) for root in self.roots) or any(
             wildcard_match(each, path) or wildcard_match(f"{each}/*", path)
             for each in self.patterns
@@ -145,7 +149,8 @@ class FetchPolicy:
 
     def denies_path(self, path: str) -> bool:
         """Whether ``path`` is under one of the directories that are nobody's business."""
-        return any(_is_under(path, root) for root in self.denied)
+        is_own = any(_is_under(path, each) for each in self.own)
+        return not is_own and any(_is_under(path, root) for root in self.denied)
 
     def allows_host(self, scheme: str, host: str, port: int) -> bool:
         """Whether the server ``host`` (a name or an address, without brackets) may be asked."""

@@ -90,6 +90,13 @@ class Matrix:
         self.service.tokens.add(name, VIEWER)
         return name
 
+    def bucket_with_object(self, bucket: str) -> str:
+        """One that callers may read, or the hidden one."""
+        found = "images" if bucket == "allowed" else "hidden"
+        (self.root / found / "an").mkdir(exist_ok=True)
+        (self.root / found / "an" / "object").write_text("content")
+        return found
+
     def transform(self, bucket: str) -> str:
         name = f"half-{next(_numbers)}"
         fields = {"steps": [{"sample": {"fraction": 0.5}}]}
@@ -103,6 +110,8 @@ class Matrix:
         query = row.query
         if "{job_id}" in path + query:
             names["{job_id}"] = (self.job if changes else self.lasting_job)(bucket)
+        if "{bucket}" in path:
+            names = {"{bucket}": self.bucket_with_object(bucket), "{name:path}": "an/object"}
         if "{use}" in path:
             names["{use}"] = self.transform(bucket)
         if "{name}" in path:

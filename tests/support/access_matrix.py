@@ -45,6 +45,7 @@ LAWS: Mapping[str, _Answers] = {
     "change": _answers(" 401   401    403   ok    403  ok", " 401  401 403/404  404 404 ok"),
     # A schedule runs with its owner's rights, whoever changes it or has it run.
     "owners": _answers(" 401   401    403   ok    403  ok", " 401  401 403/404  404 404 403"),
+    "read": _answers("   401   401    ok    ok    ok   ok", " 401  401    403   403 403 ok"),
     "submit": _answers(" 401   401    403   ok    ok   ok", " 401  401    403   403 403 ok"),
 }
 
@@ -94,6 +95,8 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
     "GET /v1/transforms/{use}": (Row("token"),),
     "PUT /v1/transforms/{name}": (Row("admin", 201, body="transform"),),
     "DELETE /v1/transforms/{use}": (Row("admin", 204),),
+    "GET /v1/objects/{bucket}/{name:path}": (Row("read"),),
+    "HEAD /v1/objects/{bucket}/{name:path}": (Row("read"),),
     "GET /v1/jobs": (Row("token"),),
     "POST /v1/jobs": (Row("submit", 201, body="spec"), Row("submit", 201, "dry_run=1", "spec")),
     f"GET {JOB}": (Row("look"),),

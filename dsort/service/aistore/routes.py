@@ -2,8 +2,8 @@
 official Python SDK (2.0.0), its Go API and command line.
 
 These clients show the text of an error and read only the class of its status, so errors are plain
-text here. What else an AIStore cluster answers (buckets, objects, the cluster map) is declined:
-this service is no cluster, and no payload passes through it."""
+text here. What else an AIStore cluster answers (buckets, the cluster map) is declined: this
+service is no cluster. Of its routes for objects it has those that read."""
 
 from __future__ import annotations
 
@@ -341,14 +341,16 @@ def _add_declined(routes: APIRouter) -> None:
         what = request.url.path.removeprefix("/v1/").partition("/")[0]
         raise NotSupportedError(
             f"this is dsort's job service, no AIStore cluster: it has no /v1/{what}",
-            hint="of AIStore's interface it has /v1/sort; objects are read and written in their "
-            "store itself",
+            hint="of AIStore's interface it has /v1/sort, and GET and HEAD of /v1/objects; objects "
+            "are written in their store itself",
         )
 
     for path in _CLUSTER:
         for end in ("", "/{rest:path}"):
+            # Objects are read by a route of our own (``dsort.service.api.objects``).
+            reads = () if path == "objects" and end else ("GET", "HEAD")
             routes.add_api_route(
-                f"/{path}{end}", decline, methods=list(_METHODS), include_in_schema=False
+                f"/{path}{end}", decline, methods=[*reads, *_WRITES], include_in_schema=False
             )
 
 
@@ -362,4 +364,4 @@ _CLUSTER: Final = (
     "reverse",
     "download",
 )
-_METHODS: Final = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")
+_WRITES: Final = ("PUT", "POST", "PATCH", "DELETE")

@@ -32,6 +32,7 @@ from dsort.service.api import (
     jobs,
     meta,
     metrics,
+    objects,
     pages,
     results,
     schedules,
@@ -71,7 +72,18 @@ def create_app(service: Service) -> FastAPI:
         openapi_url="/openapi.json",
     )
     app.state.service = service
-    for part in (jobs, results, schedules, transforms, meta, admin, metrics, aistore, pages):
+    for part in (
+        jobs,
+        results,
+        schedules,
+        transforms,
+        objects,
+        meta,
+        admin,
+        metrics,
+        aistore,
+        pages,
+    ):
         app.include_router(part.router(service))
     _tell_errors(app)
     tell_database_errors(app)

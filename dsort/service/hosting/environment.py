@@ -16,7 +16,7 @@ from dsort.job.memory import usable_memory_bytes
 from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
 from dsort.service.security.guard import policy_of
-from dsort.settings import Settings, StoreSettings
+from dsort.settings import Settings
 
 __all__ = ["JobEnvironment", "interpreter"]
 
@@ -89,18 +89,13 @@ class JobEnvironment:
         """What the service has handed to this process, which keeps it from its children."""
         values: dict[str, Any] = json.loads(os.environ.pop(VARIABLE))
         run = values["run"]
-        settings = run["settings"]
-        settings["commands"] = ()
-        settings["stores"] = tuple(
-            (store, StoreSettings(**table)) for store, table in settings["stores"]
-        )
-        for table in (run, settings):
-            for name in ("root", "scratch"):
-                table[name] = _path(table[name])
+        settings = Settings.of_json(run["settings"])
+        for name in ("root", "scratch"):
+            run[name] = _path(run[name])
         values["state_dir"] = _path(values["state_dir"])
         for name in ("allow", "ekm_allow_hosts"):
             values[name] = tuple(values[name])
-        return cls(**{**values, "run": RunOptions(**{**run, "settings": Settings(**settings)})})
+        return cls(**{**values, "run": RunOptions(**{**run, "settings": settings})})
 
 
 def _path(text: str | None) -> Path | None:

@@ -46,6 +46,7 @@ __all__ = [
     "bounded_problems",
     "check_fields",
     "check_hooks",
+    "check_object",
     "check_spec",
     "host_problems",
     "parse_text",
@@ -246,6 +247,11 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
     if not found.wrong:
         _check_links(spec, policy, fetch, found)
     keymap = _checked_keymap(spec.ekm_file, policy, fetch, found) if spec.ekm_file else None
+    _raise_found(found)
+    return SpecPlaces(joined_uris(inputs), output, keymap)
+
+
+def _raise_found(found: _Found) -> None:
     with bounded_problems():
         if found.wrong:
             raise SpecError([*found.wrong, *found.forbidden])
@@ -253,7 +259,21 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
         messages = list(dict.fromkeys(found.forbidden))[: TextLimits().problems_max]
         hints = dict.fromkeys(each.hint for each in messages if each.hint)
         raise ForbiddenError("\n".join(map(str, messages)), hint="; ".join(hints))
-    return SpecPlaces(joined_uris(inputs), output, keymap)
+
+
+def check_object(ref: BucketRef, name: str, policy: SpecPolicy) -> str:
+    """The canonical URI of the bucket of an object that a request names, if it may be read.
+    ``SpecError``, ``ForbiddenError``."""
+    found, fetch = _Found([], []), policy.fetch_policy()
+    place = _checked_bucket("bucket", ref, policy, fetch, found)
+    _check_name("name", name, check_object_name, found)
+    inside = name.rpartition("/")[0]
+    if not found.wrong and ref.is_directory and inside:
+        real = os.path.realpath(_directory(ref, policy.root) / inside)
+        if not fetch.allows_path(real) or INTERNAL_PART in real.split("/"):
+            found.forbidden.append(SpecProblem("name", f'"{shortened(inside)}" {_OUTSIDE}'))
+    _raise_found(found)
+    return place
 
 
 def check_hooks(spec: JobSpec, config: ServiceConfig) -> None:

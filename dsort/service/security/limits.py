@@ -24,6 +24,7 @@ FAILURES_PER_MINUTE_MAX = 20
 CLIENTS_REMEMBERED_MAX = 10_000
 STREAMS_MAX = 256
 STREAM_RETRY_S = 10.0
+DOWNLOADS_MAX = 64
 GUESS_RETRY_S = 1.0
 BODY_S_MAX = 60.0
 SMALL_BYTES_MAX = 128 << 10
@@ -86,6 +87,7 @@ class RequestLimits:
         self._failures = Rate(failures_per_minute_max, clock=clock)
         self._guessing = threading.Lock()
         self._streams: Counter[str] = Counter()
+        self._downloads: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def request(self, client: str) -> None:
@@ -102,21 +104,42 @@ class RequestLimits:
     def stream(self, client: str) -> Iterator[None]:
         """Count a stream of events while it lasts. ``TooManyRequestsError`` if it is one too many:
         each holds a connection, for as long as a job takes."""
+        with self._counted(
+            self._streams,
+            client,
+            STREAMS_MAX,
+            f"{client} watches {STREAMS_MAX} jobs already, as many as anyone may",
+            "close some of the streams; GET /v1/jobs shows all jobs at once",
+        ):
+            yield
+
+    @contextmanager
+    def download(self, client: str) -> Iterator[None]:
+        """Count an object while it is sent. ``TooManyRequestsError`` if it is one too many."""
+        with self._counted(
+            self._downloads,
+            client,
+            DOWNLOADS_MAX,
+            f"{client} reads {DOWNLOADS_MAX} objects already, as many as anyone may",
+            "read fewer at once",
+        ):
+            yield
+
+    @contextmanager
+    def _counted(
+        self, counter: Counter[str], client: str, at_most: int, text: str, hint: str
+    ) -> Iterator[None]:
         with self._lock:
-            if self._streams[client] >= STREAMS_MAX:
-                raise TooManyRequestsError(
-                    f"{client} watches {STREAMS_MAX} jobs already, as many as anyone may",
-                    retry_after_s=STREAM_RETRY_S,
-                    hint="close some of the streams; GET /v1/jobs shows all jobs at once",
-                )
-            self._streams[client] += 1
+            if counter[client] >= at_most:
+                raise TooManyRequestsError(text, retry_after_s=STREAM_RETRY_S, hint=hint)
+            counter[client] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._streams[client] -= 1
-                if not self._streams[client]:
-                    del self._streams[client]
+                counter[client] -= 1
+                if not counter[client]:
+                    del counter[client]
 
     def check_failures(self, address: str, token_id: str = "") -> None:
         """``TooManyRequestsError`` if too many requests with this id of a token have failed; to be

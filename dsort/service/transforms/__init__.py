@@ -1,4 +1,4 @@
-"""Transforms that have names, and the objects that they are applied to on their way out.
+"""Transforms that have names, as rows.
 
-In: definitions from requests, names of shards. Out: rows of versions, and streams of bytes.
+In: definitions from requests of admins. Out: versions, for specs and for objects on their way out.
 """

@@ -1,0 +1,258 @@
+"""``/v1/objects/BUCKET/NAME``: objects of buckets, as they are or transformed on their way out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from dsort.errors import (
+    ForbiddenError,
+    NotFoundError,
+    ObjectNotFoundError,
+    SpecError,
+    SpecProblem,
+)
+from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.dependencies import Caller
+from dsort.service.api.models import problems
+from dsort.service.objects.answers import BytesAnswer, entity_tag, in_thread, object_headers
+from dsort.service.objects.inline import ShardProblemError
+from dsort.service.objects.places import ObjectPlace, place_of_path
+from dsort.service.objects.ranges import UnsatisfiableRangeError, parse_range
+from dsort.service.problems import PROBLEM_JSON
+from dsort.service.security.tokens import SUBMITTER, Identity
+from dsort.service.service import Service
+from dsort.storage.bucket import ReadObject
+
+__all__ = ["router"]
+
+PREFIX: Final = b"/v1/objects/"
+Bucket = Annotated[
+    str,
+    Path(
+        description="A bucket as in a spec, as one part of the path: `images`, "
+        "`s3%3A%2F%2Fdata%2Fimages`.",
+    ),
+]
+Name = Annotated[str, Path(description="The object's name; it may have slashes.")]
+Provider = Annotated[
+    str, Query(max_length=20, description="As AIStore's clients send it: `ais`, `aws`, `gcp`.")
+]
+Transform = Annotated[
+    str | None,
+    Query(
+        max_length=80,
+        description="Send the shard as this transform makes it: `resize@3`, or `resize` for the "
+        "newest version. For submitters.",
+    ),
+]
+EtlName = Annotated[
+    str | None, Query(max_length=80, description="The same, as AIStore's clients say it.")
+]
+_BYTES: Final[dict[str, Any]] = {
+    "application/octet-stream": {
+        "schema": {"type": "string", "format": "binary"},
+        "example": "the bytes",
+    }
+}
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "The object, or the transformed shard.", "content": _BYTES},
+    206: {"description": "The bytes that `Range` asks for.", "content": _BYTES},
+    304: {"description": "It is the one that `If-None-Match` names."},
+    416: {"description": "It has none of the bytes that `Range` asks for."},
+    **problems(400, 401, 403, 404, 413, 422, 429, 502),
+}
+
+
+def router(service: Service) -> APIRouter:
+    """The routes of objects."""
+    routes = APIRouter(prefix="/v1/objects", tags=["objects"], default_response_class=JsonAnswer)
+
+    async def counted(identity: Caller) -> AsyncIterator[None]:
+        with service.limits.download(identity.name):
+            yield
+
+    @routes.get(
+        "/{bucket}/{name:path}",
+        dependencies=[Depends(counted)],
+        response_class=Response,
+        responses=_ANSWERS,
+        summary="Read an object",
+    )
+    async def get_object(
+        request: Request,
+        identity: Caller,
+        bucket: Bucket,
+        name: Name,
+        provider: Provider = "",
+        transform: Transform = None,
+        etl_name: EtlName = None,
+        range_: Annotated[
+            str | None, Header(alias="range", description="One range of bytes.")
+        ] = None,
+        if_range: Annotated[str | None, Header(description="An ETag: else all is sent.")] = None,
+        if_none_match: Annotated[str | None, Header(description="ETags that are known.")] = None,
+    ) -> Response:
+        """The bytes of an object, or a range of them. With `transform` a shard as that transform
+        makes it: what `dsort transform` would write, byte for byte; it comes whole. The token has
+        to be for the bucket as an input."""
+        place = _place(service, request, identity, provider)
+        use = _use(identity, transform, etl_name)
+        asked = _Asked(range_, if_range, if_none_match)
+        if use is not None:
+            return await _transformed(service, request, identity, place, use, asked)
+        return await _as_it_is(service, place, asked)
+
+    @routes.head(
+        "/{bucket}/{name:path}",
+        response_class=Response,
+        responses={
+            200: {"description": "How long the object is, and its `ETag`."},
+            **problems(400, 401, 403, 404, 429, 502),
+        },
+        summary="Look at an object",
+    )
+    async def head_object(
+        request: Request,
+        identity: Caller,
+        bucket: Bucket,
+        name: Name,
+        provider: Provider = "",
+        transform: Transform = None,
+        etl_name: EtlName = None,
+    ) -> Response:
+        """As for GET, without the bytes. Of a transformed shard nobody knows the length."""
+        place = _place(service, request, identity, provider)
+        use = _use(identity, transform, etl_name)
+        with _missing(place):
+            info = await run_in_threadpool(
+                lambda: place.opened(service.config, service.submitter.policy).stat(place.name)
+            )
+        if use is None:
+            headers = object_headers(info, entity_tag(info.etag, str(info.size_bytes)))
+            length = {"Content-Length": str(info.size_bytes), "Accept-Ranges": "bytes"}
+            return _bare(200, headers | length)
+        spec = await run_in_threadpool(service.inline.spec, place, use)
+        assert spec.transform is not None
+        tag = entity_tag(info.etag, str(info.size_bytes), str(spec.transform.canonical()))
+        more = {"Dsort-Transform": spec.transform.use or "", "Accept-Ranges": "none"}
+        return _bare(200, object_headers(info, tag) | more)
+
+    return routes
+
+
+class _Asked:
+    """What the headers of a request say."""
+
+    def __init__(self, range_: str | None, if_range: str | None, known: str | None) -> None:
+        self.range_ = range_
+        self._if_range = if_range
+        self._known = [] if known is None else [tag.strip() for tag in known.split(",")]
+
+    def knows(self, tag: str) -> bool:
+        """Whether whoever asks has what has this tag."""
+        return "*" in self._known or tag in [each.removeprefix("W/") for each in self._known]
+
+    def part(self, tag: str, size_bytes: int) -> tuple[int, int] | None:
+        """The bytes that are asked for; None: all. ``UnsatisfiableRangeError``."""
+        if self._if_range is not None and self._if_range.strip() != tag:
+            return None
+        return parse_range(self.range_, size_bytes)
+
+
+def _place(service: Service, request: Request, identity: Identity, provider: str) -> ObjectPlace:
+    path: bytes = request.scope["raw_path"].partition(b"?")[0]
+    policy = service.submitter.policy
+    return place_of_path(path.removeprefix(PREFIX), provider, identity, service.config, policy)
+
+
+def _use(identity: Identity, transform: str | None, etl_name: str | None) -> str | None:
+    if transform is not None and etl_name is not None:
+        raise SpecError([SpecProblem("etl_name", "there is transform, too: only one of them goes")])
+    use = transform if transform is not None else etl_name
+    if use is not None and not identity.at_least(SUBMITTER):
+        raise ForbiddenError(
+            f"{identity.name} is a {identity.role}, and to transform shards is for a {SUBMITTER}",
+            hint=f"ask for a token with the role {SUBMITTER}",
+        )
+    return use
+
+
+async def _as_it_is(service: Service, place: ObjectPlace, asked: _Asked) -> Response:
+    with ExitStack() as ends:
+        source = await _opened(service, place, ends)
+        info = source.info
+        tag = entity_tag(info.etag, str(info.size_bytes))
+        headers = object_headers(info, tag) | {"Accept-Ranges": "bytes"}
+        if asked.knows(tag):
+            return _bare(304, headers)
+        try:
+            part = asked.part(tag, info.size_bytes)
+        except UnsatisfiableRangeError:
+            return _bare(416, headers | {"Content-Range": f"bytes */{info.size_bytes}"})
+        if part is None:
+            whole = 0, info.size_bytes
+            return BytesAnswer(source, *whole, ends=ends.pop_all(), headers=headers)
+        sent = f"bytes {part[0]}-{part[1] - 1}/{info.size_bytes}"
+        headers |= {"Content-Range": sent}
+        return BytesAnswer(source, *part, ends=ends.pop_all(), status=206, headers=headers)
+
+
+async def _transformed(
+    service: Service,
+    request: Request,
+    identity: Identity,
+    place: ObjectPlace,
+    use: str,
+    asked: _Asked,
+) -> Response:
+    spec = await run_in_threadpool(service.inline.spec, place, use)
+    assert spec.transform is not None
+    with ExitStack() as ends:
+        source = await _opened(service, place, ends)  # it may be read, and what it is now
+        info = source.info
+    tag = entity_tag(info.etag, str(info.size_bytes), str(spec.transform.canonical()))
+    headers = object_headers(info, tag)
+    headers |= {"Accept-Ranges": "none", "Dsort-Transform": spec.transform.use or ""}
+    if asked.knows(tag):
+        return _bare(304, headers)
+    try:
+        shard, closing = await service.inline.run(
+            spec, info.size_bytes, identity.name, request.is_disconnected
+        )
+    except ShardProblemError as error:
+        status = int(error.document["status"])
+        return JsonAnswer(error.document, status_code=status, media_type=PROBLEM_JSON)
+    return BytesAnswer(shard, 0, shard.size_bytes, ends=closing, headers=headers)
+
+
+async def _opened(service: Service, place: ObjectPlace, ends: ExitStack) -> ReadObject:
+    found: list[ReadObject] = []
+
+    def open_it() -> None:
+        bucket = place.opened(service.config, service.submitter.policy)
+        found.append(bucket.open(place.name))
+
+    with _missing(place):
+        await in_thread(open_it)
+    ends.callback(found[0].close)
+    return found[0]
+
+
+@contextmanager
+def _missing(place: ObjectPlace) -> Iterator[None]:
+    """An object, or a bucket, that is not there is a 404."""
+    try:
+        yield
+    except ObjectNotFoundError:
+        raise NotFoundError(f"there is no object {place.name} in {place.uri}") from None
+
+
+def _bare(status: int, headers: dict[str, str]) -> Response:
+    answer = Response(status_code=status)
+    answer.headers.update(headers)
+    return answer

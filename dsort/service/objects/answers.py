@@ -1,0 +1,109 @@
+"""Bytes of an object as an answer: read a piece at a time, in few threads, to whoever takes them.
+
+A piece is read when the one before it was taken. A client that takes none for a while is let go."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import ExitStack
+from email.utils import formatdate
+from functools import partial
+from typing import Final, Protocol
+
+import anyio.to_thread
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from dsort.storage.bucket import ObjectInfo
+
+__all__ = ["PIECE_BYTES", "BytesAnswer", "entity_tag", "object_headers"]
+
+PIECE_BYTES: Final = 1 << 20
+TAKE_S_MAX: Final = 120.0
+THREADS_MAX: Final = 16
+"""Of all streams together: stores that are slow keep no other routes waiting."""
+
+_SAFE: Final = {
+    # What is in a bucket may be anybody's page: it is shown as none, under the service's name.
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "private, no-cache",
+}
+_limiter: anyio.CapacityLimiter | None = None
+
+
+class Readable(Protocol):
+    """Bytes at any place."""
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset``."""
+
+
+def entity_tag(*parts: str) -> str:
+    """A text for the header ``ETag``, which is another one where a part is."""
+    text = "\0".join(parts)
+    return f'"{hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]}"'
+
+
+def object_headers(info: ObjectInfo, tag: str) -> dict[str, str]:
+    """What is said of an object, whatever part of it is sent."""
+    modified = formatdate(max(info.mtime_ns, 0) // 10**9, usegmt=True)
+    return {**_SAFE, "ETag": tag, "Last-Modified": modified}
+
+
+class BytesAnswer(StreamingResponse):
+    """Bytes ``start:stop`` of ``source``. ``ends``: is closed at the end, whatever that is."""
+
+    def __init__(
+        self,
+        source: Readable,
+        start: int,
+        stop: int,
+        *,
+        ends: ExitStack,
+        status: int = 200,
+        headers: Mapping[str, str],
+    ) -> None:
+        length = {"Content-Length": str(stop - start)}
+        self._ends = ends
+        self._pieces = _pieces(source, start, stop)
+        super().__init__(
+            self._pieces,
+            status_code=status,
+            headers={**headers, **length},
+            media_type="application/octet-stream",
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+
+        async def hurried(message: object) -> None:
+            async with asyncio.timeout(TAKE_S_MAX):
+                await send(message)  # type: ignore[arg-type]
+
+        try:
+            await super().__call__(scope, receive, hurried)
+        finally:
+            # Nothing is read any more: a thread that reads is waited for.
+            await self._pieces.aclose()
+            await in_thread(self._ends.close)
+
+
+async def _pieces(source: Readable, start: int, stop: int) -> AsyncGenerator[bytes, None]:
+    at = start
+    while at < stop:
+        piece = bytearray(min(PIECE_BYTES, stop - at))
+        await in_thread(partial(source.read_into, memoryview(piece), at))
+        at += len(piece)
+        yield bytes(piece)
+
+
+async def in_thread(work: Callable[[], object]) -> None:
+    """Do ``work`` in one of the threads that are for objects."""
+    global _limiter
+    if _limiter is None:
+        _limiter = anyio.CapacityLimiter(THREADS_MAX)
+    await anyio.to_thread.run_sync(work, limiter=_limiter)

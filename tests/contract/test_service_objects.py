@@ -1,0 +1,200 @@
+"""Objects over HTTP: whole, in ranges, transformed, for whom tokens allow it; names of enemies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dsort.service.objects import inline
+from dsort.service.objects.ranges import UnsatisfiableRangeError, parse_range
+from dsort.service.security.tokens import SUBMITTER, VIEWER, TokenStore
+from tests.support.datasets import Member, Shard, read_shard, write_shards
+from tests.support.service_here import ServiceHere, service_here
+
+CONTENT = bytes(range(256)) * 9000
+SHARD = Shard(tuple(Member(f"k{i}.{e}", b"%d" % i) for i in range(4) for e in ("cls", "txt")))
+STEPS = {"steps": [{"filter": 'key != "k2"'}, {"fields": {"keep": ["cls"]}}]}
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[ServiceHere]:
+    with service_here(tmp_path) as opened:
+        images = opened.service.config.run.root / "images"
+        (images / "deep").mkdir(parents=True)
+        (images / "deep" / "a b.bin").write_bytes(CONTENT)
+        write_shards(images, {"s-0.tar": SHARD})
+        yield opened
+
+
+def get(here: ServiceHere, path: str, **headers: str) -> httpx.Response:
+    answer: httpx.Response = here.client.get(f"/v1/objects/{path}", headers=headers)
+    return answer
+
+
+def test_objects_are_sent_whole_and_in_ranges(here: ServiceHere) -> None:
+    whole = get(here, "images/deep/a%20b.bin")
+    assert (whole.status_code, whole.content) == (200, CONTENT)
+    assert whole.headers["Content-Length"] == str(len(CONTENT))
+    assert whole.headers["X-Content-Type-Options"] == "nosniff"
+    size = len(CONTENT)
+    for asked, (start, stop) in {
+        "bytes=0-9": (0, 10),
+        "bytes=100-": (100, size),
+        "bytes=-7": (size - 7, size),
+        f"bytes={size - 1}-{size + 100}": (size - 1, size),
+    }.items():
+        part = get(here, "images/deep/a%20b.bin", Range=asked)
+        assert (part.status_code, part.content) == (206, CONTENT[start:stop]), asked
+        assert part.headers["Content-Range"] == f"bytes {start}-{stop - 1}/{size}"
+    behind = get(here, "images/deep/a%20b.bin", Range=f"bytes={size}-")
+    assert (behind.status_code, behind.headers["Content-Range"]) == (416, f"bytes */{size}")
+    known = whole.headers["ETag"]
+    assert get(here, "images/deep/a%20b.bin", **{"If-None-Match": known}).status_code == 304
+    other = get(here, "images/deep/a%20b.bin", **{"If-Range": '"x"', "Range": "bytes=0-1"})
+    assert (other.status_code, len(other.content)) == (200, size)
+    head = here.client.head("/v1/objects/images/deep/a%20b.bin")
+    assert (head.headers["Content-Length"], head.headers["ETag"]) == (str(size), known)
+    assert head.content == b""
+
+
+def test_a_bucket_is_named_as_in_a_spec_or_as_aistore_names_it(here: ServiceHere) -> None:
+    root = here.service.config.run.root
+    for path in (
+        "images/deep/a b.bin",
+        "images%2Fdeep/a b.bin",
+        "file%3A%2F%2F" + str(root).replace("/", "%2F") + "%2Fimages/deep/a b.bin",
+        "images/deep/a b.bin?provider=ais",
+    ):
+        assert get(here, path).content == CONTENT, path
+    assert get(here, "images/deep/a b.bin?provider=aws").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "statuses"),
+    [
+        ("images/none.tar", {404}),
+        ("nowhere/x.tar", {404}),
+        ("images/..%2F..%2Fservice.db", {400}),
+        ("images/%2e%2e/%2e%2e/service.db", {400, 404, 405}),
+        ("%2e%2e/service.db", {400, 404, 405}),
+        ("..%2F/service.db", {400, 403}),
+        ("images%2F..%2F..%2F/service.db", {400, 403}),
+        ("file%3A%2F%2F%2Fetc/passwd", {403}),
+        ("%2Fetc/passwd", {400, 403, 405}),
+        ("s3%3A%2F%2Fsecret/x.tar", {403}),
+        ("http%3A%2F%2F169.254.169.254/latest", {403}),
+        ("-/x.tar", {400, 403}),
+        ("pipe%3Acat/x.tar", {400, 403}),
+        ("images/.dsort/x/manifest.json", {400}),
+        (".dsort/x/manifest.json", {400, 403}),
+        ("images/%00", {400, 404}),
+        ("images/%ff", {400, 404}),
+        ("images/a%0ab", {400, 404}),
+        ("images/" + "a" * 9000, {400}),
+        ("images/deep", {404, 502}),
+        ("images/link.bin", {403, 502}),
+        ("images/pipe", {404, 502}),
+        ("images/s-0.tar?transform=..%2Fx", {400}),
+        ("images/s-0.tar?transform=none", {400}),
+        ("images/s-0.tar?transform=a&etl_name=b", {400}),
+        ("images/deep/a%20b.bin?transform=slim", {400}),
+    ],
+)
+def test_names_of_enemies_lead_nowhere(here: ServiceHere, path: str, statuses: set[int]) -> None:
+    images = here.service.config.run.root / "images"
+    secret = images.parent.parent / "service.db"
+    assert secret.exists()
+    (images / "link.bin").symlink_to(secret)
+    os.mkfifo(images / "pipe")
+    answer = get(here, path)
+    assert answer.status_code in statuses, answer.text
+    assert "application/problem+json" in answer.headers["Content-Type"]
+    assert b"SQLite" not in answer.content
+
+
+def test_ranges_are_read_as_http_means_them() -> None:
+    assert parse_range(None, 10) is None
+    for several_or_none in ("bytes=0-1,3-4", "bytes=", "bytes=5-2", "lines=0-1", "bytes=a-b", "x"):
+        assert parse_range(several_or_none, 10) is None
+    assert parse_range("bytes=2-5", 10) == (2, 6)
+    assert parse_range("bytes=-99", 10) == (0, 10)
+    for none in ("bytes=10-", "bytes=-0", "bytes=99999999999-"):
+        with pytest.raises(UnsatisfiableRangeError):
+            parse_range(none, 10)
+    with pytest.raises(UnsatisfiableRangeError):
+        parse_range("bytes=0-", 0)
+
+
+def test_a_shard_is_transformed_on_its_way_out_as_the_job_would(
+    here: ServiceHere, tmp_path: Path
+) -> None:
+    import dsort
+
+    assert here.client.put("/v1/transforms/slim", json=STEPS).status_code == 201
+    sent = get(here, "images/s-0.tar?transform=slim")
+    assert sent.status_code == 200, sent.text
+    assert [each.name for each in read_shard(sent.content)] == ["k0.cls", "k1.cls", "k3.cls"]
+    assert sent.headers["Dsort-Transform"] == "slim@1"
+    spec = {"input_bck": "images", "output_bck": "out", "keep_shards": True, "transform": STEPS}
+    root = here.service.config.run.root
+    dsort.run(spec, options=dsort.RunOptions(root=root, workers=1))
+    assert (root / "out" / "s-0.tar").read_bytes() == sent.content
+    known = {"If-None-Match": sent.headers["ETag"]}
+    assert get(here, "images/s-0.tar?etl_name=slim@1", **known).status_code == 304
+    here.client.put("/v1/transforms/slim", json={"steps": [{"sample": {"fraction": 0.5}}]})
+    head = here.client.head("/v1/objects/images/s-0.tar?transform=slim")
+    assert head.headers["Dsort-Transform"] == "slim@2"
+    assert head.headers["ETag"] != sent.headers["ETag"]
+    assert list((tmp_path / "state" / "scratch").iterdir()) == []  # nothing is left
+
+
+def test_what_keeps_a_shard_from_being_transformed_is_told(here: ServiceHere) -> None:
+    here.client.put("/v1/transforms/slim", json=STEPS)
+    (here.service.config.run.root / "images" / "torn.tar").write_bytes(b"\1" * 700)
+    torn = get(here, "images/torn.tar?transform=slim")
+    assert torn.status_code == 422, torn.text
+    assert "torn.tar" in torn.json()["detail"]
+
+
+def test_shards_that_are_too_large_or_too_many_are_for_jobs(
+    here: ServiceHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.client.put("/v1/transforms/slim", json=STEPS)
+    monkeypatch.setattr(inline, "INLINE_BYTES_MAX", 10)
+    assert get(here, "images/s-0.tar?transform=slim").status_code == 413
+    monkeypatch.setattr(inline, "INLINE_BYTES_MAX", 1 << 30)
+    monkeypatch.setattr(inline, "RUNNING_MAX", 0)
+    monkeypatch.setattr(inline, "WAIT_S_MAX", 0.01)
+    busy = get(here, "images/s-0.tar?transform=slim")
+    assert (busy.status_code, "Retry-After" in busy.headers) == (429, True)
+    monkeypatch.setattr(inline, "WAITING_MAX", 0)
+    assert get(here, "images/s-0.tar?transform=slim").status_code == 429
+
+
+def test_tokens_say_who_reads_and_who_transforms(tmp_path: Path) -> None:
+    with service_here(tmp_path, no_auth=False) as here:
+        root = here.service.config.run.root
+        for name in ("images", "hidden"):
+            write_shards(root / name, {"s-0.tar": SHARD})
+        tokens = here.service.tokens = TokenStore(here.service.database, cost_log2=4)
+        texts = {
+            "vera": tokens.add("vera", VIEWER, [f"{root}/images"]),
+            "ann": tokens.add("ann", SUBMITTER, [f"{root}/images"]),
+        }
+        here.service.transforms.put("slim", STEPS, "ada")
+
+        def status(who: str, path: str) -> Any:
+            headers = {"Authorization": f"Bearer {texts[who]}"}
+            return here.client.get(f"/v1/objects/{path}", headers=headers).status_code
+
+        assert status("vera", "images/s-0.tar") == 200
+        assert status("vera", "hidden/s-0.tar") == 403
+        assert status("vera", "hidden/none.tar") == 403  # nor whether it is there
+        assert status("vera", "images/s-0.tar?transform=slim") == 403
+        assert status("ann", "images/s-0.tar?transform=slim") == 200
+        assert status("ann", "hidden/s-0.tar?transform=slim") == 403
