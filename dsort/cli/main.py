@@ -92,6 +92,7 @@ _VERBS: Final = (
     _Verb("where", "where:where", "Show where a record comes from, and where it is."),
     _Verb("gen-shards", "gen_shards:gen_shards", "Write test shards."),
     _Verb("serve", "serve:serve", "Run the job service."),
+    _Verb("urls", "urls:urls", "Print the URLs of shards at a service."),
     _Verb("wait", "wait:wait", "Wait for jobs of a service."),
     _Verb("log", "log:log", "Print the log of a service's job."),
     _Verb("rm", "rm:rm", "Remove jobs that are over from a service's history."),

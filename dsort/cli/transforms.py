@@ -98,9 +98,13 @@ def ls(
         return
     rows = []
     for each in views:
-        kinds = " ".join(kind for step in each["transform"]["steps"] for kind in step)
         use = f"{each['name']}@{each['version']}"
-        row = (use, str(each["created_at"])[:10], each["created_by"] or "-", kinds)
+        row = (
+            use,
+            str(each["created_at"])[:10],
+            each["created_by"] or "-",
+            " ".join(each["kinds"]),
+        )
         rows.append([output.printable(cell) for cell in row])
     output.write(output.table(("TRANSFORM", "ADDED", "BY", "STEPS"), rows))
 
@@ -154,5 +158,6 @@ def _view(each: NamedTransform) -> dict[str, Any]:
         "digest": each.digest,
         "created_at": at,
         "created_by": each.owner,
+        "kinds": [kind for step in each.fields["steps"] for kind in step],
         "transform": dict(each.fields),
     }

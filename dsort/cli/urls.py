@@ -1,0 +1,97 @@
+"""``dsort urls``: addresses at which a service sends shards, for whoever reads them over HTTP."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Final
+from urllib.parse import quote
+
+import typer
+
+from dsort.cli import options, output
+from dsort.cli.remote import connected
+from dsort.errors import SpecError, SpecProblem
+
+__all__ = ["urls"]
+
+_CURL: Final = 'pipe:curl -fsSL --retry 9 -H "Authorization: Bearer $DSORT_TOKEN" '
+
+
+@options.grouped
+def urls(
+    context: typer.Context,
+    template: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEMPLATE", help="Shards: images/train-{000..099}.tar, s3://data/x-{0..9}.tar"
+        ),
+    ],
+    transform: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[@N]",
+            help="As this transform makes them. Without a version: the newest one there is now.",
+            show_default=False,
+        ),
+    ] = None,
+    pipe: Annotated[
+        bool,
+        typer.Option(
+            "--pipe", help="For webdataset: have curl send the token that is in DSORT_TOKEN."
+        ),
+    ] = False,
+    braces: Annotated[
+        bool,
+        typer.Option("--braces", help="One URL, with the range in it as webdataset expands it."),
+    ] = False,
+    *,
+    service: options.Service,
+    debug: options.Debug = False,
+) -> None:
+    """Print the URLs of shards at a service, one a line. No token is in them.
+
+    \b
+    Examples:
+      dsort urls "images/train-{000..099}.tar" --transform resize
+      dsort urls "s3://data/train-{000..099}.tar" --pipe --braces
+    """
+    bucket, names = _parted(template)
+    with connected(context) as client:
+        base = f"{client.url}/v1/objects/{quote(bucket, safe='')}"
+        query = ""
+        if transform is not None:
+            found = client.transforms.get(transform)
+            query = f"?transform={found['name']}@{found['version']}"
+    if braces and "{" not in names:
+        text = "has no range in braces, as {000..099}"
+        raise SpecError([SpecProblem("TEMPLATE", text, "leave --braces out")])
+    for name in [names] if braces else _expanded(names):
+        url = f"{base}/{quote(name, safe='/{}')}{query}"
+        output.write(f"{_CURL}{shlex.quote(url)}" if pipe else url)
+
+
+def _parted(template: str) -> tuple[str, str]:
+    """(bucket, template of names): of a URI its authority, of a path its first part; of a file's
+    URI the directory."""
+    scheme, colon, rest = template.rpartition("://")
+    if scheme == "file":
+        before = rest.find("{")
+        end = rest.rfind("/", 0, before if before >= 0 else len(rest))
+        bucket, names = f"file://{rest[:end]}", rest[end + 1 :]
+    else:
+        first, _, names = rest.partition("/")
+        bucket = f"{scheme}{colon}{first}"
+    if not names or not bucket.removeprefix("file://") or bucket.endswith("://"):
+        text = f"{template!r} names no shards in a bucket"
+        raise SpecError([SpecProblem("TEMPLATE", text, "images/train-{000..099}.tar")])
+    return bucket, names
+
+
+def _expanded(names: str) -> list[str]:
+    from dsort.containers.registry import DEFAULT_EXTENSION
+    from dsort.naming.inputs import expand_inputs
+
+    try:
+        return list(expand_inputs(names, DEFAULT_EXTENSION))
+    except ValueError as error:
+        raise SpecError([SpecProblem("TEMPLATE", str(error))]) from None

@@ -1,0 +1,100 @@
+"""A service's transforms as their users meet them: registered by an admin, used by a job, and by
+webdataset, which reads transformed shards straight from the service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import CommandLine
+from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.service_process import running_service
+
+SHARDS = {
+    f"s-{number}.tar": Shard(
+        tuple(Member(f"{number}{i}.{e}", b"%d" % i) for i in range(3) for e in ("cls", "txt"))
+    )
+    for number in range(2)
+}
+CODE = """\
+import os
+
+def louder(sample):
+    secrets = [name for name in os.environ if name in ("DSORT_TOKEN", "DSORT_DATABASE_URL")]
+    return {**sample, "txt": sample["txt"] + b"!" + ",".join(secrets).encode()}
+"""
+
+
+def test_webdataset_and_jobs_get_what_an_admin_has_registered(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import webdataset
+
+    write_shards(tmp_path / "data" / "images", SHARDS)
+    (tmp_path / "code.py").write_text(CODE)
+    steps = tmp_path / "steps.yaml"
+    steps.write_text(f"steps:\n- map: {{python: '{tmp_path}/code.py:louder'}}\n")
+    state = ("--state-dir", str(tmp_path / "state"))
+    tokens = {}
+    for name, role in (("ada", "admin"), ("ann", "submitter")):
+        tokens[name] = cli("token", "add", name, "--role", role, *state).out.strip()
+    secret = {"DSORT_TOKEN": "not for code", "AWS_REGION": "here"}
+    arguments = ("--root", str(tmp_path / "data"), *state)
+    with running_service(tmp_path, *arguments, env=secret) as service:
+        monkeypatch.setenv("DSORT_SERVER", service.url)
+        monkeypatch.setenv("DSORT_TOKEN", tokens["ann"])
+        refused = cli("transforms", "add", "louder", "-f", steps)
+        assert "this is for a admin" in refused.err
+        monkeypatch.setenv("DSORT_TOKEN", tokens["ada"])
+        assert cli("transforms", "add", "louder", "-f", steps).out == "louder@1\n"
+        monkeypatch.setenv("DSORT_TOKEN", tokens["ann"])
+        listed = cli("transforms", "ls").out.splitlines()
+        assert listed[1].split()[::2] == ["louder@1", "ada"]
+        urls = cli("urls", "images/s-{0..1}.tar", "--transform", "louder", "--pipe").out.split("\n")
+        read = webdataset.WebDataset(urls[:-1], shardshuffle=False, empty_check=False)
+        assert {each["__key__"]: each["txt"] for each in read} == {
+            f"{number}{i}": b"%d!" % i for number in range(2) for i in range(3)
+        }
+        done = cli("transform", "images", "loud", "--use", "louder", "--wait")
+        assert done.code == 0, done.err
+        plain = cli("urls", "images/s-{0..1}.tar", "--braces").out.strip()
+        assert plain == f"{service.url}/v1/objects/images/s-{{0..1}}.tar"
+    for name, data in files_of(tmp_path / "data" / "loud").items():
+        texts = [each.payload for each in read_shard(data) if each.name.endswith("txt")]
+        assert texts == [b"0!", b"1!", b"2!"], name
+    (manifest,) = (tmp_path / "data" / "loud").glob(".dsort/*/manifest.json")
+    assert '"allowed_by": "ada"' in manifest.read_text()
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("nothing",), "names no shards in a bucket"),
+        (("images/x.tar", "--braces"), "has no range in braces"),
+        (("images/x-{5..1}.tar",), "TEMPLATE"),
+    ],
+)
+def test_templates_that_name_nothing_are_refused(
+    args: tuple[str, ...], words: str, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSORT_SERVER", "http://127.0.0.1:9")
+    ended = cli("urls", *args)
+    assert ended.code == 2
+    assert words in ended.err
+
+
+def test_urls_are_of_buckets_as_specs_name_them(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSORT_SERVER", "http://127.0.0.1:9")
+    base = "http://127.0.0.1:9/v1/objects"
+    for template, urls in {
+        "images/a b/x-{0..1}.tar": ["images/a%20b/x-0.tar", "images/a%20b/x-1.tar"],
+        "s3://data/deep/x.tar": ["s3%3A%2F%2Fdata/deep/x.tar"],
+        "file:///data/images/x-{8..9}": [
+            "file%3A%2F%2F%2Fdata%2Fimages/x-8.tar",
+            "file%3A%2F%2F%2Fdata%2Fimages/x-9.tar",
+        ],
+    }.items():
+        assert cli("urls", template).out.split() == [f"{base}/{each}" for each in urls]
