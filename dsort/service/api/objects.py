@@ -72,6 +72,12 @@ def router(service: Service) -> APIRouter:
     """The routes of objects."""
     routes = APIRouter(prefix="/v1/objects", tags=["objects"], default_response_class=JsonAnswer)
 
+    _add_get(routes, service)
+    _add_head(routes, service)
+    return routes
+
+
+def _add_get(routes: APIRouter, service: Service) -> None:
     async def counted(identity: Caller) -> AsyncIterator[None]:
         with service.limits.download(identity.name):
             yield
@@ -107,6 +113,8 @@ def router(service: Service) -> APIRouter:
             return await _transformed(service, request, identity, place, use, asked)
         return await _as_it_is(service, place, asked)
 
+
+def _add_head(routes: APIRouter, service: Service) -> None:
     @routes.head(
         "/{bucket}/{name:path}",
         response_class=Response,
@@ -141,8 +149,6 @@ def router(service: Service) -> APIRouter:
         tag = entity_tag(info.etag, str(info.size_bytes), str(spec.transform.canonical()))
         more = {"Dsort-Transform": spec.transform.use or "", "Accept-Ranges": "none"}
         return _bare(200, object_headers(info, tag) | more)
-
-    return routes
 
 
 class _Asked:
