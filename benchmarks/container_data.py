@@ -9,6 +9,7 @@ and names. So the same records in two containers are the same work.
 | ``3k`` | one JSON object of about 3 KB on one line: an identifier, and words |
 | ``3k-files`` | 2 to 4 KB of random bytes |
 | ``labelled-100k``, ``labelled-3k`` | the same as files, each with JSON of some 200 bytes |
+| ``classed-100k``, ``classed-3k`` | the same as files, each with JSON of a class and a length |
 | ``half`` | 100 KB of words, which shrink, and as much of random bytes, which do not |
 
 TFRecord, MDS and zip shards are what dsort converts tars to; all others are written here, by the
@@ -138,6 +139,22 @@ def _with_labels(records: Iterator[Record]) -> Iterator[Record]:
         yield key, payloads | {"json": b'{"id": "%s", "text": "%s"}' % (key.encode(), b"x" * 150)}
 
 
+def classed(source: random.Random, shard: int) -> Iterator[Record]:
+    """Records of kind ``classed-100k``, without end."""
+    return _with_classes(source, _files(source, shard, 90_000, 110_000))
+
+
+def classed_small(source: random.Random, shard: int) -> Iterator[Record]:
+    """Records of kind ``classed-3k``, without end."""
+    return _with_classes(source, _files(source, shard, 2_000, 4_000))
+
+
+def _with_classes(source: random.Random, records: Iterator[Record]) -> Iterator[Record]:
+    for key, payloads in records:
+        said = (key.encode(), source.randrange(100), source.randrange(1, 2048))
+        yield key, payloads | {"json": b'{"id": "%s", "label": "c%02d", "length": %d}' % said}
+
+
 def _words(source: random.Random) -> list[bytes]:
     return [source.randbytes(source.randrange(2, 9)).hex().encode() for _ in range(WORDS)]
 
@@ -149,6 +166,8 @@ KINDS: dict[str, Callable[[random.Random, int], Iterator[Record]]] = {
     "half": halves,
     "labelled-100k": labelled,
     "labelled-3k": labelled_small,
+    "classed-100k": classed,
+    "classed-3k": classed_small,
 }
 
 

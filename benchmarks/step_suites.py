@@ -1,10 +1,11 @@
-"""What steps that look at names alone, and a join of two inputs, cost beside the plain shuffle of
-the same tars in one run."""
+"""What steps that look at names alone, a join of two inputs, and orders by what records say cost
+beside the plain shuffle of the same tars in one run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from statistics import median
+from types import MappingProxyType
 from typing import Any, Final
 
 from benchmarks.container_suites import Entry, compare
@@ -29,6 +30,24 @@ NUMBERING: Final[Mapping[str, Mapping[str, Any]]] = {
     "slice": {"slice": "0:"},
     "number": {"rekey": "%09d"},
 }
+ORDER_KINDS: Final = ("classed-100k", "classed-3k")
+_LENGTH: Final = {
+    "kind": "content",
+    "extension": ".json",
+    "json_field": "length",
+    "content_key_type": "int",
+}
+ORDERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "content": _LENGTH,
+    "keys": {"keys": [{**_LENGTH, "bins": [256, 512, 1024]}, {"kind": "shuffle"}], "seed": 42},
+    "interleave": {"kind": "shuffle", "seed": 42, "interleave": {"by": "json.label"}},
+    "batches": {
+        "kind": "shuffle",
+        "seed": 42,
+        "batches": {"records": 64, "similar": "json.length", "window": 6400},
+    },
+}
+"""They read a member of each record; what is no hash is surveyed before it is spilled."""
 JOIN_KINDS: Final = ("labelled-100k", "labelled-3k")
 JOIN: Final = "join"
 JOIN_SPEED_MIN: Final = 0.7
@@ -44,6 +63,14 @@ def steps(bench: Bench, settings: Settings) -> Measured:
             entries = [Entry(_shuffle(PLAIN, settings.shards, move, None), kind, ".tar")]
             for name, step in {**STEPS, **NUMBERING}.items():
                 entries.append(Entry(_shuffle(name, settings.shards, move, step), kind, ".tar"))
+            found = compare(bench, settings, "steps", f"{kind}-{move}", entries)
+            measured.runs.extend(found.runs)
+            measured.skips.extend(found.skips)
+        for kind in ORDER_KINDS:
+            entries = [Entry(_shuffle(PLAIN, settings.shards, move, None), kind, ".tar")]
+            for name, algorithm in ORDERS.items():
+                ordered = _shuffle(name, settings.shards, move, None, {"algorithm": algorithm})
+                entries.append(Entry(ordered, kind, ".tar"))
             found = compare(bench, settings, "steps", f"{kind}-{move}", entries)
             measured.runs.extend(found.runs)
             measured.skips.extend(found.skips)
@@ -76,11 +103,18 @@ def _join(shards: int, move: str) -> Callable[[Task], list[str]]:
     return command
 
 
-def _shuffle(name: str, shards: int, move: str, step: Mapping[str, Any] | None) -> Contender:
+def _shuffle(
+    name: str,
+    shards: int,
+    move: str,
+    step: Mapping[str, Any] | None,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Contender:
     fields = {
         "output_shard_size": None,
         "output_shard_count": shards,
         "transform": None if step is None else {"steps": [step]},
+        **more,
     }
     return Contender(name, dsort_command(move, fields), dsort_account)
 

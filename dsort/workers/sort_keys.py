@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
-from dsort.data.columns import Int32s
+from dsort.data.columns import BytesColumn, Int32s
 from dsort.data.index import SortKeys
 from dsort.errors import InvariantError
 from dsort.order.base import Algorithm
 from dsort.order.class_numbers import ClassCounter
+from dsort.order.placement import Placement
 from dsort.order.table import RecordTable
 from dsort.scratch.class_table import classes_of_shard
 from dsort.scratch.index import IndexStore
 from dsort.workers.tasks import ExtractTask
 
-__all__ = ["ShardSortKeys"]
+__all__ = ["SURVEY", "ShardSortKeys"]
+
+SURVEY: Final = "survey"
+"""The stage of the pass before, whose index may still be here."""
 
 
 class ShardSortKeys:
     """Makes the sort keys of one shard's records, some at a time and in input order.
 
     Where records are placed by their numbers (``Algorithm.placement``), a survey has their classes
-    as sort keys, and the extraction counts them once more.
+    as sort keys, and the extraction counts them once more. It takes them from the survey where that
+    was made on this node, and else reads them again.
     """
 
     def __init__(self, algorithm: Algorithm, task: ExtractTask, store: IndexStore) -> None:
         self._algorithm = algorithm
         self._counter: ClassCounter | None = None
+        self._surveyed: BytesColumn | None = None
+        self._first = 0
+        if task.classes and store.has_shard(SURVEY, task.shard):
+            self._surveyed = store.sort_keys(SURVEY, task.shard).text
         if task.classes:
             counts = classes_of_shard(store.columns(task.classes), task.shard)
             self._counter = ClassCounter(task.name, counts, algorithm.seed_text)
@@ -36,7 +46,7 @@ class ShardSortKeys:
         placement = self._algorithm.placement
         if placement is None:
             return replace(self._algorithm.sort_keys(records), group=group)
-        classes = placement.classes(records)
+        classes = self._classes(placement, records)
         if self._counter is None:
             return SortKeys(len(records), group=group, text=classes)
         places = self._counter.places(group, classes)
@@ -44,6 +54,13 @@ class ShardSortKeys:
         if hashes is None:
             raise InvariantError("only a shuffle places records by their numbers")
         return replace(placement.sort_keys(records, places, hashes), group=group)
+
+    def _classes(self, placement: Placement, records: RecordTable) -> BytesColumn:
+        first, stop = self._first, self._first + len(records)
+        self._first = stop
+        if self._surveyed is None or len(self._surveyed) < stop:
+            return placement.classes(records)
+        return self._surveyed.run(first, stop)
 
     def finish(self) -> None:
         """``InvariantError`` if other records came than the survey counted."""

@@ -156,6 +156,7 @@ def test_every_step_is_measured_on_every_kind(monkeypatch: pytest.MonkeyPatch) -
     steps(Bench(1, 60, ("cp",)), settings)  # type: ignore[arg-type]
     assert {target.row for target in step_targets([])} <= {*rows}
     assert "steps/3k-files-spill/plain" in rows
+    assert "steps/classed-3k-spill/interleave" in rows
 
 
 def test_targets_are_of_the_rows_that_they_name() -> None:
