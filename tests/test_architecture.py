@@ -26,7 +26,7 @@ ROOMS = (
     {"web"},
     {"model"},
     {"verification"},
-    {"shard_contents"},
+    {"amendments", "shard_contents"},
     {"read"},
     {"job"},
     {"runtime"},

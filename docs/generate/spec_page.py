@@ -72,6 +72,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "description",
         "dry_run",
         "verify",
+        "amend",
         "on_shard",
         "on_success",
         "on_failure",

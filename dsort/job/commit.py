@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from dsort.errors import InvariantError
+from dsort.job.amend import amended, refuse_lost_claim, release_base
 from dsort.job.create import Created, keep_sealed
 from dsort.job.directory_files import directory_file_names, directory_files
 from dsort.job.inputs import refuse_changed_inputs
@@ -108,6 +109,7 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
     beside = [each.listed for each in sidecars]
     content = _manifest(job, outputs, index, beside, lineage.listed if lineage else None)
     last = _stage(bucket, f"{prefix}manifest", manifest, content, replaces=False)
+    refuse_lost_claim(job)
     if job.lease is not None:
         job.lease.check()
     job.stop.raise_if_requested()  # the lease has looked whether somebody asked to
@@ -185,6 +187,7 @@ def rollback(job: Job) -> PutBack:
     bucket.discard(staged_prefix(job.job_id), names=names_stored(job))
     bucket.delete(reactions_name(job.job_id))
     bucket.delete(rejects_name(job.job_id))
+    release_base(job)
     done = put_back(bucket, job.job_id, _numbered_names(job))
     if not job.naming or (job.overwrite and not done.was_noted):
         return done  # no name was given yet
@@ -212,22 +215,24 @@ def _manifest(
     lineage: ManifestSidecar | None,
 ) -> bytes:
     movement, codec = job.movement, job.spec.output_codec
+    inputs = [
+        ManifestInput(
+            shard.name,
+            shard.size_bytes,
+            shard.mtime_ns,
+            shard.etag,
+            job.input_records.get(ordinal, 0),
+        )
+        for ordinal, shard in enumerate(job.inputs)
+    ]
+    whole = amended(job, inputs, outputs, sidecars)
     return manifest_bytes(
         job_id=job.job_id,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"dsort": dsort_version(), "python": platform.python_version()},
-        spec=job.spec.canonical(),
-        inputs=[
-            ManifestInput(
-                shard.name,
-                shard.size_bytes,
-                shard.mtime_ns,
-                shard.etag,
-                job.input_records.get(ordinal, 0),
-            )
-            for ordinal, shard in enumerate(job.inputs)
-        ],
-        outputs=outputs,
+        spec=whole.spec.canonical(),
+        inputs=whole.inputs,
+        outputs=whole.outputs,
         move={
             "way": movement.kind,
             "reason": movement.reason,
@@ -237,10 +242,13 @@ def _manifest(
             "memory_bytes": movement.memory_bytes,
         },
         phase_seconds=job.state.seconds(),
-        reactions=[asdict(reaction) for reaction in job.reactions()],
+        reactions=[asdict(reaction) for reaction in whole.reactions],
         index=index,
-        sidecars=sidecars,
+        sidecars=whole.sidecars,
         lineage=lineage,
+        amends=whole.amends,
+        removed=whole.removed,
+        earlier=whole.earlier,
         reactions_file=job.reactions_file,
         rejects_file=job.rejects_file,
         code=[

@@ -186,7 +186,8 @@ def _refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
     refuse_alike(sidecars)
     beside += [each.name for each in sidecars]
     named = [*plan.names, *beside]
-    job.stop.wait_for(lambda: refuse_collisions(job.inputs, source, named, target))
+    if not job.replaces_inputs:
+        job.stop.wait_for(lambda: refuse_collisions(job.inputs, source, named, target))
     job.stop.wait_for(lambda: refuse_taken(job, named, overwrite=replaces))
 
 

@@ -41,6 +41,7 @@ from dsort.workers.devices import CodeRoom
 from dsort.workers.source import InputShard
 
 if TYPE_CHECKING:
+    from dsort.job.manifest import StoredManifest
     from dsort.job.streams import Streams  # few jobs have any
 
 __all__ = [
@@ -212,7 +213,8 @@ class Job:
     """One job while it runs. ``on_event`` is called in the thread that runs the job.
 
     ``lease`` and ``journal``: None in a dry run. ``before``: what the journal says of earlier
-    attempts, None in a first one. ``streams``: None of a job that has none. ``resolved``: what was
+    attempts, None in a first one. ``streams``: None of a job that has none.
+    ``base``: the result that the job amends, if it does. ``resolved``: what was
     found besides the inputs, for later attempts. ``planned_names``: of the output shards, once
     they are known. ``naming``: what may have its name by now, (name, receipt) by token. ``stale``:
     what is to be removed after the commit, as it was when it was looked for (see
@@ -243,6 +245,7 @@ class Job:
     journal: Journal | None = None
     before: JournalState | None = None
     streams: Streams | None = None
+    base: StoredManifest | None = None
     resolved: dict[str, Any] = field(default_factory=dict)
     planned_names: list[str] = field(default_factory=list)
     naming: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -288,6 +291,11 @@ class Job:
         """Whether output shards may replace objects of their names."""
         given = self.options.overwrite
         return given if given is not None else self.spec.overwrite
+
+    @property
+    def replaces_inputs(self) -> bool:
+        """Whether output shards take the place of the input shards that they are made of."""
+        return self.spec.amend is not None and self.spec.amend.by == "remove"
 
     @property
     def was_committing(self) -> bool:

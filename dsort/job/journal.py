@@ -16,6 +16,7 @@ from dsort.job.layout import (
     MANIFEST,
     RUN_PARTS,
     STAGED_PART,
+    amended_name,
     job_directory,
     job_of,
     journal_prefix,
@@ -24,6 +25,7 @@ from dsort.job.layout import (
     on_shard_name,
     reactions_name,
     rejects_name,
+    removed_name,
     report_name,
     segment_name,
     segment_of,
@@ -182,7 +184,8 @@ def _directory(job_id: str, objects: Iterable[ObjectInfo]) -> JobDirectory:
     names = {each.name for each in objects}
     if manifest_name(job_id) in names:
         beside = (reactions_name(job_id), rejects_name(job_id), on_shard_name(job_id))
-        kept_names |= {*beside, *lineage_names(job_id)}
+        amending = (removed_name(job_id), amended_name(job_id))
+        kept_names |= {*beside, *amending, *lineage_names(job_id)}
     run = [each for each in objects if each.name not in kept_names]
     inside = {each.name.removeprefix(job_directory(job_id)) for each in run}
     parts = frozenset(name.partition("/")[0] for name in inside)

@@ -8,6 +8,8 @@
         manifest.json             the commit; stays
         reactions.jsonl           all names that a reaction dropped, kept or renamed; stays
         lineage.parquet, .jsonl   where each record comes from and is now, if asked for; stays
+        removed.json              hashes of the keys that the job removed from a result; stays
+        amended.json              which job amends this one's result; stays
         on_shard.json             for which shards on_shard was done; stays
         report.json               of an aborted job, in place of a manifest; stays
         elsewhere.json            in the bucket of one output alone: where the job is
@@ -39,6 +41,7 @@ __all__ = [
     "REPORT",
     "RUN_PARTS",
     "STAGED_PART",
+    "amended_name",
     "attempt_name",
     "attempt_of",
     "attempts_prefix",
@@ -56,6 +59,7 @@ __all__ = [
     "on_shard_name",
     "reactions_name",
     "rejects_name",
+    "removed_name",
     "replaced_list_name",
     "replaced_prefix",
     "report_name",
@@ -124,6 +128,16 @@ def reactions_name(job_id: str) -> str:
 def on_shard_name(job_id: str) -> str:
     """For which output shards the program of ``on_shard`` was run."""
     return f"{job_directory(job_id)}on_shard.json"
+
+
+def removed_name(job_id: str) -> str:
+    """The hashes of the keys that a job has removed from a result."""
+    return f"{job_directory(job_id)}removed.json"
+
+
+def amended_name(job_id: str) -> str:
+    """Which job amends the result of the job."""
+    return f"{job_directory(job_id)}amended.json"
 
 
 def rejects_name(job_id: str) -> str:

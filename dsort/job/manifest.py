@@ -30,6 +30,11 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
 ``index``          name of the wids index, if one was asked for
 ``sidecars``       kind, name, file_bytes and xxh3 of each other sidecar; absent in manifests of the
                    first releases
+``amends``         the job whose result this one amends; null if it made a result of its own,
+                   absent in manifests of the first releases, like the two behind it
+``removed``        names of files with hashes of keys that were removed from the shards of ``spec``
+``earlier``        what earlier jobs have made of the result, whose shards come first in
+                   ``outputs``: by job id, spec, removed, inputs and outputs (how many)
 ``mixing``         how records were mixed: counts (of each input bin, how many came to each
                    output bin), input_shards, output_shards, input_bins, output_bins,
                    output_bin_shards, chi2, degrees_of_freedom, p_value, verdict, words
@@ -48,12 +53,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.errors import InputError, SpecError
+from dsort.job.layout import job_of
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
 
@@ -61,6 +67,7 @@ __all__ = [
     "MANIFEST_VERSION",
     "ManifestInput",
     "ManifestOutput",
+    "ManifestPart",
     "ManifestSidecar",
     "StoredManifest",
     "manifest_bytes",
@@ -114,6 +121,19 @@ class ManifestSidecar:
     xxh3: str
 
 
+@dataclass(frozen=True, slots=True)
+class ManifestPart:
+    """What an earlier job has made of a result. ``outputs``: how many of its shards, which come
+    behind those of the part before. ``removed``: files with hashes of keys that were removed from
+    them since."""
+
+    job_id: str
+    spec: JobSpec
+    inputs: tuple[ManifestInput, ...]
+    outputs: int
+    removed: tuple[str, ...] = ()
+
+
 def manifest_bytes(
     *,
     job_id: str,
@@ -134,6 +154,9 @@ def manifest_bytes(
     codec: Mapping[str, object] | None = None,
     sidecars: Sequence[ManifestSidecar] = (),
     lineage: ManifestSidecar | None = None,
+    amends: str | None = None,
+    removed: Sequence[str] = (),
+    earlier: Sequence[ManifestPart] = (),
 ) -> bytes:
     """The manifest as it is stored."""
     content = {
@@ -160,12 +183,24 @@ def manifest_bytes(
         "index": index,
         "sidecars": _rows(ManifestSidecar, sidecars),
         "lineage": lineage if lineage is None else asdict(lineage),
+        "amends": amends,
+        "removed": list(removed),
+        "earlier": {part.job_id: _part(part) for part in earlier},
         "mixing": mixing if mixing is None else _mixing(mixing),
         "timeline": Rows(timeline),
         "inputs": _rows(ManifestInput, inputs),
         "outputs": _rows(ManifestOutput, outputs),
     }
     return json_bytes(content)
+
+
+def _part(part: ManifestPart) -> dict[str, object]:
+    return {
+        "spec": part.spec.canonical(),
+        "outputs": part.outputs,
+        "removed": list(part.removed),
+        "inputs": _rows(ManifestInput, part.inputs),
+    }
 
 
 def splits_of(spec: JobSpec, outputs: Sequence[ManifestOutput]) -> dict[str, list[str]]:
@@ -218,6 +253,16 @@ def _rows(kind: type, shards: Sequence[object]) -> Rows:
     return Rows({name: value for name, value in row.items() if value is not None} for row in rows)
 
 
+def _totals(outputs: Sequence[ManifestOutput]) -> dict[str, int]:
+    names = ("records", "members", "payload_bytes", "file_bytes")
+    sums = {name: sum(getattr(shard, name) for shard in outputs) for name in names}
+    return {"output_shards": len(outputs), **sums}
+
+
+def _less(value: object, part: int) -> object:
+    return value - part if isinstance(value, int) else value
+
+
 _Row = TypeVar("_Row", ManifestInput, ManifestOutput, ManifestSidecar)
 _TYPES: Mapping[str, type] = {"int": int, "str": str, "int | None": int, "str | None": str}
 
@@ -234,6 +279,35 @@ class StoredManifest:
     index: str | None
     sidecars: tuple[ManifestSidecar, ...] = ()
     lineage: ManifestSidecar | None = None
+    amends: str | None = None
+    removed: tuple[str, ...] = ()
+    earlier: tuple[ManifestPart, ...] = ()
+
+    def parts(self) -> list[StoredManifest]:
+        """What each job has made of the result, as if it was all; this one's itself if it is."""
+        if not self.earlier:
+            return [self]
+        found, first = [], 0
+        for part in self.earlier:
+            own = self.outputs[first : first + part.outputs]
+            first += part.outputs
+            totals = {**_totals(own), "input_shards": len(part.inputs)}
+            found.append(
+                replace(
+                    self,
+                    job_id=part.job_id,
+                    spec=part.spec,
+                    inputs=part.inputs,
+                    outputs=own,
+                    totals=totals,
+                    removed=part.removed,
+                    earlier=(),
+                )
+            )
+        before = _totals(self.outputs[:first])
+        rest = {name: _less(value, before.get(name, 0)) for name, value in self.totals.items()}
+        last = replace(self, outputs=self.outputs[first:], totals=rest, earlier=())
+        return [*found, last]
 
     @property
     def stored_names(self) -> list[str]:
@@ -273,7 +347,38 @@ def parse_manifest(data: bytes) -> StoredManifest:
         if "sidecars" in content
         else (),
         lineage=_lineage(content),
+        amends=None if content.get("amends") is None else _field(content, "amends", str),
+        removed=_names(content, "removed"),
+        earlier=_earlier(content),
     )
+
+
+def _names(content: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    names = _field(content, "removed", list, where) if "removed" in content else []
+    if not all(isinstance(each, str) and job_of(each) for each in names):
+        raise _no_manifest(f"{where} names what is no file of a job")
+    return tuple(names)
+
+
+def _earlier(content: Mapping[str, Any]) -> tuple[ManifestPart, ...]:
+    rows: Mapping[str, Any] = _field(content, "earlier", dict) if "earlier" in content else {}
+    parts = []
+    for job_id, row in rows.items():
+        where = f"earlier.{job_id}"
+        if not isinstance(row, dict):
+            raise _no_manifest(f"{where} is no object")
+        outputs = _field(row, "outputs", int, where)
+        try:
+            spec = parse_spec(_field(row, "spec", dict, where)).spec
+        except SpecError as error:
+            raise _no_manifest(f"the spec of {where} is none: {error}") from None
+        inputs = _stored_rows(row, "inputs", ManifestInput)
+        parts.append(ManifestPart(job_id, spec, inputs, outputs, _names(row, where)))
+    if any(part.outputs < 0 for part in parts):
+        raise _no_manifest("a part of earlier has fewer than no shards")
+    if sum(part.outputs for part in parts) > len(_field(content, "outputs", list)):
+        raise _no_manifest("the parts of earlier have more shards than there are")
+    return tuple(parts)
 
 
 def _lineage(content: Mapping[str, Any]) -> ManifestSidecar | None:

@@ -44,10 +44,16 @@ __all__ = ["resolve"]
 def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
     """Find the inputs, choose how payload moves, and get the workers ready."""
     with job.phase("resolve"):
+        if job.spec.amend is not None:
+            from dsort.job.amend import claim_base, load_base  # few jobs do
+
+            job.stop.wait_for(lambda: load_base(job))
         if job.before is not None:
             _resolve_again(job)
         else:
             _resolve_first(job, tally, dry=dry)
+        if job.spec.amend is not None and not dry:
+            claim_base(job)
         total = sum(shard.size_bytes for shard in job.inputs)
         check_directories(job, dry=dry)
         start_workers(job, dry=dry)
@@ -78,7 +84,7 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     warn_of_equal_numbers(job)
     source, target = job.bucket_identities
     refuse_shards_twice(job.inputs, source)
-    if job.keymap is None:
+    if job.keymap is None and not job.replaces_inputs:
         job.stop.wait_for(lambda: refuse_early_collisions(job.inputs, source, job.names, target))
     job.stop.wait_for(lambda: refuse_unreadable(job.inputs, job.inputs_bucket))
     job.stop.wait_for(lambda: refuse_taken_early(job, dry=dry))

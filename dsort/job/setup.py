@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError, SpecError, SpecProblem, StorageError, TransformError
@@ -22,12 +23,34 @@ from dsort.transforms.base import Step
 if TYPE_CHECKING:
     from dsort.keymap.fetch import TextKind
 
-__all__ = ["load_keymap", "load_steps", "named_text", "new_job_id", "output_names", "with_seed"]
+__all__ = [
+    "later_job_id",
+    "load_keymap",
+    "load_steps",
+    "named_text",
+    "new_job_id",
+    "output_names",
+    "with_seed",
+]
+
+_JOB_ID: Final = re.compile(r"(\d{8}-\d{6})-([0-9a-f]{6})")
 
 
 def new_job_id() -> str:
     """An id that sorts by time and is a safe directory name: ``20260131-235959-4f2a9c``."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def later_job_id(earlier: str) -> str:
+    """A new id that sorts after the id ``earlier``: a job that amends a result is the newest of its
+    bucket, also within a second, and by a clock that is behind."""
+    found = new_job_id()
+    match = _JOB_ID.fullmatch(earlier)
+    if found > earlier or match is None:
+        return found
+    number = int(match[2], 16)
+    free = 0xFFFFFF - number
+    return f"{match[1]}-{number + 1 + secrets.randbelow(free):06x}" if free else found
 
 
 def with_seed(spec: JobSpec) -> JobSpec:

@@ -19,6 +19,7 @@ from dsort.order.batches import Batches
 from dsort.order.interleave import Interleave
 from dsort.sizes import format_bytes
 from dsort.spec.algorithms import algorithm_model, group_model, key_model
+from dsort.spec.amend import Amend
 from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
 from dsort.spec.hints import describe, path_of, plain_problems
 from dsort.spec.ingest import Ingest, Table
@@ -342,6 +343,7 @@ def _fields() -> dict[str, list[str]]:
         "on_success": _names_of(Hook),
         "on_failure": _names_of(Hook),
         "on_shard": _names_of(OnShard),
+        "amend": _names_of(Amend),
         "mix": _names_of(Mix),
         "ingest": _names_of(Ingest),
         "ingest.table": _names_of(Table),

@@ -57,6 +57,7 @@ _UNUSED_LEFT_OUT: Final = (
     "deduplicate",
     "lineage",
     "on_shard",
+    "amend",
 )
 
 

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.naming.templates import SPLIT_FIELD
 from dsort.spec.algorithms import AnyAlgorithm, Part, algorithm_model
+from dsort.spec.amend import Amend
 from dsort.spec.fields import (
     ArchiveExtension,
     Bucket,
@@ -471,6 +472,12 @@ class SpecFields(Part):
         default=None,
         exclude=True,
         description="Who is notified when the job has failed; not when somebody stops it.",
+    )
+    amend: Amend | None = Field(
+        default=None,
+        description="The result in the output bucket that this job amends: one manifest lists all. "
+        "`dsort append` and `dsort remove` make such specs. Only in specs that are local.",
+        examples=[{"job": "20260131-235959-4f2a9c", "by": "append"}],
     )
     on_shard: OnShard | None = Field(
         default=None,

@@ -22,6 +22,7 @@ from dsort.order.base import OptionError
 from dsort.sidecars.kinds import FOR_EXTENSIONS
 from dsort.spec.algorithm_rules import algorithm_rules
 from dsort.spec.algorithms import algorithm_model, joined, known_options, owners_of
+from dsort.spec.amend_rules import AMEND_RULES
 from dsort.spec.input_rules import INPUT_RULES, input_names, is_read_only, suffix_problem
 from dsort.spec.join_rules import JOIN_RULES
 from dsort.spec.output_rules import OUTPUT_RULES
@@ -381,8 +382,9 @@ def _readers_can_read_the_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 def _place_rules() -> Iterator[_Rule]:
-    """Those about inputs, a join of them, several outputs, streams, and the order."""
-    of_parts = (*INPUT_RULES, *JOIN_RULES, *OUTPUT_RULES, *STREAM_RULES, *algorithm_rules())
+    """Those about inputs, a join of them, several outputs, streams, amending, and the order."""
+    of_outputs = (*OUTPUT_RULES, *STREAM_RULES, *AMEND_RULES)
+    of_parts = (*INPUT_RULES, *JOIN_RULES, *of_outputs, *algorithm_rules())
     for fields, problems in of_parts:
         yield _Rule(fields, problems)
 

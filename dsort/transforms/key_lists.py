@@ -14,7 +14,7 @@ from dsort.order.base import OptionError
 from dsort.transforms.base import ReadText, Step
 
 if TYPE_CHECKING:
-    from dsort.data.columns import Bools
+    from dsort.data.columns import Bools, BytesColumn
     from dsort.data.key_set import KeySet
     from dsort.order.table import RecordTable
 
@@ -70,6 +70,10 @@ class _KeyList(Step):
         """Of the keys, wherever they stand."""
         own = super(_KeyList, self).digest()
         return own if self.found is None else f"{own}/{hashlib.sha256(self.found).hexdigest()}"
+
+    def listed_keys(self) -> BytesColumn:
+        """The keys, in an order of their own; those of a file once it is read."""
+        return _key_set(self.keys, self.found).keys
 
     def _listed(self, records: RecordTable) -> Bools:
         """Which records have a key of the list."""

@@ -28,6 +28,7 @@ from dsort.verification.read import ShardRecords
 __all__ = [
     "Comparison",
     "Leftovers",
+    "check_removed",
     "check_unique_keys",
     "match_records",
     "occurrences",
@@ -213,7 +214,8 @@ class Comparison:
             (
                 left.dropped,
                 "undropped_record",
-                "the spec says to drop it: an earlier record has its key, or the key map no place",
+                "it is to be left out: an earlier record has its key, the key map no place for it, "
+                "or its key was removed",
             ),
             (left.foreign, "foreign_record", "no input shard has such a record"),
         ):
@@ -308,6 +310,15 @@ def check_unique_keys(
     text = "an earlier record of the result has its key"
     named = _named_outputs(outputs, reader)
     named.tell(again, "duplicate_key", lambda at: outputs.facts[at].name, findings, text)
+
+
+def check_removed(
+    outputs: OutputTable, rows: Int64s, reader: OutputReader, findings: Findings
+) -> None:
+    """The output ``rows`` have keys that were removed."""
+    named = _named_outputs(outputs, reader)
+    names = [shard.name for shard in outputs.facts]
+    named.tell(rows, "undropped_record", names.__getitem__, findings, "its key was removed")
 
 
 def _named_outputs(outputs: OutputTable, reader: OutputReader) -> _NamedRows:

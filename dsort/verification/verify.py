@@ -36,13 +36,15 @@ then not compared with the inputs, and a warning says so. One that was merely wr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from dsort.data.members import MemberTable
 from dsort.data.tally import Tally
 from dsort.errors import InputError, ObjectNotFoundError
+from dsort.job.amend import read_removed
 from dsort.job.events import Event, VerifyReport
 from dsort.job.files import files_of
 from dsort.job.inputs import resolve_inputs
@@ -59,7 +61,7 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_inputs
 from dsort.storage.several import BucketPlace, SeveralBuckets, bucket_named
 from dsort.storage.small_objects import read_small
-from dsort.verification.compare import Comparison, check_unique_keys
+from dsort.verification.compare import Comparison, check_removed, check_unique_keys
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.inputs import InputReader
 from dsort.verification.order import OrderWatch
@@ -105,7 +107,25 @@ def verify_result(
     where = output_uri or stored.spec.output_bck
     main = open_with_settings(where, root=options.root, settings=options.settings)
     outputs = open_result(stored.spec, main, options)
-    return _Verification(stored, outputs, max_expansion, options, on_event or _ignore, stop).run()
+    names = frozenset(shard.name for shard in stored.outputs)
+    reports = [
+        _Verification(part, names, outputs, max_expansion, options, on_event or _ignore, stop).run()
+        for part in stored.parts()
+    ]
+    return reports[0] if len(reports) == 1 else _of_all(stored.job_id, reports)
+
+
+def _of_all(job_id: str, reports: Sequence[VerifyReport]) -> VerifyReport:
+    """The report about a result that several jobs have made, each a part of it."""
+    sums = ("input_shards", "output_shards", "records", "members", "bytes_read", "elapsed_s")
+    return replace(
+        reports[-1],
+        job_id=job_id,
+        problem_count=sum(each.problem_count for each in reports),
+        problems=tuple(problem for each in reports for problem in each.problems),
+        warnings=tuple(dict.fromkeys(text for each in reports for text in each.warnings)),
+        **{name: sum(getattr(each, name) for each in reports) for name in sums},
+    )
 
 
 def _ignore(event: Event) -> None:
@@ -123,11 +143,13 @@ def _files_there(spec: JobSpec, bucket: Bucket, options: RunOptions) -> FilesBuc
 
 
 class _Verification:
-    """One verification, from the manifest to the report."""
+    """One verification, from the manifest to the report: of what one job has made. ``names``: of
+    all shards of the result, if others have made some of it."""
 
     def __init__(
         self,
         manifest: StoredManifest,
+        names: Collection[str],
         outputs_bucket: Bucket,
         max_expansion: float | None,
         options: RunOptions,
@@ -135,6 +157,8 @@ class _Verification:
         stop: StopFlag | None,
     ) -> None:
         self._manifest = manifest
+        self._all_names = names
+        self._removed = read_removed(outputs_bucket, manifest.removed)
         self._outputs_bucket = outputs_bucket
         self._max_expansion = max_expansion
         self._inputs_bucket = self._open_inputs(options)
@@ -179,6 +203,7 @@ class _Verification:
             self._inputs_bucket,
             self._reader,
             max_expansion=self._max_expansion,
+            removed=self._removed,
         )
         comparable = self._inputs_are_comparable()
         self._expect(input_reader.passes if comparable else 0)
@@ -211,7 +236,10 @@ class _Verification:
                 on_shard=check_sidecars,
             )
         sidecars.check_rest()
-        check_cuts(outputs.facts, manifest.spec, self._names, findings)
+        if len(self._removed):  # shards end where they ended with the records that are gone
+            self._refuse_removed(outputs, output_reader, is_compared=inputs is not None)
+        else:
+            check_cuts(outputs.facts, manifest.spec, self._names, findings)
         self._check_index(outputs)
         if inputs is not None:
             Comparison(
@@ -228,6 +256,15 @@ class _Verification:
             check_unique_keys(outputs, np.arange(len(outputs)), output_reader, findings)
         progress.done()
         return self._report(outputs)
+
+    def _refuse_removed(
+        self, outputs: OutputTable, reader: OutputReader, *, is_compared: bool
+    ) -> None:
+        """No record has a key that was removed. Where records are compared with those of the
+        inputs, that says so, too."""
+        if not is_compared:
+            rows = np.flatnonzero(np.isin(outputs.key_hash, self._removed))
+            check_removed(outputs, rows, reader, self._findings)
 
     # -- inputs ----------------------------------------------------------------------------------
 
@@ -301,11 +338,11 @@ class _Verification:
             text = "the inputs are not in the order that the spec gives them"
             self._findings.problem("manifest", "", "", text)
         results = {
-            source.shard_name(shard.name)
+            source.shard_name(name)
             for source in spec.sources
             if spec.ingest is None
             and bucket_named(self._inputs_bucket, source.name).uri == self._outputs_bucket.uri
-            for shard in self._manifest.outputs
+            for name in self._all_names
         }
         more = [name for name in found if name not in ours and name not in results]
         if more:
@@ -321,7 +358,7 @@ class _Verification:
         if self._manifest.spec.keep_shards:
             return  # their names are no pattern that others could fit
         strangers = find_strangers(
-            (shard.name for shard in self._manifest.outputs),
+            self._all_names,
             (shard.name for shard in self._manifest.inputs),
             self._names,
             self._outputs_bucket,

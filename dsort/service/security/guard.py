@@ -244,6 +244,9 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
         message = "a program is not for specs that come over the network"
         hint = "run such a job with `dsort start` on the machine itself"
         found.forbidden.append(SpecProblem("on_shard", message, hint))
+    if spec.amend is not None:
+        message = "no spec that comes over the network may amend a result yet"
+        found.forbidden.append(SpecProblem("amend", message))
     if not found.wrong:
         _check_links(spec, policy, fetch, found)
     keymap = _checked_keymap(spec.ekm_file, policy, fetch, found) if spec.ekm_file else None

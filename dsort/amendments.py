@@ -1,0 +1,228 @@
+"""The specs of jobs that amend a result, as ``dsort append`` and ``dsort remove`` run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from dsort.data.columns import Bools
+from dsort.data.key_set import KeySet, lines_of
+from dsort.data.records import form_records
+from dsort.errors import InputError, SpecError
+from dsort.job.events import JobReport
+from dsort.job.manifest import StoredManifest
+from dsort.naming.names import readable
+from dsort.naming.templates import ShardTemplate, parse_template
+from dsort.read import ShardReader
+from dsort.stop_flag import StopFlag
+from dsort.storage.bucket import Bucket
+
+__all__ = ["FoundKeys", "Removal", "append_fields", "find_keys", "read_keys", "remove_fields"]
+
+KEYS_BYTES_MAX: Final = 1 << 30
+BUFFER_BYTES_MAX: Final = 128 << 20
+BUFFER_BYTES_MIN: Final = 1 << 20
+NUMBER_MAX: Final = 10**18
+
+_OF_THE_JOB: Final = (
+    "inputs",
+    "input_bck",
+    "input_format",
+    "mix",
+    "overwrite",
+    "remove_stale",
+    "dry_run",
+    "description",
+    "on_shard",
+    "amend",
+)
+"""What a spec says of one job alone, and not of what becomes of its records."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundKeys:
+    """Which shards of a result have some keys. ``records``: how many records do. ``missing``: the
+    keys that none has."""
+
+    shards: tuple[str, ...]
+    records: int
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What a removal did. ``job``: None where no record had such a key, and nothing was done."""
+
+    found: FoundKeys
+    job: JobReport | None
+
+    def to_dict(self) -> dict[str, object]:
+        """The same in JSON types."""
+        return asdict(self)
+
+
+# --- appending -----------------------------------------------------------------------------------
+
+
+def append_fields(
+    base: StoredManifest,
+    place: object,
+    source: object,
+    *,
+    template: str | None = None,
+    output_format: str | None = None,
+) -> dict[str, Any]:
+    """The fields of the spec that adds the shards of the bucket ``source`` to a result, which is in
+    the bucket ``place``, in the same manner in which it was made. ``template``: of these shards;
+    all, if it is None. ``output_format``: of the new shards; None, the names go on. ``SpecError``
+    if they cannot."""
+    spec = base.spec
+    if spec.has_key_map:
+        text = f"job {base.job_id} has an external key map, whose templates do not go on"
+        raise SpecError(text, hint="write a spec of your own, with amend: {job: ...}")
+    if spec.keep_shards and output_format is not None:
+        raise SpecError("shards of this result keep the names of their inputs")
+    kept = {name: value for name, value in spec.canonical().items() if name not in _OF_THE_JOB}
+    fields: dict[str, Any] = {
+        **kept,
+        "input_bck": source,
+        "output_bck": place,
+        "amend": {"job": base.job_id, "by": "append"},
+    }
+    if template is not None:
+        fields["input_format"] = {"template": template}
+    if spec.keep_shards:
+        return fields
+    if spec.outputs:
+        if output_format is not None:
+            raise SpecError("a result of several outputs has several templates, which go on")
+        for own, target in zip(fields["outputs"], spec.targets, strict=True):
+            own["output_format"] = _continued(base, target.template or "")
+        fields.pop("output_format", None)
+    else:
+        fields["output_format"] = output_format or _continued(base, spec.output_format or "")
+    if not any(target.ends for target in spec.targets):  # an even share for each name, so far
+        total = sum(shard.payload_bytes for shard in base.outputs)
+        fields["output_shard_size"] = str(max(-(-total // max(len(base.outputs), 1)), 1))
+    return fields
+
+
+def _continued(base: StoredManifest, text: str) -> str:
+    """The template whose first name is the one behind the last shard of ``text``."""
+    template = parse_template(text)
+    counter = template.counter
+    if counter is None or template.has_total or counter.step != 1 or len(template.ranges) != 1:
+        raise SpecError(
+            f"the names of {text} do not go on: they have no single number that counts by one",
+            hint='name the new shards: --output-format "more-%06d"',
+        )
+    names = [shard.name for shard in base.outputs]
+    first = 1 + max((_number_in(name, template) for name in names), default=counter.start - 1)
+    last = 10 ** max(counter.width, len(str(first))) - 1
+    if template.count is not None:
+        last = counter.start + template.count - 1
+    if first > last:
+        raise SpecError(
+            f"all {template.count:,} names of {text} are taken",
+            hint='name the new shards: --output-format "more-%06d"',
+        )
+    width = counter.width if len(str(first)) <= counter.width else len(str(first))
+    return f"{template.prefix}{{{first:0{width}d}..{last:0{width}d}}}{counter.gap}"
+
+
+def _number_in(name: str, template: ShardTemplate) -> int:
+    """The number of the shard ``name``, if it is of ``template``; -1 otherwise."""
+    rest = name.removeprefix(template.prefix)
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    gap = template.ranges[0].gap
+    is_of_it = name.startswith(template.prefix) and rest[len(digits) :].startswith(gap)
+    return int(digits) if digits and is_of_it and len(digits) <= len(str(NUMBER_MAX)) else -1
+
+
+# --- removing ------------------------------------------------------------------------------------
+
+
+def read_keys(path: Path) -> KeySet:
+    """The keys in a file, one a line. ``InputError`` if there are none."""
+    try:
+        if path.stat().st_size > KEYS_BYTES_MAX:
+            raise InputError(f"{path} has more than {KEYS_BYTES_MAX:,} bytes of keys")
+        keys = KeySet.of(lines_of(path.read_bytes()))
+    except OSError as error:
+        raise InputError(f"cannot read the keys in {path}: {error.strerror}") from None
+    if not len(keys):
+        raise InputError(f"there are no keys in {path}", hint="one record key a line")
+    return keys
+
+
+def find_keys(
+    base: StoredManifest,
+    bucket: Bucket,
+    keys: KeySet,
+    *,
+    names: Sequence[str] | None = None,
+    stop: StopFlag | None = None,
+    advance: Callable[[int, int], None] = lambda records, size_bytes: None,
+) -> FoundKeys:
+    """Which of the shards ``names`` (all) of a result have ``keys``: each is read. ``advance`` is
+    called after each, with its records and bytes. ``InputError`` where records have no keys."""
+    if base.spec.output_container.numbers_records:
+        raise InputError(
+            f"records of these {base.spec.output_extension} shards have no keys, they are numbered",
+            hint="key_field says where a key stands; else leave records out in a job of its own",
+        )
+    outputs = [each for each in base.outputs if names is None or each.name in {*names}]
+    largest = max((shard.file_bytes for shard in outputs), default=0)
+    buffer_bytes = min(max(largest, BUFFER_BYTES_MIN), BUFFER_BYTES_MAX)
+    reader = ShardReader(buffer_bytes, stop, base.spec.container_options)
+    seen: Bools = np.zeros(len(keys), np.bool_)
+    shards, records = [], 0
+    for shard in outputs:
+        with reader.open(bucket, shard.name) as opened:
+            formed = form_records(opened.members(), "keep")
+            own = formed.keys.take(np.flatnonzero(keys.has(formed.keys)))
+        if len(own):
+            shards.append(shard.name)
+            records += len(own)
+            seen |= KeySet.of(own).has(keys.keys)
+        advance(shard.records, shard.file_bytes)
+    missing = keys.keys.take(np.flatnonzero(~seen)).tolist()
+    return FoundKeys(tuple(shards), records, tuple(map(readable, dict.fromkeys(missing))))
+
+
+def remove_fields(
+    base: StoredManifest, place: object, shards: Sequence[str], keys: Path
+) -> dict[str, Any]:
+    """The fields of the spec that writes ``shards`` of a result, which is in the bucket ``place``,
+    again without the records whose keys are in the file ``keys``."""
+    own = base.spec.canonical()
+    as_before = (
+        "output_extension",
+        "output_compression_level",
+        "output_compression",
+        "row_group_rows",
+        "row_group_bytes",
+        "max_expansion",
+        "max_mem_usage",
+    )
+    fields = {name: own[name] for name in as_before if own.get(name) is not None}
+    return {
+        **fields,
+        "key_field": base.spec.key_field,
+        "input_bck": place,
+        "output_bck": place,
+        "input_format": {"objnames": list(shards)},
+        "input_extension": own["output_extension"],
+        "keep_shards": True,
+        "algorithm": {"kind": "none"},
+        "transform": {"steps": [{"drop_keys": {"file": str(keys.absolute())}}]},
+        "stray_members": "keep",
+        "duplicate_keys": "ignore",
+        "missing_shards": "abort",
+        "overwrite": True,
+        "amend": {"job": base.job_id, "by": "remove"},
+    }

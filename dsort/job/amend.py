@@ -1,0 +1,232 @@
+"""Jobs that amend a result: they add shards to it, or write some of its shards again without some
+records. Their manifest lists all of the result, so it is as it was, or as it is.
+
+Of two jobs that would amend one result, the second is refused: ``amended.json`` of the job that
+made it says which job amends it. A claim of a job that is gone counts for nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dsort.data.columns import UInt64s
+from dsort.data.numbered import hash_column
+from dsort.errors import (
+    InputError,
+    InvariantError,
+    JobConflictError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from dsort.job.events import ReactionCount
+from dsort.job.job import Job
+from dsort.job.journal import list_job_directories
+from dsort.job.layout import amended_name, manifest_name, reactions_name, removed_name
+from dsort.job.manifest import (
+    ManifestInput,
+    ManifestOutput,
+    ManifestPart,
+    ManifestSidecar,
+    parse_manifest,
+)
+from dsort.spec.model import JobSpec
+from dsort.storage.bucket import Bucket
+from dsort.storage.small_objects import parse_json, read_small
+from dsort.transforms.key_lists import DropKeys
+
+__all__ = [
+    "Amended",
+    "amended",
+    "claim_base",
+    "load_base",
+    "read_removed",
+    "refuse_lost_claim",
+    "release_base",
+]
+
+MANIFEST_BYTES_MAX: Final = 4 << 30
+REMOVED_BYTES_MAX: Final = 4 << 30
+CLAIM_BYTES_MAX: Final = 1 << 12
+
+
+class Amended(NamedTuple):
+    """What a manifest lists of an amended result, and what stands beside it: see ``manifest``."""
+
+    amends: str | None
+    spec: JobSpec
+    inputs: Sequence[ManifestInput]
+    outputs: Sequence[ManifestOutput]
+    reactions: Sequence[ReactionCount]
+    sidecars: Sequence[ManifestSidecar] = ()
+    removed: Sequence[str] = ()
+    earlier: Sequence[ManifestPart] = ()
+
+
+def load_base(job: Job) -> None:
+    """Read the manifest of the result that the job amends. ``InputError`` if that cannot be kept
+    up, ``JobConflictError`` if there is a newer version of it."""
+    amend = job.spec.amend
+    if amend is None:
+        return
+    bucket = job.outputs_bucket
+    try:
+        data = read_small(bucket, manifest_name(amend.job), bytes_max=MANIFEST_BYTES_MAX)
+    except ObjectNotFoundError:
+        raise InputError(
+            f"there is no result of a job {amend.job} in {bucket.uri} to be amended",
+            hint="`dsort show` names the newest job of a bucket",
+        ) from None
+    job.base = base = parse_manifest(data)
+    if base.index is not None or base.sidecars or base.lineage is not None:
+        kinds = [each.kind for each in base.sidecars]
+        has = ", ".join(dict.fromkeys(["wids"] * (base.index is not None) + kinds)) or "a lineage"
+        raise InputError(
+            f"the result of job {amend.job} has {has} beside it, which is not kept up yet",
+            hint="run the job again, over all inputs",
+        )
+    _refuse_newer(job)
+
+
+def claim_base(job: Job) -> None:
+    """Have nobody else amend the same result. ``JobConflictError`` if somebody does."""
+    if job.base is None:
+        return
+    name, bucket = amended_name(job.base.job_id), job.outputs_bucket
+    claim = json.dumps({"job_id": job.job_id}).encode()
+    if bucket.write_new(name, claim) or _claimed(bucket, name) == job.job_id:
+        return
+    _refuse_newer(job)
+    bucket.delete(name)  # of a job that is gone
+    if not bucket.write_new(name, claim):
+        raise JobConflictError(f"another job has begun to amend the result of {job.base.job_id}")
+
+
+def release_base(job: Job) -> None:
+    """Leave the result to others: this job does not amend it."""
+    if job.base is None:
+        return
+    name, bucket = amended_name(job.base.job_id), job.outputs_bucket
+    if _claimed(bucket, name) == job.job_id:
+        bucket.delete(name)
+    bucket.delete(removed_name(job.job_id))
+
+
+def refuse_lost_claim(job: Job) -> None:
+    """``JobConflictError`` unless it is still this job that amends the result."""
+    if job.base is None:
+        return
+    other = _claimed(job.outputs_bucket, amended_name(job.base.job_id))
+    if other != job.job_id:
+        raise JobConflictError(
+            f"job {other or 'nobody knows which'} amends the result of {job.base.job_id} now"
+        )
+
+
+def amended(
+    job: Job,
+    inputs: Sequence[ManifestInput],
+    outputs: Sequence[ManifestOutput],
+    sidecars: Sequence[ManifestSidecar],
+) -> Amended:
+    """What the manifest of the job lists: its own ``inputs`` and ``outputs``, or those of a result
+    that it amends by them. What that takes besides is written."""
+    base = job.base
+    if base is None:
+        return Amended(None, job.spec, inputs, outputs, job.reactions(), sidecars)
+    if job.spec.amend is not None and job.spec.amend.by == "append":
+        before = sum(part.outputs for part in base.earlier)
+        own = len(base.outputs) - before
+        last = ManifestPart(base.job_id, base.spec, base.inputs, own, base.removed)
+        return Amended(
+            base.job_id,
+            job.spec,
+            inputs,
+            [*base.outputs, *outputs],
+            job.reactions(),
+            earlier=[*base.earlier, last],
+        )
+    written = {shard.name: shard for shard in outputs}
+    known = {shard.name for shard in base.outputs}
+    if not written.keys() <= known:
+        raise InvariantError("a shard was written again that the result does not have")
+    rows = [
+        shard if shard.name not in written else replace(written[shard.name], output=shard.output)
+        for shard in base.outputs
+    ]
+    name = removed_name(job.job_id)
+    job.outputs_bucket.write(name, _removed_bytes(job))
+    job.outputs_bucket.delete(reactions_name(job.job_id))  # it would name the keys
+    job.reactions_file = None
+    return Amended(
+        base.job_id,
+        base.spec,
+        base.inputs,
+        rows,
+        [replace(each, samples=()) for each in job.reactions()],
+        removed=[*base.removed, name],
+        earlier=[replace(part, removed=(*part.removed, name)) for part in base.earlier],
+    )
+
+
+def read_removed(bucket: Bucket, names: Sequence[str]) -> UInt64s:
+    """The hashes (XXH3, 64 bits) of all keys that the files ``names`` say were removed, sorted."""
+    found = [np.zeros(0, np.uint64)]
+    for name in names:
+        what = f"{name} in {bucket.uri}"
+        content = parse_json(read_small(bucket, name, bytes_max=REMOVED_BYTES_MAX), what)
+        try:
+            digits = "".join(content["xxh3"])
+            hashes = np.frombuffer(bytes.fromhex(digits), ">u8").astype(np.uint64)
+            if len(hashes) != len(content["xxh3"]) or any(len(d) != 16 for d in content["xxh3"]):
+                raise ValueError
+        except (LookupError, TypeError, ValueError):
+            raise StorageError(f"{what} is no list of hashes of keys") from None
+        found.append(hashes)
+    return np.unique(np.concatenate(found))
+
+
+def _removed_bytes(job: Job) -> bytes:
+    """The keys are not written down: some of them may have been removed because they tell who
+    somebody is."""
+    (step,) = job.steps
+    if not isinstance(step, DropKeys):
+        raise InvariantError("keys are removed by drop_keys")
+    hashes = np.unique(hash_column(step.listed_keys()))
+    return json.dumps({"xxh3": [f"{each:016x}" for each in hashes.tolist()]}).encode() + b"\n"
+
+
+def _refuse_newer(job: Job) -> None:
+    """``JobConflictError`` if another job has amended the result, or is about to."""
+    assert job.base is not None
+    bucket = job.outputs_bucket
+    other = _claimed(bucket, amended_name(job.base.job_id))
+    if not other or other == job.job_id:
+        return
+    for directory in list_job_directories(bucket, other):
+        if directory.has_manifest:
+            raise JobConflictError(
+                f"the result of job {job.base.job_id} was amended by job {other} already",
+                hint=f"amend that of {other}",
+            )
+        if directory.objects and not directory.has_report:
+            raise JobConflictError(
+                f"job {other} amends the result of job {job.base.job_id}, and has not finished",
+                hint=f"wait for it; if it died: `dsort resume {other}`, or `dsort gc`",
+            )
+
+
+def _claimed(bucket: Bucket, name: str) -> str:
+    """The job that a claim names; "" if there is none."""
+    try:
+        content = parse_json(read_small(bucket, name, bytes_max=CLAIM_BYTES_MAX), name)
+    except ObjectNotFoundError:
+        return ""
+    job_id = content.get("job_id") if isinstance(content, dict) else None
+    if not isinstance(job_id, str) or "/" in job_id:
+        raise StorageError(f"{name} in {bucket.uri} does not say which job amends the result")
+    return job_id

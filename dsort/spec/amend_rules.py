@@ -1,0 +1,77 @@
+"""Rules about specs whose job amends a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from dsort.containers.base import ContainerOptions
+from dsort.containers.registry import container_of
+from dsort.errors import SpecProblem
+from dsort.spec.parts import SpecFields
+
+__all__ = ["AMEND_RULES"]
+
+_HINT: Final = "`dsort remove` makes such a spec"
+
+
+def _amended_results_can_be_kept_up(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.amend is None:
+        return
+    given = {
+        "index": bool(spec.index),
+        "lineage": spec.lineage is not None,
+        "remove_stale": spec.remove_stale,
+        "output_bck": spec.output_bck.is_stream,
+    }
+    for name in (name for name, is_given in given.items() if is_given):
+        yield SpecProblem(name, "does not go with amend, which does not keep it up yet")
+    if container_of(spec.output_extension).directory_files(()):
+        text = f"{spec.output_extension} shards have an index that lists them: it is not kept up"
+        yield SpecProblem("amend", text, "run the job again, over all inputs")
+
+
+def _only_keys_are_removed(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.amend is None or spec.amend.by != "remove":
+        if spec.amend is not None and spec.overwrite:
+            text = "does not go with amend: the shards that are there stay"
+            yield SpecProblem("overwrite", text)
+        return
+    steps = [] if spec.transform is None else [step.kind for step in spec.transform.build()]
+    is_right = (
+        spec.keep_shards
+        and steps == ["drop_keys"]
+        and spec.algorithm.kind == "none"
+        and not spec.inputs
+        and spec.require is None
+        and spec.deduplicate is None
+        and spec.input_bck == spec.output_bck
+        and spec.input_extension == spec.output_extension
+        and spec.overwrite
+    )
+    if not is_right:
+        text = "remove is for shards that are written again in their place, without some keys"
+        yield SpecProblem("amend.by", text, _HINT)
+    elif _numbers_records(spec):
+        text = f"records of {spec.output_extension} shards are but numbered: no key stays the same"
+        yield SpecProblem("amend.by", text, "filter them in a job of its own")
+
+
+def _numbers_records(spec: SpecFields) -> bool:
+    options = ContainerOptions(key_field=spec.key_field)
+    return container_of(spec.output_extension).with_options(options).numbers_records
+
+
+AMEND_RULES: Final[
+    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
+] = (
+    (
+        ("amend", "index", "lineage", "remove_stale", "output_bck", "output_extension"),
+        _amended_results_can_be_kept_up,
+    ),
+    (
+        ("amend", "transform", "algorithm", "input_bck", "output_bck", "overwrite", "key_field"),
+        _only_keys_are_removed,
+    ),
+)
+"""(the fields that a rule is about, what finds the problems): see ``rules``."""
