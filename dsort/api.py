@@ -17,6 +17,7 @@ from dsort.errors import (
     DsortError,
     ForbiddenError,
     InputError,
+    InvariantError,
     JobConflictError,
     JobStoppedError,
     SpecError,
@@ -33,7 +34,14 @@ from dsort.job.manifest import parse_manifest
 from dsort.job.memory import JobMemory, workers_that_fit
 from dsort.job.resources import cores, job_memory, store_limits, workers_here
 from dsort.job.resume import state_of
-from dsort.job.setup import load_keymap, load_steps, new_job_id, output_names, with_seed
+from dsort.job.setup import (
+    later_job_id,
+    load_keymap,
+    load_steps,
+    new_job_id,
+    output_names,
+    with_seed,
+)
 from dsort.options import RunOptions, default_options
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
@@ -54,9 +62,10 @@ from dsort.storage.small_objects import read_small
 from dsort.workers.devices import CodeRoom, GpuNeeds, cpus_of
 
 if TYPE_CHECKING:
+    from dsort.amendments import Removal
     from dsort.job.streams import Streams
 
-__all__ = ["load_spec", "plan", "resume", "resume_on_shard", "run", "verify"]
+__all__ = ["append", "load_spec", "plan", "remove", "resume", "resume_on_shard", "run", "verify"]
 
 MANIFEST_BYTES_MAX = 4 << 30
 Listener = Callable[[Event], None]
@@ -224,6 +233,69 @@ def resume(
         job.begin_attempt(last_attempt(held, job_id) + 1)
         job.before = _state_now(job, held)
         return run_job(job, tally)
+
+
+def remove(
+    manifest: bytes,
+    keys: Path,
+    *,
+    place: str,
+    options: RunOptions | None = None,
+    on_event: Listener | None = None,
+    stop: StopFlag | None = None,
+) -> Removal:
+    """Write the shards of a result again that have some keys, without the records of these keys.
+
+    ``manifest``: of the newest version of the result, which is in the bucket ``place``. ``keys``: a
+    file with one key a line. In one commit, with a manifest that lists the whole result; it is then
+    looked at again. Raises ``DsortError``: the result is as it was then.
+    """
+    from dsort.amendments import Removal, find_keys, read_keys, remove_fields
+
+    options = options or default_options()
+    base, wanted = parse_manifest(manifest), read_keys(keys)
+    ref = resolve_ref(parse_address(place), options.settings)
+    with contextlib.ExitStack() as stack:
+        flag = stop if stop is not None else stack.enter_context(StopFlag())
+        bucket = _open(ref, options, flag)
+        found = find_keys(base, bucket, wanted, stop=flag)
+        if not found.shards:
+            return Removal(found, None)
+        spec = _spec(remove_fields(base, place, found.shards, keys), options)
+        job_id = later_job_id(base.job_id)
+        report = run(spec, options=options, on_event=on_event, stop=flag, job_id=job_id)
+        data = read_small(bucket, manifest_name(report.job_id), bytes_max=MANIFEST_BYTES_MAX)
+        left = find_keys(parse_manifest(data), bucket, wanted, names=found.shards, stop=flag)
+        if left.records:
+            raise InvariantError(f"{left.records:,} records have keys that were removed")
+    return Removal(found, report)
+
+
+def append(
+    manifest: bytes,
+    source: str | BucketRef,
+    *,
+    place: str,
+    template: str | None = None,
+    output_format: str | None = None,
+    options: RunOptions | None = None,
+    on_event: Listener | None = None,
+    stop: StopFlag | None = None,
+) -> JobReport:
+    """Add the shards of the bucket ``source`` to a result, in the order and sizes of its spec.
+
+    ``manifest``: of the newest version of the result, which is in the bucket ``place``.
+    ``template``: of the shards that go in; None: all. ``output_format``: of the new shards; None:
+    the names of the result go on. In one commit, with a manifest that lists the whole result.
+    Raises ``DsortError``: the result is as it was then.
+    """
+    from dsort.amendments import append_fields
+
+    options = options or default_options()
+    base = parse_manifest(manifest)
+    fields = append_fields(base, place, source, template=template, output_format=output_format)
+    spec, job_id = _spec(fields, options), later_job_id(base.job_id)
+    return run(spec, options=options, on_event=on_event, stop=stop, job_id=job_id)
 
 
 def resume_on_shard(

@@ -77,6 +77,8 @@ _VERBS: Final = (
     _Verb("plan", "plan:plan", "Show what a job would do; write nothing."),
     _Verb("convert", "convert:convert", "Write shards as shards of another container."),
     _Verb("ingest", "ingest:ingest", "Make shuffled shards of loose files."),
+    _Verb("append", "append:append", "Add shards to a result."),
+    _Verb("remove", "remove:remove", "Remove records from a result."),
     _Verb("transform", "transform:transform", "Change the records of a bucket, shard by shard."),
     _Verb("validate", "validate:validate", "Check a job spec."),
     _Verb("schema", "schema:schema", "Print the JSON Schema of a job spec."),

@@ -1,0 +1,99 @@
+"""``dsort append``: add shards to a result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from dsort.cli import options
+from dsort.cli.find import FoundJob, bucket_uri, find_job
+from dsort.cli.progress import make_reporter
+from dsort.cli.remote import write_report
+from dsort.cli.run import run_options, stoppable
+from dsort.errors import InputError
+
+__all__ = ["Dataset", "append", "refuse_moved"]
+
+Dataset = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATASET",
+        help="The result: its bucket, the id of its newest job, or the path of its manifest.",
+        show_default=False,
+    ),
+]
+
+
+@options.grouped
+def append(
+    dataset: Dataset,
+    src: Annotated[str, typer.Argument(metavar="SRC", help="The bucket with new shards.")],
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template", metavar="TEMPLATE", help="Which shards of SRC go in.  [default: all]"
+        ),
+    ] = None,
+    output_format: Annotated[
+        str | None,
+        typer.Option(
+            "--output-format",
+            metavar="TEMPLATE",
+            help="What the new shards are called.  [default: the names of DATASET go on]",
+        ),
+    ] = None,
+    bucket: options.JobBucket = None,
+    root: options.Root = None,
+    *,
+    run: options.RunArguments,
+    run_code: Annotated[
+        bool,
+        typer.Option(
+            "--run-code",
+            help="Run the code that steps of the result's spec name. It comes from the bucket: "
+            "only for a result that is yours.",
+        ),
+    ] = False,
+    progress: options.ProgressOption = "auto",
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Add the records of new shards to a result, in the order, sizes and steps of its spec.
+
+    The shards that are there stay. One manifest, written last, lists all.
+
+    \b
+    Examples:
+      dsort append shuffled images-of-today
+      dsort append s3://bucket/shuffled s3://bucket/new --template "part-{000..099}"
+    """
+    found = find_job(dataset, bucket=bucket, root=root, finished=True)
+    refuse_moved(found)
+    as_given = replace(run_options(run, root=root, overwrite=False), runs_code=run_code)
+    from dsort import api
+
+    with make_reporter(progress) as reporter, stoppable() as stop:
+        report = api.append(
+            found.read(),
+            bucket_uri(src),
+            place=found.bucket_uri,
+            template=template,
+            output_format=output_format,
+            options=as_given,
+            on_event=reporter,
+            stop=stop,
+        )
+    write_report(report, as_json=as_json)
+
+
+def refuse_moved(found: FoundJob) -> None:
+    """``InputError`` for what is no result, or for a manifest that is elsewhere than its result."""
+    if not found.finished:
+        raise InputError(f"job {found.job_id} has no result")
+    if not found.in_place:
+        raise InputError(
+            f"the manifest of job {found.job_id} is not in the bucket of its result",
+            hint="name the bucket",
+        )

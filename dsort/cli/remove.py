@@ -1,0 +1,81 @@
+"""``dsort remove``: write the shards of a result again without some records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dsort.cli import options, output
+from dsort.cli.append import Dataset, refuse_moved
+from dsort.cli.find import find_job
+from dsort.cli.progress import make_reporter
+from dsort.cli.run import run_options, stoppable
+
+if TYPE_CHECKING:
+    from dsort.amendments import Removal
+
+__all__ = ["remove"]
+
+
+@options.grouped
+def remove(
+    dataset: Dataset,
+    keys: Annotated[
+        Path,
+        typer.Option("--keys", metavar="FILE", help="Record keys, one a line.", show_default=False),
+    ],
+    bucket: options.JobBucket = None,
+    root: options.Root = None,
+    *,
+    run: options.RunArguments,
+    progress: options.ProgressOption = "auto",
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Remove records from a result: only the shards that hold them are written again.
+
+    All of these shards, and a new manifest, get their names in one commit. Keys that no record has
+    are named.
+
+    \b
+    Examples:
+      dsort remove shuffled --keys takedown.txt
+      dsort remove s3://bucket/shuffled --keys takedown.txt && dsort verify s3://bucket/shuffled
+    """
+    found = find_job(dataset, bucket=bucket, root=root, finished=True)
+    refuse_moved(found)
+    as_given = run_options(run, root=root, overwrite=False)
+    from dsort import api
+
+    with make_reporter(progress) as reporter, stoppable() as stop:
+        done = api.remove(
+            found.read(),
+            keys,
+            place=found.bucket_uri,
+            options=as_given,
+            on_event=reporter,
+            stop=stop,
+        )
+    if as_json:
+        output.write_json(done.to_dict())
+        return
+    output.write(_shown(done))
+    for key in done.found.missing:
+        output.warn(f"no record has the key {output.printable(key)}")
+
+
+def _shown(done: Removal) -> str:
+    if done.job is None:
+        return "no record has one of these keys: nothing was done"
+    return output.fields(
+        [
+            ("job", f"{done.job.job_id} finished"),
+            ("result", output.place(done.job.output_uri)),
+            ("manifest", output.printable(done.job.manifest_name or "")),
+            ("removed", f"{done.found.records:,} records"),
+            ("written", f"{done.job.output_shards:,} shards again"),
+            ("not found", f"{len(done.found.missing):,} keys"),
+        ]
+    )

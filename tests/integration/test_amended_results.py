@@ -1,0 +1,430 @@
+"""Results that are amended: records are removed from them, and shards are added, each in one commit
+with a manifest that lists the whole result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import dsort
+from dsort import api
+from dsort.amendments import Removal, append_fields
+from dsort.errors import (
+    DsortError,
+    ForbiddenError,
+    InputError,
+    JobConflictError,
+    SpecError,
+    StorageError,
+)
+from dsort.job.events import JobReport, VerifyReport
+from dsort.job.manifest import parse_manifest
+from dsort.job.output_names import OutputNames
+from dsort.options import RunOptions
+from dsort.service.security.guard import SpecPolicy, check_spec
+from dsort.spec.load import parse_spec
+from dsort.storage.directory.bucket import LocalBucket
+from tests.support.commands import CommandLine
+from tests.support.container_kinds import kind_named, some_records
+from tests.support.datasets import files_of, tree_of, write_shards
+from tests.support.engine import record, run_local, shard_of, spec_of
+
+pytestmark = pytest.mark.usefixtures("workers_here")
+
+KINDS = [".tar", ".tar.gz", ".zip", ".jsonl", ".tfrecord", ".parquet"]
+
+
+def options(root: Path) -> RunOptions:
+    return RunOptions(root=root, workers=1)
+
+
+def newest(root: Path) -> bytes:
+    """By job ids, as commands go by them: also of jobs that ran in one second."""
+    return max(root.glob("out/.dsort/*/manifest.json")).read_bytes()
+
+
+def remove(root: Path, *keys: str, manifest: bytes | None = None) -> Removal:
+    (root / "keys.txt").write_text("".join(f"{key}\n" for key in keys))
+    given = manifest or newest(root)
+    return api.remove(given, root / "keys.txt", place="out", options=options(root))
+
+
+def append(root: Path, source: str, **named: Any) -> JobReport:
+    given = named.pop("manifest", None) or newest(root)
+    return api.append(given, source, place="out", options=options(root), **named)
+
+
+def verify(root: Path) -> VerifyReport:
+    return dsort.verify(newest(root), options=options(root))
+
+
+def keys_of(root: Path) -> list[str]:
+    """The keys that a reader finds who goes by the newest manifest."""
+    job_id = json.loads(newest(root))["job_id"]
+    read = dsort.read_shards("out", job_id=job_id, options=options(root))
+    return [each.key for each in read]
+
+
+def made(root: Path, **fields: Any) -> JobReport:
+    """A shuffle of 12 records into shards of 4."""
+    write_shards(root / "in", {"a.tar": shard_of(*"abcdef"), "b.tar": shard_of(*"ghijkl")})
+    shuffle = {"kind": "shuffle", "seed": 3}
+    return run_local(root, spec_of(output_shard_records=4, algorithm=shuffle, **fields))
+
+
+@pytest.mark.sample(keep=2)
+@pytest.mark.parametrize("suffix", KINDS)
+def test_only_the_records_of_the_keys_are_gone(suffix: str, tmp_path: Path) -> None:
+    kind = kind_named(suffix)
+    (tmp_path / "in").mkdir()
+    records = [some_records(shard, 10) for shard in range(2)]
+    for shard, own in enumerate(records):
+        (tmp_path / "in" / f"s-{shard}{suffix}").write_bytes(kind.write(own))
+    fields = {"input_extension": suffix, "key_field": kind.key_field, "output_shard_records": 4}
+    run_local(tmp_path, spec_of(**fields, algorithm={"kind": "shuffle", "seed": 3}))
+    before = files_of(tmp_path / "out", f"*{suffix}")
+    gone = [records[0][3].key, records[1][7].key]
+    done = remove(tmp_path, *gone)
+    assert (done.found.records, done.found.missing) == (2, ())
+    after = files_of(tmp_path / "out", f"*{suffix}")
+    assert after.keys() == before.keys()
+    assert kind.key_of is not None
+    for name, data in before.items():
+        left = [each for each in kind.read(data) if kind.key_of(each) not in gone]
+        assert kind.read(after[name]) == left
+        if name not in done.found.shards:
+            assert after[name] == data
+    assert verify(tmp_path).problems == ()
+    assert verify(tmp_path).records == 18
+
+
+def test_keys_that_no_record_has_are_named_and_nothing_else_is_done(tmp_path: Path) -> None:
+    made(tmp_path)
+    before = tree_of(tmp_path / "out")
+    done = remove(tmp_path, "x", "y", "x")
+    assert (done.job, done.found.shards, sorted(done.found.missing)) == (None, (), ["x", "y"])
+    assert tree_of(tmp_path / "out") == before
+    assert remove(tmp_path, "x", "a").found.missing == ("x",)
+
+
+def test_no_file_says_which_keys_were_removed(tmp_path: Path) -> None:
+    """They may have been removed because they tell who somebody is."""
+    members = [*record("jane-doe"), *record("b"), *record("c")]
+    shard = shard_of()
+    write_shards(tmp_path / "in", {"a.tar": type(shard)(tuple(members))})
+    run_local(tmp_path, spec_of())
+    remove(tmp_path, "jane-doe")
+    files = tree_of(tmp_path / "out")
+    assert [name for name, (_, data) in files.items() if b"jane-doe" in data] == []
+    assert [name for name in files if name.endswith("removed.json")] != []
+    assert keys_of(tmp_path) == ["b", "c"]
+
+
+def test_a_record_that_comes_back_is_found_by_verify(tmp_path: Path) -> None:
+    """By its key, also once the inputs are gone."""
+    made(tmp_path)
+    done = remove(tmp_path, "c")
+    (name,) = done.found.shards
+    path, manifest = tmp_path / "out" / name, newest(tmp_path)
+    content = json.loads(manifest)
+    (row,) = [each for each in content["outputs"] if each["name"] == name]
+    write_shards(tmp_path / "out", {name: shard_of("c")})
+    row["file_bytes"] = path.stat().st_size
+    found = dsort.verify(json.dumps(content).encode(), options=options(tmp_path))
+    assert "undropped_record" in {problem.kind for problem in found.problems}
+    for each in (tmp_path / "in").iterdir():
+        each.unlink()
+    found = dsort.verify(json.dumps(content).encode(), options=options(tmp_path))
+    assert ("undropped_record", "c") in {(each.kind, each.record) for each in found.problems}
+
+
+def test_shards_are_added_behind_those_that_are_there(tmp_path: Path) -> None:
+    made(tmp_path)
+    before = files_of(tmp_path / "out")
+    write_shards(tmp_path / "more", {"m.tar": shard_of(*"uvwxyz")})
+    report = append(tmp_path, "more")
+    after = files_of(tmp_path / "out")
+    assert sorted(after.keys() - before.keys()) == ["out-3.tar", "out-4.tar"]
+    assert {name: after[name] for name in before} == before
+    assert sorted(keys_of(tmp_path)) == list("abcdefghijkluvwxyz")
+    found = verify(tmp_path)
+    assert (found.problems, found.warnings) == ((), ())
+    assert (found.records, found.input_shards, found.output_shards) == (18, 3, 5)
+    content = json.loads(newest(tmp_path))
+    assert content["totals"]["records"] == 18
+    assert content["job_id"] == report.job_id
+    assert [*content["earlier"]] == [content["amends"]]
+
+
+def test_old_manifests_still_describe_what_they_listed(tmp_path: Path) -> None:
+    made(tmp_path)
+    first = newest(tmp_path)
+    write_shards(tmp_path / "more", {"m.tar": shard_of(*"uvw")})
+    append(tmp_path, "more")
+    assert dsort.verify(first, options=options(tmp_path)).problems == ()
+
+
+def test_what_is_wrong_with_a_part_of_a_result_is_found(tmp_path: Path) -> None:
+    made(tmp_path)
+    write_shards(tmp_path / "more", {"m.tar": shard_of(*"uvwxyz")})
+    append(tmp_path, "more")
+    for name, other in (("out-0.tar", "out-1.tar"), ("out-3.tar", "out-4.tar")):
+        kept = (tmp_path / "out" / name).read_bytes()
+        (tmp_path / "out" / name).write_bytes((tmp_path / "out" / other).read_bytes())
+        found = verify(tmp_path)
+        assert {problem.shard for problem in found.problems} >= {name}
+        (tmp_path / "out" / name).write_bytes(kept)
+    content = json.loads(newest(tmp_path))
+    content["totals"]["records"] = 17
+    found = dsort.verify(json.dumps(content).encode(), options=options(tmp_path))
+    assert [problem.kind for problem in found.problems] == ["manifest"]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.sets(st.sampled_from("abcdefgh"), min_size=1, max_size=4)),
+        st.tuples(st.just("remove"), st.sets(st.sampled_from("abcdefghx"), min_size=1, max_size=3)),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(
+    max_examples=4,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(STEPS)
+def test_whatever_is_added_and_removed_the_result_has_the_rest(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Collection[str]]]
+) -> None:
+    """A key that was removed may be added again; a removal takes all of its records."""
+    root = tmp_path_factory.mktemp("amended")
+    made(root)
+    expected = list("abcdefghijkl")
+    for number, (kind, keys) in enumerate(steps):
+        if kind == "remove":
+            done = remove(root, *keys)
+            assert sorted(done.found.missing) == sorted({*keys} - {*expected})
+            expected = [key for key in expected if key not in keys]
+        else:
+            write_shards(root / f"more-{number}", {"m.tar": shard_of(*sorted(keys))})
+            append(root, f"more-{number}")
+            expected += keys
+        assert sorted(keys_of(root)) == sorted(expected)
+    assert verify(root).problems == ()
+
+
+class Failing:
+    """Has the directories of the outputs fail at the ``nth`` name that they give."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+        self.left = nth
+        real = LocalBucket.publish
+
+        def publish(bucket: LocalBucket, token: str, name: str, **named: Any) -> None:
+            self.left -= 1
+            if self.left == 0:
+                raise StorageError("the disk is gone")
+            real(bucket, token, name, **named)
+
+        monkeypatch.setattr(LocalBucket, "publish", publish)
+
+
+@pytest.mark.sample(keep=2)
+@pytest.mark.parametrize("nth", [1, 2, 4])
+def test_a_removal_that_fails_leaves_the_result_as_it_was(
+    nth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the first name, the second, and at the manifest's."""
+    made(tmp_path)
+    before, manifest = files_of(tmp_path / "out"), newest(tmp_path)
+    with monkeypatch.context() as patch:
+        Failing(patch, nth)
+        with pytest.raises(DsortError):
+            remove(tmp_path, "a", "b", "c", "d", "e", "f")
+    assert files_of(tmp_path / "out") == before
+    assert newest(tmp_path) == manifest
+    assert verify(tmp_path).problems == ()
+    assert not list(tmp_path.glob("out/.dsort/*/removed.json"))
+    assert remove(tmp_path, "a", "b").found.records == 2
+
+
+def test_an_append_that_fails_can_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path)
+    before = files_of(tmp_path / "out")
+    write_shards(tmp_path / "more", {"m.tar": shard_of(*"uvwxyz")})
+    with monkeypatch.context() as patch:
+        Failing(patch, 2)
+        with pytest.raises(DsortError):
+            append(tmp_path, "more")
+    assert files_of(tmp_path / "out") == before
+    (report,) = tmp_path.glob("out/.dsort/*/report.json")
+    dsort.resume(report.parent.name, "out", options=options(tmp_path))
+    assert verify(tmp_path).problems == ()
+    assert len(keys_of(tmp_path)) == 18
+
+
+def test_of_two_jobs_that_amend_one_result_the_second_is_refused(tmp_path: Path) -> None:
+    made(tmp_path)
+    base = newest(tmp_path)
+    write_shards(tmp_path / "more", {"m.tar": shard_of("x")})
+    write_shards(tmp_path / "again", {"m.tar": shard_of("y")})
+    append(tmp_path, "more")
+    with pytest.raises(JobConflictError, match="was amended by job"):
+        append(tmp_path, "again", manifest=base, output_format="other-%d")
+    with pytest.raises(JobConflictError, match="was amended by job"):
+        remove(tmp_path, "a", manifest=base)
+    assert verify(tmp_path).problems == ()
+
+
+def test_a_claim_of_a_job_that_is_gone_counts_for_nothing(tmp_path: Path) -> None:
+    report = made(tmp_path)
+    claim = tmp_path / "out" / ".dsort" / report.job_id / "amended.json"
+    write_shards(tmp_path / "more", {"m.tar": shard_of("x")})
+    claim.write_text('{"job_id": "20260101-000000-abcdef"}')
+    append(tmp_path, "more")
+    claim.write_text('{"job_id": "../x"}')
+    with pytest.raises(StorageError, match="does not say which job"):
+        append(tmp_path, "more", manifest=(claim.parent / "manifest.json").read_bytes())
+
+
+def test_what_cannot_be_kept_up_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "keys.txt").write_text("a\n")
+    write_shards(tmp_path / "more", {"m.tar": shard_of("x")})
+    for number, (fields, says) in enumerate(
+        [
+            ({"lineage": "jsonl"}, "a lineage"),
+            ({"index": ["sizes", "dali"]}, "dali"),
+            ({"index": "wids"}, "wids"),
+            ({"output_extension": ".mds"}, "have no keys"),
+            ({"ekm": {"a-%d": ["."]}}, "external key map"),
+        ]
+    ):
+        place = f"out-{number}"
+        made(tmp_path, output_bck=place, **fields)
+        (path,) = tmp_path.glob(f"{place}/.dsort/*/manifest.json")
+        before = tree_of(tmp_path / place)
+        how = {"place": place, "options": options(tmp_path)}
+        with pytest.raises((InputError, SpecError), match=r"index|lineage|external key map"):
+            api.append(path.read_bytes(), "more", **how)
+        if "ekm" not in fields:
+            with pytest.raises((InputError, SpecError), match=says):
+                api.remove(path.read_bytes(), tmp_path / "keys.txt", **how)
+        assert tree_of(tmp_path / place) == before
+
+
+def test_names_go_on(tmp_path: Path) -> None:
+    """Where they have one number, which counts by one, and where there are some left."""
+    made(tmp_path)
+    base = parse_manifest(newest(tmp_path))
+    for template, goes_on in [
+        ("x-%06d", "x-{000003..999999}"),
+        ("x-%d", "x-{3..9}"),
+        ("x-{00..99}", "x-{03..99}"),
+        ("a/x-@999-b", "a/x-{003..999}-b"),
+        ("x-{n:04d}.tar", "x-{0003..9999}.tar"),
+        ("x-{7..99}", "x-{10..99}"),
+        ("x-{0..2}", None),
+        ("x-{0..9..2}", None),
+        ("x-{0..9}-{0..9}", None),
+        ("x-{n:02d}-of-{total:02d}", None),
+    ]:
+        spec = parse_spec({**base.spec.canonical(), "output_format": template}).spec
+        names = islice(OutputNames.of([template], ".tar", [3]).some(0, 0, 3), 3)
+        pairs = zip(base.outputs, names, strict=True)
+        named = replace(
+            base, spec=spec, outputs=tuple(replace(each, name=name) for each, name in pairs)
+        )
+        if goes_on is None:
+            with pytest.raises(SpecError, match=r"do not go on|are taken"):
+                append_fields(named, "out", "more")
+        else:
+            assert append_fields(named, "out", "more")["output_format"] == goes_on
+
+
+def test_each_of_several_outputs_gets_its_part(tmp_path: Path) -> None:
+    outputs = [{"name": "one", "when": 'key < "g"'}, {"name": "two", "when": True}]
+    made(tmp_path, outputs=outputs, output_format="{split}/o-%d")
+    write_shards(tmp_path / "more", {"m.tar": shard_of("aa", "zz")})
+    append(tmp_path, "more")
+    names = [*files_of(tmp_path / "out")]
+    assert names == [f"{split}/o-{n}.tar" for split in ("one", "two") for n in range(3)]
+    assert verify(tmp_path).problems == ()
+
+
+def test_code_that_a_result_says_is_not_run_unless_somebody_asks(tmp_path: Path) -> None:
+    (tmp_path / "code.py").write_text("def same(record):\n    return record\n")
+    steps = {"steps": [{"map": {"python": f"{tmp_path}/code.py:same"}}]}
+    made(tmp_path, transform=steps)
+    write_shards(tmp_path / "more", {"m.tar": shard_of("x")})
+    asked_for_none = RunOptions(root=tmp_path, workers=1, runs_code=False)
+    with pytest.raises(ForbiddenError):
+        api.append(newest(tmp_path), "more", place="out", options=asked_for_none)
+
+
+def test_the_commands_say_what_they_did(tmp_path: Path, cli: CommandLine) -> None:
+    report = made(tmp_path)
+    (tmp_path / "keys.txt").write_text("a\nnobody\n")
+    done = cli("remove", "out", "--keys", "keys.txt")
+    assert done.code == 0
+    assert "1 records" in done.out
+    assert "no record has the key nobody" in done.err
+    write_shards(tmp_path / "more", {"m.tar": shard_of("x")})
+    assert cli("append", "out", "more").code == 0
+    assert cli("verify", "out").code == 0
+    assert cli("gc", "out", "--older-than", "0s").out.count(".dsort") == 0
+    old = cli("append", report.job_id, "more")
+    assert (old.code, "was amended" in old.err) == (2, True)
+    assert cli("remove", "out", "--keys", "nowhere.txt").code == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"amend": {"job": "../x"}}, "amend.job"),
+        ({"amend": {"job": "j", "by": "remove"}}, "written again in their place"),
+        ({"amend": {"job": "j"}, "overwrite": True}, "overwrite"),
+        ({"amend": {"job": "j"}, "lineage": "jsonl"}, "lineage"),
+    ],
+)
+def test_what_a_spec_may_say_of_it_is_checked(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(spec_of(**fields))
+    assert says in " ".join(map(str, caught.value.problems))
+
+
+def test_the_network_may_not_amend(tmp_path: Path) -> None:
+    spec = parse_spec(spec_of(amend={"job": "j"})).spec
+    assert parse_spec(spec.canonical()).spec == spec
+    with pytest.raises(ForbiddenError, match="amend"):
+        check_spec(spec, SpecPolicy(root=tmp_path))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"removed": ["../../etc/passwd"]},
+        {"removed": "x"},
+        {"earlier": [1]},
+        {"earlier": {"j": {"outputs": -1}}},
+        {"earlier": {"j": 5}},
+        {"amends": 7},
+    ],
+)
+def test_a_manifest_that_says_nonsense_is_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
+    made(tmp_path)
+    data = json.dumps({**json.loads(newest(tmp_path)), **wrong}).encode()
+    with pytest.raises(InputError, match="no manifest"):
+        dsort.verify(data, options=options(tmp_path))
