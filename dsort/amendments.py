@@ -84,6 +84,9 @@ def append_fields(
     if spec.has_key_map:
         text = f"job {base.job_id} has an external key map, whose templates do not go on"
         raise SpecError(text, hint="write a spec of your own, with amend: {job: ...}")
+    if spec.join is not None:
+        text = f"job {base.job_id} joined several inputs, which one bucket does not replace"
+        raise SpecError(text, hint="write a spec of your own, with amend: {job: ...}")
     if spec.keep_shards and output_format is not None:
         raise SpecError("shards of this result keep the names of their inputs")
     kept = {name: value for name, value in spec.canonical().items() if name not in _OF_THE_JOB}

@@ -26,6 +26,9 @@ def _amended_results_can_be_kept_up(spec: SpecFields) -> Iterator[SpecProblem]:
     }
     for name in (name for name, is_given in given.items() if is_given):
         yield SpecProblem(name, "does not go with amend, which does not keep it up yet")
+    if any(target.bucket is not None for target in spec.targets):
+        text = "with buckets of their own do not go with amend yet: one manifest is in one bucket"
+        yield SpecProblem("outputs", text)
     if container_of(spec.output_extension).directory_files(()):
         text = f"{spec.output_extension} shards have an index that lists them: it is not kept up"
         yield SpecProblem("amend", text, "run the job again, over all inputs")
@@ -66,7 +69,7 @@ AMEND_RULES: Final[
     tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
 ] = (
     (
-        ("amend", "index", "lineage", "remove_stale", "output_bck", "output_extension"),
+        ("amend", "index", "lineage", "remove_stale", "output_bck", "output_extension", "outputs"),
         _amended_results_can_be_kept_up,
     ),
     (
