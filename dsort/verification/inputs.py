@@ -169,10 +169,7 @@ class InputReader:
         reader: ShardReader,
         *,
         max_expansion: float | None = None,
-        removed: UInt64s | None = None,
     ) -> None:
-        """``removed``: hashes of keys that were removed from the result since."""
-        self._removed = removed
         self._spec = spec
         self._keymap = keymap
         self._division = spec.division
@@ -235,12 +232,7 @@ class InputReader:
             parts.append(part)
             done = self._reader.bytes_read - before
             progress.advance(shards=1, records=len(records), bytes_done=done)
-        if not readable:
-            return None
-        table = self._table([shard.name for shard in inputs], parts)
-        if self._removed is None or not len(self._removed):
-            return table
-        return replace(table, expected=table.expected & ~np.isin(table.key_hash, self._removed))
+        return self._table([shard.name for shard in inputs], parts) if readable else None
 
     def shard(self, ordinal: int, name: str) -> tuple[ShardRecords, Int32s | None]:
         """(records, their templates by the key map) of one input shard.
