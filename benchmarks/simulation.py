@@ -105,7 +105,7 @@ def _job(
         spec=with_seed(spec),
         options=RunOptions(root=Path.cwd(), memory_max_bytes=NODE_MEMORY_BYTES_MAX),
         input_places=(BucketPlace("", spec.input_bck),),
-        output_bck=spec.output_bck,
+        output_places=(BucketPlace("", spec.output_bck),),
         inputs_bucket=inputs,
         outputs_bucket=outputs,
         runtime=runtime,

@@ -52,9 +52,10 @@ __all__ = [
 
 
 def outputs_of(
-    plan: Plan, created: Created, *, encoded: bool, names: Sequence[str] = ()
+    plan: Plan, created: Created, *, encoded: Sequence[bool], names: Sequence[str] = ()
 ) -> list[ManifestOutput]:
-    """The output shards as the manifest lists them. ``names``: of several outputs."""
+    """The output shards as the manifest lists them. ``names``: of several outputs; ``encoded``:
+    whether a codec is around each of them, or around the only one."""
     return [
         ManifestOutput(
             name=name,
@@ -63,7 +64,7 @@ def outputs_of(
             payload_bytes=shard.payload_bytes,
             file_bytes=shard.file_bytes,
             xxh3=created.shards[shard.ordinal].checksum,
-            decoded_bytes=shard.container_bytes if encoded else None,
+            decoded_bytes=shard.container_bytes if encoded[shard.group if names else 0] else None,
             output=names[shard.group] if names else None,
         )
         for shard, name in zip(plan.shards, plan.names, strict=True)
@@ -73,9 +74,9 @@ def outputs_of(
 def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overwrite: bool) -> str:
     """Name the shards and write the manifest; returns its name. All or nothing is visible."""
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
-    codec = job.spec.output_codec
     names = job.spec.output_names
-    outputs = outputs_of(plan, created, encoded=codec is not None, names=names)
+    encoded = [target.codec is not None for target in job.spec.targets]
+    outputs = outputs_of(plan, created, encoded=encoded, names=names)
     if sum(shard.records for shard in outputs) != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
     bucket, prefix = job.outputs_bucket, staged_prefix(job.job_id)

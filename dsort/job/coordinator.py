@@ -78,7 +78,7 @@ def _run_on_shards(job: Job, plan: Plan, created: Created) -> None:
     from dsort.job.on_shard import run_on_shards  # few jobs have any
 
     job.runtime.close()  # its memory is for the programs by now
-    outputs = outputs_of(plan, created, encoded=False)
+    outputs = outputs_of(plan, created, encoded=[False])
     run_on_shards(
         wanted,
         job.job_id,

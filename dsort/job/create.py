@@ -165,10 +165,22 @@ def _pieces(job: Job, plan: Plan, shard: OutputShard) -> Iterator[OutputPiece]:
             offset=part.offset,
             stored_bytes=part.stored_bytes,
             last=part is shard.pieces[-1],
+            output=job.output_of(shard.group),
         )
     if not shard.pieces:
+        output = job.output_of(shard.group)
         yield OutputPiece(
-            token, name, shard.ordinal, size, -1, 0, 0, shard.head_bytes, 0, last=True
+            token,
+            name,
+            shard.ordinal,
+            size,
+            -1,
+            0,
+            0,
+            shard.head_bytes,
+            0,
+            last=True,
+            output=output,
         )
 
 
@@ -202,6 +214,7 @@ def _seal_missing(
             ordinal=shard.ordinal,
             token=f"{staged_prefix(job.job_id)}{shard.ordinal}",
             name=plan.names[shard.ordinal],
+            output=job.output_of(shard.group),
             shard_bytes=shard.file_bytes,
             checksum=created.shards[shard.ordinal].checksum,
             pieces=tuple((p.partition, p.row_start, p.row_stop) for p in shard.pieces)

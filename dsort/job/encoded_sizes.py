@@ -33,9 +33,12 @@ TASKS_A_WORKER = 4
 
 def run_rule(job: Job, stored_bytes: int) -> CutRule:
     """Where the runs end that are encoded together, of records of ``stored_bytes`` in all."""
-    codec = job.spec.output_codec
-    assert codec is not None, "only what is encoded is measured"
-    piece_bytes = codec.encoder(job.spec.output_level).piece_bytes
+    encoders = [
+        target.codec.encoder(target.codec_level)
+        for target in job.spec.targets
+        if target.codec is not None
+    ]
+    piece_bytes = max(encoder.piece_bytes for encoder in encoders)
     sizes = [target.size_bytes or stored_bytes for target in job.spec.targets]
     shards = stored_bytes // max(min(sizes), 1)
     runs = max(RUNS_MAX, RUNS_A_SHARD * shards)
@@ -95,12 +98,12 @@ def _tasks(
     for at, run in enumerate(runs):
         taken += run.stored_bytes
         if taken >= share or at == len(runs) - 1:
-            yield _task(runs[begin : at + 1], locations, node_of)
+            yield _task(job, runs[begin : at + 1], locations, node_of)
             begin, taken = at + 1, 0
 
 
 def _task(
-    runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
+    job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
 ) -> MeasureTask:
     weights: Counter[str] = Counter()
     pieces = []
@@ -119,6 +122,7 @@ def _task(
                     offset=part.offset,
                     stored_bytes=part.stored_bytes,
                     last=part is run.pieces[-1],
+                    output=job.output_of(run.group),
                 )
             )
     partitions = dict.fromkeys(piece.partition for piece in pieces)

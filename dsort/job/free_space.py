@@ -33,7 +33,7 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
 def check_output_space(job: Job, total_bytes: int) -> None:
     """``StorageFullError`` unless there is room for ``total_bytes`` of outputs, as planned: hard
     links that are resolved make them larger than the inputs that room was checked for."""
-    if job.before is not None or job.spec.output_codec is not None:
+    if job.before is not None or job.spec.encodes:
         return  # planned sizes are those before the codec
     expected = sum(shard.size_bytes for shard in job.inputs)
     if total_bytes > expected:
@@ -62,7 +62,7 @@ def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
 def _outputs_bytes(job: Job, total_bytes: int) -> int:
     """About how much the outputs come to, of inputs of ``total_bytes``."""
     encoded = job.movement.encoded_inputs
-    if job.spec.output_codec is not None:
+    if job.spec.encodes:
         return total_bytes if encoded else 0  # how much plain inputs shrink is not known
     return job.movement.payload_bytes if encoded else total_bytes
 

@@ -286,6 +286,11 @@ class Job:
             sources = {"": BucketIdentity(self.inputs_bucket, FILES_REF)}
         return InputIdentities(sources), OutputIdentities(targets)
 
+    def output_of(self, group: int) -> int:
+        """Which of several outputs a group of the order is; 0 where there is one, whatever its
+        templates are."""
+        return group if self.spec.outputs else 0
+
     @property
     def overwrite(self) -> bool:
         """Whether output shards may replace objects of their names."""

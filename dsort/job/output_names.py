@@ -30,12 +30,14 @@ class OutputNames:
 
     ``totals``: how many names each template makes, as ``{total}`` says it; None until the outputs
     are planned, unless the spec says how many there will be. ``places``: what names say of the
-    bucket that a group is in (see ``storage.output_buckets``), if any is in another one."""
+    bucket that a group is in (see ``storage.output_buckets``), if any is in another one.
+    ``extensions``: of each group, if they differ."""
 
     templates: tuple[ShardTemplate, ...]
     extension: str
     totals: tuple[int, ...] | None = None
     places: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -44,12 +46,14 @@ class OutputNames:
         extension: str,
         totals: Sequence[int] | None = None,
         places: Sequence[str] = (),
+        extensions: Sequence[str] = (),
     ) -> OutputNames:
         """From the templates' texts; ``ValueError`` where one is none, or its names cannot be those
         of outputs."""
         known = None if totals is None else tuple(totals)
         templates = tuple(parse_template(text) for text in texts)
-        names = cls(templates, extension, known, tuple(places) if any(places) else ())
+        own = tuple(extensions) if {*extensions} - {extension} else ()
+        names = cls(templates, extension, known, tuple(places) if any(places) else (), own)
         for group in range(len(names.templates)):
             check_output_name(names._inside(group, 0))
         return names
@@ -92,7 +96,11 @@ class OutputNames:
     def _inside(self, group: int, number: int) -> str:
         """The name in its bucket."""
         total = None if self.totals is None else self.totals[group]
-        return with_extension(self.templates[group].name(number, total), self.extension)
+        return with_extension(self.templates[group].name(number, total), self.extension_of(group))
+
+    def extension_of(self, group: int) -> str:
+        """What is appended to the names of a group that have no archive extension."""
+        return self.extensions[group] if self.extensions else self.extension
 
     def _own(self, group: int, name: str) -> str | None:
         """``name`` as it is in the bucket of a group; None if it is in another one."""
@@ -129,11 +137,11 @@ class OutputNames:
             group_name = "total" if each.is_total else "n"
             pattern += f"(?P<{group_name}>[0-9]{{1,{_DIGITS_MAX}}}){re.escape(each.gap)}"
         numbers = re.compile(pattern)
-        for text in (name, name.removesuffix(self.extension)):
+        for text in (name, name.removesuffix(self.extension_of(group))):
             match = numbers.fullmatch(text)
             if match is not None:
                 number, total = int(match["n"]), int(match["total"])
-                made = with_extension(template.name(number, total), self.extension)
+                made = with_extension(template.name(number, total), self.extension_of(group))
                 return number if made == name else None
         return None
 
@@ -145,7 +153,7 @@ class OutputNames:
         for group, template in enumerate(self.templates):
             if template.counter is None:
                 several.setdefault(self.place(group), []).extend(
-                    final_templates(template.text, self.extension)
+                    final_templates(template.text, self.extension_of(group))
                 )
                 continue
             for name in names:

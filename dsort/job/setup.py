@@ -142,7 +142,8 @@ def output_names(spec: JobSpec, keymap: KeyMap | None, inputs: Iterable[str] = (
         totals = None if None in counts else [count or 0 for count in counts]
         templates = [target.template or "" for target in spec.targets]
         places = [target.place for target in spec.targets]
-        return OutputNames.of(templates, spec.output_extension, totals, places)
+        extensions = [target.extension for target in spec.targets]
+        return OutputNames.of(templates, spec.output_extension, totals, places, extensions)
     try:
         return OutputNames.of(keymap.templates, spec.names_extension)
     except ValueError as error:

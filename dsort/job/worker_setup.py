@@ -77,7 +77,7 @@ def movement_for(job: Job) -> Movement:
         uploads += USER_CODE_BYTES
     if decoded.are_encoded:
         uploads += WINDOW_BYTES_MIN
-    if job.spec.output_codec is not None:
+    if job.spec.encodes:
         uploads += ENCODING_BYTES
     memory_bytes, forced = job.memory.wanted_bytes, job.options.move
     least = least_memory_bytes(uploads)
@@ -197,8 +197,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         > movement.memory_bytes * job.runtime.nodes(),
         verify_content=job.spec.verify == "content",
         decoding=DecodingRules(job.spec.max_expansion, job.spec.input_codec),
-        output_codec=job.spec.output_codec,
-        output_level=job.spec.output_level,
+        codecs=tuple((target.codec, target.codec_level) for target in job.spec.targets),
         compared=job.spec.compared_extensions,
         values_stay=movement.values_stay,
         transform=_transform_rules(job, movement.workers),

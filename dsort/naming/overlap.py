@@ -104,7 +104,7 @@ class HasOutputs(Protocol):
     def names_extension(self) -> str: ...
 
     @property
-    def output_templates(self) -> Sequence[str]: ...
+    def output_templates(self) -> Sequence[tuple[str, str]]: ...
 
 
 def claims_of(
@@ -119,15 +119,17 @@ def claims_of(
     """
     if spec.keep_shards:
         return [[output_uri, ANY_NAME]]
+    texts: list[tuple[str, str]]
     if spec.ekm_file is not None:
         if keymap_templates is None:
             return None
-        texts = list(keymap_templates)
+        texts = [(text, spec.names_extension) for text in keymap_templates]
     elif spec.ekm is not None:
-        texts = [*spec.ekm, *filter(None, (spec.ekm_default,))]
+        templates = [*spec.ekm, *filter(None, (spec.ekm_default,))]
+        texts = [(text, spec.names_extension) for text in templates]
     else:
         texts = list(spec.output_templates)
-    finals = (final_templates(text, spec.names_extension) for text in texts)
+    finals = (final_templates(text, extension) for text, extension in texts)
     return [[output_uri, each] for each in dict.fromkeys(chain.from_iterable(finals))]
 
 

@@ -213,7 +213,12 @@ class JobSpec(SpecFields):
     def measures_encoded(self) -> bool:
         """Whether shards end by the size of their encoded files: then records are encoded once
         before it is known where."""
-        return self.output_shard_size_counts == "file" and self.output_codec is not None
+        return self.output_shard_size_counts == "file" and self.encodes
+
+    @property
+    def encodes(self) -> bool:
+        """Whether there is a codec around some outputs."""
+        return any(target.codec is not None for target in self.targets)
 
     @property
     def output_level(self) -> int:

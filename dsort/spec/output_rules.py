@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from dsort.containers.registry import container_of, is_columnar
+from dsort.containers.registry import check_writable, codec_of, container_of, is_columnar
 from dsort.errors import SpecProblem
+from dsort.naming.names import codec_extension
 from dsort.naming.overlap import conflicts_among, final_templates
 from dsort.naming.templates import SPLIT_FIELD, parse_template
+from dsort.sidecars.kinds import FOR_EXTENSIONS
 from dsort.spec.algorithms import joined
 from dsort.spec.input_rules import is_read_only, suffix_problem
 from dsort.spec.outputs import REST, Output
@@ -130,15 +132,13 @@ def _outputs_have_templates(spec: SpecFields) -> Iterator[SpecProblem]:
     named = [target for target in spec.targets if target.template is not None]
     for target in named:
         path = f"{target.path}output_format" if _own(spec, target.name) else "output_format"
-        problem = suffix_problem(
-            path, target.template or "", "output_extension", spec.output_extension
-        )
+        problem = suffix_problem(path, target.template or "", "output_extension", target.extension)
         if problem is not None:
             yield problem
     claims = [
         [
             ((target.bucket or spec.output_bck).uri, each)
-            for each in final_templates(target.template or "", spec.output_extension)
+            for each in final_templates(target.template or "", target.extension)
         ]
         for target in named
     ]
@@ -175,6 +175,48 @@ def _buckets_of_outputs_can_be_written(spec: SpecFields) -> Iterator[SpecProblem
         yield SpecProblem("index", text, "leave it out, or have all outputs in one bucket")
     if apart and spec.on_shard is not None:
         yield SpecProblem("on_shard", "does not go with outputs that have buckets of their own")
+
+
+def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
+    """Those with a codec of their own; a container of their own is not supported."""
+    for number, output in enumerate(spec.outputs):
+        path, extension = f"outputs[{number}]", output.output_extension
+        if extension is None:
+            if output.output_compression_level is not None:
+                text = "needs an output_extension beside it"
+                yield SpecProblem(f"{path}.output_compression_level", text)
+            continue
+        container = container_of(spec.output_extension)
+        if container_of(extension) != container:
+            text = f"{extension} is another container than {spec.output_extension}"
+            hint = "outputs of one job differ in their codecs only; convert the one afterwards"
+            yield SpecProblem(f"{path}.output_extension", text, hint)
+            continue
+        try:
+            check_writable(extension)
+        except ValueError as error:
+            yield SpecProblem(f"{path}.output_extension", str(error))
+            continue
+        codec, level = codec_of(extension), output.output_compression_level
+        indexed = bool(container.directory_files(()))
+        if (
+            codec is not None
+            and indexed
+            and codec_extension(extension) not in container.index_codecs
+        ):
+            text = "the index of such shards cannot say how they are compressed"
+            yield SpecProblem(f"{path}.output_extension", text)
+        for kind in spec.index:
+            if extension not in FOR_EXTENSIONS.get(kind, (extension,)):
+                yield SpecProblem("index", f"{kind} has no index of {extension} shards")
+        if level is not None and codec is None:
+            text = f"{extension} shards are not compressed"
+            yield SpecProblem(f"{path}.output_compression_level", text)
+        elif codec is not None:
+            try:
+                codec.level_or_default(level)
+            except ValueError as error:
+                yield SpecProblem(f"{path}.output_compression_level", str(error))
 
 
 def _shards_of_each_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -237,6 +279,7 @@ OUTPUT_RULES: Final[
         _exact_numbers_can_be,
     ),
     (("outputs", "output_format", "output_bck", "output_extension"), _outputs_have_templates),
+    (("outputs", "output_extension", "index"), _outputs_can_be_encoded),
     (("outputs", "output_bck", "index", "on_shard"), _buckets_of_outputs_can_be_written),
     (("outputs", "output_format", *_SIZES), _shards_of_each_end_somewhere),
     (

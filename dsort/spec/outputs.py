@@ -8,8 +8,10 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from dsort.containers.codecs.base import Codec
+from dsort.containers.registry import codec_of
 from dsort.spec.algorithms import Part
-from dsort.spec.fields import Bucket, Count, OutputFormat, SizeBytes, SplitName
+from dsort.spec.fields import ArchiveExtension, Bucket, Count, OutputFormat, SizeBytes, SplitName
 from dsort.spec.hints import FieldError, describe
 from dsort.storage.ref import BucketRef
 
@@ -66,6 +68,15 @@ class Output(Part):
     output_format: OutputFormat | None = Field(
         default=None, description="As at the top level, which is the default."
     )
+    output_extension: ArchiveExtension | None = Field(
+        default=None,
+        description="Its container and codec, as a suffix: the codec may be another one than that "
+        "of the top level, which is the default.",
+        examples=[".tar.zst"],
+    )
+    output_compression_level: int | None = Field(
+        default=None, description="As at the top level, for an output_extension of its own."
+    )
     output_shard_size: SizeBytes = Field(
         default=None,
         description="As at the top level. An output that says nothing of where its shards end has "
@@ -79,7 +90,8 @@ class Output(Part):
 class Target:
     """One output of a job. ``name``: "" of the only one. ``path``: of what the spec says of it,
     with the dot behind it; "" at the top level. ``template``: None where it has none, or a key map
-    says it. ``bucket``: its own; None: that of the job."""
+    says it. ``bucket``: its own; None: that of the job. ``extension``: of its shards; ``level``: as
+    the spec has it, for the codec that it names."""
 
     name: str
     path: str
@@ -88,11 +100,23 @@ class Target:
     records: int | None
     count: int | None
     bucket: BucketRef | None = None
+    extension: str = ""
+    level: int | None = None
 
     @property
     def place(self) -> str:
         """What names of its shards say of the bucket that they are in; "" for that of the job."""
         return "" if self.bucket is None else self.name
+
+    @property
+    def codec(self) -> Codec | None:
+        """What is around its shards."""
+        return codec_of(self.extension)
+
+    @property
+    def codec_level(self) -> int:
+        """How hard that tries; 0 without one."""
+        return 0 if self.codec is None else self.codec.level_or_default(self.level)
 
     @property
     def ends(self) -> bool:

@@ -520,7 +520,9 @@ class SpecFields(Part):
         """What is written: ``outputs``, or else the only one."""
         ends = (self.output_shard_size, self.output_shard_records, self.output_shard_count)
         if not self.outputs:
-            return (Target("", "", None if self.has_key_map else self.output_format, *ends),)
+            template = None if self.has_key_map else self.output_format
+            level = self.output_compression_level
+            return (Target("", "", template, *ends, None, self.output_extension, level),)
         found = []
         for number, each in enumerate(self.outputs):
             own = (each.output_shard_size, each.output_shard_records, each.output_shard_count)
@@ -529,7 +531,11 @@ class SpecFields(Part):
             named = None if template is None else template.replace(SPLIT_FIELD, each.name)
             bucket = None if each.output_bck == self.output_bck else each.output_bck
             sizes = own if says else ends
-            found.append(Target(each.name, f"outputs[{number}].", named, *sizes, bucket))
+            extension, level = each.output_extension, each.output_compression_level
+            if extension is None:
+                extension, level = self.output_extension, self.output_compression_level
+            path = f"outputs[{number}]."
+            found.append(Target(each.name, path, named, *sizes, bucket, extension, level))
         return tuple(found)
 
     @property
@@ -538,10 +544,11 @@ class SpecFields(Part):
         return tuple(each.name for each in self.outputs)
 
     @property
-    def output_templates(self) -> tuple[str, ...]:
-        """The templates of what is written, but for those of a key map."""
-        templates = (target.template for target in self.targets)
-        return tuple(template for template in templates if template is not None)
+    def output_templates(self) -> tuple[tuple[str, str], ...]:
+        """The templates of what is written, but for those of a key map, each with the extension
+        that is appended to its names."""
+        targets = (each for each in self.targets if each.template is not None)
+        return tuple((target.template or "", target.extension) for target in targets)
 
     @property
     def has_key_map(self) -> bool:

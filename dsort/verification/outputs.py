@@ -163,10 +163,11 @@ def find_strangers(
     patterns: dict[str, list[str]] = {}
     for group, template in enumerate(names.templates):
         numbers = "".join(r"[0-9]+" + re.escape(each.gap) for each in template.ranges)
+        numbers += f"(?:{re.escape(names.extension_of(group))})?"
         patterns.setdefault(names.prefix(group), []).append(numbers)
     strangers: set[str] = set()
     for prefix, endings in patterns.items():
-        any_ending = LinearRegex(f"(?:{'|'.join(endings)})(?:{re.escape(names.extension)})?")
+        any_ending = LinearRegex("|".join(endings))
         strangers.update(
             info.name
             for info in bucket.list(prefix)

@@ -84,15 +84,16 @@ class Creator:
         self._scratch_nodes = nodes
         self._log = CreatedLog(nodes.store.scratch, worker)
         self._writeback = Writeback()
-        self._encoders: EncoderThreads | None = None
-        if setup.output_codec is not None:
-            self._encoders = EncoderThreads(setup.output_codec, setup.output_level)
+        self._encoders = [
+            None if codec is None else EncoderThreads(codec, level) for codec, level in setup.codecs
+        ]
         self._inputs = MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
 
     def close(self) -> None:
         """Let go of the mapped inputs."""
-        if self._encoders is not None:
-            self._encoders.close()
+        for threads in self._encoders:
+            if threads is not None:
+                threads.close()
         self._writeback.close()
         self._inputs.close()
 
@@ -121,7 +122,7 @@ class Creator:
                         file,
                         piece.ordinal,
                         container,
-                        encoder=self._encoders.encoder() if self._encoders else None,
+                        encoder=self._encoder(piece),
                         watch=MemberWatch(container, piece.name, piece.shard_bytes)
                         if {*task.sidecars} - {LINES, LINEAGE}
                         else None,
@@ -159,25 +160,26 @@ class Creator:
 
     def measure(self, task: MeasureTask) -> MeasureDone:
         """Encode the runs of a task, and forget what comes out but its length."""
-        assert self._encoders is not None, "only what is encoded is measured"
         found: list[int] = []
         payloads = self._payloads(task)
         payload: _Payload | None = None
         encoder: ShardEncoder | None = None
+        begins = True
         try:
             for piece in task.pieces:
                 if payload is None or payload.partition != piece.partition:
                     if payload is not None:
                         payload.close()
                     payload = next(payloads)
-                if encoder is None:
-                    encoder = self._encoders.encoder()
+                if begins:
+                    encoder = self._encoder(piece)
                     found.append(0)
                 for slices in payload.slices(piece.row_start, piece.row_stop):
-                    found[-1] += sum(map(len, encoder.feed(slices)))
-                if piece.last:
+                    found[-1] += sum(map(len, encoder.feed(slices) if encoder else slices))
+                if piece.last and encoder is not None:
                     found[-1] += sum(map(len, encoder.finish()))
                     encoder = None
+                begins = piece.last
         finally:
             if encoder is not None:
                 encoder.abandon()
@@ -185,6 +187,11 @@ class Creator:
                 payload.close()
             payloads.close()
         return MeasureDone(tuple(found))
+
+    def _encoder(self, piece: OutputPiece) -> ShardEncoder | None:
+        """What encodes a piece's shard; None if nothing does."""
+        threads = self._encoders[piece.output]
+        return None if threads is None else threads.encoder()
 
     def _write_sidecars(self, task: CreateTask, piece: OutputPiece, out: ShardWriter) -> None:
         """Before the shard is finished: whoever knows of it finds them, too."""
@@ -221,7 +228,7 @@ class Creator:
         """How long the file of a piece's shard will be, as far as that is known."""
         if piece.shard_bytes < 0:
             return None
-        if self._encoders is None:
+        if self._encoders[piece.output] is None:
             return piece.shard_bytes
         # An upload needs to know how large its parts have to be. A file would have room reserved.
         longest = piece.shard_bytes + piece.shard_bytes // 100 + ENCODING_BYTES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Protocol
@@ -42,13 +43,13 @@ class Sealer:
         nodes: ScratchNodes,
         outputs: Bucket,
         buffer: PayloadBuffer,
-        codec: Codec | None = None,
+        codecs: Sequence[Codec | None] = (None,),
         *,
         has_rows: bool = False,
     ) -> None:
-        """``has_rows``: output shards are tables."""
+        """``codecs``: by output. ``has_rows``: output shards are tables."""
         self._has_rows = has_rows
-        self._codec = codec
+        self._codecs = codecs
         self._scratch_nodes = nodes
         self._outputs = outputs
         self._buffer = buffer
@@ -108,8 +109,9 @@ class Sealer:
             self._check_rows(shard, staged, nodes)
             return
         stored: _Stored = staged
-        if self._codec is not None:
-            stored = ForwardReader(f"number {shard.ordinal}", self._codec, staged)
+        codec = self._codecs[shard.output]
+        if codec is not None:
+            stored = ForwardReader(f"number {shard.ordinal}", codec, staged)
         at = shard.head_bytes
         for partition, start, stop in shard.pieces:
             rows = self._scratch_nodes.ask(nodes[partition], OrderedRowsOf(partition, start, stop))

@@ -111,8 +111,7 @@ class WorkerSetup:
     )
     verify_content: bool
     decoding: DecodingRules = field(default_factory=DecodingRules)
-    output_codec: Codec | None = None
-    output_level: int = 0
+    codecs: tuple[tuple[Codec | None, int], ...] = ((None, 0),)  # with its level, by output
     compared: tuple[str, ...] | None = None  # extensions, by whose content records are compared
     values_stay: bool = False  # of tables: long values that lie in an input stay there
     division: Division | None = None
@@ -338,6 +337,7 @@ class OutputPiece:
     offset: int
     stored_bytes: int
     last: bool
+    output: int = 0  # of several: which one, from 0 on
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +385,7 @@ class StagedShard:
     reread: bool = False
     head_bytes: int = 0
     name: str = ""  # that it is going to have
+    output: int = 0  # of several: which one
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class Worker:
             nodes,
             outputs,
             buffer,
-            setup.output_codec,
+            [codec for codec, _ in setup.codecs],
             has_rows=setup.output_container.is_columnar,
         )
 

@@ -465,3 +465,54 @@ def test_duplicate_keys_that_are_all_left_out_already_are_no_duplicates(
     report = run_local(tmp_path, spec)
     assert report.records == 1
     verified(tmp_path, report.job_id)
+
+
+@pytest.mark.parametrize("counts", ["payload", "file"])
+def test_outputs_may_differ_in_their_codecs(data: Path, counts: str) -> None:
+    outputs = [
+        {"name": "a", "fraction": 0.4},
+        {"name": "b", "fraction": 0.3, "output_extension": ".tar.gz"},
+        {
+            "name": "c",
+            "fraction": 0.3,
+            "output_extension": ".tar.zst",
+            "output_compression_level": 9,
+            "output_bck": "packed",
+        },
+    ]
+    sizes = {"output_shard_records": None, "output_shard_size": 9000}
+    spec = divided(*outputs, output_shard_size_counts=counts, verify="content", **sizes)
+    report = run_local(data, spec, move="spill", workers=2)
+    names = [path.name for bucket in ("out", "packed") for path in (data / bucket).glob("*.tar*")]
+    assert {name[0]: name.partition(".")[2] for name in names} == {
+        "a": "tar",
+        "b": "tar.gz",
+        "c": "tar.zst",
+    }
+    manifest = json.loads((data / "out" / manifest_name(report.job_id)).read_bytes())
+    encoded = {row["output"] for row in manifest["outputs"] if "decoded_bytes" in row}
+    assert encoded == {"b", "c"}
+    for row in manifest["outputs"]:
+        place, _, name = row["name"].rpartition("//")
+        stored = data / ("packed" if place else "out") / name
+        assert stored.stat().st_size == row["file_bytes"]
+        if counts == "file" and row["output"] != "a":
+            assert row["file_bytes"] < 13000
+    verified(data, report.job_id)
+    plain = [{name: each[name] for name in ("name", "fraction")} for each in outputs]
+    again = run_local(data, divided(*plain, output_bck="plain", **sizes))
+    assert [each.records for each in again.outputs] == [each.records for each in report.outputs]
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ({"output_extension": ".zip"}, r"\.zip is another container than \.tar"),
+        ({"output_compression_level": 3}, "needs an output_extension beside it"),
+        ({"output_extension": ".tar.zst", "output_compression_level": 99}, "level"),
+        ({"output_extension": ".tar", "output_compression_level": 9}, "are not compressed"),
+    ],
+)
+def test_what_an_output_cannot_have_for_itself(own: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        parse_spec(divided(HALVES[0], {**HALVES[1], **own}))

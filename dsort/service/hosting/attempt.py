@@ -209,8 +209,8 @@ def claims_of_keymap(job: JobAttempt) -> list[tuple[str, str]]:
     names = output_names(job.spec, keymap)
     return [
         (job.row.output_uri, final)
-        for template in names.templates
-        for final in final_templates(template.text, names.extension)
+        for group, template in enumerate(names.templates)
+        for final in final_templates(template.text, names.extension_of(group))
     ]
 
 
