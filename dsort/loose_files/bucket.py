@@ -10,7 +10,7 @@ from typing import NoReturn
 import numpy as np
 
 from dsort.errors import InvariantError, ObjectNotFoundError
-from dsort.loose_files.listing import LISTING_FILE, Listing, stamp_of
+from dsort.loose_files.listing import LISTING_FILE, Listing
 from dsort.loose_files.shard import FilesShard, Places
 from dsort.scratch.index import IndexStore
 from dsort.storage.bucket import Bucket, ObjectInfo, StagedObject
@@ -22,6 +22,7 @@ __all__ = ["FILES_REF", "FilesBucket", "of_shared_files"]
 FILES_REF = BucketRef("files", "")
 """Of what is in no bucket: runs of files are called by nobody else as the job calls them."""
 NAMES_A_BATCH = 10_000
+Names = list[str]
 
 
 class FilesBucket:
@@ -76,18 +77,20 @@ class FilesBucket:
 
     def changes(self, count_max: int) -> Sequence[str]:
         """What became of files since they were listed: up to ``count_max`` sentences."""
-        listing, found = self.listing, []
-        for number, bucket in enumerate(self.buckets):
+        found: Names = []
+        listing = self.listing
+        for number in range(len(self.buckets)):
             rows = np.flatnonzero(listing.inputs == number)
             for at in range(0, len(rows), NAMES_A_BATCH):
                 some = rows[at : at + NAMES_A_BATCH]
-                names = [path.decode(*_NAMES) for path in listing.paths.take(some).tolist()]
-                there = bucket.stat_many(names)
-                stamps = listing.stamps[some].tolist()
-                for name, stamp in zip(names, stamps, strict=True):
-                    info = there.get(name)
-                    if info is None or stamp_of(info) != stamp:
-                        found.append(f"{name} {'is gone' if info is None else 'changed'}")
+                paths = listing.paths.take(some).tolist()
+                stamps = self._places.stamps(number, paths)
+                for path, was, now in zip(
+                    paths, listing.stamps[some].tolist(), stamps, strict=True
+                ):
+                    if was != now:
+                        gone = "is gone" if now is None else "changed"
+                        found.append(f"{path.decode(*_NAMES)} {gone}")
                         if len(found) == count_max:
                             return found
         return found

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from dsort.data.tally import Tally
 from dsort.errors import DuplicateError, InputError, MissingShardError
 from dsort.loose_files.classes import class_map_of, labels_of
-from dsort.loose_files.listing import Listing, stamp_of
+from dsort.loose_files.found import NO_FILE, base_of, found_files
+from dsort.loose_files.listing import Listing
 from dsort.loose_files.member_names import BETWEEN, HIDDEN, OTHER, UNUSABLE, NameRules
 from dsort.loose_files.members import Members
 from dsort.loose_files.metadata import UNLISTED, add_described, is_metadata
 from dsort.loose_files.tables import json_payload, rows_of
-from dsort.naming.names import first_few, is_internal, readable
-from dsort.naming.patterns import KeyPattern, glob_prefix, glob_regex
+from dsort.naming.names import first_few, readable
+from dsort.naming.patterns import KeyPattern
 from dsort.spec.ingest import Ingest, Table
 from dsort.spec.inputs import Source
-from dsort.storage.bucket import Bucket, ObjectInfo
-from dsort.storage.directory.bucket import LocalBucket
+from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 
 __all__ = ["list_members"]
@@ -80,37 +81,29 @@ def _add_files(
     before = len(members.names)
     prefix = rules.members.get(source.name, "").encode(*_NAMES)
     prefix += b"." * bool(prefix)
+    members.bases.append(base_of(source))
     names = NameRules(
         key=rules.key,
         pattern=None if rules.key_pattern is None else KeyPattern(rules.key_pattern),
         at_first_dot=rules.parts_at_first_dot,
         extensions=[each.encode(*_NAMES) for each in rules.extensions],
-        needs_directory=rules.layout == "folders",
+        directory_from=members.bases[-1] if rules.layout == "folders" else None,
     )
     member_of, add = names.member_of, members.add
     is_described = rules.layout == "metadata"
-    described: dict[str, ObjectInfo] = {}
-    for at, (name, info) in enumerate(_files(source, bucket)):
+    described: dict[bytes, tuple[int, int]] = {}
+    for at, (path, size, stamp) in enumerate(found_files(source, bucket)):
         if at % NAMES_A_CHECK == 0:
             check()
-        path = name.encode(*_NAMES)
-        found = UNUSABLE if info is None else member_of(path)
-        if is_described and info is not None and (is_metadata(name) or isinstance(found, tuple)):
-            described[name] = info
-            continue
-        if isinstance(found, str) or info is None:
-            members.leave_out(str(found), source.shard_name(name))
-            continue
-        key, extension = found
-        add(key + BETWEEN + prefix + extension, info.size_bytes, number, path, stamp_of(info))
+        found = UNUSABLE if size == NO_FILE else member_of(path)
+        if is_described and size != NO_FILE and (is_metadata(path) or isinstance(found, tuple)):
+            described[path] = (size, stamp)
+        elif isinstance(found, str):
+            members.leave_out(found, source.shard_name(path.decode(*_NAMES)))
+        else:
+            add(found[0] + BETWEEN + prefix + found[1], size, number, path, stamp)
     if is_described:
-        add_described(
-            members,
-            names,
-            number,
-            described,
-            lambda name: read_small(bucket, name, bytes_max=TABLE_BYTES_MAX),
-        )
+        add_described(members, names, number, described, partial(_table_in, bucket))
     if len(members.names) == before and source.name:
         raise MissingShardError(
             f"no file of the input {source.name} was found in {bucket.uri} that could go in",
@@ -118,33 +111,8 @@ def _add_files(
         )
 
 
-def _files(source: Source, bucket: Bucket) -> Iterator[tuple[str, ObjectInfo | None]]:
-    """(name, info) of what an input names; None for what is no file."""
-    wanted = source.format
-    if wanted.objnames is not None:
-        found = bucket.stat_many(wanted.objnames)
-        missing = [name for name in wanted.objnames if name not in found]
-        if missing:
-            raise MissingShardError(
-                f"{len(missing):,} files are missing from {bucket.uri}: {first_few(missing)}",
-                hint=f"check {source.path}input_format.objnames",
-            )
-        yield from ((name, found[name]) for name in wanted.objnames)
-        return
-    prefix, pattern = wanted.prefix or "", None
-    if wanted.glob is not None:
-        prefix, pattern = glob_prefix(wanted.glob), glob_regex(wanted.glob)
-    for name, info in _listed_names(bucket, prefix):
-        if pattern is not None and not pattern.fullmatch(name):
-            continue
-        if not is_internal(name) and not (name.endswith("/") and info and not info.size_bytes):
-            yield name, info
-
-
-def _listed_names(bucket: Bucket, prefix: str) -> Iterator[tuple[str, ObjectInfo | None]]:
-    if isinstance(bucket, LocalBucket):
-        return bucket.list_all(prefix)
-    return ((info.name, info) for info in bucket.list(prefix))
+def _table_in(bucket: Bucket, path: bytes) -> bytes:
+    return read_small(bucket, path.decode(*_NAMES), bytes_max=TABLE_BYTES_MAX)
 
 
 def _tell_left_out(members: Members, rules: Ingest, tally: Tally) -> None:
@@ -171,11 +139,14 @@ def _shown(name: str) -> str:
 
 
 def _add_classes(members: Members, rules: Ingest, read: Read) -> None:
-    """A member ``.cls`` for each record: the number of its class, the first part of the path."""
+    """A member ``.cls`` for each record: the number of its class, the first directory of its path
+    (behind the one that all paths of the input begin with)."""
     of_record: dict[bytes, bytes] = {}
-    for name, path in zip(members.names, members.paths, strict=True):
-        key, _, _ = name.partition(BETWEEN)
-        own = path[: path.find(b"/")]
+    rows = zip(members.names, members.paths, members.inputs, strict=True)
+    for name, path, number in rows:
+        key = name[: name.find(BETWEEN)]
+        base = members.bases[number]
+        own = path[base : path.find(b"/", base)]
         other = of_record.setdefault(key, own)
         if other != own:
             raise DuplicateError(

@@ -20,13 +20,14 @@ HIDDEN, OTHER, UNUSABLE = "hidden", "other", "unusable"
 @dataclass(frozen=True, slots=True)
 class NameRules:
     """How names of files become keys and extensions. ``at_first_dot``: where the extension begins;
-    ``extensions``: those that go in, none for all."""
+    ``extensions``: those that go in, none for all. ``directory_from``: where in a path its class
+    begins, a directory that it must have; None where there are no classes."""
 
     key: Literal["path", "name", "joined"] = "path"
     pattern: KeyPattern | None = None
     at_first_dot: bool = True
     extensions: Collection[bytes] = ()
-    needs_directory: bool = False
+    directory_from: int | None = None
     _lower: frozenset[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,7 +45,7 @@ class NameRules:
         if self._lower and extension.lower() not in self._lower:
             return OTHER
         key = path[: len(path) - len(extension) - 1]
-        if self.needs_directory and b"/" not in path:
+        if self.directory_from is not None and path.find(b"/", self.directory_from) < 0:
             return UNUSABLE
         if self.pattern is not None:
             found = self.pattern.key_of(key)

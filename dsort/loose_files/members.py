@@ -20,13 +20,15 @@ __all__ = ["Members"]
 @dataclass(slots=True)
 class Members:
     """Columns with a row a member, and the files that are left out, by why. Names have
-    ``BETWEEN`` between key and extension."""
+    ``BETWEEN`` between key and extension. ``bases``: how long the directory is that all paths of
+    an input begin with."""
 
     names: list[bytes] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     paths: list[bytes] = field(default_factory=list)
     stamps: list[int] = field(default_factory=list)
+    bases: list[int] = field(default_factory=list)
     left_out: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, name: bytes, size: int, number: int, path: bytes, stamp: int) -> None:

@@ -10,77 +10,76 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping
 
 from dsort.errors import DuplicateError, InputError, MissingShardError
-from dsort.loose_files.listing import stamp_of
 from dsort.loose_files.member_names import BETWEEN, NameRules
 from dsort.loose_files.members import Members
 from dsort.loose_files.tables import TABLE_SUFFIXES, Row, json_payload, rows_of
 from dsort.naming.names import readable
-from dsort.storage.bucket import ObjectInfo
 
 __all__ = ["UNLISTED", "add_described", "is_metadata"]
 
 UNLISTED = "unlisted"
 _NAMES = ("utf-8", "surrogateescape")
-_TABLES = tuple(f"metadata{suffix}" for suffix in TABLE_SUFFIXES)
+_TABLES = tuple(f"metadata{suffix}".encode() for suffix in TABLE_SUFFIXES)
 
 
-def is_metadata(name: str) -> bool:
-    """Whether an object is a table that describes the files around it."""
-    return name.rpartition("/")[2] in _TABLES
+def is_metadata(path: bytes) -> bool:
+    """Whether a file is a table that describes those around it."""
+    return path[path.rfind(b"/") + 1 :] in _TABLES
 
 
 def add_described(
     members: Members,
     rules: NameRules,
     number: int,
-    files: Mapping[str, ObjectInfo],
-    read: Callable[[str], bytes],
+    files: Mapping[bytes, tuple[int, int]],
+    read: Callable[[bytes], bytes],
 ) -> None:
-    """The members that tables among ``files`` make of them. ``read``: the bytes of one of them.
-    ``InputError`` names the row that is wrong; files of no row are left out as ``UNLISTED``."""
+    """The members that tables among ``files`` make of them. ``files``: (size, stamp) of each by its
+    path; ``read``: the bytes of one of them. ``InputError`` names the row that is wrong; files of
+    no row are left out as ``UNLISTED``."""
     tables = sorted(filter(is_metadata, files))
     if not tables:
         raise MissingShardError(
-            f"there is no {', '.join(_TABLES)} among the files",
+            f"there is no metadata{', metadata'.join(TABLE_SUFFIXES)} among the files",
             hint="ingest.layout: folders and files need none",
         )
-    named: dict[str, str] = {}
+    named: dict[bytes, str] = {}
     for table in tables:
-        directory = table.rpartition("/")[0]
-        for where, row in rows_of(table, read(table)):
+        name = table.decode(*_NAMES)
+        directory = name.rpartition("/")[0]
+        for where, row in rows_of(name, read(table)):
             _add_row(members, rules, number, files, directory, where, row, named)
-    for name in files:
-        if name not in named and not is_metadata(name):
-            members.leave_out(UNLISTED, name)
+    for path in files:
+        if path not in named and not is_metadata(path):
+            members.leave_out(UNLISTED, path.decode(*_NAMES))
 
 
 def _add_row(
     members: Members,
     rules: NameRules,
     number: int,
-    files: Mapping[str, ObjectInfo],
+    files: Mapping[bytes, tuple[int, int]],
     directory: str,
     where: str,
     row: Row,
-    named: dict[str, str],
+    named: dict[bytes, str],
 ) -> None:
     key: bytes | None = None
     rest = dict(row)
     for prefix, text in _file_names(where, row, rest):
-        name = _path(where, directory, text)
-        if name not in files:
+        path = _path(where, directory, text).encode(*_NAMES)
+        if path not in files:
             raise MissingShardError(f"{where} names {text}, which is not there")
-        if name in named:
-            raise DuplicateError(f"{where} names {text}, as does {named[name]}")
-        named[name] = where
-        path = name.encode(*_NAMES)
+        if path in named:
+            raise DuplicateError(f"{where} names {text}, as does {named[path]}")
+        named[path] = where
         found = rules.member_of(path)
         if isinstance(found, str):
             raise InputError(f"{where} names {text}, which can be no member of a record: {found}")
         key = found[0] if key is None else key
-        info = files[name]
+        size, stamp = files[path]
         extension = prefix.encode(*_NAMES) + found[1]
-        members.add(key + BETWEEN + extension, info.size_bytes, number, path, stamp_of(info))
+        members.add(key + BETWEEN + extension, size, number, path, stamp)
     if key is None:
         raise InputError(f"{where} names no file", hint="a table has a column file_name")
     if rest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 
@@ -12,9 +12,17 @@ import numpy as np
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import ChangedInputError, ObjectNotFoundError, StorageError
-from dsort.loose_files.listing import BLOCK_BYTES, LITERAL, Listing, stamp_of
+from dsort.loose_files.headers import plain_headers
+from dsort.loose_files.listing import (
+    BLOCK_BYTES,
+    LITERAL,
+    Listing,
+    are_odd,
+    stamp_of,
+    stamp_of_status,
+)
 from dsort.storage.bucket import Bucket, ReadObject
-from dsort.storage.directory.files import info_of, storage_error_of
+from dsort.storage.directory.files import storage_error_of
 from dsort.user_code.tar_headers import tar_header
 
 __all__ = ["FilesShard", "Places"]
@@ -22,6 +30,8 @@ __all__ = ["FilesShard", "Places"]
 _NAMES = ("utf-8", "surrogateescape")
 READS_AT_ONCE = 16
 """Of objects in a store, where each is a request."""
+# Not blocking: what turns out to be a pipe must not keep us waiting.
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class Places:
@@ -32,6 +42,23 @@ class Places:
         paths = (bucket.local_path("x") for bucket in buckets)
         self.roots = [None if path is None else os.fsencode(path.parent) + b"/" for path in paths]
         self.are_local = all(root is not None for root in self.roots)
+
+    def stamps(self, number: int, paths: Sequence[bytes]) -> list[int | None]:
+        """The stamps that files of an input have now; None for those that are gone."""
+        root = self.roots[number]
+        if root is None:
+            names = [path.decode(*_NAMES) for path in paths]
+            there = self.buckets[number].stat_many(names)
+            return [stamp_of(there[name]) if name in there else None for name in names]
+        found: list[int | None] = []
+        for path in paths:
+            try:
+                found.append(stamp_of_status(os.stat(root + path)))  # noqa: PTH116 - four times the time
+            except (FileNotFoundError, NotADirectoryError):
+                found.append(None)
+            except OSError as error:
+                raise self._failed(number, path, error) from error
+        return found
 
     def read_into(
         self, target: memoryview, number: int, path: bytes, start: int, size: int, stamp: int
@@ -48,11 +75,10 @@ class Places:
                     opened.read_into(target, start)
             return
         try:
-            # Not blocking: what turns out to be a pipe must not keep us waiting.
-            fd = os.open(root + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd = os.open(root + path, _FLAGS)
             try:
                 status = os.fstat(fd)
-                if not stat.S_ISREG(status.st_mode) or stamp_of(info_of("", status)) != stamp:
+                if stamp_of_status(status) != stamp or not stat.S_ISREG(status.st_mode):
                     raise _changed(path)
                 while target:
                     got = os.preadv(fd, [target], start)
@@ -65,8 +91,11 @@ class Places:
         except FileNotFoundError:
             raise _changed(path) from None
         except OSError as error:
-            name = path.decode(*_NAMES)
-            raise storage_error_of(error, f"read {name}", self.buckets[number].uri) from error
+            raise self._failed(number, path, error) from error
+
+    def _failed(self, number: int, path: bytes, error: OSError) -> StorageError:
+        name = path.decode(*_NAMES)
+        return storage_error_of(error, f"read {name}", self.buckets[number].uri)
 
     def _open(self, number: int, path: bytes) -> ReadObject:
         try:
@@ -93,11 +122,10 @@ class FilesShard(ClosesOnExit):
         self._names = listing.names.run(rows.start, rows.stop)
         self._paths = listing.paths.run(rows.start, rows.stop)
         self._sizes = listing.sizes[rows]
-        self._inputs = listing.inputs[rows].tolist()
-        self._stamps = listing.stamps[rows].tolist()
+        self._inputs = listing.inputs[rows]
+        self._stamps = listing.stamps[rows]
         self._heads = listing.header_bytes(rows)
-        stored = self._heads + self._sizes + (-self._sizes % BLOCK_BYTES)
-        self._ends = np.cumsum(stored)
+        self._ends = np.cumsum(self._heads + self._sizes + (-self._sizes % BLOCK_BYTES))
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from byte ``offset`` of the tar. ``ChangedInputError`` names a file that
@@ -107,18 +135,53 @@ class FilesShard(ClosesOnExit):
             raise StorageError(f"{self.info.name} ends at byte {self.info.size_bytes:,}")
         first = int(np.searchsorted(self._ends, offset, side="right"))
         last = min(int(np.searchsorted(self._ends, stop)) + 1, len(self._ends))
-        members = range(first, last)
-        if self._places.are_local or len(members) < 2:
-            for row in members:
-                self._fill(row, buffer, offset)
-        else:
-            with ThreadPoolExecutor(READS_AT_ONCE) as pool:
-                for _ in pool.map(self._fill, members, repeat(buffer), repeat(offset)):
-                    pass
+        if offset == 0 and stop == self.info.size_bytes:
+            self._fill_whole(buffer)
+            return
+        self._fill_rows(range(first, last), buffer, offset)
         end = int(self._ends[-1]) if len(self._ends) else 0
         if stop > end:  # the end of the tar
             at = max(end - offset, 0)
             buffer[at:] = bytes(len(buffer) - at)
+
+    def _fill_whole(self, buffer: memoryview) -> None:
+        """All of it: headers and padding at once, and then the files one by one."""
+        blocks = np.frombuffer(buffer, np.uint8).reshape(-1, BLOCK_BYTES)
+        last = self._ends // BLOCK_BYTES - 1
+        bodies = self._ends - self._sizes - (-self._sizes % BLOCK_BYTES)
+        heads = (bodies - self._heads) // BLOCK_BYTES
+        blocks[last] = 0
+        blocks[len(blocks) - 2 :] = 0
+        odd = are_odd(self._names, self._sizes)
+        plain = np.flatnonzero(~odd)
+        blocks[heads[plain]] = plain_headers(self._names.take(plain), self._sizes[plain])
+        for row in np.flatnonzero(odd).tolist():
+            header = tar_header(self._names[row], int(self._sizes[row]))
+            _put(buffer, int(heads[row]) * BLOCK_BYTES, header)
+        is_literal = self._inputs == LITERAL
+        paths, starts, sizes = self._paths.tolist(), bodies.tolist(), self._sizes.tolist()
+        for row in np.flatnonzero(is_literal).tolist():
+            buffer[starts[row] : starts[row] + sizes[row]] = paths[row]
+        rows = np.flatnonzero(~is_literal)
+        inputs, stamps = self._inputs[rows].tolist(), self._stamps[rows].tolist()
+        read_into = self._places.read_into
+        tasks = (
+            (buffer[starts[row] : starts[row] + sizes[row]], number, paths[row], 0, sizes[row], was)
+            for row, number, was in zip(rows.tolist(), inputs, stamps, strict=True)
+        )
+        if self._places.are_local:
+            for task in tasks:
+                read_into(*task)
+        else:
+            _at_once(read_into, zip(*tasks, strict=True))
+
+    def _fill_rows(self, members: range, buffer: memoryview, offset: int) -> None:
+        """What of some members lies in ``buffer``."""
+        if self._places.are_local or len(members) < 2:
+            for row in members:
+                self._fill(row, buffer, offset)
+        else:
+            _at_once(self._fill, (members, repeat(buffer), repeat(offset)))
 
     def _fill(self, row: int, buffer: memoryview, offset: int) -> None:
         """Put what of a member lies in ``buffer``, which begins at byte ``offset``."""
@@ -132,9 +195,9 @@ class FilesShard(ClosesOnExit):
             _put(buffer, body, path)
         elif tail >= 0 and body < len(buffer):
             low, high = max(body, 0), min(tail, len(buffer))
-            self._places.read_into(
-                buffer[low:high], self._inputs[row], path, low - body, size, self._stamps[row]
-            )
+            number, stamp = int(self._inputs[row]), int(self._stamps[row])
+            part = buffer[low:high]
+            self._places.read_into(part, number, path, low - body, size, stamp)
         _put(buffer, tail, bytes(end - offset - tail))
 
     def forget(self) -> None:
@@ -146,6 +209,13 @@ class FilesShard(ClosesOnExit):
 
     def close(self) -> None:
         """Nothing is open between two reads."""
+
+
+def _at_once(action: Callable[..., None], columns: Iterable[Iterable[object]]) -> None:
+    """Call ``action`` with each row of ``columns``, many at once; the first error is raised."""
+    with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+        for _ in pool.map(action, *columns):
+            pass
 
 
 def _put(buffer: memoryview, at: int, data: bytes) -> None:

@@ -96,14 +96,14 @@ class LocalBucket:
                 if self._is_ours(self._root / info.name):
                     yield info
 
-    def list_all(self, prefix: str = "") -> Iterator[tuple[str, ObjectInfo | None]]:
-        """As ``list``, but with None for what is there and is no file; see ``files.list_all``."""
+    def list_all(self, prefix: str = "") -> Iterator[tuple[bytes, os.stat_result | None]]:
+        """(name, what it is) of what ``list`` shows, and None for what is there and is no file;
+        see ``files.list_all``."""
         encoded = encoded_prefix(prefix)
         with self._doing(f"list {prefix}*"):
             for name, status in list_all(os.fsencode(self._root), encoded):
-                text = os.fsdecode(name)
-                if self._policy is None or status is None or self._is_ours(self._root / text):
-                    yield text, info_of(text, status) if status is not None else None
+                if self._policy is None or self._is_ours(self._root / os.fsdecode(name)):
+                    yield name, status
 
     def stat(self, name: str) -> ObjectInfo:
         """Size, time and etag of a file; ``ObjectNotFoundError`` if there is none."""

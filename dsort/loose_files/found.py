@@ -1,0 +1,73 @@
+"""The files of one input, as its bucket lists them: :func:`found_files`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dsort.errors import MissingShardError
+from dsort.loose_files.listing import stamp_of, stamp_of_status
+from dsort.naming.names import first_few, is_internal
+from dsort.naming.patterns import glob_prefix, glob_regex
+from dsort.spec.inputs import Source
+from dsort.storage.bucket import Bucket
+from dsort.storage.directory.bucket import LocalBucket
+
+__all__ = ["NO_FILE", "base_of", "found_files"]
+
+_NAMES = ("utf-8", "surrogateescape")
+NO_FILE = -1
+"""The size of what is there and is no file: a link to nothing, a pipe, a device."""
+
+
+def found_files(source: Source, bucket: Bucket) -> Iterator[tuple[bytes, int, int]]:
+    """(path, size or ``NO_FILE``, stamp) of all that an input names, in order of the paths.
+    ``MissingShardError`` for names that are not there."""
+    wanted = source.format
+    if wanted.objnames is not None:
+        yield from _named(source, bucket, wanted.objnames)
+        return
+    prefix, pattern = wanted.prefix or "", None
+    if wanted.glob is not None:
+        prefix, pattern = glob_prefix(wanted.glob), glob_regex(wanted.glob)
+    for path, size, stamp in _listed(bucket, prefix):
+        if pattern is not None and not pattern.fullmatch(path.decode(*_NAMES)):
+            continue
+        if b".dsort" in path and is_internal(path.decode(*_NAMES)):
+            continue
+        if size or not path.endswith(b"/"):  # which stands for a directory in a store
+            yield path, size, stamp
+
+
+def base_of(source: Source) -> int:
+    """How long the directory is that all paths of an input begin with."""
+    prefix = source.format.prefix or glob_prefix(source.format.glob or "")
+    return len(prefix[: prefix.rfind("/") + 1].encode(*_NAMES))
+
+
+def _named(
+    source: Source, bucket: Bucket, names: tuple[str, ...]
+) -> Iterator[tuple[bytes, int, int]]:
+    found = bucket.stat_many(names)
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise MissingShardError(
+            f"{len(missing):,} files are missing from {bucket.uri}: {first_few(missing)}",
+            hint=f"check {source.path}input_format.objnames",
+        )
+    for name in names:
+        path, info = name.encode(*_NAMES), found[name]
+        place = bucket.local_path(name)
+        stamp = stamp_of(info) if place is None else stamp_of_status(place.stat())
+        yield path, info.size_bytes, stamp
+
+
+def _listed(bucket: Bucket, prefix: str) -> Iterator[tuple[bytes, int, int]]:
+    if isinstance(bucket, LocalBucket):
+        for path, status in bucket.list_all(prefix):
+            if status is None:
+                yield path, NO_FILE, 0
+            else:
+                yield path, status.st_size, stamp_of_status(status)
+        return
+    for info in bucket.list(prefix):
+        yield info.name.encode(*_NAMES), info.size_bytes, stamp_of(info)
