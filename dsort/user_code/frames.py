@@ -13,8 +13,7 @@ import os
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = [
     "ANSWER",
@@ -59,16 +58,17 @@ in the tar."""
 NAMES = ("utf-8", "surrogateescape")
 
 
-@dataclass(slots=True)
-class Sample:
+class Sample:  # no dataclass: to load what makes those takes longer than all else here
     """One record. ``members``: content by extension, without its dot; "" for a member without."""
 
-    key: str
-    members: dict[str, bytes]
+    __slots__ = ("key", "members")
+
+    def __init__(self, key: str, members: dict[str, bytes]) -> None:
+        self.key = key
+        self.members = members
 
 
-@dataclass(frozen=True, slots=True)
-class FrameHead:
+class FrameHead(NamedTuple):
     """The fixed part of a frame."""
 
     number: int
@@ -124,19 +124,18 @@ def _integers(code: str, data: bytearray | bytes, at: int, count: int) -> tuple[
     return found, end
 
 
-@dataclass(slots=True)
 class Answer:
     """Results of some records, as they are gathered: how many records each became, and what each
     of these has, but for those that are the ``SAME``. ``named``: the number of each of their
     members in the frame, or ``NEW``. ``errors``: (record, why it failed)."""
 
-    counts: array[int] = field(default_factory=lambda: array("I"))
-    members: array[int] = field(default_factory=lambda: array("I"))
-    key_bytes: array[int] = field(default_factory=lambda: array("I"))
-    named: array[int] = field(default_factory=lambda: array("I"))
-    errors: list[tuple[int, str]] = field(default_factory=list)
-    tar: list[bytes] = field(default_factory=list)
-    tar_bytes: int = 0
+    __slots__ = ("counts", "errors", "key_bytes", "members", "named", "tar", "tar_bytes")
+
+    def __init__(self) -> None:
+        self.counts, self.members, self.key_bytes, self.named = (array("I") for _ in range(4))
+        self.errors: list[tuple[int, str]] = []
+        self.tar: list[bytes] = []
+        self.tar_bytes = 0
 
 
 def answer_pieces(answer: Answer) -> list[bytes]:
@@ -157,8 +156,7 @@ def answer_pieces(answer: Answer) -> list[bytes]:
     return [head, said, *answer.tar]
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
+class Results(NamedTuple):
     """What became of ``len(counts)`` records: ``counts`` of records (or ``SAME``), whose numbers of
     members and bytes of key follow each other in ``members`` and ``key_bytes``, and whose members
     are in ``tar``, but for those that are ``named``. ``errors``: by record, why it failed."""

@@ -6,9 +6,7 @@ import contextlib
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,7 +75,7 @@ class FunctionRunner(Runner):
         self._batched = program["batch_size"] is not None
         self.batch_size = program["batch_size"] or 1
         found = load_object(self._place)
-        is_class = inspect.isclass(found)
+        is_class = isinstance(found, type)
         self._given = {} if is_class else self._args
         # Objects that want a GPU are made where there is one.
         makes = is_class and not (program["describe"] and program["wants_gpu"])
@@ -104,6 +102,8 @@ class FunctionRunner(Runner):
 
     def description(self) -> dict[str, object]:
         """The hash of the source, and the packages that are loaded with it."""
+        import inspect  # takes longer to load than a process without it
+
         module = inspect.getmodule(inspect.unwrap(_source_of(self._call)))
         name = module.__name__ if module is not None else ""
         return {"source_sha256": _source_hash(name), "packages": loaded_packages(ENCODERS)}
@@ -218,10 +218,17 @@ class FunctionRunner(Runner):
 
 def _source_of(call: Any) -> Any:
     """What of ``call`` has a source: a function or class itself, the class of an object."""
+    import inspect
+
     return call if inspect.isroutine(call) or inspect.isclass(call) else type(call)
 
 
 def _takes_rng(call: Callable[..., Any]) -> bool:
+    code = getattr(call, "__code__", None) or getattr(type(call).__call__, "__code__", None)
+    if code is not None and not hasattr(call, "__wrapped__"):
+        return "rng" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    import inspect
+
     try:
         return "rng" in inspect.signature(call).parameters
     except (TypeError, ValueError):  # some built-in functions do not say
@@ -230,6 +237,8 @@ def _takes_rng(call: Callable[..., Any]) -> bool:
 
 def _told(error: BaseException) -> str:
     """The error and where it was raised, in a line."""
+    import traceback
+
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(str(Path(__file__).parent))]
     where = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""

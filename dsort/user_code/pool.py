@@ -245,7 +245,7 @@ class CodePool:
         piece = member.pieces[0]
         self._deaths = 0
         if piece.failed:
-            message = replace(message, errors={0: piece.failed})
+            message = message._replace(errors={0: piece.failed})
         work.take(piece, piece.done, message)
         piece.done += len(message.counts)
         if piece.done == piece.stop:
