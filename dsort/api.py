@@ -406,6 +406,7 @@ def verify(
     *,
     output_uri: str | None = None,
     max_expansion: float | None = None,
+    run_code: bool = False,
     options: RunOptions | None = None,
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
@@ -414,8 +415,9 @@ def verify(
 
     ``manifest``: its bytes. ``output_uri``: where the result is now, if not where the spec says.
     ``max_expansion``: a shard may hold so many times its length; None: inputs what the job allowed,
-    outputs what the manifest says. What is wrong is in the report; raised is what keeps the result
-    from being looked at.
+    outputs what the manifest says. ``run_code``: steps run the code that the manifest names once
+    more, and the records that they make are compared. What is wrong is in the report; raised is
+    what keeps the result from being looked at.
     """
     from dsort.verification.verify import verify_result  # as much again as a job loads
 
@@ -423,6 +425,7 @@ def verify(
         manifest,
         output_uri=output_uri,
         max_expansion=max_expansion,
+        run_code=run_code,
         options=options,
         on_event=on_event,
         stop=stop,

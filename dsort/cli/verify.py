@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from dsort.cli import exits, options, output, summary
@@ -19,6 +21,14 @@ def verify(
     bucket: options.JobBucket = None,
     root: options.Root = None,
     max_expansion: options.VerifyMaxExpansion = None,
+    run_code: Annotated[
+        bool,
+        typer.Option(
+            "--run-code",
+            help="Run the code that steps of the job's spec name once more, and compare what it "
+            "makes. The spec comes from the manifest: only for a job that is yours.",
+        ),
+    ] = False,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
     debug: options.Debug = False,
@@ -40,6 +50,7 @@ def verify(
             found.read(),
             output_uri=found.bucket.uri if found.in_place else None,
             max_expansion=max_expansion,
+            run_code=run_code,
             options=run,
             on_event=reporter,
             stop=stop,

@@ -282,6 +282,7 @@ class StoredManifest:
     amends: str | None = None
     removed: tuple[str, ...] = ()
     earlier: tuple[ManifestPart, ...] = ()
+    code: tuple[Mapping[str, Any], ...] = ()
 
     def parts(self) -> list[StoredManifest]:
         """What each job has made of the result, as if it was all; this one's itself if it is."""
@@ -302,6 +303,7 @@ class StoredManifest:
                     totals=totals,
                     removed=part.removed,
                     earlier=(),
+                    code=(),
                 )
             )
         before = _totals(self.outputs[:first])
@@ -350,6 +352,7 @@ def parse_manifest(data: bytes) -> StoredManifest:
         amends=None if content.get("amends") is None else _field(content, "amends", str),
         removed=_names(content, "removed"),
         earlier=_earlier(content),
+        code=_code(content),
     )
 
 
@@ -379,6 +382,13 @@ def _earlier(content: Mapping[str, Any]) -> tuple[ManifestPart, ...]:
     if sum(part.outputs for part in parts) > len(_field(content, "outputs", list)):
         raise _no_manifest("the parts of earlier have more shards than there are")
     return tuple(parts)
+
+
+def _code(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    rows: Sequence[Any] = _field(content, "code", list) if "code" in content else ()
+    if not all(isinstance(row, dict) for row in rows):
+        raise _no_manifest("code has what is no object")
+    return tuple(rows)
 
 
 def _lineage(content: Mapping[str, Any]) -> ManifestSidecar | None:

@@ -18,7 +18,7 @@ from dsort.data.hashes import hash_keys
 from dsort.data.joins import JoinRule
 from dsort.data.members import MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, form_records
-from dsort.errors import CorruptShardError, ShardEndError
+from dsort.errors import CorruptShardError, ShardEndError, TransformError
 from dsort.job.manifest import ManifestInput
 from dsort.keymap.match import KeyMap
 from dsort.order.base import Algorithm
@@ -31,6 +31,7 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
+from dsort.verification.code import CodeAgain
 from dsort.verification.copies import copies_asked_for
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.joined import Pieces, join_pieces, members_that_stay
@@ -168,9 +169,12 @@ class InputReader:
         bucket: Bucket,
         reader: ShardReader,
         *,
+        code: CodeAgain | None = None,
         max_expansion: float | None = None,
     ) -> None:
+        """``code``: what runs the steps, where some of them run code."""
         self._spec = spec
+        self._code = code
         self._keymap = keymap
         self._division = spec.division
         self._bucket = bucket
@@ -214,9 +218,12 @@ class InputReader:
             before = self._reader.bytes_read
             try:
                 records, group = self.shard(ordinal, shard.name)
-            except (CorruptShardError, ShardEndError) as error:
+            except (CorruptShardError, ShardEndError, TransformError) as error:
                 readable = False
-                _tell_unreadable(shard.name, error, findings)
+                if isinstance(error, TransformError):
+                    findings.problem("code", shard.name, "", f"run again, {error.message}")
+                else:
+                    _tell_unreadable(shard.name, error, findings)
                 progress.advance(shards=1, records=0, bytes_done=self._reader.bytes_read - before)
                 continue
             placed = len(records) if group is None else int((group >= 0).sum())
@@ -303,12 +310,17 @@ class InputReader:
         known which numbers their records have."""
         table = self._records_of(shard, members, records)
         firsts = self._firsts.get(ordinal, self._reached)
-        applied = apply_steps(self._steps, table, firsts)
+        if self._code is not None:
+            left = self._code.run(shard, members, records, input_name=table.input, firsts=firsts)
+            counts, table = left.counts, self._records_of(shard, left.named, left.records)
+        else:
+            applied = apply_steps(self._steps, table, firsts)
+            counts, table = applied.counts, applied.records
         if ordinal not in self._firsts:
             self._firsts[ordinal] = firsts
-            pairs = zip(firsts, applied.counts, strict=True)
+            pairs = zip(firsts, counts, strict=True)
             self._reached = tuple(first + count for first, count in pairs)
-        return applied.records
+        return table
 
     def _records_of(
         self, shard: ShardBytes, members: MemberTable, records: FormedRecords
@@ -450,7 +462,7 @@ class InputReader:
         are compared."""
         try:
             return self._formed(ordinal, shard)
-        except (CorruptShardError, ShardEndError):
+        except (CorruptShardError, ShardEndError, TransformError):
             return None
 
     # -- weights ---------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ class ComparedBytes:
     def of(spec: JobSpec) -> ComparedBytes:
         """What the jobs of ``spec`` keep."""
         there = spec.output_container
-        converted = spec.input_container != there
+        converted = spec.input_container != there or spec.makes_records
         return ComparedBytes(
             converted,
             not there.numbers_records,

@@ -36,6 +36,7 @@ then not compared with the inputs, and a warning says so. One that was merely wr
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
@@ -61,6 +62,7 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_inputs
 from dsort.storage.several import BucketPlace, SeveralBuckets, bucket_named
 from dsort.storage.small_objects import read_small
+from dsort.verification.code import CodeAgain
 from dsort.verification.compare import Comparison, check_removed, check_unique_keys
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.inputs import InputReader
@@ -91,16 +93,17 @@ def verify_result(
     *,
     output_uri: str | None = None,
     max_expansion: float | None = None,
+    run_code: bool = False,
     options: RunOptions | None = None,
     on_event: Callable[[Event], None] | None = None,
     stop: StopFlag | None = None,
 ) -> VerifyReport:
     """Verify the result that ``manifest`` (its bytes) describes.
 
-    ``output_uri``: where the result is now, if not where the spec says. ``max_expansion``: see
-    ``api.verify``. Of ``options`` only
-    ``root`` and ``settings`` matter. Problems are in the report; raised are ``InputError`` (this is
-    no manifest, the key map cannot be had), ``StorageError`` and ``JobStoppedError``.
+    ``output_uri``: where the result is now, if not where the spec says. ``max_expansion`` and
+    ``run_code``: see ``api.verify``. Of ``options`` only ``root`` and ``settings`` matter. Problems
+    are in the report; raised are ``InputError`` (this is no manifest, the key map cannot be had),
+    ``TransformError`` (code cannot be loaded), ``StorageError`` and ``JobStoppedError``.
     """
     options = options or default_options()
     stored = parse_manifest(manifest)
@@ -108,10 +111,15 @@ def verify_result(
     main = open_with_settings(where, root=options.root, settings=options.settings)
     outputs = open_result(stored.spec, main, options)
     names = frozenset(shard.name for shard in stored.outputs)
-    reports = [
-        _Verification(part, names, outputs, max_expansion, options, on_event or _ignore, stop).run()
-        for part in stored.parts()
-    ]
+    reports = []
+    for part in stored.parts():
+        found = _Verification(
+            part, names, outputs, max_expansion, options, on_event or _ignore, stop
+        )
+        with contextlib.ExitStack() as stack:
+            if run_code and part.spec.makes_records:
+                found.run_code_again(options, stack)
+            reports.append(found.run())
     return reports[0] if len(reports) == 1 else _of_all(stored.job_id, reports)
 
 
@@ -175,6 +183,7 @@ class _Verification:
             manifest.spec, self._keymap, [shard.name for shard in manifest.inputs]
         ).counted_in([shard.name for shard in manifest.outputs])
         self._algorithm = manifest.spec.algorithm.build()
+        self._code: CodeAgain | None = None
 
     def _open_inputs(self, options: RunOptions) -> Bucket:
         spec = self._manifest.spec
@@ -187,6 +196,13 @@ class _Verification:
             ),
         )
         return bucket if spec.ingest is None else _files_there(spec, bucket, options)
+
+    def run_code_again(self, options: RunOptions, stack: contextlib.ExitStack) -> None:
+        """Have steps run the code that the manifest names. It ends with ``stack``."""
+        code = CodeAgain(self._manifest.spec, self._steps, options)
+        stack.callback(code.close)
+        code.tell_changes(self._manifest.code, self._findings)
+        self._code = code
 
     def run(self) -> VerifyReport:
         """Do all of it."""
@@ -202,6 +218,7 @@ class _Verification:
             self._steps,
             self._inputs_bucket,
             self._reader,
+            code=self._code,
             max_expansion=self._max_expansion,
         )
         comparable = self._inputs_are_comparable()
@@ -288,11 +305,11 @@ class _Verification:
             )
             self._findings.warn("changed_inputs", text)
             return False
-        if self._manifest.spec.makes_records:
+        if self._manifest.spec.makes_records and self._code is None:
             # Who can write to the bucket can have written what the manifest wants to be run.
             text = (
                 "steps of the job ran code, which is not run again: the records of the result were "
-                "not compared with those of the inputs"
+                "not compared with those of the inputs (--run-code does it)"
             )
             self._findings.warn("not_run_again", text)
             return False

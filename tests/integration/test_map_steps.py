@@ -26,6 +26,18 @@ pytestmark = pytest.mark.usefixtures("workers_here")
 FUNCTIONS = "tests.support.user_functions"
 
 
+DICE = """
+import json
+import pathlib
+
+def thrown(sample, dice):
+    if sample["__key__"].endswith("r07"):
+        raise ValueError("seven")
+    said = {"n": json.loads(sample["json"])["n"], "dice": pathlib.Path(dice).read_text()}
+    return {**sample, "json": said}
+"""
+
+
 def with_code(name: str, kind: str = "map", **options: Any) -> dict[str, Any]:
     """A step that runs a function of the tests."""
     return {kind: {"python": f"{FUNCTIONS}:{name}", **options}}
@@ -158,6 +170,42 @@ def test_records_that_get_one_key_are_duplicates(tmp_path: Path) -> None:
         run_local(tmp_path, spec)
 
 
+@pytest.mark.parametrize("output", [".tar", ".jsonl.gz"])
+def test_verify_runs_code_once_more_if_asked(
+    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = [Member(f"r{n:02d}.json", b'{"n": %d}' % n) for n in range(12)]
+    write_shards(tmp_path / "in", {f"in-{n}.tar": Shard(members[n::2]) for n in range(2)})
+    (tmp_path / "code.py").write_text(DICE)
+    python, dice = f"{tmp_path}/code.py:thrown", tmp_path / "dice"
+    dice.write_text("1")
+    steps = [
+        {"rekey": "{n:03d}-{key}"},
+        {"map": {"python": python, "args": {"dice": str(dice)}}},
+        {"sample": {"fraction": 0.9}},
+    ]
+    spec = with_steps(*steps, on_error="skip", output_extension=output, duplicate_keys="rename")
+    report = run_local(tmp_path, spec)
+    assert count_of(report, "failed_records")[0] == 1
+    manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
+
+    def verified() -> Any:
+        return api.verify(manifest, run_code=True, options=RunOptions(root=tmp_path))
+
+    found = verified()
+    assert (found.problems, found.warnings) == ((), ())
+    dice.write_text("2")
+    assert verified().problem_count > 0
+    dice.write_text("1")
+    (tmp_path / "code.py").write_text(DICE + "# changed\n")
+    found = verified()
+    assert found.problems == ()
+    assert "transform.steps[1].map has another source than" in found.warnings[0]
+    dice.unlink()
+    assert verified().problem_count > 0
+    assert user_processes() == []
+
+
 @pytest.mark.parametrize("way", sorted(WAYS))
 def test_a_record_that_goes_wrong_is_left_out_counted_and_named(way: str, tmp_path: Path) -> None:
     keys = [f"r{n}" for n in range(5)]
@@ -238,6 +286,21 @@ def test_a_record_at_which_a_process_died_once_is_done_by_another(tmp_path: Path
     assert (tmp_path / "marker").exists()
     assert report.records == 3
     assert count_of(report, "failed_records")[0] == 0
+
+
+def test_code_that_ends_the_job_no_more_as_it_was_is_a_problem_to_verify(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in-0.tar": Shard([Member("r1.json", b'{"n": 1}')])})
+    (tmp_path / "code.py").write_text(DICE)
+    (tmp_path / "dice").write_text("1")
+    args = {"dice": str(tmp_path / "dice")}
+    report = run_local(
+        tmp_path, with_steps({"map": {"python": f"{tmp_path}/code.py:thrown", "args": args}})
+    )
+    (tmp_path / "dice").unlink()
+    manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
+    (problem,) = api.verify(manifest, run_code=True, options=RunOptions(root=tmp_path)).problems
+    assert (problem.kind, problem.shard) == ("code", "in-0.tar")
+    assert "record r1 of shard in-0.tar failed: FileNotFoundError" in problem.text
 
 
 def test_what_leaks_goes_on_in_another_process(tmp_path: Path) -> None:
