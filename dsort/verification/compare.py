@@ -19,8 +19,9 @@ from dsort.naming.names import first_few, readable
 from dsort.order.base import Algorithm
 from dsort.order.sort import stable_argsort
 from dsort.spec.model import JobSpec
+from dsort.verification.duplicates import later_duplicates
 from dsort.verification.findings import Findings
-from dsort.verification.inputs import InputReader, InputTable, later_duplicates
+from dsort.verification.inputs import InputReader, InputTable
 from dsort.verification.joined import Pieces
 from dsort.verification.outputs import OutputReader, OutputTable
 from dsort.verification.read import ShardRecords

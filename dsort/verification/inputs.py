@@ -17,7 +17,7 @@ from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.hashes import hash_keys
 from dsort.data.joins import JoinRule
 from dsort.data.members import MemberTable
-from dsort.data.records import STRAY_SALT, FormedRecords, form_records
+from dsort.data.records import FormedRecords, form_records
 from dsort.errors import CorruptShardError, ShardEndError, TransformError
 from dsort.job.manifest import ManifestInput
 from dsort.keymap.match import KeyMap
@@ -33,6 +33,7 @@ from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
 from dsort.verification.code import CodeAgain
 from dsort.verification.copies import copies_asked_for
+from dsort.verification.duplicates import free_keys, later_duplicates, others_of
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.joined import Pieces, join_pieces, members_that_stay
 from dsort.verification.order import records_read
@@ -50,7 +51,7 @@ from dsort.workers.headers import with_new_names
 from dsort.workers.source import ShardBytes
 from dsort.workers.unsafe_members import find_unsafe, with_safe_names
 
-__all__ = ["InputReader", "InputTable", "contents_of", "later_duplicates", "others_of"]
+__all__ = ["InputReader", "InputTable", "contents_of"]
 
 Renames = dict[int, dict[int, bytes]]
 """Input ordinal → record ordinal → the record's new key."""
@@ -440,7 +441,7 @@ class InputReader:
         key_hash = np.concatenate(hashes)
         rows, nth = later_duplicates(key_hash)
         old = BytesColumn.concat(keys).take(rows).tolist()
-        new = _free_keys(old, nth.tolist(), np.unique(key_hash))
+        new = free_keys(old, nth.tolist(), np.unique(key_hash))
         shard_of, ordinal_of = np.concatenate(shards)[rows], np.concatenate(ordinals)[rows]
         for at, record, key in zip(shard_of.tolist(), ordinal_of.tolist(), new, strict=True):
             self._renames.setdefault(at, {})[record] = key
@@ -564,43 +565,3 @@ def contents_of(
         text = b"".join(b"%d,%d,%b%b" % (len(n), len(data), n, data) for n, data in parts)
         found.append(xxhash.xxh3_64_intdigest(text) if parts else 0)
     return np.array(found, np.uint64)
-
-
-def others_of(same: UInt64s, counting: Bools, *, keep_last: bool) -> Int64s:
-    """The rows, of those that count, whose number in ``same`` another one has that stays; 0 is
-    nobody's like."""
-    rows = np.flatnonzero(counting & (same != 0))
-    if keep_last:
-        rows = rows[::-1]
-    return rows[later_duplicates(same[rows])[0]]
-
-
-def later_duplicates(key_hash: UInt64s) -> tuple[Int64s, Int64s]:
-    """(rows whose key an earlier row has, in row order; how many earlier rows have it)."""
-    order = stable_argsort(key_hash)
-    hashes = key_hash[order]
-    again = np.zeros(len(order), np.bool_)
-    again[1:] = hashes[1:] == hashes[:-1]
-    first = np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))
-    later = np.flatnonzero(again)
-    by_row = np.argsort(order[later])
-    return order[later][by_row], (later - first[later])[by_row]
-
-
-def _free_keys(keys: list[bytes], nth: list[int], taken: UInt64s) -> list[bytes]:
-    """A key of its own for each of ``keys``: ``key-<nth>``, or the next number that is free."""
-    first = [key + b"-%d" % number for key, number in zip(keys, nth, strict=True)]
-    clashes = _any_taken(first, taken).tolist()
-    given: dict[bytes, None] = {}  # in the order given
-    for key, number, candidate, clash in zip(keys, nth, first, clashes, strict=True):
-        while clash or candidate in given:
-            number += 1
-            candidate = key + b"-%d" % number
-            clash = bool(_any_taken([candidate], taken)[0])
-        given[candidate] = None
-    return list(given)
-
-
-def _any_taken(keys: list[bytes], taken: UInt64s) -> Bools:
-    hashes = hash_keys(keys, len(keys))
-    return np.isin(hashes, taken) | np.isin(hashes ^ STRAY_SALT, taken)
