@@ -212,15 +212,7 @@ class _Verification:
         places = place_outputs(manifest.outputs, self._names, findings)
         check_output_names(manifest.outputs, places, manifest.spec.output_names, findings)
         self._warn_of_strangers()
-        input_reader = InputReader(
-            manifest.spec,
-            self._keymap,
-            self._steps,
-            self._inputs_bucket,
-            self._reader,
-            code=self._code,
-            max_expansion=self._max_expansion,
-        )
+        input_reader = self._input_reader()
         comparable = self._inputs_are_comparable()
         self._expect(input_reader.passes if comparable else 0)
         inputs = input_reader.read(manifest.inputs, findings, progress) if comparable else None
@@ -286,6 +278,17 @@ class _Verification:
             check_removed(outputs, rows, reader, self._findings)
 
     # -- inputs ----------------------------------------------------------------------------------
+
+    def _input_reader(self) -> InputReader:
+        return InputReader(
+            self._manifest.spec,
+            self._keymap,
+            self._steps,
+            self._inputs_bucket,
+            self._reader,
+            code=self._code,
+            max_expansion=self._max_expansion,
+        )
 
     def _expect(self, input_passes: int) -> None:
         """Tell how much there is to read. A first of two passes looks at headers only."""
