@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import numpy as np
 import xxhash
 
-from dsort.data.columns import BytesColumn, UInt64s
+from dsort.data.columns import BytesColumn, Int64s, UInt64s
 
 __all__ = ["hash_keys", "md5_digests", "mix", "shard_seed", "shuffle_words"]
 
@@ -48,17 +48,22 @@ def mix(words: UInt64s) -> UInt64s:
     return z
 
 
-def shuffle_words(key_hash: UInt64s, seed_of_shard: int) -> UInt64s:
-    """The shuffle's sort keys of one shard's records, all of them and in order; shape ``(n,)``."""
+def shuffle_words(key_hash: UInt64s, seed_of_shard: int, earlier: Int64s | None = None) -> UInt64s:
+    """The shuffle's sort keys of one shard's records, in order; shape ``(n,)``. ``earlier``: how
+    many records of the shard before these have the key of each; None: there are none."""
     words = mix(key_hash ^ np.uint64(seed_of_shard))
+    nth = np.zeros(0, np.int64) if earlier is None else earlier.copy()
     ordered = np.sort(key_hash)
     if (ordered[1:] == ordered[:-1]).any():
         order = np.argsort(key_hash, kind="stable")
         hashes, rows = key_hash[order], np.arange(len(order))
         begins = np.append(True, hashes[1:] != hashes[:-1])
-        nth = rows - np.maximum.accumulate(np.where(begins, rows, 0))
-        again = order[nth > 0]
-        words[again] = mix(words[again] ^ nth[nth > 0].astype(np.uint64))
+        within = np.empty(len(order), np.int64)
+        within[order] = rows - np.maximum.accumulate(np.where(begins, rows, 0))
+        nth = within if earlier is None else nth + within
+    again = np.flatnonzero(nth)
+    if len(again):
+        words[again] = mix(words[again] ^ nth[again].astype(np.uint64))
     return words
 
 

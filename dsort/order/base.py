@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 if TYPE_CHECKING:
-    from dsort.data.columns import UInt64s
+    from dsort.data.columns import Int64s, UInt64s
     from dsort.data.index import SortKeys
     from dsort.order.placement import Placement
     from dsort.order.table import RecordTable
@@ -245,7 +245,9 @@ class Algorithm(OptionGroup):
         """
         raise NotImplementedError
 
-    def hashes(self, shard: str, key_hash: UInt64s) -> UInt64s | None:
+    def hashes(
+        self, shard: str, key_hash: UInt64s, earlier: Int64s | None = None
+    ) -> UInt64s | None:
         """What orders the records of an input shard where only the inputs say that; None: their
-        position does."""
+        position does. ``earlier``: as of ``RecordTable``."""
         return None

@@ -12,7 +12,7 @@ from dsort.order.base import Algorithm, Check, OptionError, Record, SortValue, o
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dsort.data.columns import UInt64s
+    from dsort.data.columns import Int64s, UInt64s
     from dsort.data.index import SortKeys
     from dsort.order.table import RecordTable
 
@@ -108,9 +108,11 @@ class Keys(Algorithm):
             values.append(_Value(value, each.decreasing))
         return SortValue(1, tuple(values))
 
-    def hashes(self, shard: str, key_hash: UInt64s) -> UInt64s | None:
+    def hashes(
+        self, shard: str, key_hash: UInt64s, earlier: Int64s | None = None
+    ) -> UInt64s | None:
         """What orders the records that tie by all keys before a shuffle."""
-        return self._parts[-1].hashes(shard, key_hash)
+        return self._parts[-1].hashes(shard, key_hash, earlier)
 
 
 @total_ordering

@@ -12,7 +12,7 @@ from dsort.order.interleave import Interleave
 from dsort.order.placement import Placement
 
 if TYPE_CHECKING:
-    from dsort.data.columns import UInt64s
+    from dsort.data.columns import Int64s, UInt64s
     from dsort.data.index import SortKeys
     from dsort.order.table import RecordTable
 
@@ -88,10 +88,11 @@ class Shuffle(Algorithm):
         """The hashes."""
         from dsort.data.index import SortKeys
 
-        return SortKeys(len(records), words=self.hashes(records.shard, records.key_hash))
+        words = self.hashes(records.shard, records.key_hash, records.earlier)
+        return SortKeys(len(records), words=words)
 
-    def hashes(self, shard: str, key_hash: UInt64s) -> UInt64s:
+    def hashes(self, shard: str, key_hash: UInt64s, earlier: Int64s | None = None) -> UInt64s:
         """The hash of each record of an input shard."""
         from dsort.data.hashes import shard_seed, shuffle_words
 
-        return shuffle_words(key_hash, shard_seed(self.seed_text, shard))
+        return shuffle_words(key_hash, shard_seed(self.seed_text, shard), earlier)

@@ -20,8 +20,9 @@ class RecordTable:
     """The records of the shard ``shard``. ``read``: the content of a member, by table and row.
     ``input``: what the spec calls the input that the shard is of; "" if it has one without a
     name. ``first``: the number of the first record among those of all shards, in input order and
-    from 0 on, as far as the steps before left them; for steps that ask for it. ``report``: counts
-    what is worth it, by kind, with names."""
+    from 0 on, as far as the steps before left them; for steps that ask for it. ``earlier``: how
+    many records of the shard that were read before these have the key of each, shape ``(n,)``;
+    None: there are none. ``report``: counts what is worth it, by kind, with names."""
 
     shard: str
     members: MemberTable
@@ -29,6 +30,7 @@ class RecordTable:
     read: Callable[[MemberTable, int], bytes]
     input: str = ""
     first: int = 0
+    earlier: Int64s | None = None
     report: Callable[[str, int, Iterable[str]], None] = lambda kind, count, names: None
 
     def __len__(self) -> int:

@@ -34,6 +34,7 @@ from dsort.data.hashes import hash_keys
 from dsort.data.index import Origins, RecordIndex, Segments, SortKeys
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
+from dsort.data.repeats import HashesSeen
 from dsort.errors import CorruptShardError, InputError
 from dsort.naming.names import shortened
 from dsort.order.partitions import Partitioning
@@ -114,6 +115,7 @@ class _Rows:
     left_out: Counter[str] = field(default_factory=Counter)  # by steps, of each kind
     counts: tuple[int, ...] = ()  # how many came to each step that asks for positions
     sort_keys: ShardSortKeys | None = None
+    hashes_seen: HashesSeen = field(default_factory=HashesSeen)
 
     def index(self) -> tuple[RecordIndex, Int32s]:
         """The index of all rows, in input order, and the partition of each."""
@@ -313,6 +315,8 @@ class TableExtractor(Extractor):
             left, table, placed = left[kept], table.keeping(stays), placed.take(kept)
         if rows.sort_keys is None:
             rows.sort_keys = ShardSortKeys(self._setup.algorithm, task, self._store)
+        if self._key_field or KEY_COLUMN in light[0].schema.names:  # positions never come again
+            table = replace(table, earlier=rows.hashes_seen.earlier(table.key_hash))
         sort = rows.sort_keys.of(table, placed.group)
         ordinal = first + left
         partition = np.full(len(keys), -1, np.int32)

@@ -258,3 +258,25 @@ def test_a_spec_with_keys_is_sent_and_written_whole() -> None:
     written = spec.canonical()
     assert parse_spec(written).spec == spec
     assert written["algorithm"]["keys"][1] == {"kind": "shuffle"}
+
+
+@pytest.mark.parametrize("algorithm", [SHUFFLE, {"keys": [SHUFFLE]}], ids=str)
+def test_rows_whose_keys_come_again_are_shuffled_alike_whatever_is_read_at_once(
+    algorithm: dict[str, Any], tmp_path: Path, rng: random.Random
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        rows = [{"__key__": f"k{rng.randrange(5)}", "x": rng.randbytes(50)} for _ in range(200)]
+        table = pa.Table.from_pylist(rows)
+        pq.write_table(table, tmp_path / "in" / f"in-{number}.parquet", row_group_size=20)
+    suffixes = {"input_extension": ".parquet", "output_extension": ".parquet"}
+    spec = spec_of({**algorithm, "seed": SEED}, **suffixes)
+    spec |= {"input_format": "in-{0..1}", "output_shard_records": 1000}
+    tables = []
+    for number, buffer_bytes in enumerate((1 << 20, 8000)):
+        moved = Moved("spill", workers=2, partitions=3, buffer_bytes=buffer_bytes)
+        bucket = f"out{number}"
+        report = run_inline({**spec, "output_bck": bucket}, tmp_path, moved)
+        verified(tmp_path, bucket, report)
+        tables.append(pq.read_table(tmp_path / bucket / "out-0.parquet").to_pylist())
+    assert tables[0] == tables[1]
