@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import gcd
 from typing import Any, Final, Protocol
 
@@ -104,33 +103,38 @@ class HasOutputs(Protocol):
     def names_extension(self) -> str: ...
 
     @property
-    def output_templates(self) -> Sequence[tuple[str, str]]: ...
+    def output_templates(self) -> Sequence[tuple[str, str, str]]: ...
 
 
 def claims_of(
-    spec: HasOutputs, output_uri: str, keymap_templates: Sequence[str] | None = None
+    spec: HasOutputs, output_uris: Mapping[str, str], keymap_templates: Sequence[str] | None = None
 ) -> list[list[str]] | None:
-    """The names that a job may write to the bucket ``output_uri``, as JSON values: a pair of the
-    URI and a final template each. A job that keeps the names of its inputs, which nobody knows
-    before it lists them, may write any name.
+    """The names that a job may write to its buckets, as JSON values: a pair of the URI and a final
+    template each. ``output_uris``: by place, "" the main one (see ``storage.output_buckets``). A
+    job that keeps the names of its inputs, which nobody knows before it lists them, may write any
+    name.
 
     ``keymap_templates``: those of an external key map in a file, the default one included, once it
     is read; None (it is not known yet what the job writes) without them.
     """
     if spec.keep_shards:
-        return [[output_uri, ANY_NAME]]
-    texts: list[tuple[str, str]]
+        return [[output_uris[""], ANY_NAME]]
+    texts: list[tuple[str, str, str]]
     if spec.ekm_file is not None:
         if keymap_templates is None:
             return None
-        texts = [(text, spec.names_extension) for text in keymap_templates]
+        texts = [(text, spec.names_extension, "") for text in keymap_templates]
     elif spec.ekm is not None:
         templates = [*spec.ekm, *filter(None, (spec.ekm_default,))]
-        texts = [(text, spec.names_extension) for text in templates]
+        texts = [(text, spec.names_extension, "") for text in templates]
     else:
         texts = list(spec.output_templates)
-    finals = (final_templates(text, extension) for text, extension in texts)
-    return [[output_uri, each] for each in dict.fromkeys(chain.from_iterable(finals))]
+    claims = (
+        (output_uris[place], each)
+        for text, extension, place in texts
+        for each in final_templates(text, extension)
+    )
+    return [list(each) for each in dict.fromkeys(claims)]
 
 
 def first_conflict(ours: Sequence[Claim], theirs: Sequence[Claim]) -> tuple[Claim, Claim] | None:

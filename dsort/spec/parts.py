@@ -544,11 +544,11 @@ class SpecFields(Part):
         return tuple(each.name for each in self.outputs)
 
     @property
-    def output_templates(self) -> tuple[tuple[str, str], ...]:
+    def output_templates(self) -> tuple[tuple[str, str, str], ...]:
         """The templates of what is written, but for those of a key map, each with the extension
-        that is appended to its names."""
+        that is appended to its names, and the place of its bucket."""
         targets = (each for each in self.targets if each.template is not None)
-        return tuple((target.template or "", target.extension) for target in targets)
+        return tuple((each.template or "", each.extension, each.place) for each in targets)
 
     @property
     def has_key_map(self) -> bool:

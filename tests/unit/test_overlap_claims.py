@@ -25,7 +25,7 @@ PLAIN = {"input_bck": "in", "output_shard_size": 1}
 def claims(
     fields: Mapping[str, Any], uri: str = "file:///d", **more: Any
 ) -> list[list[str]] | None:
-    made = claims_of(parse_spec({**PLAIN, **fields}).spec, uri, **more)
+    made = claims_of(parse_spec({**PLAIN, **fields}).spec, {"": uri}, **more)
     assert json.loads(json.dumps(made)) == made
     return made
 
@@ -45,7 +45,7 @@ def test_claims_are_final_names() -> None:
 
 def test_a_job_that_keeps_its_shards_may_write_any_name_of_its_bucket() -> None:
     fields = {"input_bck": "in", "output_bck": "out", "keep_shards": True}
-    (claim,) = claims_of(parse_spec(fields).spec, "file:///d/out") or []
+    (claim,) = claims_of(parse_spec(fields).spec, {"": "file:///d/out"}) or []
     for other, conflict in (
         (("file:///d/out", "x-%d.tar"), True),
         (("file:///d/out/sub", "x-%d.tar"), True),
@@ -58,6 +58,19 @@ def test_a_job_that_keeps_its_shards_may_write_any_name_of_its_bucket() -> None:
         assert bool(first_conflict([claim], [other])) is conflict, other
         assert bool(first_conflict([other], [claim])) is conflict, other
     assert names_made([claim[1]], ["a.tar"]) == set()  # whose it is, that does not say
+
+
+def test_claims_are_of_the_bucket_that_an_output_has() -> None:
+    outputs = [
+        {"name": "a", "fraction": 0.5},
+        {"name": "b", "fraction": 0.5, "output_bck": "val", "output_extension": ".tar.zst"},
+    ]
+    spec = parse_spec({**PLAIN, "output_format": "x-%d", "outputs": outputs}).spec
+    uris = {"": "file:///d/out", "b": "file:///d/val"}
+    assert claims_of(spec, uris) == [
+        ["file:///d/out", "x-%d.tar"],
+        ["file:///d/val", "x-%d.tar.zst"],
+    ]
 
 
 def test_claims_of_a_key_map_in_a_file_are_known_once_it_is_read() -> None:
@@ -149,5 +162,5 @@ def test_names_of_a_key_map_as_aistore_makes_them_have_no_extension() -> None:
     }
     ours = parse_spec(fields).spec
     theirs = parse_spec(fields | {"compatibility": "aistore"}).spec
-    assert claims_of(ours, "b") == [["b", "x-%d.tar"]]
-    assert claims_of(theirs, "b") == [["b", "x-%d"]]
+    assert claims_of(ours, {"": "b"}) == [["b", "x-%d.tar"]]
+    assert claims_of(theirs, {"": "b"}) == [["b", "x-%d"]]

@@ -203,7 +203,7 @@ def _info(row: JobRow, root: Path | None, warnings: Sequence[str]) -> Json:
     return {
         "id": row.job_id,
         "src-bck": bucket_model(split_uris(row.input_uri)[0], root),
-        "dst-bck": bucket_model(row.output_uri, root),
+        "dst-bck": bucket_model(split_uris(row.output_uri)[0], root),
         "started_time": go_time(row.started_at),
         "finish_time": go_time(row.ended_at),
         "started_meta_sorting": extraction.elapsed_ns,

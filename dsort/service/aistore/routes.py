@@ -150,7 +150,7 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
             row, _ = service.submitter.take_in(checked, identity, Asked())
             details = {
                 "input": shown_uris(row.input_uri),
-                "output": row.output_uri,
+                "output": shown_uris(row.output_uri),
                 "kind": row.kind,
             }
             _note(service, request, identity, "job.submit", row, **details)

@@ -141,7 +141,7 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
         )
 
         def note(connection: Connection, new: NewJob) -> None:
-            where = {"input": shown_uris(new.input_uri), "output": new.output_uri}
+            where = {"input": shown_uris(new.input_uri), "output": shown_uris(new.output_uri)}
             details, address = {**where, "kind": new.kind}, address_of(request)
             audit = service.audit
             audit.note(connection, identity.name, address, "job.submit", new.job_id, details)

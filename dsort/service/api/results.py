@@ -41,6 +41,7 @@ from dsort.service.jobs.rows import (
     rfc3339,
     validated,
 )
+from dsort.service.security.uris import main_uri
 from dsort.service.service import Service
 from dsort.settings import resolve_ref
 from dsort.sizes import format_bytes
@@ -169,7 +170,7 @@ def output_bucket(service: Service, row: JobRow) -> Bucket:
     settings, policy = service.config.run.settings, service.submitter.policy.fetch_policy()
     ref = parse_spec(row.spec, ais_is_there=settings.ais_is_there).spec.output_bck
     if ref.is_directory:
-        policy = replace(policy, roots=(parse_address(row.output_uri).path,), patterns=())
+        policy = replace(policy, roots=(parse_address(main_uri(row.output_uri)).path,), patterns=())
     ref = resolve_ref(ref, settings)
     limits = settings.limits(ref)
     return open_bucket(ref, root=service.config.run.root, limits=limits, policy=policy)

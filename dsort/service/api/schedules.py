@@ -211,7 +211,7 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
         def add() -> ScheduleView:
             loaded = service.schedules.read(parse_text(body, _LIMITS), identity)
             row = service.schedules.add(loaded.definition, identity)
-            buckets = {"input": shown_uris(row.input_uri), "output": row.output_uri}
+            buckets = {"input": shown_uris(row.input_uri), "output": shown_uris(row.output_uri)}
             _note(service, request, identity, "add", row.name, **buckets)
             response.headers["Location"] = f"/v1/schedules/{row.name}"
             return _shown(service, row, identity, warnings=loaded.warnings)
@@ -234,7 +234,7 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
         def change() -> ScheduleView:
             loaded = service.schedules.read(parse_text(body, _LIMITS), identity)
             after = service.schedules.change(row.name, loaded.definition, identity)
-            buckets = {"input": shown_uris(after.input_uri), "output": after.output_uri}
+            buckets = {"input": shown_uris(after.input_uri), "output": shown_uris(after.output_uri)}
             _note(service, request, identity, "change", row.name, **buckets)
             return _shown(service, after, identity, warnings=loaded.warnings)
 

@@ -38,6 +38,7 @@ from dsort.order.batches import BATCHES
 from dsort.order.mixing import Mixing
 from dsort.order.mixing_counts import mixing_of
 from dsort.service.jobs.rows import JobRow
+from dsort.service.security.uris import main_uri
 from dsort.settings import resolve_ref
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
@@ -208,7 +209,7 @@ def claims_of_keymap(job: JobAttempt) -> list[tuple[str, str]]:
     keymap = job.stop.wait_for(lambda: load_keymap(job.spec, Tally(), fetch=job.options.fetch))
     names = output_names(job.spec, keymap)
     return [
-        (job.row.output_uri, final)
+        (main_uri(job.row.output_uri), final)
         for group, template in enumerate(names.templates)
         for final in final_templates(template.text, names.extension_of(group))
     ]

@@ -155,9 +155,11 @@ def _refuse_elsewhere(job: JobAttempt, job_environment: JobEnvironment) -> None:
     taken in: this replica has another root, or a link leads elsewhere by now."""
     root = job_environment.run.root
     inputs = joined_uris([place_of(source.bucket, root) for source in job.spec.sources])
+    targets = (target.bucket for target in job.spec.targets if target.bucket is not None)
+    outputs = joined_uris([place_of(ref, root) for ref in (job.spec.output_bck, *targets)])
     for place, allowed in (
         (inputs, job.row.input_uri),
-        (place_of(job.spec.output_bck, root), job.row.output_uri),
+        (outputs, job.row.output_uri),
     ):
         if place != allowed:
             raise ForbiddenError(

@@ -79,7 +79,7 @@ def add_job_notices(
         "schedule": connection.execute(named).scalar() if row.schedule_id else None,
         "description": row.description,
         "input": shown_uris(row.input_uri),
-        "output": row.output_uri,
+        "output": shown_uris(row.output_uri),
         "ended_at": datetime.fromtimestamp(now_s, UTC).isoformat(timespec="seconds"),
     }
     text = f"dsort job {job_id} {state}"
@@ -89,7 +89,7 @@ def add_job_notices(
     elif row.result is not None:
         document["records"] = row.result.get("records")
         document["shards"] = row.result.get("output_shards")
-        text += f": {document['records']} records to {row.output_uri}"
+        text += f": {document['records']} records to {shown_uris(row.output_uri)}"
     document["text"] = text[:TEXT_CHARS_MAX]
     add_notices(connection, hook, document, now_s=now_s, job_id=job_id)
 

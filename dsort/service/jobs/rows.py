@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from dsort.data.total_json import to_json
 from dsort.job.hooks import redacted_hook
 from dsort.model.base import rfc3339_text
-from dsort.service.security.uris import shown_uris
+from dsort.service.security.uris import main_uri, shown_uris
 
 __all__ = [
     "ENDED",
@@ -246,7 +246,7 @@ def job_view(row: JobRow, *, position: int | None = None, whole: bool = False) -
         "priority": row.priority,
         "description": row.description,
         "input_uri": shown_uris(row.input_uri),
-        "output_uri": row.output_uri,
+        "output_uri": main_uri(row.output_uri),
         "schedule": row.schedule_name,
         "queue_position": position,
         "attempt": row.attempt,

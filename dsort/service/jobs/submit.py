@@ -132,7 +132,7 @@ class Submitter:
             input_uri=places.input_uri,
             output_uri=places.output_uri,
             keymap_uri=places.keymap_uri,
-            claims=[] if dry else claims_of(spec, places.output_uri),
+            claims=[] if dry else claims_of(spec, places.output_uris),
             priority=asked.priority,
             description=spec.description if asked.description is None else asked.description,
             labels=checked_labels(asked.labels),
@@ -187,7 +187,7 @@ def allow(identity: Identity, new: NewJob) -> None:
         f"{role} {uri}"
         for role, uri, allowed in (
             *(("input", uri, identity.may_read(uri)) for uri in split_uris(new.input_uri)),
-            ("output", new.output_uri, identity.may_write(new.output_uri)),
+            *(("output", uri, identity.may_write(uri)) for uri in split_uris(new.output_uri)),
         )
         if not allowed
     ]

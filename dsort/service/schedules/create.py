@@ -118,6 +118,10 @@ class JobMaker:
         self, rendered: Mapping[str, Any], identity: Identity, *, owner: str = "", **asked: Any
     ) -> NewJob:
         spec = self._submitter.check(rendered, identity).spec
+        for target in spec.targets:
+            if target.bucket is not None:
+                text = "does not go with schedules: their results are in one bucket"
+                raise SpecError([SpecProblem(f"{target.path}output_bck", text)])
         new = self._submitter.prepare(spec, owner or identity.name, Asked(**asked), identity)
         allow(identity, new)
         return new

@@ -312,7 +312,7 @@ def _tell_of_refusal(connection: Connection, row: ScheduleRow, reason: str, now_
         "owner": row.owner,
         "state": "refused",
         "input": shown_uris(row.input_uri),
-        "output": row.output_uri,
+        "output": shown_uris(row.output_uri),
         "error": {"detail": reason, "hint": ""},
         "text": f"dsort schedule {row.name}: its job was refused: {reason}"[:TEXT_CHARS_MAX],
     }

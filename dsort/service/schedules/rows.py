@@ -15,7 +15,7 @@ from dsort.job.hooks import redacted_hook
 from dsort.service.jobs.rows import read_parts, rfc3339
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.due import due_times, run_id_of
-from dsort.service.security.uris import shown_uris
+from dsort.service.security.uris import main_uri, shown_uris
 
 __all__ = [
     "REFUSED",
@@ -172,7 +172,7 @@ def schedule_view(
         "description": definition.description,
         "owner": row.owner,
         "input_uri": shown_uris(row.input_uri),
-        "output_uri": row.output_uri,
+        "output_uri": main_uri(row.output_uri),
         **parts,
         "run_count": row.run_count,
         "warnings": list(warnings),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -34,6 +34,7 @@ from dsort.service.security.uris import joined_uris
 from dsort.settings import Settings, resolve_ref
 from dsort.spec.inputs import Source
 from dsort.spec.model import JobSpec
+from dsort.spec.outputs import Target
 from dsort.storage.network_policy import FetchPolicy, check_host_pattern
 from dsort.storage.ref import SECRET_HINT, STREAM, BucketRef
 from dsort.storage.registry import split_scheme, store_of
@@ -206,12 +207,14 @@ _OUTSIDE: Final = "is not under a directory that this service may use"
 @dataclass(frozen=True, slots=True)
 class SpecPlaces:
     """What a checked spec touches, in the words of tokens' patterns and of claims: canonical URIs,
-    directories with links resolved. ``input_uri``: see ``uris.joined_uris``. ``keymap_uri``: a key
-    map's file or URL, without secrets."""
+    directories with links resolved. ``input_uri``, ``output_uri``: see ``uris.joined_uris``; the
+    main one of the outputs is the first. ``output_uris``: by place (see
+    ``storage.output_buckets``). ``keymap_uri``: a key map's file or URL, without secrets."""
 
     input_uri: str
     output_uri: str
     keymap_uri: str | None
+    output_uris: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +236,11 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
         _checked_bucket(f"{source.path}input_bck", source.bucket, policy, fetch, found)
         for source in spec.sources
     ]
-    output = _checked_bucket("output_bck", spec.output_bck, policy, fetch, found)
+    outputs = {"": _checked_bucket("output_bck", spec.output_bck, policy, fetch, found)}
     for target in spec.targets:
         if target.bucket is not None:
-            message = "outputs of specs that come over the network share one bucket"
-            hint = "run such a job with `dsort start` on the machine itself"
-            found.forbidden.append(SpecProblem(f"{target.path}output_bck", message, hint))
+            path = f"{target.path}output_bck"
+            outputs[target.place] = _checked_bucket(path, target.bucket, policy, fetch, found)
     _check_names(spec, found)
     if spec.on_shard is not None:
         message = "a program is not for specs that come over the network"
@@ -251,7 +253,7 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
         _check_links(spec, policy, fetch, found)
     keymap = _checked_keymap(spec.ekm_file, policy, fetch, found) if spec.ekm_file else None
     _raise_found(found)
-    return SpecPlaces(joined_uris(inputs), output, keymap)
+    return SpecPlaces(joined_uris(inputs), joined_uris([*outputs.values()]), keymap, outputs)
 
 
 def _raise_found(found: _Found) -> None:
@@ -409,7 +411,10 @@ def _check_links(spec: JobSpec, policy: SpecPolicy, fetch: FetchPolicy, found: _
     listing finds is looked at by the job."""
     sides = [
         *((each.bucket, f"{each.path}input_format", _named_inputs(each)) for each in spec.sources),
-        (spec.output_bck, "output_format", _named_outputs(spec)),
+        *(
+            (target.bucket or spec.output_bck, "output_format", _named_outputs(spec, target))
+            for target in spec.targets
+        ),
     ]
     for ref, path, names in sides:
         if not ref.is_directory:
@@ -432,8 +437,11 @@ def _named_inputs(source: Source) -> Iterable[str]:
         yield glob_prefix(inputs.glob)
 
 
-def _named_outputs(spec: JobSpec) -> Iterable[str]:
-    for _, template in _output_templates(spec):
+def _named_outputs(spec: JobSpec, target: Target) -> Iterable[str]:
+    templates = [target.template] if target.template is not None else []
+    if spec.has_key_map:
+        templates = [template for _, template in _output_templates(spec)]
+    for template in templates:
         yield parse_template(template).name(0)
 
 

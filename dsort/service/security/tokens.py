@@ -111,8 +111,8 @@ class Identity:
         return all(matches(self.input_globs, each) for each in split_uris(uri))
 
     def may_write(self, uri: str) -> bool:
-        """Whether the bucket may be an output."""
-        return matches(self.output_globs, uri)
+        """Whether the bucket may be an output; of several (``uris.joined_uris``) each."""
+        return all(matches(self.output_globs, each) for each in split_uris(uri))
 
     def may_see(self, thing: HasBuckets) -> bool:
         """Whether the job or schedule is there at all, for this one."""
@@ -144,7 +144,7 @@ def visible(identity: Identity, table: Table = tables.jobs) -> ColumnElement[boo
     """``may_see`` as a condition on the rows of ``jobs`` or of ``schedules``."""
     return and_(
         _all_like(table.c.input_uri, identity.input_globs),
-        _like(table.c.output_uri, identity.output_globs),
+        _all_like(table.c.output_uri, identity.output_globs),
     )
 
 

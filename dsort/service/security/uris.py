@@ -1,4 +1,5 @@
-"""The buckets that a job reads, as the one text that its row has: canonical URIs, a line each."""
+"""The buckets that a job reads, or writes to, as the one text that its row has for them: canonical
+URIs, a line each."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-__all__ = ["LINE_END", "joined_uris", "rows_of_uris", "shown_uris", "split_uris"]
+__all__ = ["LINE_END", "joined_uris", "main_uri", "rows_of_uris", "shown_uris", "split_uris"]
 
 LINE_END = "\n"
 _MARK = 0xE000  # of private use: ``joined_uris`` encodes it
@@ -25,6 +26,11 @@ def joined_uris(uris: Sequence[str]) -> str:
 def split_uris(text: str) -> list[str]:
     """The URIs in what ``joined_uris`` made."""
     return text.split(LINE_END)
+
+
+def main_uri(text: str) -> str:
+    """The first of them: of outputs, the bucket that has lease, journal and manifest."""
+    return split_uris(text)[0]
 
 
 def shown_uris(text: str) -> str:
