@@ -16,6 +16,7 @@ from dsort.spec.algorithms import joined
 from dsort.spec.input_rules import is_read_only, suffix_problem
 from dsort.spec.outputs import REST, Output
 from dsort.spec.parts import SpecFields
+from dsort.spec.stream_rules import is_stdout
 from dsort.storage.ref import PIPE
 from dsort.storage.registry import object_store_behind
 
@@ -24,6 +25,7 @@ __all__ = ["OUTPUT_RULES"]
 _COUNT_UNSIZED_MAX: Final = 2**31 - 1
 _KINDS_OF_ALL: Final = ("energon", "huggingface", "sizes")
 """Of sidecars: those that list all shards, in one file at the top of the bucket."""
+_NAMING: Final = ("output_format", "outputs", "ekm", "ekm_file")
 _SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
 
 
@@ -263,7 +265,11 @@ def _kept_shards_are_as_they_are(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.algorithm.kind != "none":
         text = f"{spec.algorithm.kind} does not go with keep_shards: records stay in their shards"
         yield SpecProblem("algorithm.kind", text, "use none, or leave it out")
-    for name in ("output_format", "outputs", "ekm", "ekm_file", "split", *_SIZES):
+    if is_stdout(spec.output_bck):
+        text = "standard output is one shard, and keep_shards makes one of each input"
+        yield SpecProblem("output_bck", text, "name a bucket")
+        return
+    for name in (*_NAMING, "split", "ingest", *_SIZES):
         if getattr(spec, name):
             yield SpecProblem(name, "does not go with keep_shards: shards stay what they are")
 
@@ -283,7 +289,7 @@ OUTPUT_RULES: Final[
     (("outputs", "output_bck", "index", "on_shard"), _buckets_of_outputs_can_be_written),
     (("outputs", "output_format", *_SIZES), _shards_of_each_end_somewhere),
     (
-        ("keep_shards", "algorithm.kind", "output_format", "outputs", "ekm", "ekm_file", *_SIZES),
+        ("keep_shards", "output_bck", "algorithm.kind", "ingest", *_NAMING, *_SIZES),
         _kept_shards_are_as_they_are,
     ),
     (("outputs", "output_format", "output_extension", "index"), _readers_tell_outputs_apart),

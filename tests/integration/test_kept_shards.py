@@ -92,6 +92,8 @@ def test_what_does_not_go_with_kept_shards_is_refused() -> None:
         "output_shard_count": 2,
         "ekm": {"x-%d": ["a"]},
         "split": "train",
+        "ingest": {},
+        "output_bck": "-",
         "algorithm": {"kind": "shuffle"},
     }
     for field, value in wrong.items():
