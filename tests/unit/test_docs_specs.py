@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from dsort.settings import load_settings
-from dsort.spec.load import load_spec
+from dsort.spec.definitions import read_transform
+from dsort.spec.load import load_spec, read_fields
 from tests.support.commands import ROOT
 from tests.support.doc_pages import Block, blocks, hand_written
 
 SCHEDULES = {"nightly.yaml"}
+TRANSFORMS = {"slim.yaml"}
 TITLED = [
     (page, each)
     for page in hand_written()
@@ -31,6 +33,9 @@ def test_a_file_of_a_page_is_what_it_says(page: Path, block: Block, tmp_path: Pa
     if path.name == "dsort.toml":
         settings = load_settings({}, tmp_path, tmp_path)
         assert settings.stores or settings.commands
+    elif path.name in TRANSFORMS:
+        fields, _ = read_fields(path)
+        assert read_transform(fields)[1].steps
     else:
         loaded = load_spec(path)
         older_names = 3 if path.name == "blog-post.json" else 0
