@@ -46,7 +46,7 @@ def decoded_bytes(job: Job) -> DecodedBytes:
             encoded.append((shard, codec))
     if not encoded:
         there = job.spec.output_container
-        inflates = job.spec.input_container.may_compress and job.spec.input_container != there
+        inflates = any(each.may_compress and each != there for each in job.spec.input_containers)
         return DecodedBytes(plain, are_encoded=inflates)
     step = max((len(encoded) - 1) // (SAMPLES - 1), 1)
     sampled = [_sample(job, *each) for each in encoded[::step][:SAMPLES]]

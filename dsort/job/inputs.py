@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 
-from dsort.containers.registry import is_called
+from dsort.containers.registry import container_of, is_called
 from dsort.data.tally import Tally
 from dsort.errors import (
     ChangedInputError,
@@ -174,7 +174,7 @@ def refuse_changed_files(files: FilesBucket) -> None:
 def warn_of_equal_numbers(job: Job) -> None:
     """Records without a key of their own are called by their shard and their number. Shards whose
     names differ in nothing but their suffix have the same ones."""
-    if not job.spec.input_container.numbers_records:
+    if not any(each.numbers_records for each in job.spec.input_containers):
         return
     first: dict[bytes, str] = {}
     for shard in job.inputs:
@@ -213,7 +213,7 @@ def _candidates(
     wanted = source.format
     names: Iterable[str] | None = None
     if wanted.template is not None:
-        names = expand_inputs(wanted.template, spec.input_extension)
+        names = expand_inputs(wanted.template, source.extension)
     elif wanted.objnames is not None:
         names = wanted.objnames
     if names is not None:
@@ -226,20 +226,21 @@ def _candidates(
     prefix, pattern = wanted.prefix or "", None
     if wanted.glob is not None:
         prefix, pattern = glob_prefix(wanted.glob), glob_regex(wanted.glob)
-    of_readers = spec.input_container.directory_files(())  # an index.json is no shard left out
+    # An index.json is no shard left out.
+    of_readers = container_of(source.extension).directory_files(())
     for at, info in enumerate(bucket.list(prefix)):
         if at % NAMES_A_BATCH == 0:
             check()
         if is_internal(info.name):
             continue
         if pattern is None or pattern.fullmatch(info.name):
-            if is_called(info.name, spec.input_extension):
+            if is_called(info.name, source.extension):
                 yield info.name, info
             elif info.name.rpartition("/")[2] not in of_readers:
                 passed_over.add(source.shard_name(info.name))
     place = bucket.local_path("x")
     for name in list_broken_links(place.parent, prefix) if place is not None else ():
-        is_wanted = is_called(name, spec.input_extension) and not is_internal(name)
+        is_wanted = is_called(name, source.extension) and not is_internal(name)
         if is_wanted and (pattern is None or pattern.fullmatch(name)):
             yield name, None
 
@@ -297,4 +298,4 @@ def _tried(spec: JobSpec, source: Source, missing: _SomeNames) -> str:
         return f" under the prefix {wanted.prefix}"
     if wanted.glob is not None:
         return f" that matches {wanted.glob}"
-    return f" that ends in {spec.input_extension}"
+    return f" that ends in {source.extension}"

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from dsort.containers.base import OddityKind
@@ -422,8 +423,8 @@ class Job:
 
     def _oddity(self, kind: str) -> OddityKind | None:
         """What the container of the inputs says of what was counted as ``kind``."""
-        table = self.spec.input_container.oddities
-        return next((oddity for oddity in table if oddity.kind == kind), None)
+        tables = (each.oddities for each in self.spec.input_containers)
+        return next((each for each in chain(*tables) if each.kind == kind), None)
 
     def _is_quiet(self, kind: str) -> bool:
         oddity = self._oddity(kind)

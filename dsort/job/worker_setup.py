@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from dsort.containers.base import Container
 from dsort.containers.codecs.decoding import WINDOW_BYTES_MIN
 from dsort.errors import SpecError, SpecProblem, StorageError
 from dsort.job.decoded_sizes import decoded_bytes
@@ -95,7 +96,7 @@ def movement_for(job: Job) -> Movement:
             nodes=job.runtime.nodes(),
             forced=forced,
             upload_bytes=uploads,
-            short_records=job.spec.input_container.has_short_records,
+            short_records=any(each.has_short_records for each in job.spec.input_containers),
             turns_a_buffer=TABLE_TURNS_A_BUFFER if is_table else PARTITIONS_A_BUFFER,
         )
         if job.spec.makes_records and forced == "auto":
@@ -205,8 +206,15 @@ def start_workers(job: Job, *, dry: bool) -> None:
         wants_lineage=job.spec.lineage is not None,
         reads_files=job.spec.ingest is not None,
         join=job.spec.join_rule,
+        input_containers=_containers(job.spec),
     )
     job.runtime.start(setup, movement.workers)
+
+
+def _containers(spec: JobSpec) -> tuple[Container, ...]:
+    """That of each input, where they differ."""
+    found = spec.input_containers
+    return found if len({*found}) > 1 else ()
 
 
 def _transform_rules(job: Job, workers: int) -> TransformRules:

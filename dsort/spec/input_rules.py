@@ -11,11 +11,12 @@ from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension
 from dsort.naming.repeats import find_repeats
 from dsort.spec.algorithms import joined
+from dsort.spec.inputs import Input
 from dsort.spec.parts import SpecFields
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import store_of
 
-__all__ = ["INPUT_RULES", "input_names", "is_read_only", "suffix_problem"]
+__all__ = ["INPUT_RULES", "input_names", "is_read_only", "suffix_problem", "with_own_extensions"]
 
 _BUCKET_HINT: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
 
@@ -37,6 +38,29 @@ def input_names(spec: SpecFields) -> Iterator[tuple[str, str]]:
             yield f"{path}.objnames[{index}]", name
         if inputs.glob is not None:
             yield f"{path}.glob", inputs.glob
+
+
+def with_own_extensions(spec: SpecFields, extension: str) -> tuple[Input, ...]:
+    """The inputs, with the container of those whose names say another one than ``extension``; empty
+    if there is none."""
+    own: dict[int, str] = {}
+    for path, name in input_names(spec):
+        suffix = archive_extension(name)
+        number = int(path[len("inputs[") :].partition("]")[0]) if spec.inputs else -1
+        if number < 0 or suffix is None or spec.inputs[number].input_extension is not None:
+            continue
+        try:
+            is_other = container_of(suffix) != container_of(extension)
+        except ValueError:
+            continue  # a rule says so
+        if is_other:
+            own.setdefault(number, suffix)
+    if not own:
+        return ()
+    return tuple(
+        each.model_copy(update={"input_extension": own[number]}) if number in own else each
+        for number, each in enumerate(spec.inputs)
+    )
 
 
 def suffix_problem(
@@ -62,7 +86,7 @@ def _means_the_same(extension_field: str, suffix: str, extension: str) -> bool:
     """Whether both suffixes are of one container; inputs are decoded by their own suffixes."""
     if container_of(suffix) != container_of(extension):
         return False
-    return extension_field == "input_extension" or codec_of(suffix) == codec_of(extension)
+    return extension_field.endswith("input_extension") or codec_of(suffix) == codec_of(extension)
 
 
 def _inputs_are_there(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -156,7 +180,7 @@ def _no_template_names_a_shard_twice(spec: SpecFields) -> Iterator[SpecProblem]:
         if source.format.template is None or spec.ingest is not None:
             continue
         template = parse_input_template(source.format.template)
-        for repeat in find_repeats(template, spec.input_extension):
+        for repeat in find_repeats(template, source.extension):
             hint = (
                 "its records would be in the job twice"
                 if repeat.name
@@ -167,11 +191,44 @@ def _no_template_names_a_shard_twice(spec: SpecFields) -> Iterator[SpecProblem]:
 
 def _inputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
     said: set[str] = set()
+    own = {source.path: source.extension for source in spec.sources}
     for path, name in input_names(spec):
-        problem = suffix_problem(path, name, "input_extension", spec.input_extension)
+        source = path.partition("input_format")[0]
+        is_own = own[source] != spec.input_extension
+        field = f"{source}input_extension" if is_own else "input_extension"
+        problem = suffix_problem(path, name, field, own[source])
         if problem is not None and problem.message not in said:
             said.add(problem.message)
             yield problem
+
+
+def _inputs_are_of_one_class(spec: SpecFields) -> Iterator[SpecProblem]:
+    """Records of one container are the same as those of another, but for rows of tables, and for
+    samples whose columns stand in their shards or beside them."""
+    extensions = [*dict.fromkeys(source.extension for source in spec.sources)]
+    containers = {container_of(each) for each in extensions}
+    if len(containers) < 2:
+        return
+    number, own = next(
+        (
+            (number, source.extension)
+            for number, source in enumerate(spec.sources)
+            if container_of(source.extension) != container_of(spec.input_extension)
+        ),
+        (0, ""),
+    )
+    path = f"inputs[{number}].input_extension"
+    if spec.ingest is not None:
+        yield SpecProblem(path, "does not go with ingest: files are read as .tar")
+    for extension in extensions:
+        each = container_of(extension)
+        if each.is_columnar or each.directory_files(()) or each.needs_like_members:
+            text = f"{extension} inputs do not go with inputs of another container ({own})"
+            yield SpecProblem(path, text, "convert them first: `dsort convert`")
+            return
+    if is_columnar(spec.output_extension):
+        text = f"inputs of several containers do not go with {spec.output_extension} outputs"
+        yield SpecProblem("output_extension", text, "write .tar, and convert that")
 
 
 def _one_number_of_copies(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -209,12 +266,12 @@ def _records_can_be_copied(spec: SpecFields) -> Iterator[SpecProblem]:
         text = "rows of tables cannot be copied, nor taken in proportion"
         yield SpecProblem(path, text, "leave out mix, and weight, repeat and records of inputs")
         return
-    container = container_of(spec.input_extension)
-    same = container == container_of(spec.output_extension)
-    if same and spec.key_field and not container.can_rename:
+    containers = {container_of(source.extension) for source in spec.sources}
+    container = container_of(spec.output_extension)
+    if container in containers and spec.key_field and not container.can_rename:
         yield SpecProblem(
             path,
-            f"copies of {spec.input_extension} records would have the key of their record, which "
+            f"copies of {spec.output_extension} records would have the key of their record, which "
             "stands in it",
             "leave out key_field: then records are numbered",
         )
@@ -232,6 +289,7 @@ INPUT_RULES: Final[
     (("input_format.objnames", "inputs"), _no_name_twice),
     (("input_format.template", "inputs", "input_extension"), _no_template_names_a_shard_twice),
     (("input_format", "inputs", "input_extension"), _inputs_have_the_extension),
+    (("inputs", "input_extension", "output_extension"), _inputs_are_of_one_class),
     (("inputs", "mix"), _one_number_of_copies),
     (("inputs", "mix"), _mix_says_how_many),
     (

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from dsort.spec.algorithms import Part
 from dsort.spec.fields import (
+    ArchiveExtension,
     Bucket,
     Count,
     Glob,
@@ -70,6 +71,12 @@ class Input(Part):
     input_format: InputFormat = Field(
         default_factory=InputFormat, description="Which shards of the bucket go in."
     )
+    input_extension: ArchiveExtension | None = Field(
+        default=None,
+        description="The container of this input, where it is another than that of the job. "
+        "Default: that of its input_format's names, else input_extension at the top level.",
+        examples=[".jsonl"],
+    )
     weight: Weight | None = Field(
         default=None,
         description="How often each record of it comes out: 2.5 is twice, and half of them once "
@@ -125,7 +132,8 @@ class Mix(Part):
 class Source:
     """One input of a job. ``name``: "" of the only one that has none. ``path``: of what the spec
     says of it, with the dot behind it; "" at the top level. ``weight``: how often a record comes
-    out, exactly as the spec writes it; ``records``: how many do, if it says so."""
+    out, exactly as the spec writes it; ``records``: how many do, if it says so. ``extension``: its
+    container, as a suffix."""
 
     name: str
     bucket: BucketRef
@@ -133,6 +141,7 @@ class Source:
     path: str = ""
     weight: Fraction = Fraction(1)
     records: int | None = None
+    extension: str = ""
 
     def shard_name(self, name: str) -> str:
         """What the job calls the object ``name`` of this input."""

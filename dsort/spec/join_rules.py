@@ -45,18 +45,17 @@ def _keys_say_what_is_joined(spec: SpecFields) -> Iterator[SpecProblem]:
 def _records_have_keys(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is None:
         return
-    container = container_of(spec.input_extension)
-    if spec.key_field or not container.numbers_records:
-        return
-    for each in spec.inputs:
+    for source, each in zip(spec.sources, spec.inputs, strict=False):
         by = (each.join.by if each.join is not None else None) or spec.join.by
-        if by in (KEY, STEM):
-            yield SpecProblem(
-                "join.by",
-                f"{spec.input_extension} records have no keys: they are numbered in their shard",
-                'set key_field (as "/id"), or join by: \'ext("json").id\'',
-            )
-            return
+        container = container_of(source.extension)
+        if by not in (KEY, STEM) or spec.key_field or not container.numbers_records:
+            continue
+        yield SpecProblem(
+            "join.by",
+            f"{source.extension} records have no keys: they are numbered in their shard",
+            'set key_field (as "/id"), or join by: \'ext("json").id\'',
+        )
+        return
 
 
 def _records_can_be_put_together(spec: SpecFields) -> Iterator[SpecProblem]:

@@ -195,6 +195,18 @@ class JobSpec(SpecFields):
         return container_of(self.input_extension).with_options(self.container_options)
 
     @property
+    def input_containers(self) -> tuple[Container, ...]:
+        """The container of each input (``sources``)."""
+        options = self.container_options
+        return tuple(container_of(each.extension).with_options(options) for each in self.sources)
+
+    @property
+    def converts(self) -> bool:
+        """Whether some input has another container than the outputs."""
+        there = self.output_container
+        return any(each != there for each in self.input_containers)
+
+    @property
     def output_container(self) -> Container:
         """The container of the outputs."""
         return container_of(self.output_extension).with_options(self.container_options)

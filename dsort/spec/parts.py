@@ -194,7 +194,7 @@ class SpecFields(Part):
         default=(),
         strict=False,
         max_length=INPUTS_MAX,
-        description="Several inputs of one container, in place of input_bck and input_format. "
+        description="Several inputs, in place of input_bck and input_format. "
         "Their shards go in one input after the other, and are called by their input's name and "
         "their own: web/shard-000.tar.",
         examples=[
@@ -495,7 +495,8 @@ class SpecFields(Part):
     def sources(self) -> tuple[Source, ...]:
         """What is read, in input order: ``inputs``, or else the one bucket."""
         if not self.inputs:
-            return (Source("", self.input_bck, self.input_format),)
+            extension = self.input_extension
+            return (Source("", self.input_bck, self.input_format, extension=extension),)
         return tuple(
             Source(
                 each.name,
@@ -504,6 +505,7 @@ class SpecFields(Part):
                 f"inputs[{number}].",
                 Fraction(str(each.weight or each.repeat or 1)),
                 each.records,
+                each.input_extension or self.input_extension,
             )
             for number, each in enumerate(self.inputs)
         )

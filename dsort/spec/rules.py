@@ -23,7 +23,13 @@ from dsort.sidecars.kinds import FOR_EXTENSIONS
 from dsort.spec.algorithm_rules import algorithm_rules
 from dsort.spec.algorithms import algorithm_model, joined, known_options, owners_of
 from dsort.spec.amend_rules import AMEND_RULES
-from dsort.spec.input_rules import INPUT_RULES, input_names, is_read_only, suffix_problem
+from dsort.spec.input_rules import (
+    INPUT_RULES,
+    input_names,
+    is_read_only,
+    suffix_problem,
+    with_own_extensions,
+)
 from dsort.spec.join_rules import JOIN_RULES
 from dsort.spec.output_rules import OUTPUT_RULES
 from dsort.spec.parts import SpecFields
@@ -109,10 +115,12 @@ def _only_what_is_replaced_gets_stale(spec: SpecFields) -> Iterator[SpecProblem]
 
 @_rule("input_extension", "output_extension")
 def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not can_convert(spec.input_extension, spec.output_extension):
+    for extension in dict.fromkeys(source.extension for source in spec.sources):
+        if can_convert(extension, spec.output_extension):
+            continue
         yield SpecProblem(
             "output_extension",
-            f"{spec.input_extension} shards cannot be written as {spec.output_extension} yet",
+            f"{extension} shards cannot be written as {spec.output_extension} yet",
         )
 
 
@@ -465,6 +473,8 @@ def derived(spec: SpecFields) -> dict[str, object]:
         suffixes = (archive_extension(name) for _, name in input_names(spec))
         input_extension = next(filter(None, suffixes), DEFAULT_EXTENSION)
         values["input_extension"] = input_extension
+    if inputs := with_own_extensions(spec, input_extension):
+        values["inputs"] = inputs
     if "output_extension" not in given:
         templates = [*(spec.ekm or ())]
         if not spec.has_key_map:

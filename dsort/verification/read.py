@@ -150,30 +150,34 @@ class ComparedBytes:
     """What of a record is the same on both sides. ``converted``: names and payloads, for headers
     are not; else all that is stored. ``keyed``: its key, too; a record that is but numbered gets
     another one where it moves. ``stripped``: payloads are, less a line feed at their end.
-    ``defaults``: of members that records lack, where they are converted."""
+    ``defaults``: of members that records lack, where they are converted. ``mixed``: some inputs are
+    converted, others are not."""
 
     converted: bool = False
     keyed: bool = True
     stripped: bool = False
     defaults: tuple[tuple[str, bytes], ...] = ()
+    mixed: bool = False
 
     @staticmethod
     def of(spec: JobSpec) -> ComparedBytes:
         """What the jobs of ``spec`` keep."""
         there = spec.output_container
-        converted = spec.input_container != there or spec.makes_records
+        converted = spec.converts or spec.makes_records
         return ComparedBytes(
             converted,
             not there.numbers_records,
             converted and there.strips_final_newline,
             there.member_defaults if converted else (),
+            converted and there in spec.input_containers,
         )
 
     def members(self, shard: ShardBytes, members: MemberTable, stray_members: str) -> MemberTable:
         """What is compared of the members of a scanned shard."""
         if not self.converted:
             return members
-        bare = bare_members(shard, members, stray_members)
+        # Links stay where they are not converted, and their outputs do not say where that is.
+        bare = bare_members(shard, members, "drop" if self.mixed else stray_members)
         return without_final_newlines(shard, bare)[0] if self.stripped else bare
 
     def records(

@@ -90,7 +90,7 @@ class Extractor:
                 self._buffer,
                 mapped=mapped,
                 spool=self._store.scratch,
-                container=self._setup.input_container,
+                container=self._setup.container_of(task.name),
                 decoding=self._setup.decoding,
             )
             try:
@@ -126,7 +126,7 @@ class Extractor:
     def _checked(self, shard: ShardBytes, members: MemberTable) -> MemberTable:
         """``members``, whose payloads are as the shard says. What is compressed, and moves as it is
         stored, is not looked into: its checksum moves with it."""
-        opens = self._setup.converts or self._setup.makes_records
+        opens = self._setup.converts(shard.name) or self._setup.makes_records
         if opens and members.compressed_bytes is not None:
             return shard.decompress(members)
         shard.check_payloads(members)
@@ -173,7 +173,7 @@ class Extractor:
             raise ShardEndError(f"shard {shard.name} {refused[0]}", hint=refused[1])
         _note_oddities(shard.container, shard.name, members, tally)
         policy, read, is_tar = reactions.stray_members, members, shard.container == TAR
-        if self._setup.converts or self._setup.makes_records:
+        if self._setup.converts(shard.name) or self._setup.makes_records:
             members = bare_members(shard, members, policy)
         if shard.container is BARE and not self._setup.makes_records:
             members = self._stripped(shard, members, tally)

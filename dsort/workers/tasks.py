@@ -18,7 +18,7 @@ from dsort.order.base import Algorithm
 from dsort.order.cut import CutRule, EncodedSizes, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart
 from dsort.scratch.logs import CreatedShard
-from dsort.storage.several import BucketPlace
+from dsort.storage.several import BucketPlace, input_of
 from dsort.transforms.base import Step
 from dsort.transforms.outputs import Division
 from dsort.workers.decoded import DecodingRules
@@ -118,6 +118,7 @@ class WorkerSetup:
     transform: TransformRules = field(default_factory=TransformRules)
     wants_lineage: bool = False
     reads_files: bool = False  # loose ones, of the listing that is shared
+    input_containers: tuple[Container, ...] = ()  # of each of ``inputs``, where they differ
     join: JoinRule | None = None  # where records of several inputs are joined
 
     @property
@@ -130,10 +131,16 @@ class WorkerSetup:
         """Whether the index has the XXH3 of each record as it is stored."""
         return self.verify_content or self.wants_lineage
 
-    @property
-    def converts(self) -> bool:
-        """Whether inputs and outputs are of two containers."""
-        return self.input_container != self.output_container
+    def container_of(self, shard: str) -> Container:
+        """The container of an input shard."""
+        if not self.input_containers:
+            return self.input_container
+        names = [place.name for place in self.inputs]
+        return self.input_containers[names.index(input_of(shard, names))]
+
+    def converts(self, shard: str) -> bool:
+        """Whether an input shard and the outputs are of two containers."""
+        return self.container_of(shard) != self.output_container
 
 
 @dataclass(frozen=True, slots=True)

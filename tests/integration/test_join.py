@@ -182,6 +182,54 @@ def test_lines_with_keys_are_joined_into_tars(tmp_path: Path) -> None:
         parse_spec(spec)
 
 
+@pytest.mark.parametrize("extension", [".tar", ".zip"])
+def test_inputs_of_several_containers_are_joined(extension: str, root: Path) -> None:
+    zip_labels(root)
+    (root / "texts").mkdir()
+    lines = [json.dumps({"id": f"{n:02d}", "text": "t" * n}) + "\n" for n in range(12)]
+    (root / "texts" / "all.jsonl").write_text("".join(lines))
+    inputs = dict.fromkeys(("images", "zipped", "texts"), "error")
+    spec = spec_of(inputs, algorithm=SHUFFLE, key_field="/id", output_extension=extension)
+    spec["inputs"][1]["input_format"] = {"template": "s-{0..1}.zip"}
+    spec["inputs"][2]["input_extension"] = ".jsonl"
+    spec["input_extension"] = ".tar"
+    results = []
+    for number, moved in enumerate(WAYS[:3]):
+        report = run_inline({**spec, "output_bck": f"out{number}"}, root, moved)
+        assert (report.records, report.members) == (12, 36)
+        assert problems(root, report.job_id, f"out{number}") == []
+        results.append(files_of(root / f"out{number}"))
+    assert results[1:] == results[:1] * 2
+    if extension == ".tar":
+        for members in found_in(root, "out0"):
+            key = members[0][0].split(".")[0]
+            assert [name for name, _ in members] == [f"{key}.{e}" for e in ("jpg", "cls", "json")]
+            assert members[2][1] == lines[int(key)].encode().strip()
+    written = parse_spec(spec).spec.canonical()
+    assert parse_spec(written).spec.canonical() == written
+    assert written["inputs"][1]["input_extension"] == ".zip"
+
+
+def zip_labels(root: Path) -> None:
+    """The bucket ``zipped``: the labels, in zips."""
+    spec = {"input_bck": "labels", "output_bck": "zipped", "output_format": "s-%d.zip"}
+    run_local(root, {**spec, "output_shard_count": 2, "algorithm": {"kind": "none"}})
+
+
+def test_inputs_of_several_containers_need_no_join(root: Path) -> None:
+    zip_labels(root)
+    spec = spec_of(dict.fromkeys(("images", "zipped"), "none"), algorithm={"kind": "none"})
+    del spec["join"], spec["inputs"][0]["join"], spec["inputs"][1]["join"]
+    spec["inputs"][1]["input_extension"] = ".zip"
+    report = run_local(root, {**spec, "duplicate_keys": "ignore"})
+    assert report.records == 24
+    assert problems(root, report.job_id) == []
+    for extension in (".parquet", ".mds"):
+        spec["inputs"][1]["input_extension"] = extension
+        with pytest.raises(SpecError, match=r"inputs do not go with inputs of another container"):
+            parse_spec(spec)
+
+
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
