@@ -169,7 +169,7 @@ class ComparedBytes:
             not there.numbers_records,
             converted and there.strips_final_newline,
             there.member_defaults if converted else (),
-            converted and there in spec.input_containers,
+            spec.converts and there in spec.input_containers,
         )
 
     def members(self, shard: ShardBytes, members: MemberTable, stray_members: str) -> MemberTable:
