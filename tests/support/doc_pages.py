@@ -105,6 +105,7 @@ class Shell:
     ) -> None:
         self.place, self.cli, self.monkeypatch = place, cli, monkeypatch
         self.services, self.refused = services, refused or {}
+        monkeypatch.syspath_prepend(str(place))  # pages import the files that they show
         self.url, self.job_id = "", ""
         self.found: dict[str, object] = {}
         """What the Python of the page has defined."""
