@@ -275,3 +275,29 @@ def test_lines_are_placed_as_records_are(tmp_path: Path, rng: random.Random) -> 
         ordered = sorted(paths, key=lambda each: (len(each.name), each))
         lines = [line for path in ordered for line in path.read_text().splitlines()]
         assert [json.loads(line) for line in lines] == [each[2] for each in interleaved(records)]
+
+
+def test_copies_of_a_mix_are_of_the_class_of_their_record(
+    tmp_path: Path, rng: random.Random
+) -> None:
+    drawn(tmp_path, rng)
+    spec = spec_of(INTERLEAVED, inputs=[{"name": "in", "input_bck": "in", "repeat": 3}])
+    del spec["input_bck"], spec["input_format"]
+    found = runs_alike(tmp_path, spec)
+    assert len(found) == 300
+    third = Counter(label for _, label in found[:100])
+    whole = Counter(label for _, label in found)
+    assert all(abs(third[label] - count / 3) < 7 for label, count in whole.items())
+
+
+def test_what_is_no_class_is_refused(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn(tmp_path, rng)
+    by = {"kind": "shuffle", "interleave": {"by": "jpg"}}
+    monkeypatch.setattr("dsort.job.classes.CLASSES_MAX", 20)
+    with pytest.raises(ContentKeyError, match="more than 20 classes to interleave"):
+        run_inline(spec_of(by), tmp_path, MOVED[0])
+    monkeypatch.setattr("dsort.order.interleave.CLASS_BYTES_MAX", 100)
+    with pytest.raises(ContentKeyError, match=r"jpg of record .* of shard in-\d.tar is no class"):
+        run_inline(spec_of(by), tmp_path, MOVED[0])
