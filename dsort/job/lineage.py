@@ -27,6 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from dsort.data.arrow_arrays import arrow_bytes, arrow_numbers
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.errors import StorageError
 from dsort.job.job import Job
@@ -146,7 +147,7 @@ def _find_in_parquet(path: Path, keys: frozenset[str], what: str) -> Iterator[di
 
     try:
         with pq.ParquetFile(path) as file:
-            wanted = pa.array(sorted(keys), pa.string())
+            wanted = _texts(sorted(keys))
             for number in range(file.num_row_groups):
                 group = file.metadata.row_group(number)
                 if group.total_byte_size > GROUP_BYTES_MAX or group.num_rows > GROUP_ROWS_MAX:
@@ -216,11 +217,11 @@ def _write_parquet(file: IO[bytes], shards: Iterator[_Rows], inputs: Sequence[st
 
     def named(numbers: np.ndarray[Any, Any], known: Sequence[str]) -> Any:
         used, places = np.unique(numbers, return_inverse=True)
-        texts = pa.array([known[number] for number in used.tolist()], pa.string())
-        return pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32)), texts)
+        texts = _texts([known[number] for number in used.tolist()])
+        return pa.DictionaryArray.from_arrays(arrow_numbers(places.astype(np.int32)), texts)
 
     def offsets(values: Int64s) -> Any:
-        return pa.array(values, mask=values < 0)
+        return arrow_numbers(values, values >= 0)
 
     with pq.ParquetWriter(file, schema, compression="zstd", write_statistics=True) as writer:
         for group in _groups(shards):
@@ -231,10 +232,10 @@ def _write_parquet(file: IO[bytes], shards: Iterator[_Rows], inputs: Sequence[st
                 _strings(keys),
                 named(np.concatenate([each.input_shard for each in group]), inputs_read),
                 offsets(np.concatenate([each.input_offset for each in group])),
-                pa.array(np.concatenate([each.input_bytes for each in group])),
+                arrow_numbers(np.concatenate([each.input_bytes for each in group])),
                 named(np.repeat(np.arange(len(group)), counts), list(map(_text, outputs))),
                 offsets(np.concatenate([each.output_offset for each in group])),
-                pa.array(np.concatenate([each.output_bytes for each in group])),
+                arrow_numbers(np.concatenate([each.output_bytes for each in group])),
                 _hex(np.concatenate([each.xxh3 for each in group])),
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
@@ -262,7 +263,13 @@ def _strings(keys: BytesColumn) -> Any:
         column.validate(full=True)
         return column.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([readable(key) for key in keys.tolist()], pa.string())
+        return _texts([readable(key) for key in keys.tolist()])
+
+
+def _texts(texts: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    return arrow_bytes([text.encode() for text in texts], pa.string())
 
 
 def _hex(hashes: np.ndarray[Any, Any]) -> Any:

@@ -1,0 +1,57 @@
+"""Arrow arrays, made of their buffers.
+
+``pyarrow.array`` and ``pyarrow.scalar`` import pandas where that is installed, to see whether they
+were given any of it: 0.23 s of a processor for each worker of a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from dsort.data.columns import Bools
+
+__all__ = ["arrow_bytes", "arrow_numbers", "arrow_structs"]
+
+LENGTH_MAX: Final = (1 << 31) - 1
+
+
+def arrow_numbers(values: np.ndarray[Any, Any], is_known: Bools | None = None) -> Any:
+    """Integers of 32 or 64 bits; null where ``is_known`` is False."""
+    import pyarrow as pa
+
+    kinds = {"int32": pa.int32(), "int64": pa.int64()}
+    kind, data = kinds[values.dtype.name], pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(kind, len(values), [_validity(is_known), data])
+
+
+def arrow_bytes(values: Sequence[bytes | None], kind: Any) -> Any:
+    """An array of ``kind``, which is ``pyarrow.binary()`` or, of UTF-8, ``pyarrow.string()``; null
+    where there is None. ``pyarrow.ArrowException`` if they take 2 GiB and more."""
+    import pyarrow as pa
+
+    ends = np.zeros(len(values) + 1, np.int64)
+    np.cumsum([len(value or b"") for value in values], out=ends[1:])
+    if ends[-1] > LENGTH_MAX:
+        raise pa.ArrowCapacityError(f"{ends[-1]} bytes are too many for one array")
+    buffers = [ends.astype(np.int32), b"".join(value or b"" for value in values)]
+    is_known = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    validity = _validity(None if is_known.all() else is_known)
+    return pa.Array.from_buffers(kind, len(values), [validity, *map(pa.py_buffer, buffers)])
+
+
+def arrow_structs(fields: Sequence[Any], kind: Any, is_known: Bools) -> Any:
+    """Structs of the type ``kind``, from an array for each of its fields; null where ``is_known``
+    is False."""
+    import pyarrow as pa
+
+    validity = _validity(None if is_known.all() else is_known)
+    return pa.Array.from_buffers(kind, len(is_known), [validity], children=list(fields))
+
+
+def _validity(is_known: Bools | None) -> Any:
+    import pyarrow as pa
+
+    return None if is_known is None else pa.py_buffer(np.packbits(is_known, bitorder="little"))
