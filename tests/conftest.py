@@ -21,6 +21,7 @@ import pytest
 from dsort.cli.main import main
 from tests.support import armed, sampling, second_try
 from tests.support.commands import ROOT, CommandLine, Ended
+from tests.support.disks import wait_for_no_disk
 
 if TYPE_CHECKING:
     from tests.support.postgres import PostgresServer
@@ -50,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """One seed for everything random, how many examples hypothesis tries, and that Python keeps
     what it compiles."""
     gc.disable()  # until all tests are collected
+    wait_for_no_disk()
     # Tests start more than a thousand Python processes, which would each compile dsort for half
     # of the time that they take.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

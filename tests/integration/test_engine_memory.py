@@ -20,6 +20,7 @@ from dsort.job.events import Event, JobWarning
 from dsort.job.memory import least_memory_bytes
 from tests.support.commands import ROOT
 from tests.support.datasets import END, Member, files_of, read_shard, write_shards
+from tests.support.disks import really_written
 from tests.support.engine import plan_local, run_local, shard_of, spec_of
 
 SHARD_BYTES = 32 << 20
@@ -64,7 +65,7 @@ def write_data(directory: Path, shards: int) -> Counter[str]:
                 digests[xxhash.xxh3_64_hexdigest(made.raw)] += 1
             file.write(END)
             file.flush()
-            os.fdatasync(file.fileno())
+            really_written(file.fileno())
             # Pages that the limit does not count would make the job's life easier.
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return digests

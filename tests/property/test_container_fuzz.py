@@ -4,7 +4,6 @@ of them than a test run has time for."""
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 
@@ -13,13 +12,6 @@ import pytest
 from tests.support.container_kinds import KINDS, Kind, some_records
 from tests.support.inline_runtime import Moved
 from tests.support.mutants import judge, mutant_of
-
-
-@pytest.fixture(autouse=True)
-def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test here pulls the plug."""
-    monkeypatch.setattr(os, "fsync", lambda fd: None)
-    monkeypatch.setattr(os, "fdatasync", lambda fd: None)
 
 
 @pytest.mark.sample(keep=len(KINDS))

@@ -5,7 +5,6 @@ however the job is done. Readers are none of ours (``tests/support/container_kin
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -34,13 +33,6 @@ WAYS = (
     Moved("spill", workers=3, partitions=2, nodes=3, losses=1, order_seed=2),
 )
 """The second one's buffers hold no whole shard."""
-
-
-@pytest.fixture(autouse=True)
-def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test here pulls the plug."""
-    monkeypatch.setattr(os, "fsync", lambda fd: None)
-    monkeypatch.setattr(os, "fdatasync", lambda fd: None)
 
 
 def inputs_of(kind: Kind, root: Path) -> list[list[Rec]]:

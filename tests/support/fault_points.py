@@ -24,6 +24,7 @@ from typing import Any
 
 from tests.support import armed
 from tests.support.armed import NoSuchPointError
+from tests.support.disks import wait_for_no_disk
 
 __all__ = [
     "ADDRESSES",
@@ -200,9 +201,9 @@ def points_environment(directory: Path | None) -> dict[str, str]:
 
 
 def install() -> None:
-    """Wrap what this process is going to load. Nothing waits for disks: no test pulls the plug."""
+    """Wrap what this process is going to load."""
     sys.meta_path.insert(0, _Finder())
-    os.fsync = os.fdatasync = lambda fd: None
+    wait_for_no_disk()
 
 
 class _Finder(MetaPathFinder):

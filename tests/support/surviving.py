@@ -4,7 +4,6 @@ had happened, and nothing beside them."""
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -258,8 +257,6 @@ def resume_here(
     with monkeypatch.context() as patched:
         for name, value in points_environment(points).items():
             patched.setenv(name, value)
-        patched.setattr(os, "fsync", lambda fd: None)
-        patched.setattr(os, "fdatasync", lambda fd: None)
         patched.setattr(runtime, "run", run)
         try:
             done.report = dsort.api.resume(job_in(root / "out"), "out", options=given)
